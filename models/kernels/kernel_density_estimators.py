@@ -193,8 +193,9 @@ class KernelDensity(DensityMixin, _Kernels):
         check_is_fitted(self, "fit_")
         check_count("sample", "n_samples", n_samples)
         if n_samples * len(self._unit) > MAX_SAMPLE_NUMBERS:
-            raise ModelError(f"sample(n_samples={n_samples!r}): expected fewer samples, with at "
-                             f"most {MAX_SAMPLE_NUMBERS:,} numbers in all")
+            raise ModelError(f"sample(n_samples={n_samples!r}): expected at most "
+                             f"{MAX_SAMPLE_NUMBERS // len(self._unit):,} samples of "
+                             f"{len(self._unit)} columns")
         random, params = np.random.default_rng(self._seed(
             random_state, "sample")), self.fit_.params
         which = random.choice(len(params["weights"]), int(n_samples), p=params["weights"])

@@ -328,8 +328,9 @@ def _numbers(text: str, expression: str, table: DataLike,
         raise ModelError(f"formula({text!r}): {error_text(error)}") from None
     made = _matrix(text, parsed, table)
     if made.shape[1] != 1:
-        raise ModelError(f"formula({text!r}): expected one number on the left, got the columns "
-                         f"{list(made.columns)}")
+        raise ModelError(f"formula({text!r}): the left side of ~ must be one numeric "
+                         f"column, but it has the columns {list(made.columns)}. Name one response, "
+                         f"and code a category as 0 and 1")
     return made.iloc[:, 0].to_numpy(float)
 
 

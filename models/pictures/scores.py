@@ -142,8 +142,8 @@ def comparison(table, criterion=None, *, ax=None):
     if (not isinstance(criterion, str) or criterion not in _CRITERION
         or criterion not in table.columns or table[criterion].isna().all()):
         have = [name for name in _CRITERION if name in table.columns and table[name].notna().any()]
-        raise DataError(f"comparison(criterion={criterion!r:.80}): expected a criterion with "
-                        f"numbers, one of {have}")
+        raise DataError(f"comparison(criterion={criterion!r:.80}): the table has no values of "
+                        f"this criterion; expected one of {have}")
     title, unit, error, greater = _CRITERION[criterion]
     table = table.sort_values(criterion, ascending=not greater)
     value = table[criterion].to_numpy(float)

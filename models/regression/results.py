@@ -246,8 +246,8 @@ def likelihood_ratio_test(small: FitOrEstimator, large: FitOrEstimator):
     ours, others = small._row_sums, large._row_sums
     if ours.shape != others.shape or not np.allclose(ours, others, rtol=1e-9):
         raise DataError(f"likelihood_ratio_test: the models were fitted to different rows of y "
-                        f"({small.n_observations_:g} and {large.n_observations_:g}): fit both to "
-                        f"the rows that have all columns")
+                        f"({small.n_observations_:.0f} and {large.n_observations_:.0f} rows). Fit "
+                        f"both to the rows without missing values in any of their columns")
     if small._restricted != large._restricted:
         raise ModelError("likelihood_ratio_test: restricted likelihoods (reml=True) of different "
                          "fixed effects cannot be compared: fit both with reml=False")

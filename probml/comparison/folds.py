@@ -56,7 +56,8 @@ def engine_of(fit: Fit) -> Engine:
     """The engine of a fit; of a fit from a file, made from its representation there."""
     if fit.outcome is Status.KNOWN:
         raise ModelError("this Fit cannot be refitted to the training rows, because its "
-                         "parameters were given by at() and not estimated")
+                         "parameters were given by at() and not estimated. Pass a Fit made by "
+                         "model.fit(...)")
     return fit.by or parse_engine(fit.engine)
 
 

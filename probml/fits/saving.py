@@ -122,8 +122,8 @@ def errors_of(meta: Json, arrays: Mapping[str, np.ndarray],
     found = rekeyed(found, meta["former"])
     moves, count = found["moves"], len(found["curvature"])
     if len(found["identified"]) != count or any(len(own) != count for own in moves.values()):
-        raise ValueError("its standard errors are for another number of parameters than their "
-                         "curvatures")
+        raise ValueError("the number of its standard errors differs from the size of its "
+                         "Hessian")
     for name in moves.keys() & point.keys():
         if moves[name].shape[1:] != np.shape(point[name]):
             raise ValueError(f"its standard errors of '{name}' have the shape "

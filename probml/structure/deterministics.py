@@ -29,9 +29,9 @@ def placed(where: str, msg: Message, one: tuple[int, ...], many: tuple[int, ...]
     if len(one) != len(many) or len(grown) > 1 or any((one[axis], many[axis]) != (1, TRACED_ROWS)
                                                       for axis in grown):
         raise ModelError(
-            f"{where} ({KIND}): its shape is {one} for one row of data and {many} for "
-            f"{TRACED_ROWS} rows, expected an axis of {TRACED_ROWS} rows, or the same shape for "
-            f"both. Remove this numpyro.deterministic, and compute the value from the results of "
+            f"{where} ({KIND}): its shape must not depend on the number of rows, or have one axis "
+            f"whose length is the number of rows. For 1 row it is {one}, for {TRACED_ROWS} rows "
+            f"{many}. Remove this numpyro.deterministic, and compute the value from the results of "
             f"the fit (fit.draws, fit.predict)"
         )
     stack = msg.get("cond_indep_stack") or ()

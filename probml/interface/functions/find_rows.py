@@ -251,7 +251,8 @@ def _read_along(model: Bound, shown: Survey, arguments: Mapping, items: Mapping,
         if not site.rows and not site.factor and site.name not in shown.params and (
             site.shape != shown.sites[site.name].shape
         ):
-            raise ModelError(f"'{site.name}' has one value per row, but is outside the rows")
+            raise ModelError(f"'{site.name}' has one value per row of the data, but is outside the "
+                             f"plate of the rows. Move it into that plate")
     used = {name for site in structure.named.values() for name in site.inputs}
     observed = {own: site.name for own, value in long.items() for site in shown.seen
                 if site.value is value}

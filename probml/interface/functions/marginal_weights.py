@@ -104,8 +104,9 @@ def compute_probabilities(fit: Fitted, held: Data, summed: Mapping[str, States],
                   and not site.rows), None)
     if other is not None:
         raise Refusal(f"model '{fit.model.name}': '{other}' is discrete and latent and cannot be "
-                      f"summed out together with the other discrete sites. Give '{other}' in the "
-                      f"data")
+                      f"summed out together with the other discrete sites, because it has no "
+                      f"plate of rows. Give '{other}' in the data, or ask model.fit(data, "
+                      f"probml.NUTS()) for its draws")
     every = _marginals(fit.model, placed_all(inputs_of(held)), placed_all(point_or_draws(fit)),
                        _zero_weights(summed))
     return np.asarray(every[name])

@@ -246,8 +246,9 @@ def _check_tables(model: Bound, declared: Mapping[str, Relation],
     roots = [name for name, said in declared.items() if said.of is None]
     others = {name: said for name, said in declared.items() if said.of is not None}
     if len(roots) != 1:
-        raise ModelError(f"{where}: expected one root table, got {roots}. Declare the others by "
-                         f"rows('visits', of='patients')")
+        raise ModelError(f"{where}: exactly one table may belong to no other table, but {roots} "
+                         f"belong to none. Declare to which table the others belong, as in "
+                         f"rows('visits', of='patients') if each visit belongs to a patient")
     far = next((name for name, said in others.items() if said.of != roots[0]), None)
     if far is not None:
         raise ModelError(
