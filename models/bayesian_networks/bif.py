@@ -108,8 +108,9 @@ def network_of(fit: probml.Fit) -> Network:
         # back.
         tables[node] = table if table.dtype == np.float64 else table.astype(str).astype(np.float64)
         if not (np.abs(table.sum(-1) - 1) <= TOLERANCE).all():
-            raise probml.ModelError(f"write_bif: the table of node '{node}' has a row that does "
-                                    f"not sum to 1. The fit may not have converged: {fit.status}")
+            raise probml.ModelError(f"write_bif: the table of node '{node}' has a row of "
+                                    f"probabilities that does not sum to 1. If the fit has not "
+                                    f"converged, fit again first. Its status: {fit.status}")
     return Network("unknown", states, parents_of(fit.model), tables)
 
 

@@ -263,7 +263,8 @@ def compare(data: str, fitted: tuple[str, ...], target: str | None, folds: int |
     """Compare several fitted models on the table DATA, the best first."""
     found = {Path(path).stem: files.open_any(path, models) for path in fitted}
     if len(found) < len(fitted):
-        raise ModelError("two of the files have the same name: rename one")
+        raise ModelError(f"compare needs files with different names, got {list(fitted)}. "
+                         f"Rename one")
     _written(answers.compared(found, files.read_table(data), target, folds, layout), out, as_json)
 
 

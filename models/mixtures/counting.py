@@ -215,5 +215,5 @@ def _rows(X, most: int) -> np.ndarray:
                         f"9)) supports missing values, and imputes them")
     if len(out) < most:
         raise DataError(f"how_many: X has {len(out)} rows, expected at least {most} for {most} "
-                        f"groups. Use smaller sizes")
+                        f"groups. Try fewer groups")
     return out

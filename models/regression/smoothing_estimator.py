@@ -114,8 +114,8 @@ class SmoothingSpline(FromMoments):
             scales = evidence.choose(given, groups, floor, variance)
         else:
             if np.ndim(self.lam) == 1 and len(self.lam) != len(groups):
-                raise ModelError(f"SmoothingSpline(lam={self.lam!r}): expected one number or "
-                                 f"{len(groups)}, one for each curve")
+                raise ModelError(f"SmoothingSpline(lam={self.lam!r}): expected one number, "
+                                 f"or a list of {len(groups)} numbers, one for each curve")
             each = np.broadcast_to(1.0 if self.lam is None else self.lam, len(groups))
             ratio = np.concatenate([np.zeros(0), *(np.full(len(m), 1 / lam)
                                                    for m, lam in zip(groups, each, strict=True))])

@@ -107,7 +107,7 @@ def positions(what: str, column: object, rows: Mapping[Hashable, int], other: st
         at = int(np.argmax(found < 0))
         raise DataError(f"{what} is {values[codes[at]]!r} in row {at}, which is not a key of "
                         f"{other}; its keys are {list(rows)[:6]}{' …' * (len(rows) > 6)}. Add a "
-                        f"row with this key to {other} (its other columns may be missing), or drop "
+                        f"row with this key to {other} (its other values may be NaN), or drop "
                         f"row {at}")
     order = np.argsort(found, kind="stable")
     counts = np.bincount(found, minlength=len(rows))

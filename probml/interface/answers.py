@@ -226,9 +226,9 @@ class Answers(Record):
         if not candidates and sites and not continuous:
             found = sites[0]
             raise ModelError(
-                f"model '{self.model.name}' has no latent site with a finite list of values: "
-                f"'{found.name}' ({found.kind}) has none. Use predict(data, '{found.name}') with "
-                f"interval=, or name an observed site by site="
+                f"model '{self.model.name}' has no latent discrete site whose states could have "
+                f"probabilities: '{found.name}' is continuous ({found.kind}). Use predict(data, "
+                f"'{found.name}', interval=0.9), or name a discrete site by site="
             )
         if not sites:
             seen = [name for name in held.pattern if self.structure.sites[name].rows]

@@ -284,8 +284,9 @@ class Closed(Conjugate, Posterior):
         count = len(jax.tree.leaves(template))
         missing = [i for i in range(count) if f"closed/{i}" not in arrays]
         if missing or meta["closed"] != count:
-            raise ModelError(f"expected a posterior of {count} arrays, got {meta['closed']}, and "
-                             f"{len(missing)} arrays are missing in the file")
+            raise ModelError(f"the saved posterior is damaged: expected {count} arrays, got "
+                             f"{meta['closed']}, of which {len(missing)} are missing in the file. "
+                             f"Save the fit again")
         leaves = [arrays[f"closed/{i}"] for i in range(count)]
         leaves = leaves if meta.get("double") else [jnp.asarray(leaf) for leaf in leaves]
         return unflattened(template, leaves, meta.get("former", {}))

@@ -168,8 +168,8 @@ def _plate(structure: Structure, indices: Mapping[str, Index], raws: Mapping, la
                 f"'{name}' has {label!r} in row {row}{cell}, which is not one of the labels in the "
                 f"fitted data, {listed(known)}" + (
                     f", so the entry of {indices[name].description} for this label is unknown. "
-                    f"Pass integer codes; or fit with the text; or pass the labels to at() or "
-                    f"log_density(), labels={{'{name}': [{label!r}, "
+                    f"Pass integer codes; or fit to data with text labels; or pass the labels to "
+                    f"at() or log_density(), labels={{'{name}': [{label!r}, "
                     f"…]}}" if coded and isinstance(label, str) else
                     ". Check its spelling, or pass unknown='new' to treat it as a new group, "
                     "whose effect is drawn from its prior"))
