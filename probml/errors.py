@@ -5,8 +5,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import ClassVar, TypeVar
 
-import jax
-
 T = TypeVar("T")
 MAX_VALUE_CHARACTERS = 80  # characters of one value in a message
 
@@ -131,6 +129,8 @@ def untraced(what: str, value: object) -> None:
     Raises:
         ModelError: jax.jit, vmap or grad traces it, so that it has no numbers to be checked.
     """
+    import jax  # by what is called with numbers: the command line's help comes without
+
     if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(value)):
         raise ModelError(f"{what} is traced by jax.jit, vmap or grad, and has no numbers yet: "
                          f"fits and questions run outside of these, and compile by themselves. "

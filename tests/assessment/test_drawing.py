@@ -150,6 +150,6 @@ def test_a_fit_in_a_terminal_says_what_how_it_ended_and_the_first_of_its_numbers
 
 
 def test_a_model_that_was_not_called_says_to_call_it():
-    with pytest.raises(AttributeError, match=r"called with its settings before 'fit': _coin\(\.\.\.\)\.fit"):
+    with pytest.raises(AttributeError, match=r"called with its settings before 'fit' can be used: _coin\(\.\.\.\)\.fit"):
         probml.model(_coin).fit({"toss": [1]})
     assert not hasattr(probml.model(_coin), "nothing")

@@ -94,7 +94,7 @@ def test_columns_are_coordinates_of_arviz():
 def test_columns_in_another_order_are_put_in_that_of_the_fit():
     turned = {**DATA, "x": X[["age", "smoke"]]}
     np.testing.assert_array_equal(risks().log_prob(turned), risks().log_prob(DATA))
-    with pytest.raises(probml.DataError, match="has no column 'age'"):
+    with pytest.raises(probml.DataError, match="lacks the column 'age'"):
         risks().log_prob({**DATA, "x": X.rename(columns={"age": "years"})})
 
 

@@ -212,7 +212,7 @@ def test_weights_are_matched_to_rows_or_refused():
             lambda: fit.update(table, weights=turned),
             lambda: probml.compare({"a": fit}, table, weights=turned))
     for ask in asks:
-        with pytest.raises(probml.DataError, match="'weights' has the same index as"):
+        with pytest.raises(probml.DataError, match="the index of 'weights' has the same labels"):
             ask()
     model.fit(table, weights=turned.to_numpy())
     model.fit(table, weights=turned.reset_index(drop=True))

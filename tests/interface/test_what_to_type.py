@@ -30,7 +30,7 @@ def fit():
 def test_a_parameter_is_no_prediction_of_rows(fit):
     with pytest.raises(probml.ModelError, match=r"outside rows.*Use fit.params\['base'\]"):
         fit.predict({"age": [7]}, "base")
-    with pytest.raises(probml.ModelError, match=r"no finite list.*take fit.params\['base'\]"):
+    with pytest.raises(probml.ModelError, match=r"no finite list.*use fit.params\['base'\]"):
         fit.table("base")
 
 

@@ -433,7 +433,7 @@ def test_a_sequence_twice_is_one_of_weight_two(sequences):
         ({}, np.zeros((93, 1)), [30, 7, 55, 2], ["lengths", "94", "93"]),
         ({}, np.zeros((5, 1)), [7, -2], [r"lengths\[1\]", "-2"]),
         ({}, np.zeros((5, 1)), [2.5, 2.5], ["lengths", "integers"]),
-        ({}, np.zeros((5, 1)), [5, 0], ["sequence 1", "empty", "Drop this sequence"]),
+        ({}, np.zeros((5, 1)), [5, 0], ["sequence 1", "empty", "rop this sequence"]),
         ({}, [np.zeros((5, 1)), np.zeros((0, 1))], None, ["sequence 1", "empty"]),
         ({}, [np.zeros((5, 1)), np.zeros((4, 2))], None,
          ["sequence 1", "2 columns", "same columns"]),

@@ -188,7 +188,8 @@ def calls():
         "show_versions": (_quiet(probml.show_versions), {"show": True}),
         "watch": (_watched, {"callback": len, "seconds": 1.0}),
         "compare": (probml.compare, {"fits": {"a": one, "b": one}, "data": DATA, "target": None,
-                                     "engines": None, "folds": None, "seed": 0}),
+                                     "engines": None, "folds": None, "seed": 0,
+                                     "weights": None}),
     }  # fmt: skip
     for engine in (probml.EM(), probml.MAP(), probml.NUTS(), probml.SVI(), probml.Laplace(),
                    probml.VB(), probml.Exact(), probml.EmpiricalBayes(choose=("scale",))):
