@@ -75,6 +75,11 @@ def predictive_factor(plan: Plan, known: Known, rows: Chunk, name: str,
     if sliced:
         arguments = in_slices(arguments, parents, sliced, rows)
     x = x.astype(jnp.result_type(float))
+    if not sliced and site.traits.predictive_sum is not None and x.ndim == 2:
+        flat = {a: v.reshape(-1, v.shape[-1]) for a, v in arguments.items()}
+        value = site.traits.predictive_sum(flat, x, seen)
+        if value is not None:
+            return Factor(value.reshape(len(x), *(plan.variables[p].states for p in scope)), scope)
     x, seen = (v if v is None else v.reshape(len(v), *(1,) * len(scope), *v.shape[1:])
                for v in (x, seen))
     return Factor(present(site.traits.predictive)(arguments, x, seen).sum(-1), scope)

@@ -91,6 +91,9 @@ class Likelihood:
     # (arguments, one of them by `Form.moved`; x, seen) → its density with a parameter integrated
     # out, cell by cell
     predictive: Callable[..., jax.Array] | None = None
+    # (arguments over a table, x, seen) → Σ over seen cells of that, (b, p), of many cells; None
+    # where it is no faster
+    predictive_sum: Callable[..., jax.Array | None] | None = None
     # (arguments) → (..., c, k) probabilities of its states
     probabilities: Callable[..., jax.Array] | None = None
     # (distribution, value, x, seen) → x with its unseen coordinates given the seen ones

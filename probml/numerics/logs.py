@@ -14,6 +14,7 @@ from jax.lax import stop_gradient
 
 LOG_TWO_PI = math.log(2 * math.pi)
 FLOOR = -(2.0**100)  # log 0 inside a matrix product
+MAX_SERIES_ARGUMENT = 1 / 64  # of log1p_of_little
 
 
 def floored(log: jax.Array) -> jax.Array:
@@ -57,6 +58,17 @@ def exp_below(below: jax.Array) -> jax.Array:
     """Returns exp of logs minus their maximum, at most 1 even where XLA rounds the two differently.
     The derivative is that of exp also at the maximum."""
     return jnp.exp(straight_through(below, jnp.minimum(below, 0.0)))
+
+
+def log1p_of_little(u: jax.Array) -> jax.Array:
+    """Returns log(1 + u) for 0 ≤ u ≤ MAX_SERIES_ARGUMENT by its Taylor series. On a CPU this is
+    twice as fast as log1p, which XLA (jaxlib 0.10) does not vectorise."""
+    digits = jnp.finfo(u.dtype).nmant + 1
+    terms = next(n for n in range(1, 64) if MAX_SERIES_ARGUMENT**n / (n + 1) < 2.0**-digits / 4)
+    total = jnp.full_like(u, 1 / terms)
+    for n in reversed(range(1, terms)):
+        total = 1 / n - u * total
+    return u * total
 
 
 def log_sum(log: jax.Array, axis: int) -> jax.Array:

@@ -495,6 +495,7 @@ def crowd(k: int):
 
 
 def test_many_classes_seen_in_part_and_unseen_cells_agree_with_enumeration():
+    # more than factors.SLICES: every row takes its own slice
     draw, k, n = np.random.default_rng(8), 70, 20
     params = {"rate": draw.gamma(2.0, 1.0, (k, 2)), "skill": draw.random(k),
               "topic": draw.dirichlet(np.ones(3), k)}

@@ -3,8 +3,9 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
-from probml.numerics.logs import exp_below, log_sum
+from probml.numerics.logs import MAX_SERIES_ARGUMENT, exp_below, log1p_of_little, log_sum
 
 
 def test_a_log_that_rounding_puts_above_its_maximum_keeps_its_share():
@@ -18,3 +19,10 @@ def test_the_gradient_of_a_sum_of_logs_is_a_distribution_also_far_out():
     shares = np.asarray(jax.jit(jax.grad(lambda log: log_sum(log, -1).sum()))(log))
     np.testing.assert_allclose(shares.sum(-1), 1, rtol=1e-6)
     assert shares[0, 2] == 0
+
+
+@pytest.mark.parametrize("kind, off", [(jnp.float64, 4e-16), (jnp.float32, 2e-7)])
+def test_logarithms_of_little_above_1_keep_the_digits_of_the_little(kind, off):
+    u = (MAX_SERIES_ARGUMENT * np.concatenate([np.linspace(0, 1, 500), np.geomspace(1e-12, 1, 500)])).astype(kind)
+    np.testing.assert_allclose(np.asarray(jax.jit(log1p_of_little)(u), float),
+                               np.log1p(u.astype(float)), rtol=off)

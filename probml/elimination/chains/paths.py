@@ -15,6 +15,7 @@ from jax import lax
 from probml.elimination.chains.arithmetic import (
     BEST,
     UNCUT,
+    UNROLLED,
     Chain,
     ScanLayout,
     followed,
@@ -137,8 +138,13 @@ def backtracked(last: jax.Array, table: Callable, along: PyTree, between: jax.Ar
 
 
 def look(table: jax.Array, states: jax.Array) -> jax.Array:
-    """table[g, states[g, s, m], m] for every s."""
-    return jnp.take_along_axis(table, states.astype(jnp.int32), 1)
+    """table[g, states[g, s, m], m] for every s: by comparison, where a gather of bytes is slow."""
+    if table.shape[1] > UNROLLED:
+        return jnp.take_along_axis(table, states.astype(jnp.int32), 1)
+    out = jnp.zeros(states.shape, table.dtype)
+    for i in range(table.shape[1]):
+        out = jnp.where(states == i, table[:, i : i + 1], out)
+    return out
 
 
 def maximise(chain: Chain, layout: ScanLayout = UNCUT) -> tuple[jax.Array, jax.Array]:

@@ -27,5 +27,11 @@ class LogNormal(Normal):
     def predictive(self, arguments: Arguments, x: jax.Array, seen: jax.Array | None):
         return super().predictive(arguments, jnp.log(x), seen) - log_linear.masked(jnp.log(x), seen)
 
+    def predictive_sum(self, arguments: Arguments, x: jax.Array, seen: jax.Array | None):
+        log = jnp.log(x)
+        found = super().predictive_sum(arguments, log, seen)
+        return None if found is None else found - log_linear.masked(log, seen).sum(-1,
+                                                                                   keepdims=True)
+
 
 ENTRIES = (Entry((dist.LogNormal,), LogNormal(), location_scale=univariate),)

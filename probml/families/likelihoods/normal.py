@@ -3,13 +3,17 @@
 import jax
 import jax.numpy as jnp
 import numpyro.distributions as dist
+from jax import lax
 
 from probml.families import log_linear
 from probml.families.forms.gaussian import GAUSSIAN, GaussianPrior
 from probml.families.forms.inverse_gamma import INVERSE_GAMMA
 from probml.families.likelihood import Arguments, Entry, Likelihood
 from probml.families.location_scale import univariate
-from probml.numerics.logs import LOG_TWO_PI
+from probml.numerics.logs import LOG_TWO_PI, MAX_SERIES_ARGUMENT, log1p_of_little
+
+# cells × states from which the sum of a row's logs is worth a longer program
+MIN_CELLS_TIMES_STATES = 2**14
 
 
 def _log_densities_of_cell(eta: jax.Array, constant: jax.Array, x: jax.Array):
@@ -89,6 +93,27 @@ class Normal(Likelihood):
         return log_linear.masked(
             normaliser - 0.5 * (df + 1) * jnp.log1p(((x - loc) / scale) ** 2 / df), seen
         )
+
+    def predictive_sum(self, arguments: Arguments, x: jax.Array, seen: jax.Array | None):
+        """Of Student's t by the series of log(1 + u), u = ((x − loc)/scale)²/df, where all u of
+        these rows are small, as they are from some thousand degrees of freedom on: no logarithm,
+        and no division."""
+        if "df" not in arguments or x.size * len(arguments["loc"]) < MIN_CELLS_TIMES_STATES:
+            return None
+        loc, df, cells = arguments["loc"], arguments["df"], x.shape[1]
+        near = 1 / (arguments["scale"] * jnp.sqrt(df))
+        normaliser = self._normaliser(arguments)
+        among = None if seen is None else seen[:, None]
+
+        def quick():
+            logs = normaliser - 0.5 * (df + 1) * log1p_of_little(((x[:, None] - loc) * near) ** 2)
+            # a product: XLA adds up along the last axis one by one, and makes the logs there too
+            flat = log_linear.masked(logs, among).reshape(-1, cells)
+            return (flat @ jnp.ones(cells, x.dtype)).reshape(len(x), -1)
+
+        most = ((jnp.abs(x).max(0) + jnp.abs(loc)) * near) ** 2
+        return lax.cond(jnp.max(most) <= MAX_SERIES_ARGUMENT, quick,
+                        lambda: Normal.predictive(self, arguments, x[:, None], among).sum(-1))
 
     def _normaliser(self, arguments: Arguments):
         """Of Student's t."""
