@@ -64,6 +64,19 @@ class Moments(NamedTuple):
             away = np.where(seen, values - mean, 0.0)
         return cls(weight, mean, np.einsum("i,i...,i...->...", share, away, away))
 
+    @classmethod
+    def about(cls, away: np.ndarray, centre: np.ndarray) -> "Moments":
+        """The moments of completely observed cells from `away`, (n, *cells), float64, cells less
+        a guess of their means, `centre`: the sum of squares about the means is that about the guess
+        minus n × (error of the guess)², which is precise if the guess is within a few standard
+        deviations.
+
+        Cost: two reads, no copy of the rows.
+        """
+        n, off = float(len(away)), _mean(away)
+        square = np.einsum("i...,i...->...", away, away) - n * off**2
+        return cls(np.full(off.shape, n), centre + off, np.maximum(square, 0.0))
+
     def merged(self, other: Self) -> Self:
         """The moments of both parts together."""
         weight = self.weight + other.weight

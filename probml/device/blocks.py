@@ -11,9 +11,10 @@ import numpy as np
 
 from probml.dataset.dataset import Data
 from probml.dataset.moments import Moments
+from probml.dataset.tables import Column
 from probml.device.lanes import Kinds
-from probml.device.load import located, packed, placed_values, scattered, used
-from probml.device.rows import Known, Resident
+from probml.device.load import Room, located, packed, placed_values, scattered, used
+from probml.device.rows import Chunk, Known, Resident
 from probml.numerics.transfer import aligned
 from probml.plan.plan import Plan
 
@@ -73,11 +74,13 @@ class Blocks:
         yield from map(jax.device_get, waiting)
 
     def _packed(self) -> Iterator[Resident]:
-        """Yields blocks, the last padded at weight 0, and accumulates column moments."""
+        """Yields blocks, the last padded at weight 0, and accumulates column moments. When a block
+        is requested, programs on all but the last AHEAD blocks must have finished, since buffers
+        are reused."""
         n, step = self.data.table.rows, self.chunks * self.size
         whole = aligned((step,), self.kinds.real)
         whole[:] = 1.0
-        self.moments = {}
+        self.moments, rooms = {}, [Room() for _ in range(AHEAD + 1)]
         for begin in range(0, n, step):
             part = slice(begin, min(begin + step, n))
             rows = part.stop - begin
@@ -88,12 +91,21 @@ class Blocks:
                 weight[rows:] = 0.0
             piece = self.data.taken(part)
             held = packed(piece, self.plan, self.centre, weight, (self.chunks, self.size),
-                          self.kinds)
+                          self.kinds, room=rooms[begin // step % len(rooms)].rewind())
             yield Resident(jax.tree.map(jax.device_put, held))
             for name in self.measured:
-                found = Moments.of(piece.table.columns[name],
-                                   None if self.weights is None else self.weights[part])
+                found = self._measured(name, piece.table.columns[name], held, part)
                 self.moments[name] = (self.moments[name].merged(found) if begin else found)
+
+    def _measured(self, name: str, column: Column, held: Chunk, part: slice) -> Moments:
+        """The moments of a column in a block: from its packed, centred values where these are in
+        float64, complete and unweighted, else from the column itself."""
+        values = held.values.get(name)
+        if (name not in self.centre or self.weights is not None or column.seen is not None
+                or values is None or values.dtype != np.float64):
+            return Moments.of(column, None if self.weights is None else self.weights[part])
+        away = values.reshape(-1, *values.shape[2:])[: part.stop - part.start]
+        return Moments.about(away, self.centre[name].reshape(away.shape[1:]))
 
     def passed(self) -> Known:
         """The values that all rows share, after a pass: the means used for centring, and the

@@ -33,6 +33,10 @@ SPREAD = 2**13  # the number of lanes on a GPU
 BLOCK = 64  # minimum steps of a block, about
 IMPROBABLE = 1e-15  # transition probability below which float32 computes in log space throughout
 AT_ONCE = 2**24  # numbers in the messages along time of a chunk, at most
+GROUP = 8  # blocks of a sequence that are transposed at once: some cache lines wide
+# bytes of an item → a type of this size that NumPy copies fast
+_KINDS: dict[int, DTypeLike] = {1: np.dtype("u1"), 2: np.dtype("u2"), 4: np.dtype("u4"),
+                          8: np.dtype("u8"), 16: np.dtype("c16")}
 
 
 class Kinds(NamedTuple):
@@ -80,6 +84,13 @@ def located_along(site: Site, found: Moments) -> tuple[np.ndarray, np.ndarray]:
     spread = np.sqrt(found.square / np.maximum(found.weight, np.finfo(float).tiny))
     shape = (math.prod(site.lattice), *site.event)
     return rounded(found.mean.reshape(shape)), spread.reshape(shape)
+
+
+def _items(array: np.ndarray) -> np.ndarray:
+    """(..., d) → (...): views the numbers of the last axis as one item, for fast copies."""
+    size = array.shape[-1] * array.dtype.itemsize
+    kind = _KINDS.get(size, np.dtype((np.void, size)))
+    return array.view(kind)[..., 0]
 
 
 class Lanes:
@@ -139,22 +150,37 @@ class Lanes:
 
     def _transpose(self, array: np.ndarray, kind: np.dtype, shift: np.ndarray | None,
                    seen: np.ndarray | None) -> np.ndarray:
-        """(rows, steps, ...) → (chunks, L, rows, blocks, ...). Padding repeats the first step and
-        the first row."""
-        (chunks, size), rest, n = self.shape, array.shape[2:], len(array)
-        whole = np.empty((chunks * size, self.length * self.blocks, *rest), kind)
-        own = whole[:n, : array.shape[1]]
-        if shift is None:
-            own[...] = array
-        else:
-            np.subtract(array, shift, out=own, casting="unsafe")
-            if seen is not None:
-                np.copyto(own, 0, where=~seen)
-        whole[:n, array.shape[1] :] = whole[:n, :1]
-        whole[n:] = whole[:1]
-        cut = whole.reshape(chunks, size, self.blocks, self.length, *rest)
-        out = aligned((chunks, self.length, size, self.blocks, *rest), kind)
-        out[...] = np.moveaxis(cut, 3, 1)
+        """(rows, steps, ...) → (chunks, L, rows, blocks, ...), GROUP blocks at a time, so that the
+        strided writes stay in cache. Padding repeats the first step and the first row."""
+        (chunks, size), length, steps = self.shape, self.length, present(self.data.steps)
+        rest, together = array.shape[2:], length * GROUP
+        out = aligned((chunks, length, size, self.blocks, *rest), kind)
+        # the numbers of a step are copied as one item
+        items = _items(out.reshape(*out.shape[:4], -1))
+        for chunk in range(chunks):
+            rows = slice(chunk * size, (chunk + 1) * size)
+            own, mask = array[rows], None if seen is None else seen[rows]
+            n = len(own)
+            for begin in range(0, steps, together) if n else ():
+                part = slice(begin, min(begin + together, steps))
+                count = part.stop - begin
+                held = np.empty((n, -(-count // length) * length, *rest), kind)
+                if shift is None:
+                    held[:, :count] = own[:, part]
+                else:
+                    np.subtract(own[:, part], shift, out=held[:, :count], casting="unsafe")
+                    if mask is not None:
+                        np.copyto(held[:, :count], 0, where=~mask[:, part])
+                if begin == 0:
+                    first = held[:, :1].copy()
+                held[:, count:] = first
+                cut = _items(held.reshape(n, -1, length, math.prod(rest)))
+                at = begin // length
+                items[chunk, :, :n, at : at + cut.shape[1]] = np.moveaxis(cut, 2, 0)
+            if n:
+                done = -(-steps // length)
+                out[chunk, :, :n, done:] = first[None]
+            out[chunk, :, n:] = out[0, :, :1]
         return out
 
     def load(self, columns: Mapping[str, tables.Column], centre: dict, spreads: dict) -> Steps:

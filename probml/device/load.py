@@ -2,11 +2,14 @@
 masks of the observed cells."""
 
 import math
+import os
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import DTypeLike
 
 from probml.dataset import tables
 from probml.dataset.dataset import Data
@@ -26,6 +29,7 @@ ROOM = 1024  # steps up to which padding to a power of two costs less than compi
 LANES = 32  # minimum sequences per thread
 PARTED = 2**22  # numbers in a pass from which the chunks can be split evenly among threads
 MIN_CHUNKS_TO_ALIGN = 32  # chunks from which their number is a multiple of 8
+PART = 2**24  # bytes from which another thread for copying pays
 SCATTERED = 64  # multiplications in a dense product that cost as much as one scatter-add
 PAIRED = 2**25  # maximum products of pairs of rows, which are all in memory in a pass
 # rows × steps up to which a query's arrays stay on the host until the program runs
@@ -186,7 +190,8 @@ def used(data: Data, plan: Plan) -> dict[str, tables.Column]:
 
 def packed(data: Data, plan: Plan, centre: Mapping[str, np.ndarray], weight: np.ndarray,
            shape: tuple[int, int], kinds: Kinds, index: np.ndarray | None = None,
-           switch: bool = True, most: bool = False, tiles: Tiles | None = None) -> Chunk:
+           switch: bool = True, most: bool = False, tiles: Tiles | None = None,
+           room: Callable | None = None, at: int = 0, until: int | None = None) -> Chunk:
     """Rows as chunks on the host, (chunks, rows per chunk, ...), without sites along time; uses no
     JAX.
 
@@ -195,19 +200,19 @@ def packed(data: Data, plan: Plan, centre: Mapping[str, np.ndarray], weight: np.
         index: the rows to take, in this order. switch: see marginal_normal.locate. most: any
             coordinate of partially observed vectors may be missing, not only those missing here.
             tiles: in which these rows are arranged.
+        room: (shape, type) → an array to write to; None: new ones.
+        at, until: the data are rows at, at + 1, … of `until` rows; those before are already in the
+            arrays of `room`.
     """
     table, sites, (chunks, size) = data.table, data.structure.sites, shape
     rows = table.rows if index is None else len(index)
 
     def cut(array: np.ndarray, kind: np.dtype | None = None, shift: np.ndarray | None = None):
         array = array if index is None else array[index]
-        out = aligned((chunks * size, *array.shape[1:]), kind or array.dtype)
-        own = out[:rows]
-        if shift is None:
-            own[...] = array
-        else:
-            np.subtract(array, shift, out=own, casting="unsafe")
-        out[rows:] = out[0]
+        out = (room or aligned)((chunks * size, *array.shape[1:]), kind or array.dtype)
+        _write(array, out[at : at + rows], shift)
+        if until is None or at + rows == until:
+            out[at + rows :] = out[0]
         return out.reshape(chunks, size, *array.shape[1:])
 
     columns = used(data, plan)
@@ -242,6 +247,49 @@ def room(steps: int | None) -> int:
     """Number of steps after padding: the next power of two for few steps, so that one program
     serves shorter sequences, else the next bucket size."""
     return 1 if not steps else bucket(steps) if steps > ROOM else 1 << (steps - 1).bit_length()
+
+
+class Room:
+    """Reusable buffers, returned in the order in which they were first requested: writing to newly
+    allocated memory costs ten times as much."""
+
+    def __init__(self) -> None:
+        self._held: list[np.ndarray] = []
+        self._next = 0
+
+    def rewind(self) -> "Room":
+        """Restart at the first buffer."""
+        self._next = 0
+        return self
+
+    def __call__(self, shape: tuple[int, ...], dtype: DTypeLike) -> np.ndarray:
+        if self._next == len(self._held):
+            self._held.append(aligned(shape, dtype))
+        found = self._held[self._next]
+        if found.shape != shape or found.dtype != dtype:
+            found = self._held[self._next] = aligned(shape, dtype)
+        self._next += 1
+        return found
+
+
+def _write(array: np.ndarray, out: np.ndarray, shift: np.ndarray | None) -> None:
+    """out[:] = array − shift; large copies use several threads, since first writes to new memory
+    are slow."""
+    if shift is not None and array.dtype != out.dtype and np.can_cast(array.dtype, out.dtype):
+        out[:] = array  # a cast within np.subtract is slow: it uses small buffers
+        out -= shift
+        return
+    if shift is not None:
+        np.subtract(array, shift, out=out, casting="unsafe")
+        return
+    parts = min(out.nbytes // PART, os.cpu_count() or 1)
+    if parts < 2:
+        out[:] = array
+        return
+    cuts = np.linspace(0, len(out), parts + 1).astype(int)
+    with ThreadPoolExecutor(parts) as pool:
+        list(pool.map(lambda a, b: np.copyto(out[a:b], array[a:b], casting="unsafe"), cuts[:-1],
+                      cuts[1:]))
 
 
 def _codes(columns: list[tables.Column]) -> np.ndarray:

@@ -22,7 +22,7 @@ from probml.dataset.sources.parts import Reader
 from probml.dataset.sources.profile import grouped, joined
 from probml.device.lanes import Kinds, Lanes, fitting_rows, located_along, sparse
 from probml.device.layout import bucket
-from probml.device.load import located, packed, placed_values, used
+from probml.device.load import Room, located, packed, placed_values, used
 from probml.device.rows import Chunk, Known, Resident, Rows
 from probml.errors import Refusal, present
 from probml.numerics.outside import feeding
@@ -32,46 +32,27 @@ from probml.typing import PyTree
 
 NUMBERS = 2**20  # numbers per callback from the program to Python, which has a fixed cost
 TOGETHER = 16  # chunks that a worker of a cluster processes per call, at most
+ROOMS = 3  # buffers: one in use, the next, and one that is being filled
 FIXED = 8  # callbacks per pass above which shapes no longer depend on the number of rows
 
 
 @dataclass(frozen=True)
-class Fed:
-    """What a program knows of a feed of chunks; their shapes are static."""
-
-    number: ArrayLike  # () int32, of the feed
-    count: ArrayLike  # () int32, calls of the feed per pass, or batches of an epoch
-    leaves: tuple[jax.ShapeDtypeStruct, ...]
-    form: object  # the tree structure of what a call gives
-
-    @property
-    def specs(self) -> Chunk:
-        return jax.tree.unflatten(self.form, self.leaves)
-
-    @property
-    def size(self) -> int:
-        """Rows of a chunk, or of a batch, which is one chunk."""
-        return self.specs.weights.shape[1]
-
-    def called(self, i: object) -> Resident:
-        """What the i-th call gives; of batches counted from the start of the first epoch."""
-        return Resident(feeding.chunk(self.number, i, self.specs))
-
-
-@dataclass(frozen=True)
-class Streamed(Fed, Rows):
+class Streamed(Rows):
     """Rows that a program obtains from a feed (callbacks to Python), some chunks per call. The
     shapes of the chunks are static; the number of the feed, the calls per pass and the total weight
     are operands, so that other data with chunks of these shapes compile nothing.
 
     Attributes:
-        mixed: the same rows in random batches of an endless feed, epoch after epoch, for minibatch
-            engines; see `mixed`.
+        mixed: the same rows in random batches, for minibatch engines; see `mixed`.
         apart, held_apart: held-out rows and their number; see device/held_out.py.
     """
 
+    number: ArrayLike  # () int32, of the feed
+    count: ArrayLike  # () int32, calls of the feed per pass
     total_weight: ArrayLike  # ()
-    mixed: Fed | None = None
+    leaves: tuple[jax.ShapeDtypeStruct, ...]
+    form: object  # the tree structure of the chunks
+    mixed: "Mixed | None" = None
     apart: "Streamed | None" = None
     held_apart: Any = None  # () int32
 
@@ -81,27 +62,38 @@ class Streamed(Fed, Rows):
     @property
     def together(self) -> int:
         """Chunks per call of the feed."""
-        return self.specs.weights.shape[0]
+        return self._specs.weights.shape[0]
 
     @property
     def chunks(self) -> int:
         return self.count * self.together
 
     @property
+    def size(self) -> int:
+        return self._specs.weights.shape[1]
+
+    @property
     def first(self) -> Chunk:
-        return self.called(np.int32(0)).first
+        return self._chunk_at(np.int32(0)).first
+
+    @property
+    def _specs(self) -> Chunk:
+        return jax.tree.unflatten(self.form, self.leaves)
 
     @property
     def fed(self) -> int:
         """Numbers that a pass reads."""
         return int(self.count) * sum(math.prod(leaf.shape) for leaf in self.leaves)
 
+    def _chunk_at(self, i: object) -> Resident:
+        return Resident(feeding.chunk(self.number, i, self._specs))
+
     def fold(self, step: Callable, init: object, *along: object) -> tuple[PyTree, PyTree]:
         """As Rows.fold, for steps without output: outputs for each chunk are not stored."""
         silence: list[PyTree] = []  # the tree structure of the empty output
 
         def turn(i: jax.Array, carry: object) -> PyTree:
-            carry, said = self.called(i).fold(lambda carry, chunk: step(carry, chunk, *along),
+            carry, said = self._chunk_at(i).fold(lambda carry, chunk: step(carry, chunk, *along),
                                                  carry)
             silence.append(said)
             _refuse(said)
@@ -116,7 +108,7 @@ class Streamed(Fed, Rows):
         mixed = self._batches(size)
 
         def turn(i: object, carry: object) -> PyTree:
-            return step(carry, mixed.called(epoch * mixed.count + i))
+            return step(carry, mixed.batch(epoch * mixed.count + i))
 
         return jax.lax.fori_loop(0, mixed.count, turn, init)
 
@@ -125,15 +117,15 @@ class Streamed(Fed, Rows):
         return np.int32(epoch) * present(self.mixed).count
 
     def batch(self, order: PyTree, i: ArrayLike, size: int) -> Rows:
-        return self._batches(size).called(order + i)
+        return self._batches(size).batch(order + i)
 
     def drawn(self, key: jax.Array, step: ArrayLike, size: int, rows: int) -> Rows:
         """As Rows.drawn, but without replacement within an epoch; the last rows % size rows of an
         epoch are not used."""
         mixed, whole = self._batches(size), rows // size
-        return mixed.called(step // whole * mixed.count + step % whole)
+        return mixed.batch(step // whole * mixed.count + step % whole)
 
-    def _batches(self, size: int) -> Fed:
+    def _batches(self, size: int) -> "Mixed":
         if self.mixed is None or self.mixed.size != size:
             raise Refusal("the data are read in batches, so the engine needs a batch size, such "
                           "as probml.EM(batch_rows=1000)")
@@ -146,10 +138,29 @@ def _refuse(kept: object) -> None:
                       "Pass rows in memory")
 
 
+@dataclass(frozen=True)
+class Mixed:
+    """Random batches from an endless feed, epoch after epoch."""
+
+    number: ArrayLike  # () int32, of the feed
+    count: ArrayLike  # () int32, batches of an epoch
+    leaves: tuple[jax.ShapeDtypeStruct, ...]
+    form: object  # the tree structure of a batch, which is one chunk
+
+    @property
+    def size(self) -> int:
+        """Rows of a batch."""
+        return jax.tree.unflatten(self.form, self.leaves).weights.shape[1]
+
+    def batch(self, i: object) -> Resident:
+        """The i-th batch, counted from the start of the first epoch."""
+        return Resident(feeding.chunk(self.number, i, jax.tree.unflatten(self.form, self.leaves)))
+
+
 jax.tree_util.register_dataclass(Streamed, meta_fields=["leaves", "form"],
                                  data_fields=["number", "count", "total_weight", "mixed", "apart",
                                               "held_apart"])
-jax.tree_util.register_dataclass(Fed, meta_fields=["leaves", "form"],
+jax.tree_util.register_dataclass(Mixed, meta_fields=["leaves", "form"],
                                  data_fields=["number", "count"])
 
 
@@ -160,7 +171,7 @@ class Cut:
     Attributes:
         reader: reads the partitions of the source. shape: (chunks made at once, rows per chunk).
         pack: converts rows to chunks of a shape, on the host and without JAX, the last one padded
-            at weight 0.
+            at weight 0; into the buffers of a Room, if given.
         some: one row, from which the shapes are derived. known: values that all rows share.
     """
 
@@ -188,11 +199,13 @@ class Cut:
             spread[name] = placed(wide, dtype)
         improbable = bool(data.steps) and sparse(plan, {})
 
-        def pack(piece: Data, shape: tuple[int, int]) -> Chunk:
-            rows, weight = piece.table.rows, aligned((shape[0] * shape[1],), kinds.real)
-            weight[:rows] = 1.0 if piece.weights is None else piece.weights
-            weight[rows:] = 0.0
-            made = packed(piece, plan, centre, weight, shape, kinds, most=True)
+        def pack(piece: Data, shape: tuple[int, int], room: Callable = aligned, at: int = 0,
+                 until: int | None = None) -> Chunk:
+            end, weight = at + piece.table.rows, room((shape[0] * shape[1],), kinds.real)
+            weight[at:end] = 1.0 if piece.weights is None else piece.weights
+            weight[end:] = 0.0
+            made = packed(piece, plan, centre, weight, shape, kinds, most=True, room=room, at=at,
+                          until=until)
             if piece.steps is not None:
                 lanes = Lanes(piece, plan, weight, None, shape, improbable, kinds, place=np.asarray,
                               most=True)
@@ -225,7 +238,28 @@ class Cut:
     def read(self) -> Iterator[Chunk]:
         """A pass over the source, yielding shape[0] chunks at a time."""
         for pieces in grouped(self.reader.batches(), self.rows):
-            yield self.pack(joined(pieces), self.shape)
+            yield self._packed(pieces, Room())
+
+    def _packed(self, pieces: list[Data], room: Room) -> Chunk:
+        """The rows of the pieces, concatenated, as chunks; each piece is written directly to its
+        place in the buffers."""
+        if pieces[0].steps is not None:
+            return self.pack(joined(pieces), self.shape, room.rewind())
+        at, until = 0, sum(piece.table.rows for piece in pieces)
+        for piece in pieces:
+            made = self.pack(piece, self.shape, room.rewind(), at, until)
+            at += piece.table.rows
+        return made
+
+    def read_with_buffers(self) -> Iterator[Chunk]:
+        """As `read`, with ROOMS reused buffers: chunks are overwritten when the third after them is
+        made; by then the program has its own copy."""
+        if jax.default_backend() != "cpu":  # where a transfer may still be running
+            yield from self.read()
+            return
+        rooms = itertools.cycle([Room() for _ in range(ROOMS)])
+        for pieces in grouped(self.reader.batches(), self.rows):
+            yield self._packed(pieces, next(rooms))
 
 
 def _shape(most: int, rows: int, numbers: int) -> tuple[int, int]:
@@ -263,12 +297,12 @@ def streamed(data: Data, plan: Plan, copies: int = 1) -> tuple[feeding.Feed, Str
     assert data.survey is not None
     cutter = Cut.of(data, plan, copies)
     specs = cutter.specs(cutter.shape)
-    feed = feeding.Feed(cutter.read, specs, cutter.counted(data.survey.rows))
+    feed = feeding.Feed(cutter.read_with_buffers, specs, cutter.counted(data.survey.rows))
     leaves, form = jax.tree.flatten(specs)
     profile = data.survey.profile
     share = data.survey.rows / profile.rows if data.survey.chosen else 1.0  # approximate
     weight = np.asarray(profile.weight * share, jnp.result_type(float))
-    rows = Streamed(np.int32(feed.number), np.int32(feed.count), tuple(leaves), form, weight)
+    rows = Streamed(np.int32(feed.number), np.int32(feed.count), weight, tuple(leaves), form)
     return feed, rows, cutter.known
 
 
@@ -334,5 +368,5 @@ def mixed(data: Data, plan: Plan, rows: Streamed, size: int,
     buffer = max(BUFFERED // (1 + data.numbers), BATCHES * size)
     feed = _Epochs(cutter, count, size, seed, buffer)
     leaves, form = jax.tree.flatten(feed.specs)
-    batches = Fed(np.int32(feed.number), np.int32(feed.batches), tuple(leaves), form)
+    batches = Mixed(np.int32(feed.number), np.int32(feed.batches), tuple(leaves), form)
     return feed, replace(rows, mixed=batches)

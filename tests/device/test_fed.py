@@ -10,7 +10,8 @@ from numpyro import sample
 import probml
 from coded import codes
 from probml.dataset.sources.parts import open_data
-from probml.device.streamed import streamed
+from probml.device import streamed as streaming
+from probml.device.streamed import Cut, streamed
 from probml.numerics import compile_effort
 from probml.numerics.outside import feeding
 
@@ -28,6 +29,19 @@ def normal():
 def parts():
     for low in range(0, N, 130):
         yield {"x": X[low : low + 130]}
+
+
+def test_chunks_of_a_feed_are_made_in_memory_of_those_before(monkeypatch):
+    monkeypatch.setattr(streaming, "NUMBERS", 64)
+    monkeypatch.setattr(streaming, "_shape", lambda most, rows, numbers: (2, 50))
+    data = open_data(normal(), parts)
+    cutter = Cut.of(data, data.plan())
+    for made, found in zip(cutter.read(), cutter.read_with_buffers(), strict=True):
+        jax.tree.map(np.testing.assert_array_equal, made, found)
+    places = [chunk.values["x"].ctypes.data for chunk in cutter.read_with_buffers()]
+    assert len(places) == 9 and len(set(places)) == 3 and places[:6] == places[3:]
+    kept = [chunk.values["x"].ctypes.data for chunk in list(cutter.read())]
+    assert len(set(kept)) == 9
 
 
 def test_what_a_program_is_fed_counts_as_its_work():

@@ -25,8 +25,8 @@ def streamed(x: np.ndarray, weights: np.ndarray, together: int = 1) -> tuple[fee
     specs = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), fed[0])
     feed = feeding.Feed(lambda: iter(fed), specs, len(fed))
     leaves, form = jax.tree.flatten(specs)
-    return feed, Streamed(np.int32(feed.number), np.int32(len(fed)), tuple(leaves), form,
-                          weights.sum())
+    return feed, Streamed(np.int32(feed.number), np.int32(len(fed)), weights.sum(), tuple(leaves),
+                          form)
 
 
 @jit

@@ -357,3 +357,13 @@ def as_table(data: object) -> DataLike:
     import pyarrow as pa
 
     return pa.table(data)
+
+
+def is_dataset(data: object) -> bool:
+    """Whether data are a `pyarrow.dataset.Dataset`."""
+    return type(data).__module__ == "pyarrow._dataset" and hasattr(data, "get_fragments")
+
+
+def is_scanner(data: object) -> bool:
+    """Whether data are a `pyarrow.dataset.Scanner`."""
+    return type(data).__module__ == "pyarrow._dataset" and hasattr(data, "scan_batches")

@@ -21,7 +21,13 @@ from probml.dataset.measures import with_measures
 from probml.dataset.ragged import along_time, of_table
 from probml.dataset.read import expected_of, read, refuse_some_labels
 from probml.dataset.source import Batches, Part, Source, Weighed, named, naming, parts_of, without
-from probml.dataset.sources.arrow import ArrowRows, ScannedRows, as_table
+from probml.dataset.sources.arrow import (
+    ArrowRows,
+    ScannedRows,
+    as_table,
+    is_dataset,
+    is_scanner,
+)
 from probml.dataset.sources.profile import (
     lengthened,
     measured,
@@ -48,9 +54,9 @@ def source_of(data: DataLike) -> Source | None:
     """
     if isinstance(data, Source):
         return data
-    if type(data).__module__ == "pyarrow._dataset" and hasattr(data, "get_fragments"):
+    if is_dataset(data):
         return ArrowRows(data)
-    if type(data).__module__ == "pyarrow._dataset" and hasattr(data, "scan_batches"):
+    if is_scanner(data):
         return ScannedRows(data)
     if hasattr(data, "__next__"):
         raise DataError(f"data is a {type(data).__name__}, which can be read only once, but a fit "

@@ -41,12 +41,15 @@ def profile_of(data: Data, name: str = "", first: int = 0,
     ranks = hashed(np.arange(first, first + rows, dtype=np.uint64))
     labels = {name: naming.without_padding(own, _codes(data, name))
               for name, own in data.table.labels.items()}
-    # in a full sample only rows below its greatest rank come
-    full = before is not None and len(before.ranks) >= _sample_size(before.sample)
-    below = before.ranks.max() if before is not None and full else None
     return Profile((name,), (rows,), data.pattern, labels, moments,
-                   *_bottom_k_sample(data._replace(survey=None), ranks, below),
+                   *_bottom_k_sample(data._replace(survey=None), ranks,
+                                     None if before is None else _entry_rank(before)),
                    float(rows if weights is None else weights.sum()))
+
+
+def _entry_rank(profile: Profile) -> np.uint64 | None:
+    """The rank below which a row comes into the sample; None: any row does."""
+    return profile.ranks.max() if len(profile.ranks) >= _sample_size(profile.sample) else None
 
 
 def trim_sample(profile: Profile) -> Profile:
