@@ -1,12 +1,19 @@
 """Markov chains inside rows: moves, counted chains, and logs of steps → factors."""
 
+import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
+from types import MappingProxyType
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
 from probml.device.rows import Chunk, Known
+from probml.elimination.chains import paths
+from probml.elimination.chains import sums as chain_sums
+from probml.elimination.chains.walk import Pieces
 from probml.elimination.factor import Factor
 from probml.errors import present
 from probml.factors import sequences
@@ -117,6 +124,82 @@ def in_pieces(plan: Plan, function: Callable, rows: Chunk, taps: Mapping | None 
     found: list[Factor] = []
     logs = lax.map(jax.checkpoint(piece), jax.tree.map(cut, (steps, own)))
     return Factor(logs.reshape(-1, *logs.shape[2:]), found[-1].names)
+
+
+class Given(NamedTuple):
+    """The arguments of factors of steps that come from parameters."""
+
+    params: Mapping
+    natural: Mapping
+    predictive: Mapping | None
+    known: Known
+
+
+def steps_factor(plan: Plan, inside: Callable, given: Given, moves: list[Moves], rows: Chunk,
+                 taps: Mapping | None = None, hard: bool = False,
+                 more: Mapping[tuple[str, ...], jax.Array] = MappingProxyType({})) -> Factor:
+    """The factor of each row from its steps, (rows, *states of the row's variables).
+
+    Args:
+        inside: (given, steps, taps) → the factors of these steps; it closes over no array.
+        taps: row-wise site → zeros added to its factor; with respect to these and to the naturals,
+            and to nothing else then, gradients are asked.
+        more: scope → a factor of all steps besides, 0 and lane after lane, (M, L, *states): its
+            gradients are asked.
+    """
+    steps, size = rows.along, len(rows.weights)
+    own = ({n: taps[n] for n in plan.rowwise if n in plan.steps and n not in plan.chains}
+           if taps else None)
+    width = sequences.width_of(plan) + sum(math.prod(log.shape[2:]) for log in more.values())
+    count = 1 if hard or not plan.chains else sequences.held_apart(plan, steps, size, width)
+    if count == 1:
+        def chunk_factor(rows: Chunk, taps: Mapping | None) -> Factor:
+            return sequences.within(plan, inside(given, rows.along, taps), hard)
+
+        beside = [Factor(sequences.by_step(log), scope) for scope, log in more.items()]
+        return sequences.factor(plan, [in_pieces(plan, chunk_factor, rows, taps), *beside], moves,
+                                steps,
+                                size, hard)
+    return sequences.of_rows(plan, chain_sums.in_pieces(*_cut(
+        plan, inside, given, moves, rows, count, own, taps is not None, more)))
+
+
+def best_path(plan: Plan, inside: Callable, given: Given, moves: list[Moves],
+              rows: Chunk) -> tuple[jax.Array, jax.Array] | None:
+    """The most probable joint path of the chains: its log weight (G, rows), and its states (L, G,
+    M), of steps that are gone through a piece at a time; None where they are few, or hide variables
+    besides."""
+    count = 1 if plan.step_order or not plan.steps else sequences.held_apart(
+        plan, rows.along, len(rows.weights), sequences.width_of(plan))
+    return None if count == 1 else paths.in_pieces(*_cut(plan, inside, given, moves, rows,
+                                                              count, None, False, {}))
+
+
+def _cut(plan: Plan, inside: Callable, given: Given, moves: list[Moves], rows: Chunk, count: int,
+         own: Mapping | None, asked: bool, more: Mapping) -> sequences.Cut:
+    """The chains of rows whose steps are cut into so many pieces; arguments as of steps_factor.
+
+    Args:
+        own: taps of the steps. asked: whether gradients are asked of the naturals alone.
+    """
+    steps, size = rows.along, len(rows.weights)
+    sought = Given({}, given.natural, {}, Known({}, {}, {})) if asked else given
+    leaves, form = jax.tree.flatten(given)
+    places = {id(leaf) for leaf in jax.tree.leaves(sought)
+              if isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jnp.floating)}
+    sloped = [id(leaf) in places for leaf in leaves]
+
+    def emitted(shared: list, constants: list, own: PyTree, held: Chunk):
+        (taps, logs), kept = own, {True: iter(shared), False: iter(constants)}
+        found = jax.tree.unflatten(form, [next(kept[which]) for which in sloped])
+        piece = replace(steps, rows=held, length=steps.length // count)
+        return [*inside(found, piece, taps),
+                *(Factor(log, scope) for log, scope in zip(logs, more, strict=True))]
+
+    shared, constants = ([leaf for leaf, is_ in zip(leaves, sloped, strict=True) if is_ is which]
+                    for which in (True, False))
+    return sequences.cut_of(plan, count, emitted, moves, steps, size, Pieces(
+        shared, constants, own, steps.rows, list(more.values())))
 
 
 def chain_moves(plan: Plan, params: Mapping, known: Known, natural: Mapping, rows: Chunk,

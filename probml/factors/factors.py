@@ -6,16 +6,16 @@ e_step.py.
 """
 
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import jax
 import jax.numpy as jnp
 
-from probml.device.rows import Chunk, Known
+from probml.device.rows import Chunk, Known, Steps
 from probml.elimination import elimination
 from probml.elimination.factor import Factor, indicator
-from probml.factors import integrated, sequences
-from probml.factors.chains import chain_moves, counted_factor, in_pieces
+from probml.factors import integrated
+from probml.factors.chains import Given, chain_moves, counted_factor, steps_factor
 from probml.factors.naturals import environment, over_states, prior_factor, state_logs, unstacked
 from probml.factors.pooled import pooled_factor, predictive_factor
 from probml.factors.rowwise import rowwise_factor
@@ -46,13 +46,19 @@ def row_factors(
     if not plan.steps:
         return factors
     moves = chain_moves(plan, params, known, natural, rows, taps)
+    return [*factors, steps_factor(plan, inside_of(plan, rows),
+                                   Given(params, natural, predictive, known), moves, rows, taps,
+                                   hard)]
 
-    def within_steps(rows: Chunk, taps: Mapping | None) -> Factor:
-        return sequences.within(plan, level_factors(plan, params, known, natural, rows, True, taps,
-                                                    predictive), hard)
 
-    steps = in_pieces(plan, within_steps, rows, taps)
-    return [*factors, sequences.factor(plan, [steps], moves, rows.along, len(rows.weights), hard)]
+def inside_of(plan: Plan, rows: Chunk) -> Callable:
+    """(given, steps, taps) → the factors of some of the rows' steps by themselves."""
+
+    def step_factors(given: Given, steps: Steps, taps: Mapping | None) -> list[Factor]:
+        return level_factors(plan, given.params, given.known, given.natural,
+                             rows._replace(steps=steps), True, taps, given.predictive)
+
+    return step_factors
 
 
 def level_factors(

@@ -15,6 +15,8 @@ from probml.structure.densities import cells
 from probml.structure.site import Site
 from probml.typing import PyTree
 
+SLICES = 64  # states of observed parents up to which all are evaluated and one is picked
+
 
 def _seen(plan: Plan, rows: Chunk, name: str) -> jax.Array | None:
     return cells(plan.structure.sites[name], rows.seen[name]) if name in rows.seen else None
@@ -45,7 +47,11 @@ def in_slices(tables: PyTree, parents: tuple[str, ...], sliced: list[str], rows:
 def pooled_factor(plan: Plan, natural: PyTree, rows: Chunk, name: str) -> Factor:
     site, parents, scope = plan.structure.sites[name], plan.discrete_parents(name), plan.scope(name)
     sliced = [p for p in parents if p not in plan.variables]
-    if name in plan.variables:
+    is_variable = name in plan.variables
+    slices = math.prod(present(plan.structure.sites[p].states) for p in sliced)
+    if sliced and not is_variable and slices <= SLICES:
+        return Factor(_picked(plan, natural, rows, name, sliced), scope)
+    if is_variable:
         return Factor(in_slices(natural, parents, sliced, rows), scope)
     shape = tuple(plan.variables[p].states for p in scope)
     x, seen, unseen = cells(site, rows.values[name]), _seen(plan, rows, name), rows.unseen.get(name)
@@ -60,6 +66,31 @@ def pooled_factor(plan: Plan, natural: PyTree, rows: Chunk, name: str) -> Factor
                            (x, seen, unseen and unseen._replace(most=None, tiles=None)))
         value = jax.vmap(lambda n, row: _log_densities(site, n, *row)[0])(flat, one)
     return Factor(value.reshape(len(x), *shape), scope)
+
+
+def _picked(plan: Plan, natural: Mapping[str, jax.Array], rows: Chunk, name: str,
+            sliced: list[str]) -> jax.Array:
+    """A pooled factor at the observed states of some parents: all states by one product, then the
+    observed one; its gradient is a product too, where a gather's would be a serial scatter."""
+    site, parents = plan.structure.sites[name], plan.discrete_parents(name)
+    order = [parents.index(p) for p in sliced] + [i for i, p in enumerate(parents)
+                                                  if p not in sliced]
+    sizes = [present(plan.structure.sites[p].states) if p in sliced else plan.variables[p].states
+             for p in parents]
+    shape = [sizes[i] for i in order]
+
+    def flat(leaf: jax.Array):
+        leaf = jnp.transpose(leaf, (*order, *range(len(parents), leaf.ndim)))
+        return leaf.reshape(math.prod(shape), *leaf.shape[len(parents) :])
+
+    x, seen, unseen = cells(site, rows.values[name]), _seen(plan, rows, name), rows.unseen.get(name)
+    value = _log_densities(site, jax.tree.map(flat, natural), x, seen, unseen)
+    count = math.prod(shape[: len(sliced)])
+    code = jnp.ravel_multi_index(tuple(rows.values[p].reshape(-1) for p in sliced),
+                                 shape[: len(sliced)], mode="clip")
+    hot = code[:, None] == jnp.arange(count)
+    value = jnp.where(hot[..., None], value.reshape(len(code), count, -1), 0.0).sum(1)
+    return value.reshape(len(code), *shape[len(sliced) :])
 
 
 def predictive_factor(plan: Plan, known: Known, rows: Chunk, name: str,

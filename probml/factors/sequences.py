@@ -6,7 +6,7 @@ chains and over the row's own variables.
 """
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import NamedTuple
 
 import jax
@@ -17,11 +17,12 @@ from probml.elimination import elimination
 from probml.elimination.chains import paths
 from probml.elimination.chains import sums as chain_sums
 from probml.elimination.chains.arithmetic import Chain, ScanLayout, followed
-from probml.elimination.chains.walk import count_of
+from probml.elimination.chains.walk import Pieces, Tables, count_of
 from probml.elimination.factor import Factor
 from probml.errors import present
 from probml.families.likelihoods.categorical import ONE_HOT
 from probml.plan.plan import Plan
+from probml.typing import PyTree
 
 
 class Moves(NamedTuple):
@@ -39,6 +40,8 @@ class Moves(NamedTuple):
 
 HELD = 2**25  # numbers up to which the factors of all steps are made at once
 PIECE = 2**20  # numbers of a piece of the steps, where they are more
+MAX_STORED_EMISSIONS = 2**18  # numbers from which the emissions of all steps are not stored at once
+IN_CACHE = 2**17  # numbers of a piece of the emissions, where they are more
 
 
 def layout_of(steps: Steps) -> ScanLayout:
@@ -211,6 +214,57 @@ def factor(
     log = log.reshape(steps.length, rows, steps.blocks, *log.shape[1:]).sum((0, 2))
     kept = tuple(n for n in plan.along if n in left.names)
     return Factor(log.reshape(rows, *(plan.variables[n].states for n in kept)), kept)
+
+
+def held_apart(plan: Plan, steps: Steps, rows: int, width: int) -> int:
+    """The number of pieces, each in cache, whose emissions chains/sums.py computes one after
+    another; 1 where steps are few, or where pieces cannot be used: with latent numbers that a
+    sampler moves, on machines that process all steps at once.
+
+    Args:
+        width: numbers of a step from which its emissions are computed.
+    """
+    lanes = rows * steps.blocks
+    states = math.prod(plan.variables[n].states for n in (*plan.along, *plan.chains))
+    if steps.parallel or plan.carried or steps.length * lanes * states < MAX_STORED_EMISSIONS:
+        return 1
+    return count_of(steps.length, IN_CACHE // (lanes * (width + 2 * states)))
+
+
+class Cut(NamedTuple):
+    """The arguments of chains/sums.in_pieces."""
+
+    emit: Callable
+    layout: ScanLayout
+    tables: Tables
+    pieces: Pieces
+
+
+def cut_of(plan: Plan, count: int, emitted: Callable, moves: Sequence[Moves], steps: Steps,
+           rows: int, pieces: Pieces) -> Cut:
+    """The chains of rows whose steps are cut into so many pieces.
+
+    Args:
+        emitted: (shared, constants, (own, blank), fixed) → the factors of a piece's steps.
+        pieces: leaves of `own` and `fixed` lead with all steps, (N, ...).
+    """
+    lanes, size, less = rows * steps.blocks, steps.length // count, _leaving(plan, moves, steps)
+    left = None if less is None else _left(steps, rows)
+
+    def emit(shared: list, constants: list, own: PyTree, fixed: PyTree):
+        (shared, less), (fixed, left) = shared, fixed
+        log = emissions(plan, emitted(shared, constants, own, fixed), size, lanes)
+        return log if left is None else log + jnp.where(left[:, None, None], less, 0.0)
+
+    def cut(leaf: jax.Array):
+        return leaf.reshape(count, -1, *leaf.shape[1:])
+
+    initial, transition = tables(plan, moves, steps, rows)
+    alive = steps.rows.weights
+    alive = None if alive is None else alive.reshape(-1, lanes)
+    own, fixed = jax.tree.map(cut, (pieces.own, (pieces.fixed, left)))
+    return Cut(emit, layout_of(steps), Tables(initial, transition, alive),
+               Pieces((pieces.shared, less), pieces.constants, own, fixed, pieces.blank))
 
 
 def by_step(array: jax.Array) -> jax.Array:

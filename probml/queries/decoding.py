@@ -48,7 +48,8 @@ def _decode_chunk(plan: Plan, sites: tuple[str, ...], leaves: tuple[str, ...], b
     peaks = {name: _maximise_leaf(plan, name, belief, known, rows, parts) for name in leaves}
     path = any(v in sites for v in plan.chains)
     if path:
-        value, paths, inside = _best_paths(plan, sites, parts, rows.along, size)
+        beside = any(plan.structure.sites[name].time is not None for name in leaves)
+        value, paths, inside = _best_paths(plan, sites, parts, rows.along, size, beside)
         factors = [*parts.rows, sequences.of_rows(plan, value)]
     else:
         factors = parts.factor_graph()
@@ -103,10 +104,17 @@ def _maximise_leaf(plan: Plan, name: str, belief: Belief, known: Known, rows: Ch
     return p, scope
 
 
-def _best_paths(plan: Plan, sites: tuple[str, ...], parts: Parts, steps: PyTree,
-                size: int) -> tuple[jax.Array, PyTree, list[Factor]]:
+def _best_paths(plan: Plan, sites: tuple[str, ...], parts: Parts, steps: PyTree, size: int,
+                beside: bool) -> tuple[jax.Array, PyTree, list[Factor]]:
     """The log probability of the best path of the chains (Viterbi), the path, and the factors of
-    its steps with the other variables summed out."""
+    its steps with the other variables summed out; [] where these were not needed.
+
+    Args:
+        beside: other sites of the steps are maximised as well.
+    """
+    found = None if beside else parts.path()
+    if found is not None:
+        return *found, []
     inside = elimination.remainder(parts.steps, [v for v in plan.step_order if v not in sites])
     chain = sequences.chain_of(plan, inside, parts.moves, steps, size, hard=True)
     return *chain_best.maximise(chain, sequences.layout_of(steps)), inside

@@ -21,8 +21,8 @@ from probml.elimination import elimination
 from probml.elimination.chains import paths as chain_paths
 from probml.elimination.factor import Factor
 from probml.factors import sequences
-from probml.factors.chains import chain_moves, in_pieces
-from probml.factors.factors import global_factors, level_factors, row_evidence
+from probml.factors.chains import Given, best_path, chain_moves, in_pieces, steps_factor
+from probml.factors.factors import global_factors, inside_of, level_factors, row_evidence
 from probml.factors.naturals import naturals
 from probml.factors.sequences import Moves
 from probml.numerics.compiling import ASKED, jit
@@ -36,25 +36,31 @@ class Parts:
     """The factor graph of a chunk of rows in three parts: factors of rows, factors of time steps,
     and initial and transition log probabilities of the chains (`moves`)."""
 
-    def __init__(self, plan: Plan, rows: list[Factor], moves: list[Moves],
-                 inside: Callable[[Chunk], list[Factor]], chunk: Chunk):
+    def __init__(self, plan: Plan, rows: list[Factor], moves: list[Moves], given: Given,
+                 chunk: Chunk):
         self.rows, self.moves = rows, moves
-        self._plan, self._inside, self._chunk = plan, inside, chunk
+        self._plan, self._given, self._chunk = plan, given, chunk
+        self._inside = inside_of(plan, chunk)
 
     @functools.cached_property
     def steps(self) -> list[Factor]:
         """The factors of all time steps, computed at first access."""
-        plan = self._plan
+        plan, given = self._plan, self._given
         if plan.step_order:
-            return self._inside(self._chunk)
+            return self._inside(given, self._chunk.steps, None)
         if not plan.steps:
             return []
 
         # no variable to eliminate within a step: all its factors are multiplied into one
         def factor_within(rows: Chunk, _: None) -> Factor:
-            return sequences.within(plan, self._inside(rows))
+            return sequences.within(plan, self._inside(given, rows.steps, None))
 
         return [in_pieces(plan, factor_within, self._chunk)]
+
+    def path(self) -> tuple[jax.Array, jax.Array] | None:
+        """The most probable joint path of the chains, see factors.chains.best_path; None where
+        steps have other factors than those of their observed cells."""
+        return best_path(self._plan, self._inside, self._given, self.moves, self._chunk)
 
     def factor_graph(self, pairs: jax.Array | None = None, rows: list[Factor] | None = None,
                      more: Mapping[tuple[str, ...],
@@ -62,12 +68,14 @@ class Parts:
         """All factors as one list, with the latent states along time summed out.
 
         Args:
-            rows: replacement of the factors of rows.
-            more: scope → a factor of all steps besides, lane after lane, (M, L, *states).
+            rows: replacement of the factors of rows. more: as for steps_factor.
         """
         plan, chunk, rows = self._plan, self._chunk, self.rows if rows is None else rows
         if not (plan.steps or plan.step_order or self.moves or more):
             return rows
+        if plan.steps and not plan.step_order and pairs is None and "steps" not in self.__dict__:
+            return [*rows, steps_factor(plan, self._inside, self._given, self.moves, chunk,
+                                        more=more)]
         beside = [Factor(sequences.by_step(log), scope) for scope, log in more.items()]
         return [*rows, sequences.factor(plan, [*self.steps, *beside], self.moves, chunk.along,
                                         len(chunk.weights), pairs=pairs)]
@@ -85,11 +93,8 @@ def parts_of(plan: Plan, belief: Belief, known: Known, rows: Chunk) -> Parts:
         if plan.mixed:  # log p(states | params), not log p(states, params)
             outer.append(Factor(-elimination.evidence(outer, plan.globals), ()))
         factors += outer
-
-    def inside(chunk: Chunk) -> list[Factor]:
-        return level_factors(*args[:-1], chunk, True, predictive=belief.predictive)
-
-    return Parts(plan, factors, chain_moves(*args), inside, rows)
+    given = Given(belief.params, natural, belief.predictive, known)
+    return Parts(plan, factors, chain_moves(*args), given, rows)
 
 
 def rows_of_site(plan: Plan, rows: Chunk, name: str) -> tuple[Chunk, int]:

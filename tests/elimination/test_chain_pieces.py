@@ -1,16 +1,20 @@
-"""Sums over chains in blocks at several parameters at once: each goes through as many pieces as it
-needs."""
+"""Sums over chains whose emissions are made piece by piece: as those of chains that are all there,
+which test_chains.py holds to enumeration."""
 
 import functools
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
+from probml.elimination.chains import paths
 from probml.elimination.chains import sums as chains
 from probml.elimination.chains.arithmetic import Chain, ScanLayout
+from probml.elimination.chains.walk import Pieces, Tables
 
-ROWS, STEPS, OUTER, STATES = 3, 96, 2, 3
+ROWS, STEPS, OUTER, STATES, SIZE = 3, 96, 2, 3, 6
+TOL = {np.float64: 1e-10, np.float32: 1e-4}
 
 
 def problem(precision, sticky, ragged, blocks):
@@ -37,8 +41,27 @@ def problem(precision, sticky, ragged, blocks):
                  None if alive is None else jnp.asarray(alive))
 
 
+def emit(shared, told, own, fixed):
+    own, blank = own
+    blank = jnp.moveaxis(blank.reshape(SIZE, -1, OUTER, STATES), 1, -1)
+    return own + blank + shared * told + fixed
+
+
+def blank_of(own):
+    """0 of every step, lane after lane."""
+    return jnp.zeros((own.shape[-1], len(own), OUTER,
+                      STATES), own.dtype)
+
+
 def whole(blocks, initial, transition, shared, own, alive, told):
     return chains.evidence(Chain(initial, transition, own + shared * told, alive), ScanLayout(blocks))
+
+
+def apart(blocks, initial, transition, shared, own, alive, told):
+    count = len(own) // SIZE
+    cut = own.reshape(count, SIZE, *own.shape[1:])
+    return chains.in_pieces(emit, ScanLayout(blocks), Tables(initial, transition, alive), Pieces(
+        shared, told, cut, jnp.zeros((count, SIZE, 1, 1, 1), own.dtype), blank_of(own)))
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
@@ -54,15 +77,71 @@ def asked(way, blocks, *arguments):
     return log, slopes
 
 
+@pytest.mark.parametrize("precision", [np.float64, np.float32])
+@pytest.mark.parametrize("ragged", [False, True])
+@pytest.mark.parametrize(("blocks", "sticky"), [(1, False), (4, False), (4, True)])
+def test_a_sum_in_pieces_and_its_slopes_are_those_of_the_whole(blocks, sticky, ragged, precision):
+    held = problem(precision, sticky, ragged, blocks)
+    shared = jnp.asarray(np.random.default_rng(1).normal(size=(OUTER, STATES, 1)), precision)
+    arguments = (*held[:2], shared, held.emission, held.alive, jnp.asarray(0.3, precision))
+    (log, slopes), (want, expected) = (asked(way, blocks, *arguments) for way in (apart, whole))
+    np.testing.assert_allclose(log, want, rtol=TOL[precision])
+    assert np.isneginf(want[0, 2]) and np.isfinite(want[1]).all()
+    for found, right in zip(slopes, expected, strict=True):
+        np.testing.assert_allclose(found.reshape(right.shape), right, rtol=TOL[precision],
+                                   atol=TOL[precision])
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def paths_of(blocks, held):
+    """The best paths in pieces, and those of the whole."""
+    count, own = STEPS // blocks // SIZE, held.emission
+    cut = own.reshape(count, SIZE, *own.shape[1:])
+    nothing = jnp.zeros((count, SIZE, 1, 1, 1), own.dtype)
+    return paths.in_pieces(
+        emit, ScanLayout(blocks), Tables(held.initial, held.transition, held.alive),
+        Pieces(nothing[0, 0], nothing[0, 0], cut, nothing, blank_of(own)),
+    ), paths.maximise(held, ScanLayout(blocks))
+
+
+@pytest.mark.parametrize("precision", [np.float64, np.float32])
+@pytest.mark.parametrize("ragged", [False, True])
+@pytest.mark.parametrize(("blocks", "sticky"), [(1, False), (4, False), (4, True)])
+def test_a_path_in_pieces_is_that_of_the_whole(blocks, sticky, ragged, precision):
+    held = problem(precision, sticky, ragged, blocks)
+    (value, states), (want, path) = paths_of(blocks, held)
+    np.testing.assert_array_equal(states, path)
+    np.testing.assert_allclose(value, want, rtol=TOL[precision])
+    assert np.isneginf(want[0, 2]) and len(np.unique(path[:, 1])) > 1
+
+
 def test_several_parameters_at_once_are_each_by_itself():
     held = problem(np.float64, False, True, 4)
     shared = jnp.asarray(np.random.default_rng(2).normal(size=(2, OUTER, STATES, 1)))
 
     def one(shared):
-        return asked.__wrapped__(whole, 4, *held[:2], shared, held.emission, held.alive,
+        return asked.__wrapped__(apart, 4, *held[:2], shared, held.emission, held.alive,
                                  jnp.asarray(1.0))
 
     together = jax.jit(jax.vmap(one))(shared)
     each = [jax.jit(one)(own) for own in shared]
     for found, *right in zip(jax.tree.leaves(together), *map(jax.tree.leaves, each), strict=True):
         np.testing.assert_allclose(found, np.stack(right), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("blocks", [1, 4])
+def test_slopes_of_slopes_are_those_of_the_whole(blocks):
+    held = problem(np.float64, False, True, blocks)
+    shared = jnp.asarray(np.random.default_rng(1).normal(size=(OUTER, STATES, 1)))
+    along = jnp.asarray(np.random.default_rng(6).normal(size=shared.shape))
+
+    def curved(way):
+        def slope(shared):
+            return jax.grad(lambda shared: jnp.where(
+                jnp.isfinite(log := way(blocks, *held[:2], shared, held.emission, held.alive,
+                                        jnp.asarray(1.0))), log, 0.0).sum())(shared)
+
+        return jax.jit(lambda at: jax.jvp(slope, (at,), (along,)))(shared)
+
+    for found, right in zip(curved(apart), curved(whole), strict=True):
+        np.testing.assert_allclose(found, right, rtol=1e-9, atol=1e-9)

@@ -1,4 +1,4 @@
-"""Steps whose factors are made piece by piece: the same statistics, slopes and marginals as of steps
+"""Steps that are summed over piece by piece: the same statistics, slopes and marginals as of steps
 that are all there at once, which test_sequences.py holds to enumeration."""
 
 import jax
@@ -126,12 +126,12 @@ def test_steps_in_pieces_have_the_statistics_slopes_marginals_and_path_of_all_at
             return expected[:4], averaged[:4], slopes, asked, best
 
         steps = rows.first.steps
-        return sequences.count_pieces(plan, steps, rows.size), every(params)
+        return sequences.held_apart(plan, steps, rows.size, 1), every(params)
 
     count, whole = found()
     assert count == 1
-    monkeypatch.setattr(sequences, "HELD", 0)
-    monkeypatch.setattr(sequences, "PIECE", 1 if case != "long" else 2**12)
+    monkeypatch.setattr(sequences, "MAX_STORED_EMISSIONS", 0)
+    monkeypatch.setattr(sequences, "IN_CACHE", 1 if case != "long" else 2**12)
     count, cut = found()
     assert count > 1
     for right, mine in zip(jax.tree.leaves(whole), jax.tree.leaves(cut), strict=True):

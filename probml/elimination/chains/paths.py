@@ -25,7 +25,15 @@ from probml.elimination.chains.arithmetic import (
     share_of,
 )
 from probml.elimination.chains.sums import walk_of
-from probml.elimination.chains.walk import Pass, Walk, cut, forward
+from probml.elimination.chains.walk import (
+    Pass,
+    Pieces,
+    Tables,
+    Walk,
+    cut,
+    forward,
+    stored_emissions,
+)
 from probml.numerics.logs import floored, unfloored
 from probml.typing import PyTree
 
@@ -34,7 +42,7 @@ AT_ONCE = 64  # steps whose states are looked up together
 
 def _passed(chain: Chain, layout: ScanLayout) -> tuple[Walk, Pass, jax.Array]:
     """A forward pass, and the filtered weights of all steps, (L, G, K, M)."""
-    walk = walk_of(layout, *cut(chain, layout.blocks), ends=False)
+    walk = walk_of(stored_emissions, layout, *cut(chain, layout.blocks), ends=False)
     found = forward(walk)
     return walk, found, found.kept.reshape(-1, *walk.whole)
 
@@ -156,14 +164,21 @@ def maximise(chain: Chain, layout: ScanLayout = UNCUT) -> tuple[jax.Array, jax.A
     Cost: O(T K²) a row, T K bytes; with blocks, O(K³) more for each step in which paths have not
         yet met.
     """
-    walk = Walk(layout, *cut(chain, layout.blocks), BEST)
+    return in_pieces(stored_emissions, layout, *cut(chain, layout.blocks))
+
+
+def in_pieces(emit: Callable, layout: ScanLayout, tables: Tables,
+              pieces: Pieces) -> tuple[jax.Array, jax.Array]:
+    """As `maximise`, of chains whose emissions are made a piece at a time, as sums.in_pieces makes
+    them."""
+    walk = Walk(emit, layout, tables, pieces, BEST)
     found = forward(walk)
     between = None if found.before is None else walk.move_into(found.before)[1]
     pointers = found.kept.reshape(-1, *walk.whole)
     states = backtracked(found.last.argmax(1).astype(pointers.dtype), lambda table: table,
                          pointers[:-1], between, layout.blocks)
     possible = jnp.repeat(found.total > -jnp.inf, layout.blocks, -1)
-    states = repeat_last_state(chain.alive, states, layout.blocks)
+    states = repeat_last_state(tables.alive, states, layout.blocks)
     return found.total, jnp.where(possible, states.astype(jnp.int32), 0)
 
 

@@ -16,6 +16,11 @@ Backwards, the smoothed marginals come from the filtered ones alone, γ_t = α_t
 A), so that T·K numbers are stored of T steps with K states; pair marginals are summed over time on
 the way and never stored, unless the transition itself varies along time.
 
+Emissions are arrays of all steps (`evidence`), or are computed for a piece of the steps at a time
+and not stored (`in_pieces`): only the forward pass reads them, and a smoothed marginal is passed
+back to the arguments of its step's emissions at once. A piece stays in cache, so that the data of a
+step are read from memory twice, and its weights written and read once.
+
 Arrays: time first and lanes last, (L, G, K, M), where G counts the joint states of whatever else
 the chain depends on, and lane = row · B + block.
 """
@@ -44,11 +49,13 @@ from probml.elimination.chains.arithmetic import (
 )
 from probml.elimination.chains.walk import (
     Pass,
+    Pieces,
     Tables,
     Walk,
     cut,
     forward,
     one_by_one,
+    stored_emissions,
 )
 from probml.numerics.logs import divide
 
@@ -64,43 +71,54 @@ def evidence(chain: Chain, layout: ScanLayout = UNCUT) -> jax.Array:
     Cost: O(T K²) a row; with blocks, O(K³) more for each step in which a chain has not yet
         forgotten its past.
     """
-    return _evidence(layout, *cut(chain, layout.blocks))
+    return in_pieces(stored_emissions, layout, *cut(chain, layout.blocks))
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _evidence(layout: ScanLayout, tables: Tables, emissions: jax.Array) -> jax.Array:
-    return _passed(layout, tables, emissions, False).total
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
+def in_pieces(emit: Callable, layout: ScanLayout, tables: Tables, pieces: Pieces) -> jax.Array:
+    """As `evidence`, with its gradient with respect to the tables and to `shared` and `own`.
+
+    Args:
+        emit: as of a Walk.
+
+    Cost: O(T K²) a row, and emissions once; memory T K numbers a row with a gradient, else nothing
+        of that size.
+    """
+    return _passed(emit, layout, tables, pieces, False).total
 
 
-def walk_of(layout: ScanLayout, tables: Tables, emissions: jax.Array, ends: bool = True,
+def walk_of(emit: Callable, layout: ScanLayout, tables: Tables, pieces: Pieces, ends: bool = True,
             keeps: bool = True) -> Walk:
     """The recursion of a sum, in linear space or, `wide`, in logs."""
-    return Walk(layout, tables, emissions, WIDE if layout.wide else SUMS, ends, keeps)
+    return Walk(emit, layout, tables, pieces, WIDE if layout.wide else SUMS, ends, keeps)
 
 
-def _alone(function: Callable, emissions: jax.Array) -> Callable:
+def _alone(function: Callable, pieces: Pieces) -> Callable:
     """One by one where there are several pieces."""
-    return one_by_one(function) if len(emissions) > 1 else function
+    several = len(jax.tree.leaves((pieces.own, pieces.fixed))[0]) > 1
+    return one_by_one(function) if several else function
 
 
-def _passed(layout: ScanLayout, tables: Tables, emissions: jax.Array, keeps: bool = True) -> Pass:
-    return _alone(lambda tables, emissions: forward(walk_of(layout, tables, emissions,
-                                                            keeps=keeps)),
-                  emissions)(tables, emissions)
+def _passed(emit: Callable, layout: ScanLayout, tables: Tables, pieces: Pieces,
+            keeps: bool = True) -> Pass:
+    return _alone(lambda tables, pieces: forward(walk_of(emit, layout, tables, pieces,
+                                                         keeps=keeps)),
+                  pieces)(tables, pieces)
 
 
-def _evidence_forward(layout: ScanLayout, tables: Tables, emissions: jax.Array):
-    found = _passed(layout, tables, emissions)
-    return found.total, (found, tables, emissions)
+def _evidence_forward(emit: Callable, layout: ScanLayout, tables: Tables, pieces: Pieces):
+    found = _passed(emit, layout, tables, pieces)
+    return found.total, (found, tables, pieces)
 
 
-def _evidence_backward(layout: ScanLayout, kept: tuple, slope: jax.Array):
-    of_initial, of_transition, of_emissions = _alone(
-        lambda kept, slope: _slopes(layout, kept, slope), kept[2])(kept, slope)
-    return Tables(of_initial, of_transition, None), of_emissions
+def _evidence_backward(emit: Callable, layout: ScanLayout, kept: tuple, slope: jax.Array):
+    of_initial, of_transition, of_shared, of_own, of_blank = _alone(
+        lambda kept, slope: _slopes(emit, layout, kept, slope), kept[2])(kept, slope)
+    return (Tables(of_initial, of_transition, None),
+            Pieces(of_shared, None, of_own, None, of_blank))
 
 
-_evidence.defvjp(_evidence_forward, _evidence_backward)
+in_pieces.defvjp(_evidence_forward, _evidence_backward)
 
 
 class _Share(NamedTuple):
@@ -117,10 +135,11 @@ class _Share(NamedTuple):
     varying: bool
 
 
-def _slopes(layout: ScanLayout, kept: tuple, slope: jax.Array) -> tuple:
-    """The gradients with respect to initial and transition tables, and to emissions."""
-    found, tables, emissions = kept
-    walk = walk_of(layout, tables, emissions)
+def _slopes(emit: Callable, layout: ScanLayout, kept: tuple, slope: jax.Array) -> tuple:
+    """The gradients with respect to initial and transition tables, `shared`, `own` and
+    `blank`."""
+    found, tables, pieces = kept
+    walk = walk_of(emit, layout, tables, pieces)
     slope = jnp.where(jnp.isfinite(found.total), slope, 0.0)
     if walk.alive is not None:
         slope = jnp.where(walk.alive[0, 0, :: layout.blocks], slope, 0.0)
@@ -131,18 +150,27 @@ def _slopes(layout: ScanLayout, kept: tuple, slope: jax.Array) -> tuple:
     last = last if found.after is None else normalised(last * found.after, 1)[0]
 
     def piece(carry: tuple, at: ArrayLike) -> tuple:
+        gamma, count, of_shared, of_blank = carry
         inner = jnp.arange(walk.steps) < walk.steps - (at == walk.count - 1)
         here = inner[:, None] if walk.later is None else inner[:, None] & walk.at(at, walk.later)
-        carry, (gammas, moved) = _smoothed(
-            walk, share, carry, (walk.at(at, found.kept), walk.at(at, walk.leaving),
-                                 here.astype(lanes.dtype), inner))
+        (gamma, count), (gammas, moved) = _smoothed(
+            walk, share, (gamma, count), (walk.at(at, found.kept), walk.at(at, walk.leaving),
+                                          here.astype(lanes.dtype), inner))
         weighed = gammas * lanes[:, None]
         if walk.alive is not None:
             weighed = jnp.where(walk.at(at, walk.alive)[:, None, None], weighed, 0.0)
-        return carry, (reduced(weighed, emissions.shape[1:]), moved)
+        fixed = walk.at(at, pieces.fixed)
+        log, back = jax.vjp(lambda shared, own: emit(shared, pieces.constants, own, fixed),
+                            pieces.shared, walk.own(at))
+        more, (own, blank) = back(reduced(weighed, log.shape))
+        of_blank = jax.tree.map(lambda every, mine: walk.write_piece(every, mine, at), of_blank,
+                                blank)
+        return (gamma, count, jax.tree.map(jnp.add, of_shared, more), of_blank), (own, moved)
 
-    mine = jnp.zeros(share.shape, lanes.dtype)
-    (gamma, count), (of_emissions, moved) = walk.over(piece, (last, mine), True)
+    blank = (jnp.zeros(share.shape, lanes.dtype), jax.tree.map(jnp.zeros_like, pieces.shared),
+             jax.tree.map(jnp.zeros_like, pieces.blank))
+    (gamma, count, of_shared, of_blank), (of_own, moved) = walk.over(piece, (last, *blank), True)
+    mine = blank[0]
     if found.before is not None:
         here = jnp.ones(()) if walk.alive is None else walk.alive[0, 0]
         mine = _pairs(share, found.before, divide(gamma, one_step(walk.into, found.before)),
@@ -154,7 +182,7 @@ def _slopes(layout: ScanLayout, kept: tuple, slope: jax.Array) -> tuple:
         count = count if share.varying or layout.wide else count * walk.into
     first = reduced(gamma[..., :: layout.blocks] * lanes[:, None, :: layout.blocks],
                     tables.initial.shape)
-    return first, count, of_emissions
+    return first, count, of_shared, of_own, of_blank
 
 
 def _smoothed(walk: Walk, share: _Share, carry: tuple, along: tuple) -> tuple:

@@ -1,5 +1,6 @@
 """Forward passes along Markov chains: one recursion for sums, sums in logs and maxima
-(arithmetic.py).
+(arithmetic.py). Emissions are arrays of all steps, or are computed for a piece of the steps at a
+time and not stored.
 
 Of a sequence in blocks, the weights that enter each block are found first. A block's transfer
 matrix P[s, j], the weight of its steps that end in j after state s before it, is multiplied out
@@ -29,7 +30,7 @@ from probml.elimination.chains.arithmetic import (
     one_step_back,
     split_blocks,
 )
-from probml.numerics.logs import finite
+from probml.numerics.logs import finite, log_of
 from probml.typing import PyTree
 
 SWEEP = 32  # about how many steps between two tests whether the rows of a transfer matrix are equal
@@ -41,6 +42,25 @@ class Tables(NamedTuple):
     initial: jax.Array
     transition: jax.Array
     alive: jax.Array | None
+
+
+class Pieces(NamedTuple):
+    """The arguments of the function that computes emissions. Leaves of `own` and `fixed` lead with
+    the P pieces, leaves of `blank` with lanes and all steps, (M, P S, ...).
+
+    Attributes:
+        shared, constants: arguments of all pieces, with and without gradients.
+        own, fixed: arguments of each piece, with and without gradients.
+        blank: zeros added to every step, (S M, ...) of a piece, for gradients with respect to them;
+            these gradients are laid out sequence by sequence.
+
+    """
+
+    shared: PyTree
+    constants: PyTree
+    own: PyTree
+    fixed: PyTree
+    blank: PyTree = ()
 
 
 class Pass(NamedTuple):
@@ -69,32 +89,39 @@ def count_of(steps: int, size: int) -> int:
                 if steps % count == 0)
 
 
-def cut(chain: Chain, blocks: int) -> tuple[Tables, jax.Array]:
-    """The tables of a chain, and its emissions, (P, S, G or 1, K, M): in one piece, or of a chain
-    in blocks in several."""
+def stored_emissions(shared: PyTree, constants: PyTree, own: PyTree, fixed: PyTree) -> jax.Array:
+    """Emissions that are arrays of all steps."""
+    return own[0]
+
+
+def cut(chain: Chain, blocks: int) -> tuple[Tables, Pieces]:
+    """A chain whose emissions are arrays: one piece, or several where it is cut into blocks."""
     steps = len(chain.emission)
     count = 1 if blocks == 1 else count_of(steps, SWEEP)
-    return (Tables(chain.initial, chain.transition, chain.alive),
-            chain.emission.reshape(count, -1, *chain.emission.shape[1:]))
+    own = chain.emission.reshape(count, -1, *chain.emission.shape[1:])
+    return Tables(chain.initial, chain.transition, chain.alive), Pieces((), (), own, ())
 
 
 class Walk:
     """The pieces of a chain and the recursion through one.
 
     Args:
-        emissions: of all pieces, (P, S, G or 1, K, M).
+        emit: (shared, constants, (own, blank), fixed) of a piece → the log emissions of its steps,
+            (S, G or 1, K, M); it closes over no array.
         ends: steps behind the last that counts of a row do not matter: blocks of them need forget
             nothing, which without data takes long.
         keeps: whether the results of all steps are stored.
     """
 
-    def __init__(self, layout: ScanLayout, tables: Tables, emissions: jax.Array,
+    def __init__(self, emit: Callable, layout: ScanLayout, tables: Tables, pieces: Pieces,
                  arithmetic: Arithmetic, ends: bool = True, keeps: bool = True):
-        self.layout, self.emissions = layout, emissions
+        self.emit, self.layout, self.pieces = emit, layout, pieces
         self.ends, self.keeps, self.arithmetic, self.blocks = ends, keeps, arithmetic, layout.blocks
         self.initial, moves = map(arithmetic.weights, tables[:2])
-        self.count, self.steps, g, self.states, self.lanes = emissions.shape
+        self.count = len(jax.tree.leaves((pieces.own, pieces.fixed))[0])
         self.alive = None if tables.alive is None else self.cut(tables.alive)
+        shape = jax.eval_shape(self.emission, jnp.zeros((), int)).shape
+        self.steps, g, self.states, self.lanes = shape
         self.outer = max(g, len(self.initial), moves.shape[1])
         self.whole = (self.outer, self.states, self.lanes)
         self.into, self.timed = moves[0], len(moves) > 1  # moves into the first steps, or all
@@ -117,10 +144,23 @@ class Walk:
         carry, out = function(carry, 0)
         return carry, jax.tree.map(lambda leaf: leaf[None], out)
 
+    def own(self, piece: ArrayLike) -> tuple[PyTree, PyTree]:
+        """The `own` arguments of a piece, and its zeros."""
+        return self.at(piece, self.pieces.own), jax.tree.map(
+            lambda leaf: jnp.zeros((leaf.shape[0] * leaf.shape[1] // self.count, *leaf.shape[2:]),
+                                   leaf.dtype), self.pieces.blank)
+
+    def write_piece(self, whole: jax.Array, part: jax.Array, piece: ArrayLike) -> jax.Array:
+        """Writes the steps of a piece, (S M, ...), into those of all, (M, P S, ...): transposed
+        while they are in cache."""
+        part = jnp.moveaxis(part.reshape(self.steps, self.lanes, *part.shape[1:]), 1, 0)
+        return lax.dynamic_update_slice_in_dim(whole, part, piece * self.steps, 1)
+
     def emission(self, piece: ArrayLike) -> jax.Array:
         """(S, G or 1, K, M); 0 in steps that do not count, which have no data: the sum over their
         states is 1, since the moves out of a state sum to 1."""
-        log = self.at(piece, self.emissions)
+        log = self.emit(self.pieces.shared, self.pieces.constants, self.own(piece),
+                        self.at(piece, self.pieces.fixed))
         if self.alive is None:
             return log
         return jnp.where(self.at(piece, self.alive)[:, None, None], log, 0.0)
@@ -144,10 +184,31 @@ class Walk:
             moved, kept = move(self.into if moves is None else moves, new, alive)
             return (moved, new) if pointers else (moved,), (kept, scale)
 
-        (moved, *last), (kept, scales) = lax.scan(
-            step, (ahead, ahead) if pointers else (ahead,), (log, leaving, later))
-        ends = last[0] if pointers else kept[-1]
-        return moved, (kept if self.keeps else kept[:0], scales.sum(0), ends)
+        def careful() -> tuple:
+            (moved, *last), (kept, scales) = lax.scan(
+                step, (ahead, ahead) if pointers else (ahead,), (log, leaving, later))
+            ends = last[0] if pointers else kept[-1]
+            return moved, (kept if self.keeps else kept[:0], scales.sum(0), ends)
+
+        if self.emit is stored_emissions or self.count == 1 or self.arithmetic is not SUMS:
+            return careful()
+        # the largest emission of all states is subtracted, for all steps at once; where the states
+        # that can be reached are so far below it that they underflow, the largest of these, step by
+        # step
+        top = finite(log.max(2))
+
+        def quick(ahead: jax.Array, now: tuple) -> tuple:
+            weight, moves = now
+            new = ahead * weight
+            scale = new.sum(1)
+            new = new * (1 / jnp.where(scale > 0, scale, 1))[:, None]
+            return one_step(self.into if moves is None else moves, new), (new, scale)
+
+        found, (alphas, scales) = lax.scan(quick, ahead, (jnp.exp(log - top[:, :, None]), leaving))
+        far = (scales < jnp.finfo(log.dtype).tiny**0.5) & (ahead.sum(1) > 0)
+        easy = found, (alphas if self.keeps else alphas[:0], (log_of(scales) + top).sum(0),
+                       alphas[-1])
+        return lax.cond(jnp.any(far), careful, lambda: easy)
 
     def move_rows(self, moves: jax.Array, p: jax.Array, alive: jax.Array | None) -> jax.Array:
         """One move of every row of transfer matrices, (G, from, to, M)."""
