@@ -9,7 +9,7 @@ rows.
 
 import functools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
