@@ -12,7 +12,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from probml.device.rows import Known
-from probml.numerics.compiling import ASKED, jit
+from probml.numerics.compiling import jit
 from probml.plan.plan import Plan
 from probml.typing import PyTree
 from probml.updates.updates import transforms
@@ -67,9 +67,18 @@ def _domains(plan: Plan) -> list[Any]:
 def to_unbounded(plan: Plan, points: np.ndarray, known: Known) -> np.ndarray:
     """Parameters, (count, p) → their unbounded coordinates, (count, q), finite for a value on the
     boundary of its support."""
-    if not plan.bundles:
-        return np.zeros((len(points), 0), points.dtype)
-    return np.nan_to_num(_to_unbounded(plan, points, known), nan=0.0, posinf=MAX_COORDINATE,
+    domains, count = _domains(plan), len(points)
+    if not domains:
+        return np.zeros((count, 0), points.dtype)
+    if all(domain.host for domain in domains):
+        with np.errstate(all="ignore"):  # on the boundary
+            parts = [domain.host.inverse(np.maximum(value, MIN_PROBABILITY) if domain.sums_to_one
+                                         else value)
+                     for domain, value in zip(domains, _by_bundle(plan, points), strict=True)]
+        free = np.concatenate([part.reshape(count, -1) for part in parts], 1)
+    else:
+        free = np.asarray(_to_unbounded(plan, points, known))
+    return np.nan_to_num(free, nan=0.0, posinf=MAX_COORDINATE,
                          neginf=-MAX_COORDINATE).astype(points.dtype)
 
 
@@ -79,7 +88,16 @@ def from_unbounded(plan: Plan, free: np.ndarray, near: np.ndarray, known: Known)
     Args:
         near: parameters, on which supports may depend.
     """
-    return np.asarray(_from_unbounded(plan, free, near, known)) if plan.bundles else near
+    domains, count = _domains(plan), len(free)
+    if not domains:
+        return near
+    if not all(domain.host for domain in domains):
+        return np.asarray(_from_unbounded(plan, free, near, known))
+    shapes = [domain.unbounded_shape(bundle.joined)
+              for domain, bundle in zip(domains, plan.bundles, strict=True)]
+    parts = [domain.host.forward(part.reshape(count, *shape)) for domain, part, shape
+             in zip(domains, split(free, list(map(math.prod, shapes))), shapes, strict=True)]
+    return np.concatenate([part.reshape(count, -1) for part in parts], 1).astype(near.dtype)
 
 
 def keep_zeros(plan: Plan, points: np.ndarray, steps: np.ndarray) -> np.ndarray:
@@ -98,6 +116,9 @@ def keep_zeros(plan: Plan, points: np.ndarray, steps: np.ndarray) -> np.ndarray:
     return np.concatenate(parts, 1).astype(points.dtype)
 
 
+# Supports that depend on other parameters, or without a map on the host: by small programs.
+
+
 def _transforms(plan: Plan, point: jax.Array, known: Known) -> list:
     names = [bundle.names[0] for bundle in plan.bundles]
     found = transforms(plan, unpack(plan, point), known, names)
@@ -110,14 +131,14 @@ def _coordinates(plan: Plan, point: jax.Array, known: Known) -> list[jax.Array]:
                                                 _by_bundle(plan, point), strict=True)]
 
 
-@jit(static_argnums=0, seldom=ASKED, on_host=True)
+@jit(static_argnums=0)
 def _to_unbounded(plan: Plan, points: jax.Array, known: Known) -> jax.Array:
     return jax.vmap(lambda point: jnp.concatenate(
         [part.reshape(-1) for part in _coordinates(plan, point, known)]
     ))(points)
 
 
-@jit(static_argnums=0, seldom=ASKED, on_host=True)
+@jit(static_argnums=0)
 def _from_unbounded(plan: Plan, free: jax.Array, near: jax.Array, known: Known) -> jax.Array:
     def transform_point(u: jax.Array, point: jax.Array):
         shapes = [part.shape for part in jax.eval_shape(
