@@ -1,6 +1,5 @@
 """What a user of many rows asks for besides a fit: models compared, more rows added, plans explained, Polars."""
 
-import warnings
 
 import numpy as np
 import numpyro.distributions as dist
@@ -38,17 +37,13 @@ def parts(low: int = 0, high: int = 90):
         yield {name: column[at : at + 30] for name, column in TABLE.items()}
 
 
-def test_models_are_compared_by_a_source_as_by_rows_in_memory():
+def test_models_of_a_source_are_compared_by_their_scores():
     fits = {"classes": classes().fit(parts), "alike": alike().fit(parts)}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        found, plain = probml.compare(fits, parts), probml.compare(fits, TABLE)
-    assert list(found.index) == list(plain.index) == ["classes", "alike"]
-    for column in ("loglik", "parameters", "aic", "bic", "log_evidence"):
-        np.testing.assert_allclose(found[column], plain[column], rtol=1e-5)
-    assert found.attrs["rows"] == 90 and "read in parts" in found.attrs["missing"]["alike"]["elpd_loo"]
-    with pytest.raises(probml.ModelError, match=r"compare\(folds=3\): its rows are read in parts"):
-        probml.compare(fits, parts, folds=3)
+    with pytest.raises(probml.ModelError, match=r"needs all rows in memory.*fit\.score"):
+        probml.compare(fits, parts)
+    plain = probml.compare(fits, TABLE)
+    scores = {name: fit.score(TABLE) for name, fit in fits.items()}
+    assert max(scores, key=scores.get) == plain["loglik"].idxmax()
 
 
 def test_a_fit_takes_further_rows_from_a_source():
