@@ -87,6 +87,12 @@ class Exact(Engine):
                                                               for block in every):
             posterior, evidence, mismatch = solve(plan, known, rows, True)
         _refuse_collinear(plan, posterior)
+        if not np.isfinite(mismatch):
+            numbers = [name for name in problem.data.table.columns
+                       if not plan.structure.sites[name].discrete]
+            raise Refusal(
+                f"Exact cannot fit model '{plan.structure.model.name}': sums of squares of the "
+                f"data are not finite. Check {quoted(numbers)} for values that are too large")
         if not is_consistent(evidence, mismatch):
             raise Refusal(
                 f"Exact cannot fit model '{plan.structure.model.name}': the closed-form posterior "

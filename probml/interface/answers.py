@@ -227,8 +227,8 @@ class Answers(Record):
             found = sites[0]
             raise ModelError(
                 f"model '{self.model.name}' has no latent discrete site whose states could have "
-                f"probabilities: '{found.name}' is continuous ({found.kind}). Use predict(data, "
-                f"'{found.name}', interval=0.9), or name a discrete site by site="
+                f"probabilities: '{found.name}' ({found.kind}) is continuous. Use predict(data, "
+                f"'{found.name}') or name a discrete site by site="
             )
         if not sites:
             seen = [name for name in held.pattern if self.structure.sites[name].rows]

@@ -86,5 +86,5 @@ def test_one_label_of_a_class_leaves_the_rows_at_their_weight():
     seen[0], seen[1] = 0, 1
     estimator = NaiveBayes(unlabelled_weight="auto").fit(x, seen)
     assert estimator.unlabelled_weight_ == 1.0 and "too few labels" in estimator.status
-    with pytest.raises(DataError, match="no label"):
+    with pytest.raises(DataError, match="every label in y is missing"):
         estimator.fit(x, np.full(60, nan))
