@@ -4,8 +4,10 @@ conjugate."""
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import jax.numpy as jnp
 import numpy as np
 
+from probml.dataset.dataset import Data
 from probml.device.rows import Known, Rows
 from probml.engines.conjugate.closed_form import is_consistent, refuse_without_conjugacy, solve
 from probml.engines.engine import Capabilities, Engine, Outcome, Problem, Status
@@ -87,19 +89,26 @@ class Exact(Engine):
                                                               for block in every):
             posterior, evidence, mismatch = solve(plan, known, rows, True)
         _refuse_collinear(plan, posterior)
-        if not np.isfinite(mismatch):
-            numbers = [name for name in problem.data.table.columns
-                       if not plan.structure.sites[name].discrete]
-            raise Refusal(
-                f"Exact cannot fit model '{plan.structure.model.name}': sums of squares of the "
-                f"data are not finite. Check {quoted(numbers)} for values that are too large")
         if not is_consistent(evidence, mismatch):
+            large = _names_of_overflow(problem.data)
             raise Refusal(
                 f"Exact cannot fit model '{plan.structure.model.name}': the closed-form posterior "
                 f"failed its check: the log evidence, computed at two values of the parameters, "
-                f"differs by {float(mismatch):.3g}", ("EM", "Laplace"))
+                f"differs by {float(mismatch):.3g}" + (
+                    f". Sums of squares of {quoted(large)} are too large for a floating-point "
+                    f"number. Check the data for values that are too large" if large else ""),
+                ("EM", "Laplace"))
         return Outcome(posterior.mean, np.array([float(evidence)]), Status.EXACT, 0, (), posterior,
                        float(evidence))
+
+
+def _names_of_overflow(data: Data) -> list[str]:
+    """The sites and inputs whose sums of squares are not finite in the precision of the fit."""
+    table, kind = data.table, jnp.result_type(float)
+    numbers = {name: column.values for name, column in table.columns.items()} | dict(table.inputs)
+    with np.errstate(over="ignore"):
+        return [name for name, values in numbers.items() if values.dtype.kind == "f"
+                and np.isinf(np.nansum(np.square(values, dtype=kind)))]
 
 
 def _refuse_latent(plan: Plan, where: str) -> None:

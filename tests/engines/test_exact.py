@@ -505,3 +505,20 @@ def test_a_regression_and_scale_for_each_class_is_exact():
     np.testing.assert_allclose(draws["slope"][:, 1].mean(), mean[1], atol=0.03)
     np.testing.assert_allclose(draws["slope"][:, 1].var(),
                                np.linalg.inv(matrix)[1, 1] * rate / (shape - 1), rtol=0.1)
+
+
+@pytest.mark.filterwarnings("ignore:(overflow|invalid value):RuntimeWarning")
+def test_values_whose_squares_overflow_are_named_be_they_observed_or_inputs():
+    @probml.model
+    def line(t):
+        slope = sample("slope", dist.Normal(0.0, 1.0))
+        with probml.rows():
+            sample("y", dist.Normal(slope * t, 1.0))
+
+    good, bad = np.linspace(0.0, 1.0, 9), np.where(np.arange(9) == 4, 1e200, 0.5)
+    for data, name, other in (({"t": good, "y": bad}, "'y'", "'t'"),
+                              ({"t": bad, "y": good}, "'t'", "'y'")):
+        with pytest.raises(probml.Refusal, match="too large") as caught:
+            line().fit(data, probml.Exact())
+        assert name in str(caught.value) and other not in str(caught.value)
+        assert "Laplace()" in str(caught.value)
