@@ -273,8 +273,8 @@ def iterate(bar: Progress, limit: int, turn: Callable[[int], StepResult], lanes:
                 added.check(past.held[name], done, f"the state, '{name}'")
             held.write(past.held)
         except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-            raise ModelError(f"the checkpoint cannot be read at '{bar.section}' ({error}): another "
-                             f"version of probml wrote it, or the file is damaged. Delete the "
+            raise ModelError(f"the checkpoint cannot be read at '{bar.section}' ({error}): it was "
+                             f"written by another version of probml, or is damaged. Delete the "
                              f"checkpoint, and fit again") from None
         bar.advance(done * lanes, past.value)
         if status is not Status.RUNNING:

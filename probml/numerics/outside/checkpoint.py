@@ -74,9 +74,10 @@ class Checkpoint:
     def __post_init__(self):
         own = self.seconds
         if isinstance(own, bool) or not isinstance(own, int | float) or not own >= 0:
-            raise ModelError(f"Checkpoint(seconds={own!r}): expected a number of at least 0")
+            raise ModelError(f"Checkpoint(seconds={own!r}): expected the seconds between two "
+                             f"writes, a number of at least 0")
         if not isinstance(self.path, str | os.PathLike):
-            raise ModelError(f"Checkpoint(path={self.path!r}): expected the path of a file")
+            raise ModelError(f"Checkpoint(path={self.path!r}): expected the name of a file")
         if not Path(self.path).parent.is_dir():
             raise ModelError(f"Checkpoint(path={str(self.path)!r}): the folder "
                              f"'{Path(self.path).parent}' does not exist. Create the folder first, "
@@ -121,8 +122,8 @@ class GrowingList(NamedTuple):
             ValueError: entries of another form, in a damaged file.
         """
         if not isinstance(entries, list) or (done > 0 and not entries):
-            raise ValueError(f"expected a list of the values of {done} iterations in {where}, got "
-                             f"{entries!r:.60}")
+            raise ValueError(f"expected a list with the values of {done} iterations in {where}, "
+                             f"got {entries!r:.60}")
         long = sum(self._length(entry, where) for entry in entries)
         if self.more is not None and long != done + self.more:
             raise ValueError(f"{where} has length {long} after {done} iterations, expected "
@@ -131,7 +132,7 @@ class GrowingList(NamedTuple):
     def _length(self, entry: Any, where: str) -> int:
         named = isinstance(self.shape, Mapping)
         if named != isinstance(entry, Mapping) or named and set(entry) != set(self.shape):
-            raise ValueError(f"{where} has the iteration {entry!r:.60}")
+            raise ValueError(f"{where} contains {entry!r:.60} as the values of an iteration")
         parts = [(self.shape[name], value) for name, value in entry.items()] if isinstance(
             self.shape, Mapping) else [(self.shape, entry)]
         lengths = set()
@@ -172,8 +173,8 @@ def check_same_form(own: Any, other: Any, where: str) -> None:
             check_same_form(value, found, f"{where}, {i}")
             first = np.shape(value)[:1]
             if left.setdefault(first, np.shape(found)[:1]) != np.shape(found)[:1]:
-                raise ValueError(f"{where}, {i} has {np.shape(found)[0]} runs, another "
-                                 f"{left[first]}")
+                raise ValueError(f"{where}, array {i} has {np.shape(found)[0]} runs, but another "
+                                 f"array has {left[first]}")
     elif own is not None:
         here, there = (_form(value) for value in (own, other))
         if here[:2] != there[:2] or any(not min(a, 1) <= b <= a
@@ -276,12 +277,13 @@ class Journal:
                              f"path, or delete the file") from None
         if form != FORMAT:
             raise ModelError(f"the checkpoint '{self.path}' was written by another version of "
-                             f"probml (format {form}, expected {FORMAT}). Delete the checkpoint")
+                             f"probml (format {form}, expected {FORMAT}). Give another path, or "
+                             f"delete the checkpoint")
         for kind, own in self.of.items():
             if of.get(kind) != own:
                 wrong = DataError if kind == "data" else ModelError
                 raise wrong(f"the checkpoint '{self.path}' belongs to a fit with another {kind}: "
-                            f"the checkpoint has {of.get(kind)}, this fit has {own}. Give another "
+                            f"{of.get(kind)} in the checkpoint, {own} in this fit. Give another "
                             f"path, or delete the checkpoint")
         return pasts
 
