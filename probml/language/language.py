@@ -114,8 +114,10 @@ def resolve_steps(own: int | None, kind: str) -> int:
     if found is not None and (own is None or overrules):
         return found
     if own is None:
-        raise ModelError(f"the number of time steps of a {kind} is unknown. Give it, {kind}(..., "
-                         f"steps=...) or model.simulate(rows, steps=...)")
+        raise ModelError(f"the number of time steps of a {kind} is unknown. Put the {kind} inside "
+                         f"`with probml.rows():`, where each row is a sequence and the data have "
+                         f"the length, or give {kind}(..., steps=...), or model.simulate(rows, "
+                         f"steps=...)")
     return int(own)
 
 
