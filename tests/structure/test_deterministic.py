@@ -324,7 +324,7 @@ WRONG = {
     "on other rows through 'reduce_sum'": lambda x, b: deterministic("made", (b * x).sum()),
     "on the number of rows": lambda x, b: deterministic("made", b * x.shape[0]),
     "its shape must not depend": lambda x, b: deterministic("made", x[:, None] * x[None, :]),
-    "two sites are named 'b'": lambda x, b: deterministic("b", 2 * b),
+    "two sites have the name 'b'": lambda x, b: deterministic("b", 2 * b),
     "expected one array": lambda x, b: deterministic("made", {"b": b}),
 }
 
