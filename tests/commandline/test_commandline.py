@@ -167,7 +167,7 @@ def test_a_network_is_learnt_from_rows_with_empty_cells(place):
     assert not filled.isna().any().any()
     table.assign(age=np.where(sick, 60.5, 40.1)).to_csv(place / "aged.csv", index=False)
     run = ask(place, "fit", "@aged.csv", "-m", "network", "-o", "@network.probml", code=3)
-    assert "a graph with continuous columns ('age')" in run.stderr
+    assert "a network with continuous columns (such as 'age')" in run.stderr
 
 
 @pytest.mark.filterwarnings("default:the table has no column:RuntimeWarning")
@@ -197,7 +197,7 @@ def test_dates_and_names_are_left_out_by_request(place):
     rows["who"] = [f"nobody {i}" for i in range(len(rows))]
     rows.to_csv(place / "dated.csv", index=False)
     fit = "fit", "@dated.csv", "-m", "naive_bayes", "--target", "kind", "-o", "@dated.probml"
-    assert "'day' has dates" in ask(place, *fit, code=3).stderr
+    assert "'day' contains dates" in ask(place, *fit, code=3).stderr
     run = ask(place, *fit, "--drop", "day", code=3)
     assert "'who' has a different text in nearly every row" in run.stderr and "--drop" in run.stderr
     ask(place, *fit, "--drop", "day", "--drop", "who")

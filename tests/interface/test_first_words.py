@@ -217,5 +217,5 @@ def test_questions_about_rows_need_only_the_parameters_that_rows_look_at():
     np.testing.assert_allclose(fit.predict({"y": Y}, "y"), 0.3)
     with pytest.raises(probml.ModelError, match="Give 'mu', too"):
         fit.log_joint({"y": Y})
-    with pytest.raises(probml.ModelError, match="has no value of 'b'"):
+    with pytest.raises(probml.ModelError, match="the parameter 'b' has no value"):
         levels().at({"mu": np.array(0.0)})

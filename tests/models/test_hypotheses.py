@@ -76,8 +76,8 @@ def test_rows_without_a_count_are_left_out_of_the_tests():
 
 @pytest.mark.parametrize(("table", "words"), [
     ([[1, 2]], "at least 2 rows and 2 columns, got the shape"),
-    ([[1, -2], [3, 4]], "row 0, column 1 of the table is -2"),
-    ([[1, 2.5], [3, 4]], "row 0, column 1 of the table is 2.5"),
+    ([[1, -2], [3, 4]], "the table is -2 in row 0, column 1"),
+    ([[1, 2.5], [3, 4]], "the table is 2.5 in row 0, column 1"),
     ([[0, 0], [0, 0]], "at least one count above 0"),
     ([["a", "b"], ["c", "d"]], "must contain counts"),
 ])

@@ -117,7 +117,7 @@ def test_first_states_that_are_wide_beside_the_noise_are_taken_in_double():
     ({"seasonal": 1}, np.arange(9.0), None, "seasonal=1.*at least 2"),
     ({"cycle": (9, 3)}, np.arange(9.0), None, "cycle=.*shortest and the longest"),
     ({}, np.ones(9), None, "X is 1 at every step"),
-    ({}, np.ones((9, 2)), None, "2 columns: expected one series.*exog="),
+    ({}, np.ones((9, 2)), None, "2 columns, expected one series.*exog="),
     ({}, np.full(9, nan), None, "every value of X is missing"),
     ({}, np.r_[np.arange(8.0), np.inf], None, "X has inf in sequence 0, step 8"),
     ({}, np.arange(9.0), np.arange(8.0), r"exog has \[8\] steps, but the series have \[9\]"),

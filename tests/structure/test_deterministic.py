@@ -316,7 +316,7 @@ def test_questions_that_a_computed_value_cannot_answer_say_what_to_ask_instead()
         fit.predict(BLIND, "nope")
     with pytest.raises(probml.DataError, match="'theta' is computed by the model"):
         schools().fit({**SCHOOLS, "theta": EFFECT})
-    with pytest.raises(probml.ModelError, match="'effect', which is not a parameter"):
+    with pytest.raises(probml.ModelError, match="'effect' is not a parameter"):
         schools().at({**fit.params, "effect": EFFECT}).log_prob(SCHOOLS)
 
 
