@@ -277,7 +277,7 @@ def test_sets_of_mlxtend_are_taken_and_strangers_refused():
     table = baskets()
     sets = pd.DataFrame({"support": [0.4], "itemsets": [frozenset({"milk", "bread"})]})
     assert len(association_rules(table, sets)) == 2
-    with pytest.raises(DataError, match="has 'tea', which is not a column"):
+    with pytest.raises(DataError, match="contains 'tea', which is not a column"):
         association_rules(table, [("bread", "tea")])
     with pytest.raises(DataError, match="row 2 of column 'milk' has the value 7"):
         association_rules(table.astype(int).assign(milk=[0, 1, 7, *[0] * 297]), [("bread", "milk")])

@@ -95,7 +95,7 @@ def test_a_whole_number_that_training_did_not_show_counts_as_unseen(passengers):
 def test_dates_are_refused_with_what_to_do(passengers):
     dated = passengers[["Fare"]].assign(when=pd.Timestamp("2020-01-01"))
     for fit in (lambda: MixedMixture(2).fit(dated), lambda: learn_structure(dated, "bic")):
-        with pytest.raises(probml.DataError, match="column 'when' has dates.*total_seconds"):
+        with pytest.raises(probml.DataError, match="column 'when' contains dates.*total_seconds"):
             fit()
 
 
@@ -104,7 +104,7 @@ def test_structure_takes_whole_floats_as_categories_unless_told(passengers):
     assert learn_structure(data, "bdeu", restarts=0).has_node("Pclass")
     with pytest.raises(probml.DataError, match="'Pclass' is continuous, and score='bdeu'"):
         learn_structure(data, "bdeu", kinds={"Pclass": "normal"})
-    with pytest.raises(probml.DataError, match="kinds: column 'Pclass' is 'poisson'"):
+    with pytest.raises(probml.DataError, match="kinds=.'Pclass': 'poisson'"):
         learn_structure(data, "bdeu", kinds={"Pclass": "poisson"})
 
 

@@ -684,7 +684,7 @@ def test_tables_that_are_none_are_refused_by_node():
         model.at({**tables, "d.table": np.where(off > 0.5, np.nan, off)})
     with pytest.raises(probml.ModelError, match=words("'b.table'", "(3, 2)", "(2, 3)")):
         model.at({**tables, "b.table": tables["b.table"].T})
-    with pytest.raises(probml.ModelError, match=words("has no value of 'c.table'")):
+    with pytest.raises(probml.ModelError, match=words("'c.table' has no value")):
         model.at({name: table for name, table in tables.items() if name != "c.table"})
     with pytest.raises(probml.ModelError, match=words("'e.table'")):
         model.at({**tables, "e.table": tables["a.table"]})

@@ -255,7 +255,7 @@ def test_estimators_work_in_pipelines_and_searches():
 
 
 def test_a_run_that_stops_at_its_limit_says_so():
-    with pytest.warns(RuntimeWarning, match="max_iter=2.*standardise"):
+    with pytest.warns(RuntimeWarning, match="max_iter=2.*Standardise"):
         estimator = SupportVectorMachine(max_iter=2).fit(X, Y)
     assert not estimator.converged_
 
