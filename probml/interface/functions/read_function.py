@@ -98,8 +98,8 @@ def read_function(model: Bound, data: DataLike, named: Collection[str] = ()) -> 
         return several
     chosen, writes = model.generative.chosen, mentions_rows(model.generative.function)
     if chosen is not None and writes:
-        raise ModelError(f"model '{model.name}' already has rows(). Omit the argument "
-                         f"rows='{chosen}'")
+        raise ModelError(f"model '{model.name}' already has rows(), so no plate can be chosen as "
+                         f"the rows. Omit rows='{chosen}'")
     if writes or not (isinstance(data, Mapping) or hasattr(data, "columns")):
         return ReadModel(model, data)
     items = _columns_by_name(data)
