@@ -122,8 +122,8 @@ class GrowingList(NamedTuple):
             ValueError: entries of another form, in a damaged file.
         """
         if not isinstance(entries, list) or (done > 0 and not entries):
-            raise ValueError(f"expected a list with the values of {done} iterations in {where}, "
-                             f"got {entries!r:.60}")
+            raise ValueError(f"the checkpoint contains {entries!r:.60} in {where}, expected a list "
+                             f"with the values of {done} iterations")
         long = sum(self._length(entry, where) for entry in entries)
         if self.more is not None and long != done + self.more:
             raise ValueError(f"{where} has length {long} after {done} iterations, expected "
@@ -259,8 +259,8 @@ class Journal:
             with zipfile.ZipFile(io.BytesIO(content)) as packed:
                 long = sum(member.file_size for member in packed.infolist())
             if long > len(content):
-                raise ValueError(f"expected an uncompressed file, got {len(content):,} bytes that "
-                                 f"unpack to {long:,} bytes")
+                raise ValueError(f"the file has {len(content):,} bytes that unpack to {long:,} "
+                                 f"bytes, but checkpoints are not compressed")
             with np.load(io.BytesIO(content), allow_pickle=False) as file:
                 arrays = [file[f"arr_{i}"] for i in range(len(file.files))]
             meta = json.loads(arrays[0].tobytes())
@@ -299,7 +299,7 @@ def _digest(meta: Json, arrays: Sequence[np.ndarray]) -> str:
 
 def _to_count(value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**62:
-        raise ValueError(f"expected a count, got {value!r:.60}")
+        raise ValueError(f"the checkpoint contains {value!r:.60} where a count is expected")
     return value
 
 
