@@ -21,7 +21,6 @@ from probml.engines.restarting.squarem import BLOCK, State, initial_state, run_e
 from probml.engines.restarting.vectors import unpack
 from probml.engines.start.race import Race, has_ended, is_alive, restarts_finding
 from probml.engines.start.start import Start
-from probml.numerics.outside.checkpoint import GrowingList
 from probml.plan.plan import Plan
 from probml.structure.structure import Structure
 from probml.typing import PyTree
@@ -136,7 +135,7 @@ class _Restarts(Loop):
     def __init__(self, plan: Plan, rows: Rows, state: PyTree, own: PyTree, advance: Advance,
                  block: int, max_evaluations: int, race: Race | None):
         self.restarts = len(state.value)
-        super().__init__(state, history=GrowingList((self.restarts, block)))
+        super().__init__(state, "history")
         self.all, self.history = state, self.lists["history"]
         self.plan, self.rows, self.own, self.advance = plan, rows, own, advance
         self.block, self.max_evaluations, self.race = block, max_evaluations, race

@@ -18,9 +18,8 @@ from probml.engines.engine import Status
 from probml.engines.findings import Code, Finding
 from probml.engines.progress import Loop, Progress, StepResult, in_threads, iterate
 from probml.engines.sampling import nuts_kernel as kernel
-from probml.engines.sampling.nuts_kernel import BLOCK, STATS
+from probml.engines.sampling.nuts_kernel import BLOCK
 from probml.numerics.curvature import Frame, Starts
-from probml.numerics.outside.checkpoint import GrowingList
 from probml.numerics.transfer import random_key, rows_of
 from probml.plan.plan import Plan
 from probml.posteriors.diagnostics import MIN_EFFECTIVE_PER_CHAIN, effective, energy_fraction, r_hat
@@ -206,10 +205,7 @@ class Chains:
 
         def walk(chain: tuple):
             number, state = chain
-            lead = np.shape(state.num_steps)  # chains, where they go together
-            drawn = dict.fromkeys(STATS, (*lead, None)) | {
-                "z": (*lead, None, np.shape(state.z)[-1])}
-            loop = Loop(state, out=GrowingList(drawn, 0))
+            loop = Loop(state, "out")
             # one iteration at first: it may take 2^depth gradients, of unknown duration
             out, size, spent = loop.lists["out"], 1, 0
 
