@@ -1,5 +1,5 @@
-"""The log posterior density, unseen discrete sites summed out, as a function of parameters without
-bounds: what climbs and samplers see."""
+"""The log posterior density, latent variables summed or integrated out, as a function of
+unbounded coordinates: the objective of optimisers and the target of samplers."""
 
 import dataclasses
 import math
@@ -42,7 +42,7 @@ def domain(plan: Plan, name: str, env: Mapping) -> Domain:
     own = plan.structure.sites[name].domain
     if own.fixed:
         return own
-    # any: it is the same in all (plan.make)
+    # any: it is the same in all (see decide.make)
     states = {v: jnp.zeros(plan.structure.sites[v].shape, int) for v in plan.globals}
     return domains.of(plan.structure.distribution(name, {**states, **env}).support)
 
@@ -135,7 +135,7 @@ def value_and_gradient(
         point: u → (parameters, log volume), the volume added to the density: 0 for the density in
             the parameters' own coordinates.
         prior: with log p(parameters), or the likelihood alone.
-        mode: priors in the coordinates that are maximised (factors.log_prior).
+        mode: priors in the coordinates that are maximised (naturals.log_prior).
         scale: rows count so many times, when they are a batch of all.
 
     Of rows with coordinates of their own (evidence/row_coordinates.py) the density is that of these

@@ -266,7 +266,7 @@ def _tilting(plan: Plan, group: Group, tilts: tuple[Tilt, Tilt, averaged.Seen], 
 
 
 def shifted(by: Callable, steps: Steps, leaf: jax.Array) -> jax.Array:
-    """`kalman.previous`, or `following`, of an array of steps, (N, ...)."""
+    """An array of steps, (N, ...), moved along time `by` filter.previous or filter.following."""
     return by(leaf.reshape(steps.length, -1, *leaf.shape[1:]), 1).reshape(leaf.shape)
 
 
