@@ -178,6 +178,19 @@ def test_docstrings_of_public_names_are_in_plain_words():
     assert not found, "\n".join(found)
 
 
+NO_OBJECT = re.compile(r'^ *def (\w+)\((?:[^"#]|"[^"]*"(?!"))*?"{3}'
+                       r"((?:Of|By|On|In|That|So|The same (?:of|for|at|where|as|without))\b.{0,40})",
+                       re.MULTILINE)
+
+
+def test_docstrings_of_functions_begin_with_what_they_return():
+    """"Of a site outside rows" says what a function is about, and not what it returns."""
+    found = [f"{path.relative_to(ROOT)}: {name}: {text}" for room in ROOMS
+             for path in sorted((ROOT / room).rglob("*.py"))
+             for name, text in NO_OBJECT.findall(path.read_text(encoding="utf-8"))]
+    assert not found, "\n".join(found)
+
+
 def test_words_are_found_where_they_are():
     assert words_of("'y' is unseen, and looks at 'x'") == ["looks at", "unseen"]
     assert advice("'y' is unseen") == "unseen (write: observed, missing, latent)"

@@ -248,7 +248,8 @@ def draw(
 
 def _swept(factors: list[Factor], order: Sequence[str], semiring: Semiring,
            log_space: bool = False) -> Swept:
-    """By one schedule or another."""
+    """The forward pass of an elimination, level by level where there are many variables, else one
+    variable after the other."""
     if _many(factors, order):
         return levelwise.sweep(factors, order, semiring)
     return sweep(factors, order, semiring, log_space)

@@ -151,7 +151,7 @@ def posterior(log: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def _marginals(factors: Sequence[Table], order: Sequence[str],
                wanted: Collection[str]) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """The same of tables that are all held: sums forwards, then the posterior of each table
+    """As `marginals`, of tables that are all held: sums forwards, then the posterior of each table
     backwards, from that of the table to which its sum went."""
     turn = {name: i for i, name in enumerate(order)}
     found, left = orders.buckets([f.names for f in factors], order)

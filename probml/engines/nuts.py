@@ -285,8 +285,8 @@ class NUTS(Engine):
         return known, begun, measure
 
     def _start_of_parameters(self, problem: Problem) -> tuple[Known, begin.Mode, places.Measure]:
-        """The same for the parameters alone; elsewhere if the optimisation found no mode, as at a
-        scale of 0, which no chain would leave."""
+        """As `_start_with_rows`, for the parameters alone; elsewhere if the optimisation found no
+        mode, as at a scale of 0, which no chain would leave."""
         found = self._near_mode(problem)
         begun = found[1]
         if (problem.mode_is_atypical or bool(begun.converged)

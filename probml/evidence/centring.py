@@ -43,8 +43,8 @@ def effects(plan: Plan) -> tuple[str, ...]:
 
 def location_and_scale(plan: Plan, name: str,
                        env: Mapping) -> tuple[jax.Array, Any, bool]:
-    """Of a parameter's prior in unbounded coordinates; the scale a number a cell, or (True) that of
-    each vector (families/location_scale.py)."""
+    """Location and scale of a parameter's prior in unbounded coordinates; the scale is a number a
+    cell, or (True) that of each vector (families/location_scale.py)."""
     site = plan.structure.sites[name]
     loc, scale = present(site.entry.location_scale)(plan.structure.distribution(name, env))
     matrix = site.entry.coupled

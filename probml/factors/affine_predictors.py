@@ -64,8 +64,8 @@ def _of(plan: Plan, name: str, point: Callable, c: jax.Array, known: Known, rows
 def _through(plan: Plan, name: str, argument: str, point: Callable, c: jax.Array, known: Known,
              varying: Mapping, x: jax.Array | None,
              seen: jax.Array | None) -> tuple[Callable, Callable]:
-    """Of one row: c → the argument that coefficients enter, and that argument, its numbers in a
-    line → the log density, of a variable that of each state, all else as at c."""
+    """Two functions of one row: c → the argument that coefficients enter, and that argument, its
+    numbers in a line → the log density (of a variable that of each state), all else as at c."""
     site = plan.structure.sites[name]
 
     def env(c: jax.Array):

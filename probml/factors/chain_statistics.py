@@ -191,8 +191,8 @@ def _gain_below(structure: Structure, group: Group, name: str, env: Mapping, sta
 
 def expected(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Group,
              path: Path, origin: Mapping) -> jax.Array:
-    """The same gain over the parameters `origin` from the E-step of a chunk of rows, of a group
-    that depends on data of rows or steps."""
+    """What Σ over steps, rows and states of weight × E[log p] gains over the parameters `origin`,
+    from the E-step of a chunk of rows, of a group that depends on data of rows or steps."""
     structure, steps, before = plan.structure, rows.along, environment(plan, origin, known)
     moving = varying(plan, known, steps, group.names)
 

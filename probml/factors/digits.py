@@ -77,8 +77,9 @@ def has_cancellation(plan: Plan, params: Mapping, known: Known) -> jax.Array:
 
 
 def narrow(data: Data, params: Mapping[str, np.ndarray]) -> bool:
-    """The same of parameters that were given, for the rows that are asked about, from numbers on
-    the host: nothing is compiled. Of arguments that are parameters, or powers of them.
+    """Whether, at parameters that were given, the variance of some component is lost to rounding in
+    the rows that are asked about; from numbers on the host, nothing is compiled. Arguments that are
+    parameters, or powers of them, are examined.
 
     Args:
         params: of those that rows depend on.

@@ -260,7 +260,7 @@ def averaged(plan: Plan, params: Mapping, known: Known, rows: Chunk, name: str,
 def _over_cells(plan: Plan, params: Mapping, known: Known, rows: Chunk, name: str,
                 hidden: Sequence[str], function: Callable[[Mapping], jax.Array],
                 size: int) -> jax.Array:
-    """The same of a site that depends on hidden cells.
+    """As `averaged`, of a site that depends on hidden cells.
 
     Raises:
         Refusal: an element depends on several of them, or on several groups of latents.

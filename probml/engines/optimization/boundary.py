@@ -209,7 +209,8 @@ class NearBound(NamedTuple):
                    MIN_COUNT / count if count > 0 else 0.0)
 
     def finding(self, name: str, least: float) -> Finding | None:
-        """That entries nearer than `least` are at the boundary; None: there are none."""
+        """The finding that entries nearer than `least` are at the boundary; None: there are
+        none."""
         at = self.distance < least
         if not at.any():
             return None
@@ -218,7 +219,7 @@ class NearBound(NamedTuple):
 
 
 def boundary_finding(name: str, end: str, count: str = "") -> Finding:
-    """That a parameter, or an entry of it, is at its boundary."""
+    """The finding that a parameter, or an entry of it, is at its boundary."""
     return Finding.of(Code.BOUNDARY, name, end=end, count=count)
 
 

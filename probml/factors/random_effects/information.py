@@ -224,7 +224,7 @@ def location_and_root(plan: Plan, name: str, env: Mapping) -> tuple[jax.Array, j
 
 
 def _of(plan: Plan, grouping: Grouping, env: Mapping) -> tuple[jax.Array, jax.Array]:
-    """Of one grouping: locations (members, d), roots (members, d, d)."""
+    """The prior of the effects of one grouping: locations (members, d), roots (members, d, d)."""
     if grouping.flat:
         shape, dtype = (grouping.members, grouping.cells), jnp.result_type(float)
         return jnp.zeros(shape, dtype), jnp.broadcast_to(jnp.eye(shape[1], dtype=dtype),
