@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from probml.device.rows import Chunk, Known, Rows, Summary
-from probml.evidence.e_step import over_responsible
+from probml.evidence.e_step import total_with_responsibilities
 from probml.evidence.surrogates import Expected, Settings, row_surrogate, surrogate
 from probml.factors.affine_predictors import weighed_hessian
 from probml.factors.naturals import log_prior, outside
@@ -40,7 +40,7 @@ class Objective:
 
     def _over(self, function: Callable) -> PyTree:
         assert not isinstance(self.rows, Summary)
-        return over_responsible(self.plan, self.expected, self.rows, function)
+        return total_with_responsibilities(self.plan, self.expected, self.rows, function)
 
     def _averaged(self, function: Callable, changed: Mapping) -> jax.Array:
         """function(parameters), with some of them changed; its mean over the settings, if any."""
