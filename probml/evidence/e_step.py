@@ -58,7 +58,7 @@ def expect(plan: Plan, params: Mapping, known: Known, rows: Rows | Summary, hard
         return Expected(rows.statistics, {}, [], rows.base + value,
                         _size(rows.statistics, natural), {}, {}, squares=rows.squares)
     outer = global_factors(plan, params, known)
-    middle = integrated.middles(plan, params, known)
+    middle = integrated.expansion_points(plan, params, known)
     if settings is not None and plan.latents:
         known = known._replace(settings=settings.flat())
     function = _chunk_e_step(plan, params, known, natural, hard, middle, settings)
@@ -156,8 +156,8 @@ def _chunk_e_step(plan: Plan, params: Mapping, known: Known, natural: Mapping, h
             statistics, taps = back(share)
             weights = {name: taps.pop(name) for name in messages}
             found = integrated.statistics(plan, params, known, rows, middle, weights)
-            return (statistics, found), taps | integrated.beliefs(plan, params, known, rows,
-                                                                  weights)
+            return (statistics, found), taps | integrated.posterior_moments(
+                plan, params, known, rows, weights)
 
         return value, pull_back
 

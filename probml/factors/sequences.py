@@ -216,7 +216,7 @@ def factor(
     return Factor(log.reshape(rows, *(plan.variables[n].states for n in kept)), kept)
 
 
-def held_apart(plan: Plan, steps: Steps, rows: int, width: int) -> int:
+def count_cached_pieces(plan: Plan, steps: Steps, rows: int, width: int) -> int:
     """The number of pieces, each in cache, whose emissions chains/sums.py computes one after
     another; 1 where steps are few, or where pieces cannot be used: with latent numbers that a
     sampler moves, on machines that process all steps at once.

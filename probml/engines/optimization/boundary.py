@@ -25,7 +25,7 @@ from probml.engines.optimization.objective import to_coordinates
 from probml.engines.optimization.search import MAX_STARTS, Maximize, Proposal, prior_points
 from probml.engines.start.prior import compiled_prior_point, given_start
 from probml.evidence.density import log_posterior_and_gradient
-from probml.factors.digits import collapsed
+from probml.factors.digits import has_collapsed_scale
 from probml.families.domains import Domain, of
 from probml.numerics.compiling import ONCE, jit
 from probml.numerics.transfer import placed_all
@@ -418,7 +418,7 @@ def _with_larger_gaps(problem: Problem, prior: bool, params: Params, small: Gaps
 
 # relative to the largest standard deviation of a column, or to 1: wider scales are not examined
 MAX_COLLAPSED_SCALE = 1e-3
-_collapsed = jit(collapsed, static_argnums=0, seldom=ONCE)
+_collapsed = jit(has_collapsed_scale, static_argnums=0, seldom=ONCE)
 
 
 def collapsed_scales(problem: Problem, params: Mapping[str, jax.Array]) -> list[str]:

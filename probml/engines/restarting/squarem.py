@@ -22,7 +22,7 @@ from probml.engines.restarting.vectors import pack, unpack
 from probml.engines.start.start import Start
 from probml.evidence.e_step import accumulate_statistics, e_step_from_totals, expect
 from probml.evidence.surrogates import Expected
-from probml.factors.digits import collapsed
+from probml.factors.digits import has_collapsed_scale
 from probml.factors.naturals import log_prior, naturals
 from probml.jaxpr.opened.backward import shortened
 from probml.numerics import lapack
@@ -214,7 +214,7 @@ def _step(plan: Plan, static: tuple, pending: jax.Array, starting: jax.Array,
     prior, _, closed = static
     point = unpack(plan, pending)
     value = expected.log_evidence + (log_prior(plan, point, known, mode=True) if prior else 0.0)
-    is_collapsed = collapsed(plan, point, known, rows)
+    is_collapsed = has_collapsed_scale(plan, point, known, rows)
     size = expected.size
     if labelled is not None:
         expected = jax.tree.map(lambda a, b: jax.lax.select(starting, a, b), labelled, expected)
