@@ -14,7 +14,7 @@ import jax.numpy as jnp
 
 from probml.device.rows import Chunk, Known, Steps
 from probml.elimination.kalman import evidence as kalman_evidence
-from probml.elimination.kalman.filter import applied, previous, product, transposed
+from probml.elimination.kalman.filter import apply, previous, product, transpose
 from probml.errors import present
 from probml.factors.linear_chains import (
     at_first,
@@ -94,10 +94,10 @@ def _untilted(tilted: tuple[jax.Array, jax.Array] | None, found: kalman_evidence
         return noise
     slope, offset = tilted
     before, spread = previous(found.mean), previous(found.covariance)
-    mixed, turned = product(slope, noise.across), product(spread, transposed(slope))
+    mixed, turned = product(slope, noise.across), product(spread, transpose(slope))
     return kalman_evidence.Noise(
-        noise.mean + applied(slope, before) + offset,
-        noise.covariance + mixed + transposed(mixed) + product(slope, turned),
+        noise.mean + apply(slope, before) + offset,
+        noise.covariance + mixed + transpose(mixed) + product(slope, turned),
         noise.across + turned)
 
 

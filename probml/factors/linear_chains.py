@@ -186,7 +186,7 @@ def system(plan: Plan, env: Mapping, known: Known, rows: Chunk,
     centre = chain.mean
     if centre.shape[-1] > 1:  # of a sequence in blocks that of its first block
         centre = jnp.repeat(centre[:, :: steps.blocks], steps.blocks, 1)
-    return kalman.about(chain, centre), volume, centre
+    return kalman.centred(chain, centre), volume, centre
 
 
 def _concatenate_masks(masks: list) -> jax.Array:
