@@ -93,6 +93,14 @@ def test_every_public_name_is_told():
         "iterations", "history", "status", "seed"}
 
 
+@pytest.mark.parametrize("page", ["names.md", "reference/fit.md"])
+def test_every_question_to_a_fit_is_listed(page):
+    listed = set(re.findall(r"`(\w+)`", (DOCS / page).read_text(encoding="utf-8")))
+    methods = {name for name, _ in inspect.getmembers(probml.Fit, inspect.isfunction)
+               if not name.startswith("_")}
+    assert methods <= listed, f"docs/{page} has no {sorted(methods - listed)}"
+
+
 def test_the_site_lists_every_page():
     listed = (DOCS.parent / "mkdocs.yml").read_text(encoding="utf-8")
     pages = [str(path.relative_to(DOCS)) for path in DOCS.rglob("*.md")]

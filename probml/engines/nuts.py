@@ -263,8 +263,8 @@ class NUTS(Engine):
         inside, last, found, moved = {}, rows, [], 0
         if plan.carried:
             inside = carrying.drawn(plan, known, rows, u)
-            last = row_coordinates.placed(plan, rows,
-                                          {n: placed(v[0, -1]) for n, v in inside.items()})
+            last = row_coordinates.with_values(plan, rows,
+                                               {n: placed(v[0, -1]) for n, v in inside.items()})
         if self.relabel:
             # exchangeability is tested by the density at any draw
             found = exchanges(plan, {name: value[0, -1] for name, value in values.items()}, known,
@@ -277,7 +277,7 @@ class NUTS(Engine):
         """The mode of parameters and latent variables of rows, where chains start, and a function
         that measures the curvature elsewhere."""
         plan = problem.plan
-        known = problem.known._replace(centring=centring.none(plan))
+        known = problem.known._replace(centring=centring.non_centred(plan))
         measure = functools.partial(carrying.find_joint_mode, problem, known, self._spread(
             problem, density.size(plan) + row_coordinates.size(plan, problem.rows)))
         begun = measure()
@@ -285,8 +285,8 @@ class NUTS(Engine):
         return known, begun, measure
 
     def _start_of_parameters(self, problem: Problem) -> tuple[Known, begin.Mode, places.Measure]:
-        """The same for the parameters alone; elsewhere if the optimisation found no mode, as at a
-        scale of 0, which no chain would leave."""
+        """As `_start_with_rows`, for the parameters alone; elsewhere if the optimisation found no
+        mode, as at a scale of 0, which no chain would leave."""
         found = self._near_mode(problem)
         begun = found[1]
         if (problem.mode_is_atypical or bool(begun.converged)

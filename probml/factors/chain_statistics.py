@@ -59,8 +59,8 @@ class Totals(NamedTuple):
     below: dict[str, Second]
 
 
-def beliefs(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Group,
-            weight: jax.Array) -> Path:
+def smoothed_moments(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Group,
+                     weight: jax.Array) -> Path:
     """The E-step of a group in a chunk of rows.
 
     Args:
@@ -141,14 +141,14 @@ def _second(plan: Plan, rows: Chunk, name: str, state: jax.Array, old: Line, wei
     return residuals(weight, away, covariance, left, mask, old.slope)
 
 
-def middles(plan: Plan, params: Mapping, known: Known, group: Group) -> Middle:
+def expansion_point(plan: Plan, params: Mapping, known: Known, group: Group) -> Middle:
     """The point about which statistics are taken, over the discrete states of a group."""
     return over(plan, params, known, group, lambda env: linear_chain.middle(plan.structure, group,
                                                                            env))
 
 
-def pooled(plan: Plan, params: Mapping, known: Known, group: Group, middle: Middle,
-           statistics: Totals) -> jax.Array:
+def gain_from_statistics(plan: Plan, params: Mapping, known: Known, group: Group, middle: Middle,
+                         statistics: Totals) -> jax.Array:
     """What Σ over steps, rows and states of weight × E[log p] gains over the point `middle`, from
     statistics."""
     structure = plan.structure
@@ -172,10 +172,10 @@ def _gain_below(structure: Structure, group: Group, name: str, env: Mapping, sta
     return linear_chain.seen_gain(structure.sites[name], new, old, second)
 
 
-def expected(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Group,
-             path: Path, origin: Mapping) -> jax.Array:
-    """The same gain over the parameters `origin` from the E-step of a chunk of rows, of a group
-    that depends on data of rows or steps."""
+def gain_over_origin(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Group,
+                     path: Path, origin: Mapping) -> jax.Array:
+    """What Σ over steps, rows and states of weight × E[log p] gains over the parameters `origin`,
+    from the E-step of a chunk of rows, of a group that depends on data of rows or steps."""
     structure, steps, before = plan.structure, rows.along, environment(plan, origin, known)
     moving = varying(plan, known, steps, group.names)
 

@@ -180,7 +180,7 @@ def system(plan: Plan, env: Mapping, known: Known, rows: Chunk,
     centre = chain.mean
     if centre.shape[-1] > 1:  # of a sequence in blocks that of its first block
         centre = jnp.repeat(centre[:, :: steps.blocks], steps.blocks, 1)
-    return kalman.about(chain, centre), volume, centre
+    return kalman.centred(chain, centre), volume, centre
 
 
 def _concatenate_masks(masks: list) -> jax.Array:
@@ -203,7 +203,7 @@ def _programs(plan: Plan, env: Mapping, known: Known, rows: Chunk,
 
 
 def shifted(by: Callable, steps: Steps, leaf: jax.Array) -> jax.Array:
-    """`kalman.previous`, or `following`, of an array of steps, (N, ...)."""
+    """An array of steps, (N, ...), moved along time `by` filter.previous or filter.following."""
     return by(leaf.reshape(steps.length, -1, *leaf.shape[1:]), 1).reshape(leaf.shape)
 
 

@@ -73,7 +73,7 @@ def _running(values: jax.Array) -> jax.Array:
 
 @functools.cache
 def _later(size: int, dtype: np.dtype) -> np.ndarray:
-    """v @ this: running sums."""
+    """The matrix M, (size, size), with which v @ M are the running sums of v."""
     return np.triu(np.ones((size, size), dtype))
 
 
@@ -86,8 +86,8 @@ def _packed(d: int) -> np.ndarray:
 
 @functools.cache
 def _places(d: int) -> np.ndarray:
-    """Of each entry of a (d, d) matrix the number of its coordinate; of those above the diagonal
-    the one behind the last, a zero."""
+    """The number of the coordinate of each entry of a (d, d) matrix; of entries above the diagonal
+    the number after the last, a zero."""
     found = np.full(d * d, d * (d + 1) // 2)
     found[_packed(d)] = np.arange(d * (d + 1) // 2)
     return found

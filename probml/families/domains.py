@@ -178,8 +178,8 @@ class Domain:
         return math.prod(self.unbounded_shape(shape))
 
     def factor(self, value: np.ndarray) -> np.ndarray:
-        """Of correlations and their factors, the lower Cholesky factor of a value, rows of length
-        1."""
+        """The lower Cholesky factor of a value, rows of length 1; of domains of correlations and of
+        their factors."""
         raise NotImplementedError
 
     def of_factor(self, factor: np.ndarray) -> np.ndarray:

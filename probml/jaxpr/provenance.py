@@ -163,7 +163,8 @@ def _leading(eqn: JaxprEqn, marks: Marks, end: End, numbers: Numbers) -> list[np
 
 def _moved_elements(eqn: JaxprEqn, marks: Marks, end: End,
                     numbers: Numbers) -> list[np.ndarray] | None:
-    """A primitive that only moves elements, evaluated on their bounds."""
+    """The element numbers of the results of a primitive that only moves elements: the primitive
+    itself, run on the element numbers of its operands; None: it moves them to unknown places."""
     every, values = TABLE[name_of(eqn)].kind is Kind.JOIN, []
     for i, (m, atom) in enumerate(zip(marks, eqn.invars, strict=True)):
         if every or i == 0:

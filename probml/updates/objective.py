@@ -6,9 +6,9 @@ import jax
 import jax.numpy as jnp
 
 from probml.device.rows import Chunk, Known, Rows, Summary
-from probml.evidence.e_step import over_responsible
+from probml.evidence.e_step import total_with_responsibilities
 from probml.evidence.surrogates import Expected, Settings, row_surrogate, surrogate
-from probml.factors.affine_predictors import weighed_hessian
+from probml.factors.affine_predictors import weighted_hessian
 from probml.factors.naturals import log_prior, outside
 from probml.jaxpr.opened.backward import gradient, value_and_gradient
 from probml.plan.plan import Plan
@@ -40,7 +40,7 @@ class Objective:
 
     def _over(self, function: Callable) -> PyTree:
         assert not isinstance(self.rows, Summary)
-        return over_responsible(self.plan, self.expected, self.rows, function)
+        return total_with_responsibilities(self.plan, self.expected, self.rows, function)
 
     def _averaged(self, function: Callable, changed: Mapping) -> jax.Array:
         """function(parameters), with some of them changed; its mean over the settings, if any."""
@@ -127,7 +127,7 @@ class Objective:
 
         def chunk(rows: Chunk, responsibilities: Mapping[str, jax.Array]):
             if apart:
-                return sum(weighed_hessian(
+                return sum(weighted_hessian(
                     plan, site, found, lambda c: {**self.params, **unpack(c)}, c, self.known, rows,
                     responsibilities[site]) for site, found in entering.items())
             return jax.hessian(lambda c: row_surrogate(

@@ -208,9 +208,9 @@ def _at(plan: Plan, start: Mapping, known: Known, rows: Rows, noise: jax.Array,
         other = log_evidence(plan, params, known, rows) + log_prior(plan, params, known)
         return params, {}, one, other
     value = density.posterior(plan, known, rows)(jnp.concatenate([u, own]))[0]
-    volume += row_coordinates.at(plan, rows, own).total(
-        lambda chunk: row_coordinates.enter(plan, params, known, chunk,
-                                            row_coordinates.own(chunk))[1])
+    volume += row_coordinates.with_coordinates(plan, rows, own).total(
+        lambda chunk: row_coordinates.with_values_of_coordinates(
+            plan, params, known, chunk, row_coordinates.coordinates_of(chunk))[1])
     inside = row_coordinates.values(plan, params, known, rows, own)
     return params, inside, value - volume, value - volume
 

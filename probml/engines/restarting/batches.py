@@ -32,7 +32,7 @@ from probml.engines.start.race import sample_rows
 from probml.errors import Refusal
 from probml.evidence.e_step import expect
 from probml.evidence.surrogates import Expected
-from probml.factors.digits import collapsed
+from probml.factors.digits import has_collapsed_scale
 from probml.factors.naturals import log_prior
 from probml.numerics.compiling import jit
 from probml.numerics.transfer import placed, random_key
@@ -232,7 +232,7 @@ class PointUpdate:
     def validity_and_prior(self, plan: Plan, point: Mapping, known: Known,
                            rows: Rows | Summary) -> tuple[jax.Array, jax.Array]:
         prior = log_prior(plan, point, known, mode=True) if self.prior else jnp.zeros(())
-        return ~collapsed(plan, point, known, rows), prior
+        return ~has_collapsed_scale(plan, point, known, rows), prior
 
     def found(self, plan: Plan, point: Mapping,
               known: Known) -> tuple[dict[str, ArrayLike], Posterior]:

@@ -20,9 +20,9 @@ from probml.engines.engine import Status
 from probml.engines.restarting import slices, vectors
 from probml.engines.restarting.vectors import pack, unpack
 from probml.engines.start.start import Start
-from probml.evidence.e_step import expect, gathered, swept
+from probml.evidence.e_step import accumulate_statistics, e_step_from_totals, expect
 from probml.evidence.surrogates import Expected
-from probml.factors.digits import collapsed
+from probml.factors.digits import has_collapsed_scale
 from probml.factors.naturals import log_prior, naturals
 from probml.jaxpr.opened.backward import shortened
 from probml.numerics import lapack
@@ -192,7 +192,7 @@ def _sum_over_rows(plan: Plan, hard: bool, pending: jax.Array, allowed: Mapping,
                    rows: Rows) -> tuple[jax.Array, dict]:
     """The sums over some of the rows that an E-step of a single restart needs."""
     point, own = jax.tree.map(lambda leaf: leaf[0], (pending, allowed))
-    return swept(plan, unpack(plan, point), known._replace(allowed=own), rows, hard)
+    return accumulate_statistics(plan, unpack(plan, point), known._replace(allowed=own), rows, hard)
 
 
 @jit(static_argnames=("plan", "static"))
@@ -202,7 +202,8 @@ def _evaluate_sums(plan: Plan, static: tuple, pending: jax.Array, starting: jax.
     """`evaluate` for a single restart, from the sums over parts of the rows."""
     own = jax.tree.map(lambda leaf: leaf[0], (pending, starting, labelled, allowed))
     total = functools.reduce(lambda a, b: jax.tree.map(jnp.add, a, b), sums)
-    expected = gathered(plan, unpack(plan, own[0]), known._replace(allowed=own[3]), *total)
+    expected = e_step_from_totals(plan, unpack(plan, own[0]), known._replace(allowed=own[3]),
+                                  *total)
     return jax.tree.map(lambda leaf: leaf[None],
                         _step(plan, static, own[0], own[1], own[2], expected, known, rows))
 
@@ -212,7 +213,7 @@ def _step(plan: Plan, static: tuple, pending: jax.Array, starting: jax.Array,
     prior, _, closed = static
     point = unpack(plan, pending)
     value = expected.log_evidence + (log_prior(plan, point, known, mode=True) if prior else 0.0)
-    is_collapsed = collapsed(plan, point, known, rows)
+    is_collapsed = has_collapsed_scale(plan, point, known, rows)
     size = expected.size
     if labelled is not None:
         expected = jax.tree.map(lambda a, b: jax.lax.select(starting, a, b), labelled, expected)

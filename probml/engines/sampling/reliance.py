@@ -61,8 +61,8 @@ def check_normal_approximation(problem: Problem, normal: Normal,
 
 def check_block_approximation(problem: Problem, closed: Closed,
                               most: float = MAX_DRAWS) -> Finding | None:
-    """The same for independent blocks q(θ), in the parameters' own coordinates. Usually they are
-    too narrow, as for correlated parameters.
+    """The finding that independent blocks q(θ), in the parameters' own coordinates, are far from
+    the posterior; None: they are not. Usually they are too narrow, as for correlated parameters.
 
     Cost: 40 evidences a number, between 200 and 400.
     """

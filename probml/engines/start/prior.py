@@ -168,7 +168,7 @@ def points_near_zero(drawn: Mapping[str, np.ndarray], seed: int) -> dict[str, np
 
 
 def drawn_prior(plan: Plan, known: Known, count: int, seed: int) -> dict[str, np.ndarray] | None:
-    """So many draws of the prior in unbounded coordinates, on the host; None if it cannot be drawn
+    """`count` draws of the prior in unbounded coordinates, on the host; None if it cannot be drawn
     from."""
     try:
         return jax.device_get(_prior_draws(plan, known, prior_noise(plan, count, seed)))
