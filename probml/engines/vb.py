@@ -141,8 +141,8 @@ class VB(Engine):
                      or not group.kind.averages), None)
         if near is not None:
             raise Refusal(f"{where}: site '{near.name}' ({sites[near.name].kind}) is latent inside "
-                          f"rows(), {near.kind.description}, and VB, which needs the expectation "
-                          f"of this integral over the parameters, does not support such sites",
+                          f"rows() and {near.kind.description}. VB would need the expectation of "
+                          f"this integral over the parameters, which has no closed form",
                           ("EM", "NUTS"))
         moving = next((name for name in plan.chains if name in plan.rowwise), None)
         if moving is not None:
@@ -284,8 +284,8 @@ def _concentrations(problem: Problem,
 
 def _refusal(problem: Problem, name: str) -> Refusal:
     return Refusal(f"VB cannot fit {problem} for several numbers of states at once, because the "
-                   f"states of parameter '{name}' ({problem.plan.structure.sites[name].kind}) are "
-                   f"not independent. Fit each number of states separately")
+                   f"entries of parameter '{name}' ({problem.plan.structure.sites[name].kind}) for "
+                   f"different states are not independent. Fit each number of states separately")
 
 
 @jit(static_argnums=(0, 1, 2))

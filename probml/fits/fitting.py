@@ -98,9 +98,8 @@ def infer(model: Bound, data: object, engine: Engine | None, weights: object, se
     engine = None if engine is None else checked(engine)
     if engine is not None and seconds is not None:
         raise errors.ModelError(f"fit({type(engine).__name__}(...), seconds={seconds!r}): seconds= "
-                                f"limits the time of sampling in fits without a named engine. Omit "
-                                f"seconds=, or give the time limit to the engine, "
-                                f"NUTS(seconds={seconds!r})")
+                                f"limits the sampling time of a fit without a named engine. Omit "
+                                f"seconds=, or use the engine NUTS(seconds={seconds!r})")
     title = type(engine).__name__ if engine else f"fit of '{model.name}'"
     with Progress(title, None, False) as bar:
         held, run, note = _inferred(model, data, engine, weights, seed, start, bar, checkpoint,
@@ -125,10 +124,10 @@ def _inferred(
 ) -> tuple[dataset.Data, InferenceResult, Finding | None]:
     """The data as read, the run of an engine, and the finding that it was in float64 and why."""
     if model.whole and weights is not None:
-        raise Refusal(f"weights= needs one weight per row, but the function of model "
-                      f"'{model.name}' has no plate of independent rows. Write `with "
-                      f"probml.rows():` instead of the numpyro.plate of the rows, or "
-                      f"numpyro.handlers.scale around the sites to be weighted")
+        raise Refusal(f"model '{model.name}' has no plate of independent rows, but weights= gives "
+                      f"one weight per row. Write `with probml.rows():` instead of the "
+                      f"numpyro.plate of the rows, or numpyro.handlers.scale around the sites to "
+                      f"be weighted")
     with Progress("first look", None, False) as look, parts.reporting_progress(look.passed):
         held = place.open_data(model, data, weights)
     bar.about, weight = held.extent, held.weights
@@ -172,12 +171,12 @@ def _refuse_unobserved(held: dataset.Data) -> None:
         return
     outside = next(iter(values), None)
     if outside is None:
-        raise errors.DataError(f"model '{model.name}': every value of the data is missing; "
-                               f"expected at least one observed value")
+        raise errors.DataError(f"model '{model.name}': every value of the data is missing, so "
+                               f"nothing can be estimated")
     advice = tables.outside(outside, held.structure.sites[outside].plates,
                             next(iter(np.shape(values[outside])), None))
-    raise errors.DataError(f"model '{model.name}': the data contain no site inside rows(), only "
-                           f"'{outside}', which is outside rows(): {advice}")
+    raise errors.DataError(f"model '{model.name}': the data contain no site inside rows(), but "
+                           f"only '{outside}', which is outside rows(): {advice}")
 
 
 def _why_float64(engine: Engine, plan: Plan, held: dataset.Data) -> str | None:
@@ -294,8 +293,8 @@ def _with_effects(plan: Plan, outcome: Outcome, known: Known, rows: Rows) -> Out
         raise Refusal(f"model '{plan.structure.model.name}': the effects '{lost}' are not finite "
                       f"at the estimate ({outcome.status.headline}). Possible causes are weights, "
                       f"inputs or data values that are too large or too small for double "
-                      f"precision, or a standard deviation that went to 0. Give them in other "
-                      f"units, or a prior that vanishes at 0")
+                      f"precision, or a standard deviation that went to 0. Rescale the data, or "
+                      f"use a prior of the standard deviation that vanishes at 0")
     params = {**outcome.params, **belief.moments.mean}
     if outcome.posterior.varies:
         return outcome._replace(params=params)
@@ -449,8 +448,8 @@ def place_of(where: object, data: object) -> Place:
     if is_client(where):
         return Cluster(where)
     if is_frame(data):
-        raise DataError("the data are a Dask DataFrame, so fit needs the client of its cluster: "
-                        "fit(frame, ..., where=client), with client = dask.distributed.Client(...)")
+        raise DataError("the data are a Dask DataFrame, so fit needs the client of its cluster, "
+                        "fit(frame, ..., where=client) with client = dask.distributed.Client(...)")
     if where is None:
         return SingleDevice()
     mesh = mesh_of(where)

@@ -71,8 +71,8 @@ class SingleDevice(Place):
             learnt, left = split(held.size, apart, problem.seed) if apart else (None, None)
             if left is not None and not 0 < left.rows < held.size:
                 raise ModelError(f"{problem}: held_out={apart} of {held.size} rows holds out "
-                                 f"{left.rows} rows; expected at least 1 row to hold out, and at "
-                                 f"least 1 row to fit")
+                                 f"{left.rows} rows. Both the held-out rows and the others need at "
+                                 f"least 1 row")
             held = held._replace(survey=held.survey._replace(chosen=learnt))
             feed, rows, known = streamed(held, plan, copies)
             stack.enter_context(feed)
@@ -112,9 +112,9 @@ class Devices(Place):
                 runs: int = 1) -> Iterator[tuple[Rows, Known]]:
         held, plan = problem.data, problem.plan
         if plan.carried:
-            raise Refusal(f"{problem} has a latent variable in each row, '{plan.carried[0]}', "
-                          f"whose values are sampled, which is supported only on one device. Omit "
-                          f'where=, or use integrate="all"')
+            raise Refusal(f"{problem} samples a latent variable of each row, '{plan.carried[0]}', "
+                          f"which is supported only on one device. Omit where=, or use "
+                          f'integrate="all"')
         if held.survey is not None:
             with joint() if shared(self.mesh) else contextlib.nullcontext():
                 yield sharded.gathered(held, plan, self.mesh, copies)

@@ -323,11 +323,10 @@ def not_affine(structure: Structure, group: Group,
         for argument, uses in structure.row_uses(name).items():
             for latent, use in ((n, use) for n, use in uses.items() if n in group.names):
                 if argument not in moved[site.kind]:
-                    return f"'{latent}' enters the {argument} of '{name}'"
+                    return f"'{latent}' is in the {argument} of '{name}'"
                 if not (use.is_affine and is_location_affine(structure, group.names, name,
                                                              argument)):
-                    return (f"'{latent}' does not enter the {argument} of '{name}' as an affine "
-                            f"function")
+                    return (f"the {argument} of '{name}' is not an affine function of '{latent}'")
     return None
 
 

@@ -193,12 +193,12 @@ def _read_uses(plan: Plan, name: str) -> Uses:
         if not arguments:
             continue
         if len(arguments) > 1:
-            return Uses(why=f"'{name}' enters two arguments of '{user}'")
+            return Uses(why=f"'{name}' is in two arguments of '{user}'")
         found = _read_use(plan, name, user, arguments[0])
         if found.form is None:
             return found
         if common is not None and common.form is not None and found[:2] != common[:2]:
-            return Uses(why=f"'{name}' is used by two sites that need different closed forms, "
+            return Uses(why=f"two sites depend on '{name}' and need different closed forms, "
                             f"{common.form.name} and {found.form.name}")
         other = _other_support(sites[name].domain, found.form, found.steps)
         if other is not None:

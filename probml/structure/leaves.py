@@ -148,8 +148,9 @@ def _object_has_arrays(value: object, seen: tuple[int, ...]) -> bool:
     if name is not None:
         raise ModelError(
             f"a function inside a distribution uses a {type(value).__name__}, whose '{name}' "
-            f"contains arrays that JAX does not trace: let the function close over these arrays, "
-            f"or register {type(value).__name__} by jax.tree_util.register_pytree_node"
+            f"contains arrays that JAX does not trace. Let the function use these arrays directly, "
+            f"or register the class by jax.tree_util.register_pytree_node({type(value).__name__}, "
+            f"...)"
         )
     return False
 

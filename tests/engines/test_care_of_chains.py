@@ -198,7 +198,7 @@ def test_the_default_stops_sampling_at_a_limit_and_says_so():
     fit = model.fit(data, seconds=1e-3)
     assert not fit.converged and "time limit seconds=0.001" in fit.status
     assert "seconds=0.001" in fit.engine
-    with pytest.raises(probml.ModelError, match=r"time limit to the engine, NUTS\(seconds=1\)"):
+    with pytest.raises(probml.ModelError, match=r"use the engine NUTS\(seconds=1\)"):
         model.fit(data, probml.MAP(), seconds=1)
     with pytest.raises(probml.ModelError, match="seconds"):
         model.fit(data, seconds=-1)

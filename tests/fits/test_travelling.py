@@ -131,7 +131,7 @@ def test_a_record_that_is_of_elsewhere_is_not_made():
     said = {"kind": "record", "module": "probml.fits.encoding",
             "name": "dataclasses.inspect.FrameInfo",
             "value": dict.fromkeys(inspect.FrameInfo._fields)}
-    with pytest.raises(probml.ModelError, match="is not a class of values"):
+    with pytest.raises(probml.ModelError, match="not one of the classes that probml saves"):
         unpacked(said, {})
 
 

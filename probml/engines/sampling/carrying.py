@@ -49,12 +49,12 @@ def prepare_data(data: Data, integrate: str) -> Data:
     names = [name for group in plan.latents if is_sampled(group) for name in group.names]
     timed = next((name for name in names if data.structure.sites[name].time is not None), None)
     if timed is not None:
-        raise Refusal(f"site '{timed}' is a continuous latent state of a chain, which cannot be "
-                      f"sampled. Give '{timed}' in the data")
+        raise Refusal(f"site '{timed}' is a continuous latent state of a chain, and NUTS and SVI "
+                      f"cannot sample such states. Give '{timed}' in the data")
     if names and data.survey is not None:
         raise Refusal(f"site '{names[0]}' is continuous and latent and cannot be integrated out "
                       f"exactly, so its values must be sampled, which needs all rows in memory. "
-                      f'Use integrate="all", or pass all rows in memory', ("EM",))
+                      f'Use integrate="all", or pass a table in memory', ("EM",))
     return data.carrying(names) if names else data
 
 

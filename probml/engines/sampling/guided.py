@@ -66,9 +66,9 @@ def refuse(guide: Any, problem: Problem) -> None:
                       f"arguments, or write the model with a numpyro.plate of the rows instead of "
                       f"rows(), with obs= and the latent variables inside the plate")
     if problem.plan.globals:
-        raise Refusal(f"{where}: '{problem.plan.globals[0]}' is discrete and latent, and a guide "
-                      f'with arguments cannot have such a site. Use guide="normal", or a guide '
-                      f"without arguments")
+        raise Refusal(f"{where}: '{problem.plan.globals[0]}' is discrete and latent, which a guide "
+                      f'with arguments does not support. Use guide="normal", or a guide without '
+                      f"arguments")
     known = _arguments(model, dict.fromkeys(model.inputs))
     unknown = next((name for name in given if name not in known), None)
     if unknown is not None:
@@ -184,7 +184,7 @@ def _check(static: Static, free: tuple[str, ...], inputs: SiteValues, what: str)
     wanted = [name for name in free if name not in static.model.generative.params]
     missing = next((name for name in wanted if name not in names), None)
     if missing is not None:
-        raise ModelError(f"SVI(guide=function) of {what}: the guide has no site '{missing}'. "
+        raise ModelError(f"SVI(guide=function) of {what}: the guide does not sample '{missing}'. "
                          f"Expected the sites {wanted}, got {sorted(names)}")
 
 

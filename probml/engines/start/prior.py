@@ -48,17 +48,18 @@ def given_start(plan: Plan, start: Mapping) -> dict[str, jax.Array]:
     sites, out = plan.structure.sites, {}
     for name, value in start.items():
         if name not in plan.free:
-            raise ModelError(f"start has '{name}', which is not an estimated parameter. Expected "
+            raise ModelError(f"fit(start=...): '{name}' is not an estimated parameter. Expected "
                              f"names among {list(plan.free)}")
-        value = as_numbers(value, f"start of '{name}'")
+        value = as_numbers(value, f"fit(start=...): '{name}'")
         if value.shape != sites[name].shape:
-            raise ModelError(f"start of '{name}' has shape {value.shape}, expected "
-                             f"{sites[name].shape}")
+            raise ModelError(f"fit(start=...): the value of '{name}' has shape {value.shape}, "
+                             f"expected {sites[name].shape}")
         if not np.isfinite(value).all():
-            raise ModelError(f"start of '{name}': expected finite numbers, got NaN or infinity")
+            raise ModelError(f"fit(start=...): the value of '{name}' contains NaN or infinity, "
+                             f"expected finite numbers")
         if not sites[name].domain.holds(value):
-            raise ModelError(f"start of '{name}': expected values in its support "
-                             f"({sites[name].domain.name}), got {value.tolist()}")
+            raise ModelError(f"fit(start=...): the value of '{name}' is {value.tolist()}, which is "
+                             f"outside the support of '{name}' ({sites[name].domain.name})")
         out[name] = value.astype(jnp.result_type(float))
     return out
 

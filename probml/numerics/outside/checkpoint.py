@@ -74,9 +74,10 @@ class Checkpoint:
     def __post_init__(self):
         own = self.seconds
         if isinstance(own, bool) or not isinstance(own, int | float) or not own >= 0:
-            raise ModelError(f"Checkpoint(seconds={own!r}): expected a number of at least 0")
+            raise ModelError(f"Checkpoint(seconds={own!r}): expected the seconds between two "
+                             f"writes, a number of at least 0")
         if not isinstance(self.path, str | os.PathLike):
-            raise ModelError(f"Checkpoint(path={self.path!r}): expected the path of a file")
+            raise ModelError(f"Checkpoint(path={self.path!r}): expected the name of a file")
         if not Path(self.path).parent.is_dir():
             raise ModelError(f"Checkpoint(path={str(self.path)!r}): the folder "
                              f"'{Path(self.path).parent}' does not exist. Create the folder first, "
@@ -179,12 +180,13 @@ class Journal:
                              f"path, or delete the file") from None
         if form != FORMAT:
             raise ModelError(f"the checkpoint '{self.path}' was written by another version of "
-                             f"probml (format {form}, expected {FORMAT}). Delete the checkpoint")
+                             f"probml (format {form}, expected {FORMAT}). Give another path, or "
+                             f"delete the checkpoint")
         for kind, own in self.of.items():
             if of.get(kind) != own:
                 wrong = DataError if kind == "data" else ModelError
                 raise wrong(f"the checkpoint '{self.path}' belongs to a fit with another {kind}: "
-                            f"the checkpoint has {of.get(kind)}, this fit has {own}. Give another "
+                            f"{of.get(kind)} in the checkpoint, {own} in this fit. Give another "
                             f"path, or delete the checkpoint")
         return pasts
 

@@ -66,8 +66,8 @@ def refuse_truncation(fit: Fitted, held: Data, site: Site) -> None:
         return  # another density, or a weight of the values of a parent
     raise Refusal(
         f"model '{fit.model.name}': factor {quoted(constant)} depends on the parameters of "
-        f"'{site.name}' ({site.kind}) and not on its value, like the normalisation of a truncated "
-        f"distribution. From such a factor it is unknown which values of '{site.name}' are "
+        f"'{site.name}' ({site.kind}) but not on its value, as the normalisation of a truncated "
+        f"distribution does. Then it is unknown which values of '{site.name}' are "
         f"possible. Write the condition on the value into the factor, such as "
         f'factor("{constant[0]}", jnp.where({site.name} > 0, value, -jnp.inf))')
 
@@ -247,8 +247,8 @@ def _tabulate(fit: Fitted, held: Data, site: Site, plug_in: bool) -> Table:
     if not np.isfinite(top).all():
         row = int(np.flatnonzero(~np.isfinite(top[:, 0]))[0])
         raise Refusal(f"model '{fit.model.name}': the factors of row {row} are −∞ at every tried "
-                      f"value of '{site.name}', so that row {row} has probability 0 under the "
-                      f"fitted model. Check the data of row {row} and the factors")
+                      f"value of '{site.name}', so row {row} has probability 0 under the fitted "
+                      f"model. Check the data of row {row}, or the factors")
     share = np.exp(logs - top)
     return Table(values, share / share.sum(1, keepdims=True), not site.discrete)
 
