@@ -16,7 +16,7 @@ import oracles
 from compilations import compiled, counted
 from probml.elimination import elimination, host
 from probml.elimination.orders import min_fill
-from probml.engines.start.draws import SAMPLERS, Noise, Source, draw
+from probml.engines.start.prior import SAMPLERS, Noise, Source, draw
 from probml.errors import Refusal
 from probml.models import (
     GaussianMixture,
