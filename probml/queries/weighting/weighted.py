@@ -6,13 +6,14 @@ is p(row) with y observed, evaluated at every value of a discrete y or at nodes 
 a table for each row, from which means, quantiles and probabilities follow. For vectors and whole
 rows, draws from the model without its factors are weighted (importance sampling).
 
-A factor that only divides by the probability of the observable values, −log P(y ≥ 1), does not say
-which these are, and is refused: it must depend on y.
+A factor can also express truncation: −log P(y ≥ 1) or −log(F(b) − F(a)) does not depend on y, and
+exp(−factor) is the probability of the observable values. `find_bounds` finds the interval that has
+this probability, both at the fitted parameters and at others near them.
 """
 
 import contextlib
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -29,24 +30,27 @@ from probml.queries.weighting.weighted_values import (
     observing,
 )
 from probml.structure.site import Site
+from probml.typing import PyTree, SiteValues
 
 VALUES = 32  # values of a site's parents at which exp(−factor) must be a probability
+POINTS = 4  # parameter values at which exp(−factor) is compared with probabilities of intervals
+APART, TRIES = 0.3, 10  # first step between them in unconstrained coordinates; maximum step changes
 FINER = 8  # times as many nodes at which cumulative probabilities are computed
-ALIKE = 5e-4  # tolerance for log factors, nats, in float32
+ALIKE = 5e-4  # tolerance for log probabilities, nats, in float32
 
 
-def refuse_truncation(fit: Fitted, held: Data, site: Site) -> None:
-    """Check that no factor divides the density of a site by the probability of its possible values
-    without saying which these are: its exponential is a probability, whatever the parameters are.
+def find_bounds(fit: Fitted, held: Data, site: Site) -> tuple[np.ndarray, np.ndarray] | None:
+    """Truncation bounds of a site whose density is divided by P(lower ≤ y ≤ upper) in a factor:
+    lower and upper, (n,) each; None if no factor normalises the site in this way.
 
     Raises:
-        Refusal: a factor does.
+        Refusal: the factors divide by a probability, but not by that of an interval.
     """
     sites = held.structure.sites
     constant = tuple(name for name in held.structure.losses
                      if set(sites[name].parents) & set(site.parents))
     if not constant or any(site.name in sites[name].parents for name in held.structure.losses):
-        return
+        return None
     held = held.without(held.descendants(site.name))
 
     def factors(there: Fitted, held: Data = held) -> np.ndarray:
@@ -55,21 +59,53 @@ def refuse_truncation(fit: Fitted, held: Data, site: Site) -> None:
 
     own = factors(fit)
     if np.abs(own).max() < ALIKE or own.min() < -ALIKE:
-        return  # no effect, or a penalty or the density of something else
+        return None  # no effect, or a penalty or the density of something else
     # exp(−factor) of a truncation is ≤ 1 at all parameters, and at all values of the parents that
     # site and factor share in a row; that of another density is not
     shared = sorted({parent for name in constant for parent in sites[name].parents}
                     & {parent for parent in site.parents if sites[parent].rows})
-    others = [factors(fit, other) for other in _with_other_values(fit, held, shared)]
-    if any(there.min() < -ALIKE for there in (*map(factors, _far(fit)), *others)) or any(
-            (there == 0.0).any() for there in others):
-        return  # another density, or a weight of the values of a parent
-    raise Refusal(
-        f"model '{fit.model.name}': factor {quoted(constant)} depends on the parameters of "
-        f"'{site.name}' ({site.kind}) but not on its value, as the normalisation of a truncated "
-        f"distribution does. Then it is unknown which values of '{site.name}' are "
-        f"possible. Write the condition on the value into the factor, such as "
-        f'factor("{constant[0]}", jnp.where({site.name} > 0, value, -jnp.inf))')
+    others = _with_other_values(fit, held, shared)
+    at_others = [factors(fit, other) for other in others]
+    if any(factors(there).min() < -ALIKE for there in _far(fit)) or any(
+            there.min() < -ALIKE for there in at_others):
+        return None
+    found = [None] if math.prod(site.cells) > 1 else _row_intervals(
+        [*((there, held) for there in _about(fit, own, factors)),
+         *((fit, other) for other in others[:POINTS])], factors, site)
+    if None in found:
+        if any((there == 0.0).any() for there in at_others):
+            return None  # no effect at some values of the parents: a weight of these values
+        raise Refusal(
+            f"model '{fit.model.name}': factor {quoted(constant)} depends on the parameters of "
+            f"'{site.name}' ({site.kind}) but not on its value, as the normalisation of a "
+            f"truncated distribution does. Then it is unknown which values of '{site.name}' are "
+            f"possible. Write the condition on the value into the factor, such as "
+            f"factor(\"{constant[0]}\", jnp.where({site.name} > 0, value, -jnp.inf))")
+    return tuple(np.array(found, float).T)  # type: ignore[return-value]
+
+
+def _row_intervals(points: Sequence[tuple[Fitted, Data]], factors: Callable,
+                   site: Site) -> list[tuple[float, float] | None]:
+    """For each row the interval whose probability is exp(−factors) at all points; None where there
+    is none."""
+    shares = np.exp(-np.array([factors(*point) for point in points]))
+    tables = []
+    for there, rows in points:
+        values, logs = evaluate(there, rows, site, True)
+        mass = np.exp(logs - logs.max(1, keepdims=True))
+        if not site.discrete:  # cumulated between nodes
+            values, mass = (_interpolated(each) for each in (values, mass))
+        tables.append((values, mass / mass.sum(1, keepdims=True)))
+    return [find_interval([values[i] for values, _ in tables], [mass[i] for _, mass in tables],
+                          shares[:, i], not site.discrete) for i in range(shares.shape[1])]
+
+
+def _interpolated(values: np.ndarray) -> np.ndarray:
+    """Rows of numbers at nodes, (n, m), with FINER − 1 more between any two nodes."""
+    from scipy.interpolate import PchipInterpolator  # late: slow to import
+
+    last = values.shape[1] - 1
+    return PchipInterpolator(np.arange(last + 1), values, 1)(np.linspace(0, last, FINER * last + 1))
 
 
 def _with_other_values(fit: Fitted, held: Data, names: Sequence[str]) -> list[Data]:
@@ -81,22 +117,90 @@ def _with_other_values(fit: Fitted, held: Data, names: Sequence[str]) -> list[Da
     return [observing(held, {name: drawn[name][:, k] for name in names}) for k in range(VALUES)]
 
 
+def _shifted_fit(fit: Fitted, toward: Mapping[str, np.ndarray], step: float) -> Fitted:
+    """The fit at parameters shifted by `step` along a direction in unconstrained coordinates."""
+    point = dict(fit.point)
+    for name, value in fit.point.items():
+        site = fit.structure.sites[name]
+        if site.domain.fixed and site.domain.rank == 0 and not site.discrete:
+            u = np.asarray(site.domain.bijection.inv(np.asarray(value)), float)
+            point[name] = np.asarray(site.domain.bijection(u + step * toward[name]))
+    return replace(fit, point=point)  # type: ignore[type-var]
+
+
+def _directions(fit: Fitted, count: int) -> list[dict[str, np.ndarray]]:
+    random = np.random.default_rng(0)
+    return [{name: random.uniform(0.5, 1.0, np.shape(value)) * random.choice([-1, 1])
+             for name, value in fit.point.items()} for _ in range(count)]
+
+
 def _far(fit: Fitted) -> list[Fitted]:
-    """The fit at parameters far from its own: steps of 2 to either side along random directions in
-    unconstrained coordinates."""
-    random, out = np.random.default_rng(0), []
-    moving = [site for site in (fit.structure.sites[name] for name in fit.point)
-              if site.domain.fixed and site.domain.rank == 0 and not site.discrete]
-    for _ in range(2):
-        toward = {site.name: random.uniform(1.0, 2.0, site.shape) * random.choice([-1, 1])
-                  for site in moving}
-        for side in (-1, 1):
-            point = dict(fit.point)
-            for site in moving:
-                u = np.asarray(site.domain.bijection.inv(np.asarray(point[site.name])), float)
-                point[site.name] = np.asarray(site.domain.bijection(u + side * toward[site.name]))
-            out.append(replace(fit, point=point))  # type: ignore[type-var]
+    """The fit at parameters far from its own: steps of ±2 along two random directions."""
+    return [_shifted_fit(fit, toward, step) for toward in _directions(fit, 2)
+            for step in (-2.0, 2.0)]
+
+
+def _about(fit: Fitted, own: np.ndarray, factors: Callable) -> list[Fitted]:
+    """The fit, and copies at parameters near it at which the log factors differ by 0.2 to 4 nats
+    from its own, if such are found.
+
+    Args:
+        own: the log factors of the fit.
+    """
+    out = [fit]
+    for toward in _directions(fit, POINTS - 1):
+        step = APART
+        for _ in range(TRIES):
+            both = [_shifted_fit(fit, toward, side * step) for side in (1, -1)]
+            apart = [np.abs(factors(there) - own).max() for there in both]
+            found = [there for there, by in zip(both, apart, strict=True) if 0.2 < by < 4.0]
+            if found:
+                break
+            step *= 2.0 if max(apart) <= 0.2 else 0.5
+        out.append((found or both)[0])
     return out
+
+
+def find_interval(values: Sequence[np.ndarray], masses: Sequence[np.ndarray],
+                  shares: np.ndarray, smooth: bool) -> tuple[float, float] | None:
+    """The ends of an interval that has probability shares[k] under the distribution with masses[k]
+    at values[k], for every k; one-sided (an end at ±∞) if possible; None if there is none.
+
+    Args:
+        smooth: masses are those of a density at nodes; else of the integers 0, 1, ….
+    """
+    longest = max(map(len, masses))
+    if smooth:
+        grids, below = values, [np.cumsum(mass) - 0.5 * mass for mass in masses]
+        begins = np.linspace(values[0][0], values[0][-1], 4001)
+    else:
+        grids = [np.arange(longest + 1) - 0.5] * len(masses)
+        below = [np.cumsum(np.pad(mass, (1, longest - len(mass)))) for mass in masses]
+        begins = grids[0][:-1]
+
+    def under(k: int, x: np.ndarray) -> np.ndarray:
+        return np.interp(x, grids[k], below[k], 0.0, 1.0)
+
+    def end(share: np.ndarray) -> np.ndarray:
+        found = np.interp(share, below[0], grids[0])
+        return found if smooth else np.round(found - 0.5) + 0.5
+
+    def errors(begins: np.ndarray, ends: np.ndarray) -> np.ndarray:
+        mass = np.array([under(k, ends) - under(k, begins) for k in range(len(shares))])
+        with np.errstate(divide="ignore"):
+            return np.abs(np.log(np.maximum(mass, 0)) - np.log(shares)[:, None]).max(0)
+
+    tolerance, unbounded = ALIKE * (4 if smooth else 1), np.array([np.inf])
+    for begin, stop in ((end(1 - shares[:1]), unbounded), (-unbounded, end(shares[:1]))):
+        if errors(begin, stop)[0] < tolerance:
+            return float(begin[0]), float(stop[0])
+    for _ in range(3 if smooth else 1):
+        stops = end(np.minimum(under(0, begins) + shares[0], 1.0))
+        wrong = errors(begins, stops)
+        best, step = int(np.argmin(wrong)), begins[1] - begins[0]
+        found = float(begins[best]), float(stops[best])
+        begins = found[0] + np.linspace(-step, step, 401)
+    return found if wrong[best] < tolerance else None
 
 
 CANDIDATES, MAX_CANDIDATES = 256, 2**16  # importance draws per row: initial and maximum number
@@ -144,33 +248,26 @@ class Table(NamedTuple):
         return np.einsum("nm,nm...->n...", self.weights, hot.astype(float))
 
 
-def _interpolated(values: np.ndarray) -> np.ndarray:
-    """Rows of numbers at nodes, (n, m), with FINER − 1 more between any two nodes."""
-    from scipy.interpolate import PchipInterpolator  # late: slow to import
-
-    last = values.shape[1] - 1
-    return PchipInterpolator(np.arange(last + 1), values, 1)(np.linspace(0, last, FINER * last + 1))
-
-
 def table_of(fit: Fitted, held: Data, name: str, plug_in: bool) -> Table | None:
     """Predictive distribution of a site given the other observed cells of each row, where it is
     affected by factors; None: no factor affects it, or it is a variable of the plan.
 
     Raises:
-        Refusal: see `refuse_truncation`.
+        Refusal: a factor divides by a probability that is not that of an interval.
     """
     site = held.structure.sites.get(name)
     if site is None or not site.rows or site.time is not None or not held.structure.losses:
         return None
     held, back = _distinct(held.without((name,)))
     if not looking(held, name):
-        refuse_truncation(fit, held, site)
+        bounds = find_bounds(fit, held, site)
+        found = None if bounds is None else _tabulate(fit, held, site, plug_in, bounds)
+    elif site.finite is not None and name in _variables(held, (name,)):
         return None
-    if site.finite is not None and name in _variables(held, (name,)):
-        return None
-    found = (_drawn(fit, held, name, plug_in) if math.prod(site.cells) > 1
-             else _tabulate(fit, held, site, plug_in))
-    return Table(found.values[back] + site.low, found.weights[back], found.smooth)
+    else:
+        found = (_drawn(fit, held, name, plug_in) if math.prod(site.cells) > 1
+                 else _tabulate(fit, held, site, plug_in))
+    return found and Table(found.values[back] + site.low, found.weights[back], found.smooth)
 
 
 def check_likelihood(fit: Fitted, held: Data) -> None:
@@ -240,9 +337,10 @@ def _distinct(held: Data) -> tuple[Data, np.ndarray]:
     return held.taken(first), back.reshape(-1)
 
 
-def _tabulate(fit: Fitted, held: Data, site: Site, plug_in: bool) -> Table:
-    """The table of a site with one number per row."""
-    values, logs = evaluate(fit, held, site, plug_in)
+def _tabulate(fit: Fitted, held: Data, site: Site, plug_in: bool,
+              bounds: tuple[np.ndarray, np.ndarray] | None = None) -> Table:
+    """The table of a site with one number per row, restricted to `bounds` if given."""
+    values, logs = evaluate(fit, held, site, plug_in, bounds)
     top = logs.max(1, keepdims=True)
     if not np.isfinite(top).all():
         row = int(np.flatnonzero(~np.isfinite(top[:, 0]))[0])
@@ -255,15 +353,18 @@ def _tabulate(fit: Fitted, held: Data, site: Site, plug_in: bool) -> Table:
 
 def _drawn(fit: Fitted, held: Data, name: str, plug_in: bool) -> Table:
     """Importance-weighted draws of a site with several cells."""
-    found, logs = _enough(fit, held, 0, plug_in, 64 * MIN_EFFECTIVE)
+    found, logs = _enough(fit, held, 0, plug_in, {}, 64 * MIN_EFFECTIVE)
     share = np.exp(logs - logs.max(1, keepdims=True))
     return Table(found[name].astype(float), share / share.sum(1, keepdims=True), False)
 
 
-def _enough(fit: Fitted, held: Data, seed: int, plug_in: bool,
+def _enough(fit: Fitted, held: Data, seed: int, plug_in: bool, cuts: SiteValues,
             worth: int = MIN_EFFECTIVE) -> tuple[dict[str, np.ndarray], np.ndarray]:
     """Draws of every row with an effective sample size of at least `worth`, name → (n, draws, ...),
     and their log weights, (n, draws).
+
+    Args:
+        cuts: site → its truncation bounds, (n,) each.
 
     Raises:
         Refusal: MAX_CANDIDATES draws do not have that effective sample size.
@@ -271,6 +372,10 @@ def _enough(fit: Fitted, held: Data, seed: int, plug_in: bool,
     count = CANDIDATES
     while True:
         found, logs = candidates(fit, held, count, seed, plug_in)
+        for name, (first, last) in cuts.items():
+            value = found[name].reshape(logs.shape)
+            within = (value >= first[:, None]) & (value <= last[:, None])
+            logs = np.where(within, logs, -np.inf)
         share = np.exp(logs - np.maximum(logs.max(1, keepdims=True), -1e300))
         own = share.sum(1) ** 2 / np.maximum((share**2).sum(1), 1e-300)
         if (own >= worth).all():
@@ -295,14 +400,17 @@ def resampled(fit: Fitted, held: Data, seed: int, plug_in: bool) -> dict[str, np
     """
     if not held.structure.losses:
         return None
+    cuts: dict[str, PyTree] = {}
     if not looking(held):
-        few, _ = _distinct(held)
+        few, back = _distinct(held)
         for site in held.structure.sites.values():
             if (site.rows and not site.factor and site.time is None
                 and held.pattern.get(site.name) != "seen"):
-                refuse_truncation(fit, few.without((site.name,)), site)
-        return None
-    found, logs = _enough(fit, held, seed, plug_in)
+                bounds = find_bounds(fit, few.without((site.name,)), site)
+                cuts |= {} if bounds is None else {site.name: tuple(b[back] for b in bounds)}
+        if not cuts:
+            return None
+    found, logs = _enough(fit, held, seed, plug_in, cuts)
     noise = np.random.default_rng([seed, 11]).gumbel(size=logs.shape)
     picked = np.argmax(logs + noise, 1)
     return {name: value[np.arange(len(picked)), picked] for name, value in found.items()}

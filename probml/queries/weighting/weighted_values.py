@@ -1,7 +1,6 @@
 """Values of one site in rows with factors, and the log weight of each: log p(row) with the site
 observed at that value."""
 
-import functools
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -53,21 +52,29 @@ def candidates(fit: Fitted, held: Data, count: int, seed: int,
     return whole, whole.pop(LOG_WEIGHT).astype(float)
 
 
-def evaluate(fit: Fitted, held: Data, site: Site, plug_in: bool) -> Evaluated:
+def evaluate(fit: Fitted, held: Data, site: Site, plug_in: bool,
+             bounds: tuple[np.ndarray, np.ndarray] | None = None) -> Evaluated:
     """Values of a site that cover all but a negligible part of its distribution in each row, and
-    their log weights."""
-    n, ask = held.table.rows, functools.partial(_logs, fit, held, site)
+    their log weights; −∞ outside `bounds`."""
+    n = held.table.rows
+
+    def ask(values: np.ndarray, plug_in: bool = True) -> np.ndarray:
+        logs = _logs(fit, held, site, values, plug_in)
+        if bounds is None:
+            return logs
+        within = (values >= bounds[0][:, None]) & (values <= bounds[1][:, None])
+        return np.where(within, logs, -np.inf)
+
     if site.discrete and site.finite is not None:
         values = np.tile(np.arange(site.finite), (n, 1))
         return values, ask(values, plug_in)
     base = candidates(fit, held, DRAWS, 0, plug_in)[0][site.name].reshape(n, -1)
     if site.discrete:
-        return _counted(base, functools.partial(ask, plug_in=plug_in))
+        return _counted(base, lambda values: ask(values, plug_in))
     return _placed(site, base, ask, plug_in)
 
 
-def _logs(fit: Fitted, held: Data, site: Site, values: np.ndarray,
-          plug_in: bool = True) -> np.ndarray:
+def _logs(fit: Fitted, held: Data, site: Site, values: np.ndarray, plug_in: bool) -> np.ndarray:
     """log p(row) with the site observed at each of the values, (n, m)."""
     n, m = values.shape
     out, step = np.empty((n, m)), max(TOGETHER // m, 1)
