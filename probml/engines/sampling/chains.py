@@ -83,10 +83,6 @@ def _init(settings: Settings, init: Callable, target: jax.Array, z: jax.Array, v
     )
 
 
-# statistics of every draw
-STATS = ("log_density", "energy", "diverging", "steps", "accept")
-
-
 def advance(plan: Plan, settings: Settings, frame: Frame, target: jax.Array, state: "HMCState",
             known: Known, rows: Rows, count: jax.Array):
     """`count` iterations of one chain, at most BLOCK: its state, and its draws and statistics,
