@@ -77,7 +77,8 @@ class RowError(DataError):
         return f"{before}row {row}{after}"
 
     def behind(self, first: int) -> "RowError":
-        """The same of rows that stand behind so many others."""
+        """The error with the number of the row among all rows, where `first` rows come before
+        these."""
         before, row, after = self.args
         return RowError(before, row + first, after)
 

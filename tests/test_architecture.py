@@ -10,6 +10,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from numpyro import distributions
 
 ROOT = Path(__file__).resolve().parent.parent
 FLOORS = (  # from the ground up: a room knows those below it
@@ -149,6 +150,40 @@ def test_files_that_docstrings_name_are_there():
                                 read(path)[1] or ""):
             assert any(each.endswith("/" + named) for each in there), (
                 f"{path.relative_to(ROOT)} sends its reader to {named}, which is not there")
+
+
+PROSE = re.compile(r'"{3}.*?"{3}|#[^\n]*', re.DOTALL)  # docstrings and comments
+CLASS = re.compile(r"^class (\w+)(?:\(([^)]*)\))?:(.*?)(?=^\S|\Z)", re.DOTALL | re.MULTILINE)
+DEFINED = re.compile(r"(?:\bdef |\bclass |^ *|\bself\.)(\w+)(?= *[:=(,])", re.MULTILINE)
+MENTIONED = re.compile(r"(?<![\w./({'\"])([A-Za-z_]\w{2,})\.([A-Za-z_]\w+)")
+
+
+def test_names_that_comments_and_docstrings_mention_are_there():
+    """A reader who searches for "Form.copied_posterior" or "decide.make" is to find it. Of a class
+    its members, of a folder its files, of a file what it names; parsing would cost five seconds."""
+    known, classes, prose = {}, {}, {}
+    for path in MODULES.values():
+        text = path.read_text()
+        code, prose[path] = PROSE.sub("", text), PROSE.findall(text)
+        own = path.parent if path.stem == "__init__" else path
+        known.setdefault(own.stem, set()).update(DEFINED.findall(code), *(
+            names for _, names, _ in imports(path)))
+        known.setdefault(own.parent.name, set()).add(own.stem)
+        for name, bases, body in CLASS.findall(code):
+            inner = classes.setdefault(name, (set(), set()))
+            inner[0].update(DEFINED.findall(body))
+            inner[1].update(re.findall(r"\w+", bases))
+
+    def members(name: str) -> set[str]:
+        own, bases = classes.get(name, (set(), set()))
+        return own.union(dir(getattr(distributions, name, object)), *map(members, bases - {name}))
+
+    of_values = set().union(*(own for own, _ in classes.values()), ("csv", "npz", "py"))
+    lost = [f"{path.relative_to(ROOT)}: {name}.{inner}" for path, texts in prose.items()
+            for text in texts for name, inner in MENTIONED.findall(re.sub(r">>>.*", "", text))
+            if name in {**classes, **known} and inner not in (
+                members(name) if name in classes else known[name] | of_values)]
+    assert lost == [], "comments and docstrings mention what is not there"
 
 
 def test_no_room_bears_the_name_of_a_public_function():

@@ -45,7 +45,6 @@ WORDS = {
 }
 PATTERN = re.compile(rf"\b(?:{'|'.join(WORDS)})\b", re.IGNORECASE)
 
-# files whose texts are still to be rewritten
 # a phrase that may stay → why
 ALLOWED = {
     "unseen: latent nodes": "an argument of adjustment_sets",
@@ -83,6 +82,12 @@ def words_of(text: str) -> list[str]:
     return sorted({found.lower() for found in PATTERN.findall(text)})
 
 
+def advice(text: str) -> str:
+    """Those words, each with what to write instead."""
+    return "; ".join(f"{word} (write: {field})" for word in words_of(text)
+                     for own, field in WORDS.items() if re.fullmatch(own, word, re.IGNORECASE))
+
+
 def of_strings(below: str = "") -> list[str]:
     """A line for each string with such a word, in the files below a folder."""
     out = []
@@ -91,9 +96,9 @@ def of_strings(below: str = "") -> list[str]:
         if not name.startswith(below):
             continue
         for line, text in strings(ast.parse(path.read_text(encoding="utf-8"))):
-            found = words_of(text) if len(text.split()) >= FEW else []
+            found = advice(text) if len(text.split()) >= FEW else ""
             if found:
-                out.append(f"{name}:{line}: {', '.join(found)}: {text[:200]!r}")
+                out.append(f"{name}:{line}: {found}: {text[:200]!r}")
     return out
 
 
@@ -124,10 +129,10 @@ def of_docstrings() -> list[str]:
         met.add(own)
         place = path.relative_to(ROOT).as_posix()
         text = " ".join(own.split())
-        if words_of(text):
+        if advice(text):
             shown = PATTERN.search(text)
             at = max(0, shown.start() - 60) if shown else 0
-            out.append(f"{place}: {name}: {', '.join(words_of(text))}: …{text[at:at + 160]!r}")
+            out.append(f"{place}: {name}: {advice(text)}: …{text[at:at + 160]!r}")
     return out
 
 
@@ -154,10 +159,10 @@ def prose(text: str) -> str:
 
 def of_pages() -> list[str]:
     """A line for each line of a page with such a word."""
-    return [f"{path.relative_to(ROOT).as_posix()}:{number}: {', '.join(found)}: {line[:200]!r}"
+    return [f"{path.relative_to(ROOT).as_posix()}:{number}: {found}: {line[:200]!r}"
             for path in pages()
             for number, line in enumerate(prose(text_of(path)).splitlines(), 1)
-            if (found := words_of(line))]
+            if (found := advice(line))]
 
 
 def test_pages_are_in_plain_words():
@@ -193,8 +198,22 @@ def test_a_warning_that_the_code_ignores_has_the_text_of_the_filter():
     assert not lost, "\n".join(lost)
 
 
+NO_OBJECT = re.compile(r'^ *def (\w+)\((?:[^"#]|"[^"]*"(?!"))*?"{3}'
+                       r"((?:Of|By|On|In|That|So|The same (?:of|for|at|where|as|without))\b.{0,40})",
+                       re.MULTILINE)
+
+
+def test_docstrings_of_functions_begin_with_what_they_return():
+    """"Of a site outside rows" says what a function is about, and not what it returns."""
+    found = [f"{path.relative_to(ROOT)}: {name}: {text}" for room in ROOMS
+             for path in sorted((ROOT / room).rglob("*.py"))
+             for name, text in NO_OBJECT.findall(path.read_text(encoding="utf-8"))]
+    assert not found, "\n".join(found)
+
+
 def test_words_are_found_where_they_are():
     assert words_of("'y' is unseen, and looks at 'x'") == ["looks at", "unseen"]
+    assert advice("'y' is unseen") == "unseen (write: observed, missing, latent)"
     assert words_of("held-out rows; a held value; the surface of faceted foreseen things") == ["held"]
     assert list(strings(ast.parse("def f():\n    'unseen'\n    return f'is {x} seen'"))) == [
         (3, "is {} seen")]

@@ -34,7 +34,7 @@ class Variables:
 
     @property
     def unseen(self) -> list[np.ndarray]:
-        """Of each column, (n,) which cells are unseen."""
+        """Which cells of each column are missing, (n,) each."""
         return [np.isnan(values) if labels is None else values < 0
                 for values, labels in zip(self.columns, self.labels, strict=True)]
 

@@ -47,7 +47,7 @@ class Steps(NamedTuple):
         return parts if self.listed else np.concatenate(parts)
 
     def labelled(self, padded, names: Sequence | None = None, framed: bool = False) -> DataLike:
-        """The same with the labels of the rows, where these came as tables.
+        """As `back`, with the labels of the rows, where these came as tables.
 
         Args:
             names: of the columns of the answer; of an answer of one axis its name.

@@ -274,7 +274,8 @@ def _refuse_other(path: str, names: list, comma: str) -> None:
 
 
 def _tell_unseen(said: pd.DataFrame, out: pd.DataFrame) -> None:
-    """Of columns of text the cells that are not empty, and are read as unseen: None, NA, null."""
+    """Warns of cells of columns of text that are not empty, and are read as missing: None, NA,
+    null."""
     for name, column in said.items():
         words = column[out[name].isna().to_numpy() & (column.str.strip() != "").to_numpy()]
         if len(words):
@@ -285,7 +286,7 @@ def _tell_unseen(said: pd.DataFrame, out: pd.DataFrame) -> None:
 
 
 def _tell_numbers(name: str, column: pd.Series) -> None:
-    """Of a column of text that is numbers but for some cells, which these are."""
+    """Warns of the cells of a column of text which are no numbers, where all others are."""
     seen = column.dropna().astype(str)
     odd = seen[pd.to_numeric(seen, errors="coerce").isna().to_numpy()]
     if len(seen) and 0 < len(odd) < MAX_ODD_SHARE * len(seen):

@@ -26,8 +26,8 @@ def warn_of_ties(columns: Columns, data: Mapping[str, np.ndarray]) -> None:
 
 
 def warn_of_tied(X, shown, advice: str) -> None:
-    """The same of an array whose columns are all normal; `shown`: a column's number → its name in a
-    message."""
+    """As `warn_of_ties`, of an array whose columns are all normal; `shown`: a column's number → its
+    name in a message."""
     few = [j for j in range(X.shape[1]) if tied(X[:, j])]
     _say([shown(j) for j in few], X[:, few], advice)
 

@@ -127,7 +127,7 @@ def log_bayes_factor(t: float, size: float, degrees: float, width: float = WIDTH
     at_zero = -0.5 * (degrees + 1) * np.log1p(t**2 / degrees)
 
     def log_term(u: float) -> float:
-        """Of log g = u, its density included."""
+        """The log of the integrand at log g = u, the density of u included."""
         g = np.exp(u)
         wide = 1 + size * g * width**2
         return (-0.5 * np.log(wide) - 0.5 * (degrees + 1) * np.log1p(t**2 / (degrees * wide))

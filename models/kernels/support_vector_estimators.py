@@ -276,8 +276,8 @@ class SupportVectorMachine(NoProbabilities, _Machine, Margin):
                                     y=codes)
 
     def decision_function(self, X):
-        """Of two classes f(x), (n,), positive for classes_[1]; of more (n, k), or (n, pairs) where
-        decision_function_shape="ovo"."""
+        """f(x) of two classes, (n,), positive for classes_[1]; of more classes (n, k), or (n,
+        pairs) where decision_function_shape="ovo"."""
         sums, k = self._sums(self._rows(X)), len(self.classes_)
         if k == 2:
             return sums[:, 0]

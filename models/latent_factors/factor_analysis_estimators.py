@@ -369,7 +369,7 @@ class ProbabilisticPCA(_Linear):
 
     @property
     def explained_variance_ratio_(self):
-        """The same as shares of the variance of all columns, (k,)."""
+        """The explained variances as shares of the variance of all columns, (k,)."""
         return self.explained_variance_ / np.trace(self.get_covariance())
 
 

@@ -91,7 +91,8 @@ class _Network(Standardized, Estimator):
         self.held_out_ = fit.held_out
 
     def _parameter_units(self, fit: Fit) -> dict[str, Unit]:
-        """Of the columns in the first layer, of y in the last."""
+        """Units of the parameters: those of the columns in the first layer, those of y in the
+        last."""
         last = len(self._layers())
         if not last:
             out = plane("weights0", "bias0", self._centre, self._unit, 2, self._level,

@@ -83,7 +83,7 @@ def _table_rows(estimator, X, numbers: bool) -> tuple[list[str], DataLike, Calla
 
 
 def _mapping_rows(X, numbers: bool) -> tuple[list[str], DataLike, Callable]:
-    """The same of the data of a Fit; as numbers those of its one site."""
+    """As `_table_rows`, of the data of a Fit; as numbers those of its one site."""
     if not isinstance(X, Mapping):
         raise ModelError(f"expected the data of a Fit as a mapping, such as {{'x': X}}, got a "
                          f"{type(X).__name__}")

@@ -278,7 +278,7 @@ class Design(NamedTuple):
         return self.sparse(X) @ self.mixing()
 
     def slopes(self) -> np.ndarray:
-        """By how much a unit of each column raises its line, (d,)."""
+        """How much a unit of each column raises its line, (d,)."""
         out = 1 / np.asarray(self.scale, float)
         for j, basis in self.curves.items():
             ends = basis.knots[DEGREE], basis.knots[-DEGREE - 1]

@@ -31,7 +31,7 @@ def chain_tables(estimates: Estimates) -> list[Table]:
 
 
 def hidden_markov_tables(estimates: Estimates) -> list[Table]:
-    """Of hidden_markov: start, transition, emissions by state."""
+    """Tables of hidden_markov: start, transition, emissions by state."""
     settings = estimates.settings
     k, emission = settings["k"], canonical(settings["emission"])
     index, d = groups(estimates, "z", k, "state"), settings["d"]
@@ -57,7 +57,7 @@ def hidden_markov_tables(estimates: Estimates) -> list[Table]:
 
 
 def series_tables(estimates: Estimates) -> list[Table]:
-    """Of structural time series: standard deviations of the components, coefficients of
+    """Tables of structural time series: standard deviations of the components, coefficients of
     regressors."""
     def labels(name: str, label: str, found: Quantity) -> list[str]:
         size = found.value.size
@@ -70,7 +70,7 @@ def series_tables(estimates: Estimates) -> list[Table]:
 
 
 def dynamic_factor_tables(estimates: Estimates) -> list[Table]:
-    """Of dynamic_factor: loadings, autoregressions, standard deviations of the noise."""
+    """Tables of dynamic_factor: loadings, autoregressions, standard deviations of the noise."""
     d, k = estimates.values["loadings"].shape
     factors = pd.Index([f"factor {i + 1}" for i in range(k)])
     series = estimates.columns("y", d, ("loadings", 0))

@@ -20,8 +20,8 @@ def canonical(loadings, precision):
 
 
 def factor_tables(estimates: Estimates, rotation: Callable | None = None) -> list[Table]:
-    """Of factor_analysis and probabilistic_pca. Communality is the share of an item's variance
-    that the factors explain, uniqueness the rest; both are the same under every rotation.
+    """Tables of factor_analysis and probabilistic_pca. Communality is the share of an item's
+    variance that the factors explain, uniqueness the rest; both are the same under every rotation.
 
     Args:
         rotation: (loadings, noise variances) → rotated loadings.
@@ -53,7 +53,7 @@ def factor_tables(estimates: Estimates, rotation: Callable | None = None) -> lis
 
 
 def item_tables(estimates: Estimates) -> list[Table]:
-    """Of item_response: discrimination a and difficulty b of each item."""
+    """Tables of item_response: discrimination a and difficulty b of each item."""
     estimates.shown.add("easiness")
     d = estimates.values["difficulty"].shape[0]
     items = estimates.columns("y", d, ("difficulty", 0))

@@ -69,7 +69,7 @@ def scatter(estimates: Estimates, variables: list, index: pd.Index, name: str = 
 
 
 def gaussian_tables(estimates: Estimates) -> list[Table]:
-    """Of gaussian_mixture."""
+    """Tables of gaussian_mixture: proportions, means, standard deviations, correlations."""
     k, d = estimates.values["mean"].shape
     index, variables = (groups(estimates, "z", k),
                         estimates.columns("x", d, ("mean", 1)))
@@ -81,7 +81,7 @@ def gaussian_tables(estimates: Estimates) -> list[Table]:
 
 
 def nested_tables(estimates: Estimates) -> list[Table]:
-    """Of mixture_of_mixtures: components in classes."""
+    """Tables of mixture_of_mixtures: components in classes."""
     classes, k, d = estimates.values["mean"].shape
     outer = groups(estimates, "class", classes, "class")
     index = pd.MultiIndex.from_product([outer, range(k)], names=["class", "component"])
@@ -110,7 +110,7 @@ _NUMBERS = {
 
 
 def naive_bayes_tables(estimates: Estimates) -> list[Table]:
-    """Of naive_bayes, also of latent classes and mixtures of columns of several kinds."""
+    """Tables of naive_bayes, also of latent classes and mixtures of columns of several kinds."""
     settings = estimates.settings
     target, size = settings["target"], settings["classes"]
     index = groups(estimates, target, size, "class" if target == "class" else "component")
@@ -156,7 +156,7 @@ def _categories(estimates: Estimates, name: str, index: pd.Index) -> Table:
 
 
 def topic_tables(estimates: Estimates, top: int = 10) -> list[Table]:
-    """Of latent_dirichlet: the most probable words of each topic."""
+    """Tables of latent_dirichlet: the most probable words of each topic."""
     topic = np.asarray(estimates.values["topic"])
     estimates.shown.update(("topic", "share"))
     order = np.argsort(-topic, 1)[:, :top]

@@ -67,19 +67,19 @@ def scales(estimates: Estimates) -> list[Table]:
 
 
 def regression_tables(estimates: Estimates) -> list[Table]:
-    """Of regressions whose rows are about x β + b."""
+    """Tables of regressions whose rows are about x β + b."""
     return [*coefficients(estimates), *scales(estimates)]
 
 
 def ordinal_tables(estimates: Estimates) -> list[Table]:
-    """Of ordinal_regression, as polr prints them: coefficients, then thresholds."""
+    """Tables of ordinal_regression, as polr prints them: coefficients, then thresholds."""
     thresholds = estimates.of("thresholds")
     labels = estimates.names("thresholds", 0)
     return [*coefficients(estimates), estimates.listed("Thresholds", list(labels), thresholds)]
 
 
 def mixed_tables(estimates: Estimates) -> list[Table]:
-    """Of mixed_model, as lme4 prints them: random effects, then fixed effects."""
+    """Tables of mixed_model, as lme4 prints them: random effects, then fixed effects."""
     return [_random(estimates), *coefficients(estimates, "Fixed effects")]
 
 
@@ -121,7 +121,8 @@ def _columns_of(estimates: Estimates, name: str, width: int) -> Sequence:
 
 
 def spline_tables(estimates: Estimates) -> list[Table]:
-    """Of smoothing: the intercept and the straight lines; curves by their standard deviation."""
+    """Tables of smoothing: the intercept and the straight lines; curves by their standard
+    deviation."""
     lines = estimates.settings["lines"]
     joined = Quantity.concatenated([estimates.of("intercept").map(np.ravel),
                                     estimates.of("beta")[:lines]])
@@ -131,7 +132,7 @@ def spline_tables(estimates: Estimates) -> list[Table]:
 
 
 def process_tables(estimates: Estimates) -> list[Table]:
-    """Of gaussian_process: the parameters of its covariance function."""
+    """Tables of gaussian_process: the parameters of its covariance function."""
     def labels(name: str, label: str, found: Quantity) -> list[str]:
         return [label] if found.value.ndim == 0 else [
             f"{label}, {column}" for column in estimates.columns("x", found.value.size, (name, 0))]
@@ -140,7 +141,7 @@ def process_tables(estimates: Estimates) -> list[Table]:
 
 
 def experts_tables(estimates: Estimates) -> list[Table]:
-    """Of mixture_of_experts: the coefficients of each expert, and of the gate."""
+    """Tables of mixture_of_experts: the coefficients of each expert, and of the gate."""
     weights = estimates.of("weights")
     k = weights.value.shape[0]
     terms = [INTERCEPT if str(name) == "intercept" else name

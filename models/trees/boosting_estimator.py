@@ -172,7 +172,8 @@ class Boosted(Estimator):
         return LIKELIHOODS[self.likelihood] if isinstance(self.likelihood, str) else self.likelihood
 
     def _programs(self) -> _Programs:
-        """Of a function anew for each fit, since what it reads from outside may have changed."""
+        """The programs, of a function anew for each fit, since what it reads from outside may have
+        changed."""
         if isinstance(self.likelihood, str):
             return _of_name(self.likelihood)
         return _asked(self.likelihood)

@@ -168,7 +168,7 @@ class Dimensions:
         return [self._name(f"{name}_dim_{i}", (name, i), size) for i, size in enumerate(shape)]
 
     def of_parameter(self, name: str) -> tuple[str, ...]:
-        """Of a site outside rows: its plates, then axes of an event."""
+        """The dimensions of a site outside rows: its plates, then the axes of an event."""
         site = self.structure.named[name]
         dims = self._name_axes(name, site.shape)
         plates = dict(site.plates)
@@ -187,8 +187,8 @@ class Dimensions:
         return tuple(dims)
 
     def of_row_site(self, name: str) -> tuple[str, ...]:
-        """Of a site inside rows: rows, its plates, axes of an event, of which one may be the steps
-        of a chain."""
+        """The dimensions of a site inside rows: rows, its plates, the axes of an event, of which
+        one may be the steps of a chain."""
         site = self.structure.named[name]
         shape = site.along(self.held.steps)
         dims = self._name_axes(name, shape)
@@ -201,7 +201,7 @@ class Dimensions:
 
     def of_plated_site(self, name: str, shape: tuple[int, ...], batch: int,
                        frames: tuple[tuple[str, int], ...]) -> tuple[str, ...]:
-        """Of what a function observes in plates of its own.
+        """The dimensions of a site that a function observes in plates of its own.
 
         Args:
             batch: axes that are no event's; frames: (plate, its axis from the right of these).
@@ -213,7 +213,7 @@ class Dimensions:
         return tuple(dims)
 
     def covariate(self, name: str) -> tuple[str, ...]:
-        """Of an input."""
+        """The dimensions of an input."""
         dims = self._name_axes(name, self.held.table.inputs[name].shape[1:])
         if name in self.structure.timed:
             dims[0] = self._name("step", ("plate", "step"), present(self.held.steps))

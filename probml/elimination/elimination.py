@@ -190,7 +190,7 @@ def evidence(factors: Iterable[Factor], order: Sequence[str], *,
     Cost: O(n x the sum of the cliques' entries); matrix products wherever a shared table meets a
         message.
     """
-    return product(_summed(checked(factors, order, complete=True), order, log_space)).log
+    return product(_left_after_sum(checked(factors, order, complete=True), order, log_space)).log
 
 
 def sum_out(factors: Iterable[Factor], order: Sequence[str], *, log_space: bool = False) -> Factor:
@@ -203,7 +203,7 @@ def remainder(factors: Iterable[Factor], order: Sequence[str], *,
               log_space: bool = False) -> list[Factor]:
     """As `sum_out`, but what is left stays a list of factors: many remaining names need no joint
     table."""
-    return _summed(checked(factors, order), order, log_space)
+    return _left_after_sum(checked(factors, order), order, log_space)
 
 
 def maximise(factors: Iterable[Factor], order: Sequence[str]) -> tuple[jax.Array,
@@ -215,7 +215,7 @@ def maximise(factors: Iterable[Factor], order: Sequence[str]) -> tuple[jax.Array
     the lowest index, the last name of `order` chosen first; an impossible row has maximum -inf and
     all states 0.
     """
-    swept = _swept(checked(factors, order, complete=True), order, MAX)
+    swept = _forward_pass(checked(factors, order, complete=True), order, MAX)
     value = product(swept.left).log
     return value, swept.follow(value > -jnp.inf, None)
 
@@ -223,13 +223,13 @@ def maximise(factors: Iterable[Factor], order: Sequence[str]) -> tuple[jax.Array
 def peak(factors: Iterable[Factor], order: Sequence[str]) -> Factor:
     """Maximises every name of `order` out; the product of all that is left, over the remaining
     names."""
-    return product(_swept(checked(factors, order), order, MAX).left)
+    return product(_forward_pass(checked(factors, order), order, MAX).left)
 
 
 def maximise_value(factors: Iterable[Factor], order: Sequence[str]) -> jax.Array:
     """The log of the maximum alone, (n,) or (1,); its gradient is one-hot at the state that
     `maximise` returns (hard EM)."""
-    return product(_swept(checked(factors, order, complete=True), order, MAX).left).log
+    return product(_forward_pass(checked(factors, order, complete=True), order, MAX).left).log
 
 
 def draw(
@@ -241,27 +241,28 @@ def draw(
     Returns: the log of the sum over all states, and name -> state, int32; each (n,), or (1,) if
     every factor has rows axis 1; an impossible row is all 0.
     """
-    swept = _swept(checked(factors, order, complete=True), order, SUM, log_space)
+    swept = _forward_pass(checked(factors, order, complete=True), order, SUM, log_space)
     total = product(swept.left).log
     return total, swept.follow(total > -jnp.inf, key)
 
 
-def _swept(factors: list[Factor], order: Sequence[str], semiring: Semiring,
-           log_space: bool = False) -> Swept:
-    """By one schedule or another."""
-    if _many(factors, order):
+def _forward_pass(factors: list[Factor], order: Sequence[str], semiring: Semiring,
+                  log_space: bool = False) -> Swept:
+    """The forward pass of an elimination, level by level where there are many variables, else one
+    variable after the other."""
+    if _is_levelwise(factors, order):
         return levelwise.sweep(factors, order, semiring)
     return sweep(factors, order, semiring, log_space)
 
 
-def _summed(factors: list[Factor], order: Sequence[str], log_space: bool) -> list[Factor]:
+def _left_after_sum(factors: list[Factor], order: Sequence[str], log_space: bool) -> list[Factor]:
     """What is left of a sum of which nothing is to be followed back."""
-    if not log_space and not _many(factors, order) and rows_last.fits(factors, order):
+    if not log_space and not _is_levelwise(factors, order) and rows_last.fits(factors, order):
         return rows_last.sum_out(factors, order)
-    return _swept(factors, order, SUM, log_space).left
+    return _forward_pass(factors, order, SUM, log_space).left
 
 
-def _many(factors: list[Factor], order: Sequence[str]) -> bool:
+def _is_levelwise(factors: list[Factor], order: Sequence[str]) -> bool:
     """Whether to work level by level: many names, and a tree with many buckets a level; a chain has
     one."""
     return len(order) > MIN_NAMES_FOR_LEVELS and levelwise.groups(factors, order) <= len(order) / 2

@@ -43,7 +43,7 @@ class Rows(NamedTuple):
     factors: list[Table]
 
 
-def conditioned(factors: Sequence[Table], count: int, most: int) -> list[Rows]:
+def condition_on_known(factors: Sequence[Table], count: int, most: int) -> list[Rows]:
     """The factors without the names that have one possible state in a row, in groups of rows; as
     one group with all names, where those of all groups would be more than `most`."""
     possible: dict[str, np.ndarray] = {}
@@ -100,7 +100,7 @@ def remainder(factors: Sequence[Table], order: Sequence[str], keep: tuple[str, .
     found, left = orders.buckets([f.names for f in factors], [n for n in order if n not in keep])
     tables = dict(enumerate(factors))
     for number, (name, near, _, others) in enumerate(found, len(factors)):
-        log, _ = _summed(_product([tables.pop(i) for i in near], (*others, name)))
+        log, _ = _log_sum(_product([tables.pop(i) for i in near], (*others, name)))
         tables[number] = Table(log, others)
     log = _product([tables[i] for i, _ in left], keep)
     return np.broadcast_to(log, (len(log), *(states[n] for n in keep)))
@@ -121,7 +121,7 @@ def marginals(factors: Sequence[Table], order: Sequence[str], wanted: Collection
     """
     if entries(factors, order) <= held:
         return _marginals(factors, order, wanted)
-    name, states = _cut(factors, order)
+    name, states = _cheapest_cut(factors, order)
     rest = [other for other in order if other != name]
     rows = np.arange(max(len(f.log) for f in factors))
     logs, tables = [], []
@@ -151,7 +151,7 @@ def posterior(log: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def _marginals(factors: Sequence[Table], order: Sequence[str],
                wanted: Collection[str]) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """The same of tables that are all held: sums forwards, then the posterior of each table
+    """As `marginals`, of tables that are all held: sums forwards, then the posterior of each table
     backwards, from that of the table to which its sum went."""
     turn = {name: i for i, name in enumerate(order)}
     found, left = orders.buckets([f.names for f in factors], order)
@@ -166,7 +166,7 @@ def _marginals(factors: Sequence[Table], order: Sequence[str],
     kept: dict[str, np.ndarray] = {}
     for number, (name, near, _, others) in enumerate(found, len(factors)):
         table = _product([tables.pop(i) for i in near], (*others, name))
-        log, mass = _summed(table)
+        log, mass = _log_sum(table)
         if name in back:
             table /= np.where(mass > 0, mass, 1.0)[..., None]
             kept[name] = table
@@ -188,7 +188,7 @@ def _marginals(factors: Sequence[Table], order: Sequence[str],
                       for name in wanted}
 
 
-def _cut(factors: Sequence[Table], order: Sequence[str]) -> tuple[str, int]:
+def _cheapest_cut(factors: Sequence[Table], order: Sequence[str]) -> tuple[str, int]:
     """The name of the largest table to be put at each of its states, at the least cost, and the
     number of these."""
     sizes = {n: k for f in factors for n, k in zip(f.names, f.log.shape[1:], strict=True)}
@@ -220,7 +220,7 @@ def _at(factor: Table, states: Mapping[str, np.ndarray], index: np.ndarray) -> T
     return Table(log, tuple(names))
 
 
-def _summed(total: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _log_sum(total: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """log Σ over the last axis, and what is left in place of `total`, its exponentials over the
     largest of each sum, added up."""
     top = total.max(-1, keepdims=True)

@@ -86,11 +86,11 @@ def fits(factors: Sequence[Factor], order: Sequence[str]) -> bool:
     rows = max((f.log.shape[0] for f in factors), default=1)
     if rows < ROWS or len(order) < NAMES:
         return False
-    found = _planned(factors, order)
+    found = _cached_schedule(factors, order)
     return all(math.prod(bucket.sizes) <= ENTRIES for bucket in found.buckets)
 
 
-def _planned(factors: Sequence[Factor], order: Sequence[str]) -> _Schedule:
+def _cached_schedule(factors: Sequence[Factor], order: Sequence[str]) -> _Schedule:
     return _schedule(tuple(f.names for f in factors), tuple(f.log.shape for f in factors),
                      tuple(order), tuple(i for i, f in enumerate(factors) if f.indicator),
                      factors[0].log.dtype == jnp.float32)
@@ -101,7 +101,7 @@ def sum_out(factors: Sequence[Factor], order: Sequence[str]) -> list[Factor]:
 
     Cost: O(rows × the sum of the cliques' entries × factors in a bucket).
     """
-    found = _planned(factors, order)
+    found = _cached_schedule(factors, order)
     *logs, scale = _left(found, [f.log for f in factors])
     return [*(Factor(log, names) for log, (_, names) in zip(logs, found.left, strict=True)),
             Factor(scale, ())]
@@ -125,7 +125,7 @@ def _forward(schedule: _Schedule, logs: list[jax.Array]) -> tuple[list[jax.Array
     for bucket in schedule.buckets:
         tables = []
         for group in bucket.groups:
-            table, top = _table(schedule, bucket, group, given, messages)
+            table, top = _scaled_product(schedule, bucket, group, given, messages)
             tables.append(table)
             scale = scale if top is None else scale + top
         message = _along(_product(bucket, tables), [len(bucket.sizes) - 1], operator.add)
@@ -141,8 +141,9 @@ def _forward(schedule: _Schedule, logs: list[jax.Array]) -> tuple[list[jax.Array
     return [*left, scale], (met, raw, _Static(log.shape for log in logs))
 
 
-def _table(schedule: _Schedule, bucket: _Bucket, group: tuple[int, ...], given: list[jax.Array],
-           messages: dict[int, jax.Array]) -> tuple[jax.Array, jax.Array | None]:
+def _scaled_product(schedule: _Schedule, bucket: _Bucket, group: tuple[int, ...],
+                    given: list[jax.Array],
+                    messages: dict[int, jax.Array]) -> tuple[jax.Array, jax.Array | None]:
     """The product of a group's tables on the axes of the bucket, of weights of at most 1, and the
     logs of their scales, (rows,); of a message or an indicator by itself it is that. It is made in
     logs, where no distance between two tables is too far."""
@@ -191,7 +192,7 @@ def _margins(schedule: _Schedule, kept: tuple, slopes: list[jax.Array]) -> tuple
         margins[i] = jnp.moveaxis(slope, 0, -1) if names or i < len(shapes) else of_scale
     for bucket, tables in reversed([*zip(schedule.buckets, met, strict=True)]):
         message = messages[bucket.message]
-        margin = _reduced(margins.pop(bucket.message), message.shape)
+        margin = _sum_to_shape(margins.pop(bucket.message), message.shape)
         ratio = jnp.where(message > 0, margin, 0) / jnp.where(message > 0, message, 1)
         belief = _product(bucket, tables) * ratio[..., None, :]
         for i, axes in zip(bucket.tables, bucket.axes, strict=True):
@@ -206,7 +207,7 @@ def _margin(belief: jax.Array, axes: tuple[int, ...], rows: int) -> jax.Array:
     found = _along(belief, [a for a in range(count) if a not in axes], operator.add)
     ranks = sorted(axes)
     found = jnp.transpose(found, (*(ranks.index(a) for a in axes), len(axes)))
-    return _reduced(found, (*found.shape[:-1], rows))
+    return _sum_to_shape(found, (*found.shape[:-1], rows))
 
 
 def _along(array: jax.Array, axes: Sequence[int], both: Callable) -> jax.Array:
@@ -218,7 +219,7 @@ def _along(array: jax.Array, axes: Sequence[int], both: Callable) -> jax.Array:
     return array
 
 
-def _reduced(array: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+def _sum_to_shape(array: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     """Summed over rows, where all rows share a table."""
     if array.shape[-1] == shape[-1]:
         return array

@@ -70,7 +70,7 @@ class Exact(Engine):
             _refuse_unknown_scales(plan, where)
 
     def describe_method(self, problem: Problem) -> str:
-        """That only the data show whether columns are collinear."""
+        """A note that only the data show whether columns are collinear."""
         coefficients = {name for site in problem.plan.structure.sites.values()
                         for uses in site.uses.values() for name, use in uses.items()
                         if use.level is Level.AFFINE}

@@ -55,8 +55,8 @@ class VB(Engine):
     """Variational Bayes by message passing (Attias 1999; Winn & Bishop 2005): q(z) Π_b q(θ_b)
     nearest to the posterior of latent variables and parameters, each q(θ_b) the conjugate
     distribution of a block of parameters, as in the closed M-steps of EM. Discrete latent variables
-    of a row are summed out and continuous ones integrated out (factors, effects, rates, states of a
-    time series), at log densities averaged over q(θ).
+    of a row are summed out and continuous ones integrated out (factors, effects, rates), at log
+    densities averaged over q(θ).
 
     The bound E[log p(x, z, θ)] − E[log q] never falls; `Fit.bound` has it, below log p(x) by the
     divergence of q from the posterior. Only one labelling of k exchangeable states is found, to
@@ -83,8 +83,8 @@ class VB(Engine):
     where 200 evidences cost at most half of the iterations, and not with batches.
 
     Raises:
-        Refusal: a block without a conjugate update; continuous latent variables that only
-            Laplace's approximation integrates; discrete latent variables outside rows.
+        Refusal: a block without a conjugate update; continuous latent variables along time, or
+            that only Laplace's approximation integrates; discrete latent variables outside rows.
 
     Cost: an iteration is one of EM; small tables, and rows with continuous latent variables, are
         evaluated at two more values for each block, with d joint coefficients at d + 1; for

@@ -17,7 +17,6 @@ from probml.dataset.frames import as_pandas, is_table, like, native
 from probml.dataset.labels import labels_of
 from probml.errors import DataError
 from probml.estimators.validation import RegressorMixin
-from probml.numerics.process.cores import looked_at_once
 from probml.typing import DataLike, FitOrEstimator
 
 # arguments that may be a table or a column of one
@@ -59,8 +58,7 @@ def _with_tables(verb: Callable) -> Callable:
             read = {**dict(zip(names, args, strict=False)), **named}
             if "X" in read and "y" in read:
                 _check_target(read["X"], read["y"], where)
-        with looked_at_once():
-            found = verb(self, *args, **named)
+        found = verb(self, *args, **named)
         if verb.__name__ in LEARN:
             self._fitted_rows = given if verb.__name__ == "fit" and _is_small(given) else {}
         if verb.__name__ == "impute":

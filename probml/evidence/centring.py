@@ -30,7 +30,7 @@ ROUNDS = 30  # of estimating the variance of ε, by EM
 SURE = 2.5
 
 
-def effects(plan: Plan) -> tuple[str, ...]:
+def centrable_parameters(plan: Plan) -> tuple[str, ...]:
     """The parameters whose prior has a free scale and is a location-scale family in their unbounded
     coordinates."""
     sites, names = plan.structure.sites, dict.fromkeys(
@@ -43,8 +43,8 @@ def effects(plan: Plan) -> tuple[str, ...]:
 
 def location_and_scale(plan: Plan, name: str,
                        env: Mapping) -> tuple[jax.Array, Any, bool]:
-    """Of a parameter's prior in unbounded coordinates; the scale a number a cell, or (True) that of
-    each vector (families/location_scale.py)."""
+    """Location and scale of a parameter's prior in unbounded coordinates; the scale is a number a
+    cell, or (True) that of each vector (families/location_scale.py)."""
     site = plan.structure.sites[name]
     loc, scale = present(site.entry.location_scale)(plan.structure.distribution(name, env))
     matrix = site.entry.coupled
@@ -53,16 +53,16 @@ def location_and_scale(plan: Plan, name: str,
             scale if matrix else jnp.broadcast_to(scale, shape), matrix)
 
 
-def leave(v: jax.Array, centring: jax.Array, loc: jax.Array, scale: jax.Array,
-          matrix: bool) -> jax.Array:
+def to_centred(v: jax.Array, centring: jax.Array, loc: jax.Array, scale: jax.Array,
+               matrix: bool) -> jax.Array:
     """The parameter's own unbounded coordinate v → u. Of vectors, c is 0 or 1."""
     if matrix:
         return jnp.where(centring > 0.5, v, scale.without(v - loc))
     return centring * loc + (v - loc) * scale ** (centring - 1)
 
 
-def enter(u: jax.Array, centring: jax.Array, loc: jax.Array, scale: jax.Array,
-          matrix: bool) -> tuple[jax.Array, jax.Array]:
+def from_centred(u: jax.Array, centring: jax.Array, loc: jax.Array, scale: jax.Array,
+                 matrix: bool) -> tuple[jax.Array, jax.Array]:
     """u → v, and log |∂v / ∂u|."""
     if matrix:
         volume = jnp.where(centring > 0.5, 0.0, scale.volume()[..., None])
@@ -72,16 +72,16 @@ def enter(u: jax.Array, centring: jax.Array, loc: jax.Array, scale: jax.Array,
             jnp.sum((1 - centring) * jnp.log(scale)))
 
 
-def none(plan: Plan) -> dict[str, np.ndarray]:
+def non_centred(plan: Plan) -> dict[str, np.ndarray]:
     """c = 0 for all effects."""
     sites, dtype = plan.structure.sites, jnp.result_type(float)
     cells = {name: (*sites[name].shape[:-1], 1) if sites[name].entry.coupled
-             else own_shape(sites[name]) for name in effects(plan)}
+             else own_shape(sites[name]) for name in centrable_parameters(plan)}
     return {name: np.zeros(shape, dtype) for name, shape in cells.items()}
 
 
-def balanced(plan: Plan, params: Mapping, known: Any, u: Mapping[str, np.ndarray],
-             hessian: Mapping[str, np.ndarray]) -> dict:
+def choose_centring(plan: Plan, params: Mapping, known: Any, u: Mapping[str, np.ndarray],
+                    hessian: Mapping[str, np.ndarray]) -> dict:
     """c for every effect, from the standardised coordinates of a mode and the curvature of the
     density there.
 

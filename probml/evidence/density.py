@@ -1,5 +1,5 @@
-"""The log posterior density, unseen discrete sites summed out, as a function of parameters without
-bounds: what climbs and samplers see."""
+"""The log posterior density, latent variables summed or integrated out, as a function of
+unbounded coordinates: the objective of optimisers and the target of samplers."""
 
 import dataclasses
 import math
@@ -21,7 +21,7 @@ from probml.evidence.e_step import (
     row_totals,
     sum_and_vjp,
     total_evidence,
-    weigh,
+    weighted_total,
 )
 from probml.factors.affine_predictors import derivatives
 from probml.factors.factors import global_factors, row_evidence
@@ -42,7 +42,7 @@ def domain(plan: Plan, name: str, env: Mapping) -> Domain:
     own = plan.structure.sites[name].domain
     if own.fixed:
         return own
-    # any: it is the same in all (plan.make)
+    # any: it is the same in all (see decide.make)
     states = {v: jnp.zeros(plan.structure.sites[v].shape, int) for v in plan.globals}
     return domains.of(plan.structure.distribution(name, {**states, **env}).support)
 
@@ -60,8 +60,8 @@ def to_free(plan: Plan, params: Mapping, known: Known) -> dict[str, jax.Array]:
              for name in plan.free}
     free = {name: bijection(plan, name, env).inv(value) for name, value in whole.items()}
     for name, share in known.centring.items():
-        free[name] = centring.leave(free[name], share,
-                                    *centring.location_and_scale(plan, name, env))
+        free[name] = centring.to_centred(free[name], share,
+                                         *centring.location_and_scale(plan, name, env))
     return jax.tree.map(lambda u: jnp.nan_to_num(u, nan=jnp.nan, posinf=EDGE, neginf=-EDGE), free)
 
 
@@ -71,8 +71,8 @@ def from_free(plan: Plan, u: Mapping, known: Known) -> tuple[dict[str, jax.Array
     for name in plan.free:  # in order: what a prior depends on stands before it
         transform, v = bijection(plan, name, env), u[name]
         if name in known.centring:
-            v, extra = centring.enter(v, known.centring[name],
-                                      *centring.location_and_scale(plan, name, env))
+            v, extra = centring.from_centred(v, known.centring[name],
+                                             *centring.location_and_scale(plan, name, env))
             volume += extra
         env[name] = out[name] = transform(v)
         volume += jnp.sum(transform.log_abs_det_jacobian(v, out[name]))
@@ -135,7 +135,7 @@ def value_and_gradient(
         point: u → (parameters, log volume), the volume added to the density: 0 for the density in
             the parameters' own coordinates.
         prior: with log p(parameters), or the likelihood alone.
-        mode: priors in the coordinates that are maximised (factors.log_prior).
+        mode: priors in the coordinates that are maximised (naturals.log_prior).
         scale: rows count so many times, when they are a batch of all.
 
     Of rows with coordinates of their own (evidence/row_coordinates.py) the density is that of these
@@ -153,12 +153,14 @@ def value_and_gradient(
         def total(u: jax.Array, own: Mapping[str, jax.Array] | None = None):
             params, at, volume = point(u)[0], some, 0.0
             if moves:
-                at, volume = row_coordinates.enter(plan, params, known, some, present(own))
-            return scale * (weigh(
+                at, volume = row_coordinates.with_values_of_coordinates(plan, params, known, some,
+                                                                        present(own))
+            return scale * (weighted_total(
                 row_evidence(part, params, known, naturals(part, params, known), at), some.weights
             ) + volume)
 
-        return with_vjp(total)(u, row_coordinates.own(some)) if moves else with_vjp(total)(u)
+        own = (row_coordinates.coordinates_of(some),) if moves else ()
+        return with_vjp(total)(u, *own)
 
     def rest(u: jax.Array, total: jax.Array):
         params, volume = point(u)
@@ -210,7 +212,7 @@ def value_gradient_hessian(
     def chunk(some: Chunk):
         def total(u: jax.Array):
             params = point(u)[0]
-            return scale * weigh(
+            return scale * weighted_total(
                 row_evidence(others, params, known, naturals(plan, params, known), some),
                 some.weights
             )
@@ -253,9 +255,9 @@ def posterior(plan: Plan, known: Known, rows: Rows | Summary, scale: float = 1.0
 
     def both(u: jax.Array):
         assert isinstance(rows, Rows)
-        at = row_coordinates.at(plan, rows, u[first:])
+        at = row_coordinates.with_coordinates(plan, rows, u[first:])
         value, (gradient, own) = value_and_gradient(plan, point, u[:first], known, at, scale=scale)
-        return value, jnp.concatenate([gradient, row_coordinates.flat(own)])
+        return value, jnp.concatenate([gradient, row_coordinates.to_vector(own)])
 
     return both
 

@@ -29,7 +29,7 @@ from probml.typing import PyTree
 ORDERED = 2**20  # rows up to which they are put in order, all at once
 
 
-def weigh(log: jax.Array, weights: jax.Array) -> jax.Array:
+def weighted_total(log: jax.Array, weights: jax.Array) -> jax.Array:
     """Σ over rows of weight × log evidence; rows of weight 0 count nothing, even where they are
     impossible."""
     weights = weights.reshape(-1, *(1,) * (log.ndim - 1))
@@ -58,7 +58,7 @@ def expect(plan: Plan, params: Mapping, known: Known, rows: Rows | Summary, hard
         return Expected(rows.statistics, {}, [], rows.base + value,
                         _size(rows.statistics, natural), {}, {}, squares=rows.squares)
     outer = global_factors(plan, params, known)
-    middle = integrated.middles(plan, params, known)
+    middle = integrated.expansion_points(plan, params, known)
     if settings is not None and plan.latents:
         known = known._replace(settings=settings.flat())
     function = _chunk_e_step(plan, params, known, natural, hard, middle, settings)
@@ -88,13 +88,13 @@ def expect(plan: Plan, params: Mapping, known: Known, rows: Rows | Summary, hard
                     _size(statistics, natural), middle, pooled, anchor, held)
 
 
-def additive(plan: Plan) -> bool:
+def is_additive(plan: Plan) -> bool:
     """Whether an E-step is one number and statistics that add over parts of the rows."""
     return not (plan.row_globals or plan.rowwise or plan.latents or plan.groupings)
 
 
-def swept(plan: Plan, params: Mapping, known: Known, rows: Rows, hard: bool = False,
-          natural: Mapping | None = None) -> tuple[jax.Array, dict[str, jax.Array]]:
+def accumulate_statistics(plan: Plan, params: Mapping, known: Known, rows: Rows, hard: bool = False,
+                          natural: Mapping | None = None) -> tuple[jax.Array, dict[str, jax.Array]]:
     """The log evidence of rows of such a plan by themselves, and their expected statistics."""
     natural = naturals(plan, params, known) if natural is None else natural
     function = _chunk_e_step(plan, params, known, natural, hard, {})
@@ -106,9 +106,9 @@ def swept(plan: Plan, params: Mapping, known: Known, rows: Rows, hard: bool = Fa
     return rows.accumulate(both)[0]
 
 
-def gathered(plan: Plan, params: Mapping, known: Known, total: jax.Array, statistics: dict,
-             natural: Mapping | None = None) -> Expected:
-    """An E-step from what was `swept` of all rows."""
+def e_step_from_totals(plan: Plan, params: Mapping, known: Known, total: jax.Array,
+                       statistics: dict, natural: Mapping | None = None) -> Expected:
+    """An E-step from the log evidence and the statistics of all rows."""
     natural = naturals(plan, params, known) if natural is None else natural
     value, (posteriors, _) = _outer_posteriors(plan, global_factors(plan, params, known), total)
     return Expected(statistics, {}, posteriors, value, _size(statistics, natural), {}, {})
@@ -142,7 +142,8 @@ def _chunk_e_step(plan: Plan, params: Mapping, known: Known, natural: Mapping, h
                                 settings.mean(logs), logs(params))
 
         def total(natural: Mapping[str, PyTree], taps: Mapping[str, jax.Array]):
-            return weigh(row_evidence(plan, params, known, natural, rows, taps, hard), rows.weights)
+            return weighted_total(row_evidence(plan, params, known, natural, rows, taps, hard),
+                                  rows.weights)
 
         if not plan.latents:
             return with_vjp(total)(natural, taps)
@@ -155,15 +156,16 @@ def _chunk_e_step(plan: Plan, params: Mapping, known: Known, natural: Mapping, h
             statistics, taps = back(share)
             weights = {name: taps.pop(name) for name in messages}
             found = integrated.statistics(plan, params, known, rows, middle, weights)
-            return (statistics, found), taps | integrated.beliefs(plan, params, known, rows,
-                                                                  weights)
+            return (statistics, found), taps | integrated.posterior_moments(
+                plan, params, known, rows, weights)
 
         return value, pull_back
 
     return chunk
 
 
-def over_responsible(plan: Plan, expected: Expected, rows: Rows, function: Callable) -> PyTree:
+def total_with_responsibilities(plan: Plan, expected: Expected, rows: Rows,
+                                function: Callable) -> PyTree:
     """Σ over chunks of function(chunk, what the E-step found of its row-wise sites and latents)."""
     anchor = expected.anchor
     if expected.effects is not None:
@@ -204,7 +206,8 @@ def summarise(plan: Plan, params: Mapping, known: Known, rows: Rows) -> Summary:
         if not plan.pooled:
             return (jnp.zeros(()), blank), rows.weights.sum()
         found = value_and_gradient(
-            lambda natural: weigh(row_evidence(plan, params, known, natural, rows), rows.weights)
+            lambda natural: weighted_total(row_evidence(plan, params, known, natural, rows),
+                                           rows.weights)
         )(blank)
         return found, rows.weights.sum()
 
@@ -220,8 +223,8 @@ def row_totals(plan: Plan, params: Mapping, known: Known, rows: Rows | Summary) 
         return rows.base + inner(rows.statistics, natural) + quadratic(plan, params, known,
                                                                        rows.squares)
     part = chunkwise_plan(plan, rows)
-    total = rows.total(lambda chunk: weigh(row_evidence(part, params, known, natural, chunk),
-                                           chunk.weights))
+    total = rows.total(lambda chunk: weighted_total(
+        row_evidence(part, params, known, natural, chunk), chunk.weights))
     return add_ordered_sites(plan, part, total, params, known, rows)
 
 

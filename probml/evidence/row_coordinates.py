@@ -36,12 +36,12 @@ def size(plan: Plan, rows: Rows) -> int:
     return sum(math.prod(shape) for shape in shapes(plan, rows).values())
 
 
-def flat(own: Mapping[str, jax.Array]) -> jax.Array:
+def to_vector(own: Mapping[str, jax.Array]) -> jax.Array:
     """Coordinates as one vector, in the order of the names."""
     return jnp.concatenate([jnp.ravel(own[name]) for name in sorted(own)])
 
 
-def at(plan: Plan, rows: Rows, u: jax.Array) -> Resident:
+def with_coordinates(plan: Plan, rows: Rows, u: jax.Array) -> Resident:
     """The rows with a vector of coordinates."""
     out, start = dict(rows.stacked.carried), 0
     for name, shape in sorted(shapes(plan, rows).items()):
@@ -56,13 +56,13 @@ def has_coordinates(rows: Rows) -> bool:
     return any(one.u is not None for one in rows.stacked.carried.values())
 
 
-def own(rows: Chunk) -> dict[str, jax.Array]:
+def coordinates_of(rows: Chunk) -> dict[str, jax.Array]:
     """The coordinates that rows have."""
     return {name: one.u for name, one in rows.carried.items()}
 
 
-def enter(plan: Plan, params: Mapping, known: Known, rows: Chunk,
-          own: Mapping[str, jax.Array]) -> tuple[Chunk, jax.Array]:
+def with_values_of_coordinates(plan: Plan, params: Mapping, known: Known, rows: Chunk,
+                               own: Mapping[str, jax.Array]) -> tuple[Chunk, jax.Array]:
     """A chunk of rows with the values of its coordinates in them, and log |∂ values / ∂ u|."""
     fixed, total, sites = environment(plan, params, known), jnp.zeros(()), plan.structure.sites
     live = rows.weights > 0
@@ -86,7 +86,7 @@ def enter(plan: Plan, params: Mapping, known: Known, rows: Chunk,
     return rows, total
 
 
-def placed(plan: Plan, rows: Rows, values: Mapping[str, jax.Array]) -> Rows:
+def with_values(plan: Plan, rows: Rows, values: Mapping[str, jax.Array]) -> Rows:
     """The rows with values of the carried sites, (chunks, b, *cells), as if they were data."""
     if not plan.carried:
         return rows
@@ -99,7 +99,7 @@ def values(plan: Plan, params: Mapping, known: Known, rows: Rows,
     """The values of the carried sites at a vector of their coordinates, (chunks, b, *cells)."""
 
     def chunk_values(chunk: Chunk):
-        found, _ = enter(plan, params, known, chunk, own(chunk))
+        found, _ = with_values_of_coordinates(plan, params, known, chunk, coordinates_of(chunk))
         return {name: found.values[name] for name in plan.carried}
 
-    return at(plan, rows, u).map(chunk_values)
+    return with_coordinates(plan, rows, u).map(chunk_values)

@@ -127,7 +127,8 @@ def surrogate(plan: Plan, expected: Expected, params: Mapping, known: Known,
     for posterior, factor in zip(expected.outer, global_factors(plan, params, known), strict=True):
         value += inner(posterior, factor.log)
     if plan.poolable_groups:
-        value += integrated.pooled(plan, params, known, expected.middle, expected.pooled)
+        value += integrated.expected_from_statistics(plan, params, known, expected.middle,
+                                                     expected.pooled)
     if expected.effects is not None:
         value += random_effects.surrogate(plan, params, known, expected.effects)
     return value
@@ -146,6 +147,6 @@ def row_surrogate(plan: Plan, responsibilities: Mapping, params: Mapping, known:
     if plan.groupings:
         total += random_effects.row_surrogate(plan, params, known, rows,
                                               responsibilities[plan.effects[0]])
-    return sum((integrated.expected(plan, params, known, rows, group, responsibilities[group.name],
-                                    origin)
+    return sum((integrated.expected_log_density(plan, params, known, rows, group,
+                                                responsibilities[group.name], origin)
                 for group in plan.latents if group not in plan.poolable_groups), start=total)

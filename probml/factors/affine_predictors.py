@@ -38,17 +38,17 @@ def derivatives(plan: Plan, point: Callable, c: jax.Array, known: Known, rows: C
 
     Cost: rows × p².
     """
-    found = [_of(plan, name, point, c, known, rows, scale) for name in plan.rowwise]
+    found = [_site_derivatives(plan, name, point, c, known, rows, scale) for name in plan.rowwise]
     return functools.reduce(lambda a, b: jax.tree.map(jnp.add, a, b), found)
 
 
-def _of(plan: Plan, name: str, point: Callable, c: jax.Array, known: Known, rows: Chunk,
-        scale: float | jax.Array) -> Derivatives:
+def _site_derivatives(plan: Plan, name: str, point: Callable, c: jax.Array, known: Known,
+                      rows: Chunk, scale: float | jax.Array) -> Derivatives:
     (argument,) = entered(plan, name)
 
     def row_derivatives(varying: Mapping[str, jax.Array], x: jax.Array, seen: jax.Array | None,
                         weight: jax.Array):
-        entering, log = _through(plan, name, argument, point, c, known, varying, x, seen)
+        entering, log = _split_at_argument(plan, name, argument, point, c, known, varying, x, seen)
 
         eta, slope = value_and_gradient(lambda c: entering(c).reshape(()))(c)
         both = value_and_gradient(lambda eta: scale * weighted_log(weight, log(eta)))
@@ -61,11 +61,11 @@ def _of(plan: Plan, name: str, point: Callable, c: jax.Array, known: Known, rows
     return total.sum(), slope.T @ first, unfused_product(slope.T, slope * second[:, None])
 
 
-def _through(plan: Plan, name: str, argument: str, point: Callable, c: jax.Array, known: Known,
-             varying: Mapping, x: jax.Array | None,
-             seen: jax.Array | None) -> tuple[Callable, Callable]:
-    """Of one row: c → the argument that coefficients enter, and that argument, its numbers in a
-    line → the log density, of a variable that of each state, all else as at c."""
+def _split_at_argument(plan: Plan, name: str, argument: str, point: Callable, c: jax.Array,
+                       known: Known, varying: Mapping, x: jax.Array | None,
+                       seen: jax.Array | None) -> tuple[Callable, Callable]:
+    """Two functions of one row: c → the argument that coefficients enter, and that argument, its
+    numbers in a line → the log density (of a variable that of each state), all else as at c."""
     site = plan.structure.sites[name]
 
     def env(c: jax.Array):
@@ -96,7 +96,7 @@ def curvatures(plan: Plan, point: Callable, c: jax.Array, places: jax.Array, kno
 
     def row_curvature(varying: Mapping[str, jax.Array], x: jax.Array, seen: jax.Array | None,
                       weight: jax.Array):
-        entering, log = _through(plan, name, argument, point, c, known, varying, x, seen)
+        entering, log = _split_at_argument(plan, name, argument, point, c, known, varying, x, seen)
         bent = -weight * jnp.diagonal(jax.jacfwd(gradient(
             lambda eta: jnp.where(weight > 0, log(eta), 0.0)))(entering(c).reshape(-1)))
         # a coefficient enters one number, so that the slope of their sum is its own
@@ -110,8 +110,8 @@ def curvatures(plan: Plan, point: Callable, c: jax.Array, places: jax.Array, kno
                            jnp.swapaxes(slope * bent[..., None], 0, 1))
 
 
-def weighed_hessian(plan: Plan, name: str, entering: Columns, point: Callable, c: jax.Array,
-                    known: Known, rows: Chunk, q: jax.Array) -> jax.Array:
+def weighted_hessian(plan: Plan, name: str, entering: Columns, point: Callable, c: jax.Array,
+                     known: Known, rows: Chunk, q: jax.Array) -> jax.Array:
     """The Hessian in c of Σ over rows and states of q × log factor of a site, (p, p): of numbers
     η_m = a_m·c_m + b_m it is Σ ∂²f/∂η_m ∂η_l a_m a_lᵀ.
 
@@ -124,7 +124,8 @@ def weighed_hessian(plan: Plan, name: str, entering: Columns, point: Callable, c
 
     def row_hessian(varying: Mapping[str, jax.Array], x: jax.Array, seen: jax.Array | None,
                     q: jax.Array):
-        of, log = _through(plan, name, entering.argument, point, c, known, varying, x, seen)
+        of, log = _split_at_argument(plan, name, entering.argument, point, c, known, varying, x,
+                                     seen)
         here = of(c).reshape(-1)
 
         def value(eta: jax.Array):

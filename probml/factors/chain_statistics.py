@@ -14,7 +14,7 @@ import jax.numpy as jnp
 
 from probml.device.rows import Chunk, Known, Steps
 from probml.elimination.kalman import evidence as kalman_evidence
-from probml.elimination.kalman.filter import applied, previous, product, transposed
+from probml.elimination.kalman.filter import previous
 from probml.errors import present
 from probml.factors.linear_chains import (
     at_first,
@@ -24,7 +24,6 @@ from probml.factors.linear_chains import (
     states_second,
     steps_first,
     system,
-    tilt,
     varying,
 )
 from probml.factors.naturals import environment, over_states
@@ -60,8 +59,8 @@ class Totals(NamedTuple):
     below: dict[str, Second]
 
 
-def beliefs(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Group,
-            weight: jax.Array) -> Path:
+def smoothed_moments(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Group,
+                     weight: jax.Array) -> Path:
     """The E-step of a group in a chunk of rows.
 
     Args:
@@ -72,7 +71,6 @@ def beliefs(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Group
         chain, _, centre = system(plan, env, known, rows, group)
         found, noise = kalman_evidence.smoothed_moves(chain)
         found = found._replace(mean=found.mean + centre)
-        noise = _untilted(tilt(plan, env, known, rows, group), found, noise)
         return jax.tree.map(steps_first, (*found, noise))
 
     found = jax.tree.map(lambda leaf: states_second(leaf, plan.group_scope(group)),
@@ -84,21 +82,6 @@ def beliefs(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Group
     if steps.rows.weights is not None:
         spread = jnp.where(steps.rows.weights.reshape(-1, *(1,) * (spread.ndim - 1)), spread, 0.0)
     return Path(spread, *found)
-
-
-def _untilted(tilted: tuple[jax.Array, jax.Array] | None, found: kalman_evidence.Smoothed,
-              noise: kalman_evidence.Noise) -> kalman_evidence.Noise:
-    """The noise of moves at the E-step's parameters, from that of averaged moves and their
-    difference (linear_chains.tilt)."""
-    if tilted is None:
-        return noise
-    slope, offset = tilted
-    before, spread = previous(found.mean), previous(found.covariance)
-    mixed, turned = product(slope, noise.across), product(spread, transposed(slope))
-    return kalman_evidence.Noise(
-        noise.mean + applied(slope, before) + offset,
-        noise.covariance + mixed + transposed(mixed) + product(slope, turned),
-        noise.across + turned)
 
 
 def statistics(plan: Plan, rows: Chunk, group: Group, middle: Middle, path: Path) -> Totals:
@@ -158,14 +141,14 @@ def _second(plan: Plan, rows: Chunk, name: str, state: jax.Array, old: Line, wei
     return residuals(weight, away, covariance, left, mask, old.slope)
 
 
-def middles(plan: Plan, params: Mapping, known: Known, group: Group) -> Middle:
+def expansion_point(plan: Plan, params: Mapping, known: Known, group: Group) -> Middle:
     """The point about which statistics are taken, over the discrete states of a group."""
     return over(plan, params, known, group, lambda env: linear_chain.middle(plan.structure, group,
                                                                            env))
 
 
-def pooled(plan: Plan, params: Mapping, known: Known, group: Group, middle: Middle,
-           statistics: Totals) -> jax.Array:
+def gain_from_statistics(plan: Plan, params: Mapping, known: Known, group: Group, middle: Middle,
+                         statistics: Totals) -> jax.Array:
     """What Σ over steps, rows and states of weight × E[log p] gains over the point `middle`, from
     statistics."""
     structure = plan.structure
@@ -189,10 +172,10 @@ def _gain_below(structure: Structure, group: Group, name: str, env: Mapping, sta
     return linear_chain.seen_gain(structure.sites[name], new, old, second)
 
 
-def expected(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Group,
-             path: Path, origin: Mapping) -> jax.Array:
-    """The same gain over the parameters `origin` from the E-step of a chunk of rows, of a group
-    that depends on data of rows or steps."""
+def gain_over_origin(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Group,
+                     path: Path, origin: Mapping) -> jax.Array:
+    """What Σ over steps, rows and states of weight × E[log p] gains over the parameters `origin`,
+    from the E-step of a chunk of rows, of a group that depends on data of rows or steps."""
     structure, steps, before = plan.structure, rows.along, environment(plan, origin, known)
     moving = varying(plan, known, steps, group.names)
 

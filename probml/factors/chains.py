@@ -19,7 +19,7 @@ from probml.errors import present
 from probml.factors import sequences
 from probml.factors.naturals import environment, over_states
 from probml.factors.pooled import at_level, in_slices
-from probml.factors.rowwise import row_environment, rowwise_factor, uncelled
+from probml.factors.rowwise import row_environment, rowwise_factor, without_cell_axis
 from probml.factors.sequences import Moves
 from probml.families.likelihoods import markov_chain as chains_family
 from probml.numerics.logs import finite, log_sum
@@ -35,7 +35,7 @@ def counted_factor(plan: Plan, natural: Mapping[str, jax.Array], rows: Chunk, na
     states = steps.folded(steps.rows.values[name].reshape(-1))
     alive = None if steps.rows.weights is None else steps.folded(steps.rows.weights)
     sliced = [p for p in parents if p not in plan.variables]
-    tables = in_slices({a: uncelled(leaf, len(parents))
+    tables = in_slices({a: without_cell_axis(leaf, len(parents))
                         for a, leaf in {**natural, **predictive}.items()}, parents, sliced, rows)
     counted = chains_family.counts(states, alive, present(site.states))
     logs = [(chains_family.predictive if a in predictive
@@ -49,7 +49,7 @@ def _moves(plan: Plan, params: Mapping, known: Known, natural: PyTree, rows: Chu
     parents = plan.discrete_parents(name)
     if name in plan.pooled:
         sliced = [p for p in parents if p not in plan.variables]
-        own = {a: uncelled(leaf, len(parents)) for a, leaf in natural.items()}
+        own = {a: without_cell_axis(leaf, len(parents)) for a, leaf in natural.items()}
         timed = any(plan.structure.sites[p].time is not None for p in sliced)
         tables = in_slices(own, parents, sliced, rows.along.rows if timed else rows)
     else:
@@ -100,7 +100,7 @@ def rowwise_logs(plan: Plan, params: Mapping, known: Known, rows: Chunk, name: s
             plan.structure.cells(name, env), 0.0), {**fixed, **varying}, parents)
 
     logs = jax.vmap(row_tables)(row_environment(plan, known, at, name))
-    return {a: uncelled(leaf, 1 + len(parents)) for a, leaf in logs.items()}
+    return {a: without_cell_axis(leaf, 1 + len(parents)) for a, leaf in logs.items()}
 
 
 def in_pieces(plan: Plan, function: Callable, rows: Chunk, taps: Mapping | None = None) -> Factor:
@@ -151,7 +151,8 @@ def steps_factor(plan: Plan, inside: Callable, given: Given, moves: list[Moves],
     own = ({n: taps[n] for n in plan.rowwise if n in plan.steps and n not in plan.chains}
            if taps else None)
     width = sequences.width_of(plan) + sum(math.prod(log.shape[2:]) for log in more.values())
-    count = 1 if hard or not plan.chains else sequences.held_apart(plan, steps, size, width)
+    count = 1 if hard or not plan.chains else sequences.count_cached_pieces(plan, steps, size,
+                                                                            width)
     if count == 1:
         def chunk_factor(rows: Chunk, taps: Mapping | None) -> Factor:
             return sequences.within(plan, inside(given, rows.along, taps), hard)
@@ -169,7 +170,7 @@ def best_path(plan: Plan, inside: Callable, given: Given, moves: list[Moves],
     """The most probable joint path of the chains: its log weight (G, rows), and its states (L, G,
     M), of steps that are gone through a piece at a time; None where they are few, or hide variables
     besides."""
-    count = 1 if plan.step_order or not plan.steps else sequences.held_apart(
+    count = 1 if plan.step_order or not plan.steps else sequences.count_cached_pieces(
         plan, rows.along, len(rows.weights), sequences.width_of(plan))
     return None if count == 1 else paths.in_pieces(*_cut(plan, inside, given, moves, rows,
                                                               count, None, False, {}))

@@ -25,7 +25,8 @@ from probml.structure.site import Site
 LOST = 2e-4
 
 
-def collapsed(plan: Plan, params: Mapping, known: Known, rows: Rows | Summary) -> jax.Array:
+def has_collapsed_scale(plan: Plan, params: Mapping, known: Known,
+                        rows: Rows | Summary) -> jax.Array:
     """Whether some component's scale is zero within rounding, relative to its column.
 
     The squares of pooled sites lose half the digits. Row-wise sites take the difference first, and
@@ -76,9 +77,10 @@ def has_cancellation(plan: Plan, params: Mapping, known: Known) -> jax.Array:
     return found
 
 
-def narrow(data: Data, params: Mapping[str, np.ndarray]) -> bool:
-    """The same of parameters that were given, for the rows that are asked about, from numbers on
-    the host: nothing is compiled. Of arguments that are parameters, or powers of them.
+def is_imprecise(data: Data, params: Mapping[str, np.ndarray]) -> bool:
+    """Whether, at parameters that were given, the variance of some component is lost to rounding in
+    the rows that are asked about; from numbers on the host, nothing is compiled. Arguments that are
+    parameters, or powers of them, are examined.
 
     Args:
         params: of those that rows depend on.

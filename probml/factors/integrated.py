@@ -80,9 +80,11 @@ def draw(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Group, s
             site = plan.structure.sites[name]
             env[name] = site.place(jnp.asarray(plan.variables[name].values)[state])
         if not group.cellwise:
-            return split(plan, group, group.kind.draw(plan.structure, group, env, seen, key))
+            return split_by_site(plan, group,
+                                 group.kind.draw(plan.structure, group, env, seen, key))
         first, second = jax.random.split(key)
-        numbers = split(plan, group, group.kind.draw(plan.structure, group, env, seen, first))
+        numbers = split_by_site(plan, group,
+                                group.kind.draw(plan.structure, group, env, seen, first))
         env |= {name: plan.structure.sites[name].place(value) for name, value in numbers.items()}
         return numbers | hidden_cells.draw(plan.structure, group, env, seen, second)
 
@@ -110,8 +112,8 @@ def best_cells(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Gr
     return Factor(log, plan.group_scope(group)), found
 
 
-def beliefs(plan: Plan, params: Mapping, known: Known, rows: Chunk,
-            weights: Mapping[str, jax.Array]) -> dict[str, PyTree]:
+def posterior_moments(plan: Plan, params: Mapping, known: Known, rows: Chunk,
+                      weights: Mapping[str, jax.Array]) -> dict[str, PyTree]:
     """The E-step of a chunk of rows, of every group without statistics of fixed size.
 
     Args:
@@ -121,7 +123,8 @@ def beliefs(plan: Plan, params: Mapping, known: Known, rows: Chunk,
     for group in (group for group in plan.latents if group not in plan.poolable_groups):
         weight = weights[group.name]
         if plan.timed(group):
-            out[group.name] = chain_statistics.beliefs(plan, params, known, rows, group, weight)
+            out[group.name] = chain_statistics.smoothed_moments(plan, params, known, rows, group,
+                                                                weight)
             continue
         found = _over(plan, params, known, rows, group, lambda env, seen, group=group:
                       group.kind.row_posterior(plan.structure, group, env, seen))
@@ -134,11 +137,12 @@ def _finite(found: Moments) -> Moments:
     return jax.tree.map(lambda leaf: jnp.where(jnp.isfinite(leaf), leaf, 0.0), found)
 
 
-def middles(plan: Plan, params: Mapping, known: Known) -> dict[str, PyTree]:
+def expansion_points(plan: Plan, params: Mapping, known: Known) -> dict[str, PyTree]:
     """The points about which statistics are taken, of the groups that have statistics of fixed
     size, over their states."""
     fixed = environment(plan, params, known)
-    return {group.name: chain_statistics.middles(plan, params, known, group) if plan.timed(group)
+    return {group.name: chain_statistics.expansion_point(plan, params, known, group)
+            if plan.timed(group)
             else over_states(plan, functools.partial(group.kind.middle, plan.structure, group),
                              fixed, plan.group_scope(group)) for group in plan.poolable_groups}
 
@@ -149,12 +153,13 @@ def statistics(plan: Plan, params: Mapping, known: Known, rows: Chunk, middle: M
     (*states, ...).
 
     Args:
-        middle: as `middles`. weights: as in `beliefs`.
+        middle: as `expansion_points`. weights: as in `posterior_moments`.
     """
     out = {}
     for group in plan.poolable_groups:
         if plan.timed(group):
-            path = chain_statistics.beliefs(plan, params, known, rows, group, weights[group.name])
+            path = chain_statistics.smoothed_moments(plan, params, known, rows, group,
+                                                     weights[group.name])
             out[group.name] = chain_statistics.statistics(plan, rows, group, middle[group.name],
                                                           path)
             continue
@@ -170,14 +175,15 @@ def statistics(plan: Plan, params: Mapping, known: Known, rows: Chunk, middle: M
     return out
 
 
-def pooled(plan: Plan, params: Mapping, known: Known, middle: Mapping,
-           statistics: Mapping) -> jax.Array:
+def expected_from_statistics(plan: Plan, params: Mapping, known: Known, middle: Mapping,
+                             statistics: Mapping) -> jax.Array:
     """Σ over rows and states of weight × E[log p(latents, what is seen | params)], of the groups
     whose statistics pool, up to a constant: along time it is what is gained over `middle`."""
     fixed, total = environment(plan, params, known), jnp.zeros(())
     for group in plan.poolable_groups:
         if plan.timed(group):
-            total += chain_statistics.pooled(plan, params, known, group, middle[group.name],
+            total += chain_statistics.gain_from_statistics(plan, params, known, group,
+                                                           middle[group.name],
                                           statistics[group.name])
             continue
         total += over_states(
@@ -187,21 +193,21 @@ def pooled(plan: Plan, params: Mapping, known: Known, middle: Mapping,
     return total
 
 
-def expected(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Group,
-             belief: PyTree, origin: Mapping) -> jax.Array:
+def expected_log_density(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Group,
+                         belief: PyTree, origin: Mapping) -> jax.Array:
     """Σ over rows and states of weight × E[log p(latents, what is seen | params)], up to a
     constant: along time it is what is gained over the parameters `origin`."""
     if plan.timed(group):
-        return chain_statistics.expected(plan, params, known, rows, group, belief, origin)
+        return chain_statistics.gain_over_origin(plan, params, known, rows, group, belief, origin)
     logs = _over(plan, params, known, rows, group, lambda env, seen, found: group.kind.expected(
         plan.structure, group, env, seen, found
     ), belief.moments)
     return weighted_log(belief.weight, logs).sum()
 
 
-def averaged(plan: Plan, params: Mapping, known: Known, rows: Chunk, name: str,
-             function: Callable[[Mapping], jax.Array], along: Mapping[str, jax.Array],
-             size: int) -> jax.Array:
+def average_over_latents(plan: Plan, params: Mapping, known: Known, rows: Chunk, name: str,
+                         function: Callable[[Mapping], jax.Array], along: Mapping[str, jax.Array],
+                         size: int) -> jax.Array:
     """function(env) of every row and joint state of a site that depends on latents, averaged over
     these; over normal latents, in which it is affine, at their conditional means. (b, *states of
     plan.scope, ...).
@@ -260,7 +266,7 @@ def averaged(plan: Plan, params: Mapping, known: Known, rows: Chunk, name: str,
 def _over_cells(plan: Plan, params: Mapping, known: Known, rows: Chunk, name: str,
                 hidden: Sequence[str], function: Callable[[Mapping], jax.Array],
                 size: int) -> jax.Array:
-    """The same of a site that depends on hidden cells.
+    """As `average_over_latents`, of a site that depends on hidden cells.
 
     Raises:
         Refusal: an element depends on several of them, or on several groups of latents.
@@ -287,7 +293,7 @@ def _over_cells(plan: Plan, params: Mapping, known: Known, rows: Chunk, name: st
                       f"{how}") from None
 
 
-def split(plan: Plan, group: Group, flat: jax.Array) -> dict[str, jax.Array]:
+def split_by_site(plan: Plan, group: Group, flat: jax.Array) -> dict[str, jax.Array]:
     """(..., p) of a group → each latent's own (..., *cells)."""
     return {name: flat[..., part].reshape(*flat.shape[:-1], *plan.structure.sites[name].cells)
             for name, part in places(plan.structure, group.names).items()}

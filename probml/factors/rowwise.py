@@ -33,7 +33,7 @@ def row_environment(plan: Plan, known: Known, rows: Chunk, name: str) -> dict[st
     return env
 
 
-def uncelled(leaf: jax.Array, parents: int) -> jax.Array:
+def without_cell_axis(leaf: jax.Array, parents: int) -> jax.Array:
     """A chain's table without the axis of its one cell."""
     return jnp.squeeze(leaf, parents)
 
@@ -67,7 +67,7 @@ def rowwise_factor(
             return row_log(plan, name, env, x, seen)
 
         if name in plan.switches:
-            return _switched(plan, name, at, {**fixed, **varying}, settings)
+            return _at_settings(plan, name, at, {**fixed, **varying}, settings)
         return over_states(plan, at, {**fixed, **varying}, parents)
 
     x = None if is_variable or site.factor else rows.values[name]
@@ -92,7 +92,7 @@ def setting_logs(plan: Plan, params: Mapping, known: Known, rows: Chunk, name: s
     return rowwise_factor(plan, params, known, rows, name, settings=True).log
 
 
-def _switched(plan: Plan, name: str, at: Callable, env: Mapping, settings: bool) -> jax.Array:
+def _at_settings(plan: Plan, name: str, at: Callable, env: Mapping, settings: bool) -> jax.Array:
     """at(env with the parents at their states) of one row over all states: evaluated at every
     setting of the switches, and looked up for every state.
 

@@ -16,7 +16,7 @@ from probml.device.rows import Steps
 from probml.elimination import elimination
 from probml.elimination.chains import paths
 from probml.elimination.chains import sums as chain_sums
-from probml.elimination.chains.arithmetic import Chain, ScanLayout, followed
+from probml.elimination.chains.arithmetic import Chain, ScanLayout, has_next_step
 from probml.elimination.chains.walk import Pieces, Tables, count_of
 from probml.elimination.factor import Factor
 from probml.errors import present
@@ -186,7 +186,8 @@ def chain_of(
 def _left(steps: Steps, rows: int) -> jax.Array:
     """Whether the step after each one counts, (L, lanes)."""
     shape, alive = (steps.length, rows * steps.blocks), steps.rows.weights
-    return followed(jnp.ones(shape, bool) if alive is None else alive.reshape(shape), steps.blocks)
+    return has_next_step(jnp.ones(shape, bool) if alive is None else alive.reshape(shape),
+                         steps.blocks)
 
 
 def of_rows(plan: Plan, log: jax.Array) -> Factor:
@@ -216,7 +217,7 @@ def factor(
     return Factor(log.reshape(rows, *(plan.variables[n].states for n in kept)), kept)
 
 
-def held_apart(plan: Plan, steps: Steps, rows: int, width: int) -> int:
+def count_cached_pieces(plan: Plan, steps: Steps, rows: int, width: int) -> int:
     """The number of pieces, each in cache, whose emissions chains/sums.py computes one after
     another; 1 where steps are few, or where pieces cannot be used: with latent numbers that a
     sampler moves, on machines that process all steps at once.

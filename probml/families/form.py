@@ -196,7 +196,7 @@ class Form:
     # Of scales, which normal locations may share (normal–inverse-gamma, normal–inverse-Wishart).
 
     def spherical(self, sizes: jax.Array, natural: Natural) -> jax.Array:
-        """A c of such a size in every direction."""
+        """The c that has such a size in every direction: of matrices a multiple of the identity."""
         return sizes
 
     def sizes(self, c: jax.Array) -> jax.Array:
@@ -235,7 +235,7 @@ class Prior:
         raise NotImplementedError
 
     def shape(self, natural: Natural) -> jax.Array:
-        """Of scales, the shape or concentration of the posterior of c."""
+        """The shape or concentration of the posterior of c; of priors of scales."""
         raise NotImplementedError
 
     def log_density(self, distribution: dist.Distribution, value: jax.Array,

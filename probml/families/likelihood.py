@@ -88,8 +88,8 @@ class Likelihood:
 
     # Optional methods; None: not available.
 
-    # (arguments, one of them by `Form.moved`; x, seen) → its density with a parameter integrated
-    # out, cell by cell
+    # (arguments, in the place of one its posterior, `Form.copied_posterior`; x, seen) → the
+    # density with that parameter integrated out, cell by cell
     predictive: Callable[..., jax.Array] | None = None
     # (arguments over a table, x, seen) → Σ over seen cells of that, (b, p), of many cells; None
     # where it is no faster

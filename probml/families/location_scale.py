@@ -55,26 +55,26 @@ LocationScale = tuple[jax.Array, jax.Array]  # the scale a number a cell, or wha
 
 
 def univariate(prior: dist.Distribution) -> LocationScale:
-    """Of a number, or of the logarithm of a LogNormal."""
+    """Location and scale of a number, or of the logarithm of a LogNormal."""
     return prior.loc, prior.scale
 
 
 def log_scale(prior: dist.Distribution) -> LocationScale:
-    """Of a positive number that its scale multiplies: the logarithm of it."""
+    """Location and scale of the logarithm of a positive number that its scale multiplies."""
     return jnp.log(prior.scale), jnp.ones(())
 
 
 def log_rate(prior: dist.Distribution) -> LocationScale:
-    """The same of one that its rate divides."""
+    """Location and scale of the logarithm of a positive number that its rate divides."""
     return -jnp.log(prior.rate), jnp.ones(())
 
 
 def vector(prior: dist.Distribution) -> LocationScale:
-    """Of a vector."""
+    """Location and scale of a vector."""
     return prior.loc, Root(prior.scale_tril)
 
 
 def walk(prior: dist.Distribution) -> LocationScale:
-    """Of a random walk's steps."""
+    """Location and scale of the steps of a random walk."""
     steps = prior.event_shape[0]
     return jnp.zeros(steps), Sums(jnp.asarray(prior.scale), steps)

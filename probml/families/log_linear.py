@@ -167,8 +167,8 @@ def log_poisson(k: jax.Array, mean: jax.Array, log_mean: jax.Array | None = None
 
 
 def log_multinomial(counts: jax.Array, p: jax.Array, log_p: jax.Array | None = None):
-    """The same of counts (..., k) of so many draws from k kinds: independent Poisson counts, given
-    their sum."""
+    """log of the probability of counts (..., k) of so many draws from k kinds: independent Poisson
+    counts, given their sum."""
     counts, p = inexact(counts, p)
     n = counts.sum(-1, keepdims=True)
     log_mean = None if log_p is None else log_of(n) + log_p
@@ -177,7 +177,8 @@ def log_multinomial(counts: jax.Array, p: jax.Array, log_p: jax.Array | None = N
 
 def log_negative_binomial(k: jax.Array, concentration: jax.Array, mean: jax.Array,
                           log_mean: jax.Array | None = None):
-    """The same of k ≥ 0 under a negative binomial: the Poisson, where the concentration is large.
+    """log of the probability of k ≥ 0 under a negative binomial: the Poisson, where the
+    concentration is large.
 
     Γ(c + k) / (Γ(c) k!) · (c/(c + m))^c (m/(c + m))^k, by how far k is from the mean: of log Γ at
     c = 10⁵ float32 would leave errors of a tenth. No derivative in k.
@@ -213,8 +214,8 @@ def _relative_excess(k: jax.Array, c: jax.Array, m: jax.Array, log_m: jax.Array)
 
 
 def log_dirichlet_multinomial(counts: jax.Array, concentration: jax.Array):
-    """The same of counts (..., k) whose kinds have probabilities from a Dirichlet: independent
-    negative binomial counts of one scale, given their sum."""
+    """log of the probability of counts (..., k) whose kinds have probabilities from a Dirichlet:
+    independent negative binomial counts of one scale, given their sum."""
     counts, concentration = inexact(counts, concentration)
     n, total = counts.sum(-1, keepdims=True), concentration.sum(-1, keepdims=True)
     scale = lax.stop_gradient(n / total)  # whichever

@@ -68,7 +68,7 @@ def sizes(most: int, d: int) -> tuple[int, ...]:
 
 
 def locate(seen: np.ndarray, switch: bool, every: bool = False) -> Unseen:
-    """On the host: (b, cells, d) bool → Unseen.
+    """Where vectors are partially observed, computed on the host: (b, cells, d) bool → Unseen.
 
     Args:
         switch: let every chunk of rows choose the program of its own size.

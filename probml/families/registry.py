@@ -102,9 +102,9 @@ def sharp(distribution: dist.Distribution) -> dist.Distribution:
 
 
 def typed(distribution: dist.Distribution) -> dist.Distribution:
-    """The same with every argument, also of its components, in the type of its constraint: floats
-    of a program as integers, which NumPyro needs to draw counts; integers of a user as floats,
-    which JAX needs to differentiate, as in Kumaraswamy(2, 3)."""
+    """An equal distribution with every argument, also of its components, in the type of its
+    constraint: floats of a program as integers, which NumPyro needs to draw counts; integers of a
+    user as floats, which JAX needs to differentiate, as in Kumaraswamy(2, 3)."""
 
     def to_type(name: str, value: ArrayLike) -> ArrayLike:
         if isinstance(value, dist.Distribution):

@@ -29,7 +29,7 @@ from probml.device.sharded import Remote
 from probml.device.streamed import Cut
 from probml.engines.engine import Problem
 from probml.errors import DataError, Refusal, present
-from probml.fits.places import Place
+from probml.fits.places import Place, is_frame
 from probml.language.language import Bound
 from probml.numerics.outside.sent import Pool, Program, received_for_many
 from probml.structure.trace import trace
@@ -294,17 +294,6 @@ class _Workers(Pool):
             sums = [client.submit(added, *group, pure=False) if len(group) > 1 else group[0]
                     for group in _grouped(sums, SUMS_PER_TASK)]
         return self.cluster.result(sums[0])
-
-
-def is_frame(data: object) -> bool:
-    """Whether data are a Dask DataFrame."""
-    return type(data).__module__.partition(".")[0] in ("dask", "dask_expr") and hasattr(
-        data, "to_delayed")
-
-
-def is_client(where: object) -> bool:
-    """Whether a place is a `dask.distributed.Client`."""
-    return type(where).__module__.partition(".")[0] == "distributed" and hasattr(where, "submit")
 
 
 def _grouped(values: Sequence, size: int) -> list[Sequence]:

@@ -104,7 +104,7 @@ def _is_flat(history: np.ndarray) -> bool:
 
 
 def least_precise(outcomes: Sequence[Outcome]) -> Outcome:
-    """Of several outcomes, the one with most signs of imprecision in float32."""
+    """The outcome, of several, with most signs of imprecision in float32."""
 
     def imprecision(outcome: Outcome) -> tuple:
         state = outcome.state

@@ -35,13 +35,20 @@ from probml.engines.start.prior import given_start
 from probml.errors import DataError, Refusal, present
 from probml.evidence.e_step import global_posterior
 from probml.factors.digits import has_cancellation, has_diffuse_start
-from probml.fits import boundary, standard_errors
-from probml.fits.cluster import Cluster, is_client, is_frame
-from probml.fits.condensing import summarised
+from probml.fits import boundary
+from probml.fits.cluster import Cluster
 from probml.fits.double import least_precise, retry_in_float64
 from probml.fits.merging import RetainedStatistics, open_journal
-from probml.fits.places import Devices, Place, SingleDevice
-from probml.fits.standard_errors import FittedRows
+from probml.fits.places import (
+    Devices,
+    FittedRows,
+    Place,
+    SingleDevice,
+    is_client,
+    is_frame,
+    retain_rows,
+    summarised,
+)
 from probml.fits.unidentified_effects import (
     find_few_groups,
     find_single_row_groups,
@@ -256,7 +263,7 @@ def _run(held: dataset.Data, ladder: tuple, weight: np.ndarray | None, seed: int
             NOT_LOADED, engine, outcome, jax.device_get(known.given),
             posterior(plan, outcome, known, rows),
             _sufficient_statistics(engine, problem, second_moments, outcome), False, data.pattern,
-            standard_errors.retain_rows(engine, first, held, weight))
+            retain_rows(engine, first, held, weight))
 
 
 def _run_later_engines(held: dataset.Data, ladder: tuple, weight: np.ndarray | None, seed: int,
@@ -426,7 +433,7 @@ def infer_sizes(models: Mapping[int, Bound], data: object, site: str, engine: EM
         own = held._replace(model=models[size], structure=trace(models[size], held.shapes))
         out[size] = InferenceResult(held, engine, outcome.noting(note), jax.device_get(known.given),
                                     outcome.posterior, None, note is not None, held.pattern,
-                                    standard_errors.retain_rows(engine, engine, own, weight),
+                                    retain_rows(engine, engine, own, weight),
                                     is_weighted(held))
     return out
 

@@ -40,7 +40,6 @@ from probml.engines.restarting.batches import (
 )
 from probml.errors import Refusal, present
 from probml.fits import boundary
-from probml.fits.condensing import condensed
 from probml.fits.double import retry_in_float64
 from probml.fits.fitting import DataSummary, InferenceResult, check_precision
 from probml.fits.merging import (
@@ -51,6 +50,7 @@ from probml.fits.merging import (
     merge_patterns,
     merge_statistics,
 )
+from probml.fits.places import condensed
 from probml.numerics.transfer import placed_all
 from probml.plan import decide
 from probml.plan.plan import Plan

@@ -9,6 +9,7 @@ The identity of a fit in its checkpoint: its model, data, engine, start and seed
 
 import re
 from collections.abc import Mapping
+from importlib.metadata import version
 from typing import NamedTuple, Self
 
 import jax
@@ -212,6 +213,7 @@ def open_journal(checkpoint: Checkpoint, model: Bound, data: Data, engine: Engin
         "seed": str(seed),
         "start": f"{sorted(start)} ({digest(begun)[:DIGEST_DIGITS]})",
         "precision": double,
+        "version": f"probml {version('probml')}, JAX {jax.__version__}",
     }, **({"every": gathered} if several else {}))
 
 

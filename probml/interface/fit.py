@@ -23,7 +23,8 @@ from probml.errors import ModelError, Refusal
 from probml.evidence.e_step import log_evidence
 from probml.factors.naturals import argument_table, log_prior
 from probml.fits import further, saving, standard_errors
-from probml.fits.standard_errors import FittedRows, StandardErrors
+from probml.fits.places import FittedRows
+from probml.fits.standard_errors import StandardErrors
 from probml.interface.answer_table import answer_questions
 from probml.interface.argument_checks import OF_FITS, checked_verbs, missing_attribute
 from probml.interface.functions.read_function import read_function

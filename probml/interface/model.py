@@ -24,7 +24,6 @@ from probml.engines.engine import Engine
 from probml.errors import ModelError
 from probml.fits import fitting
 from probml.interface.argument_checks import OF_MODELS, checked_verbs, missing_attribute
-from probml.interface.checked_density import checked_density
 from probml.interface.fit import Fit
 from probml.interface.functions.read_function import read_function
 from probml.interface.functions.readings import site_values
@@ -350,14 +349,6 @@ class Model(Bound):
         """log p(data, params) = log p(params) + Σ log p(row | params), the latent discrete sites
         summed out: one number. Arguments and errors as of `at` and Fit.log_joint."""
         return self.at(params, labels).log_joint(data)
-
-    def check_density(self, data: object, engine: object = None, seed: object = 0):
-        """Whether the log density that `fit(data, engine)` would evaluate is that of the function
-        itself by NumPyro, log p(parameters, rows), at three random points, on some of the rows: a
-        DensityCheck, with `ok`. Latent variables are summed, or integrated, out by brute force
-        (Refusal: there are too many). Raises: as `fit`. Cost: a few seconds."""
-        self.check_context()
-        return checked_density(self, data, engine, check_seed(seed, "check_density"))
 
     def check(
         self,

@@ -18,7 +18,7 @@ from probml.engines.engine import Engine, Status
 from probml.engines.findings import Finding
 from probml.engines.ladder import parse_engine
 from probml.errors import ConvergenceWarning, ModelError, Refusal, present, untraced
-from probml.factors.digits import narrow
+from probml.factors.digits import is_imprecise
 from probml.fits import fitting
 from probml.interface.functions.read_function import read_function
 from probml.interface.functions.steps import step_posteriors
@@ -256,7 +256,7 @@ def refuse_precision_loss(held: dataset.Data,
         TooFewDigits: float32 does not represent the data; the calling method repeats in float64.
     """
     if not jax.config.jax_enable_x64 and (digits.find_precision_loss(held) is not None
-                                          or narrow(held, given)):
+                                          or is_imprecise(held, given)):
         raise TooFewDigits
     return held
 

@@ -149,7 +149,7 @@ class Rowwise(Domain[Rows]):
         return value._replace(axis=value.axis - 1)
 
     def loop_carry(self, value: Rows, scan: Scan | None, first: bool) -> Rows:
-        """In a loop over rows the carry passes from row to row, so it depends at least on the
+        """The carry of a loop: over rows it passes from row to row, so it depends at least on the
         row index."""
         value = _without_numbers(value)
         if scan is None or not scan.length or scan.length % self.rows:
@@ -260,7 +260,7 @@ class Rowwise(Domain[Rows]):
         return Rows(number=True, mixed=NUMBER)
 
     def _supposed(self, value: Rows, shape: tuple[int, ...]) -> Rows:
-        """The same with its axis of rows, along which it may be constant: a sum along it would
+        """The value with its axis of rows, along which it may be constant: a sum along it would
         count the rows."""
         axes = [axis for axis in self._row_sized(shape) if axis != value.axis]
         if not axes:

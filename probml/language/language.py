@@ -254,7 +254,7 @@ class Bound:
 
     @property
     def plain(self) -> "Bound":
-        """The same without interventions."""
+        """The model without interventions."""
         self.check_context()
         return type(self)(self.generative, self.settings)
 

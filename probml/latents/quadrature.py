@@ -146,7 +146,7 @@ class Quadrature:
 
     def draw(self, structure: Structure, group: Group, env: Mapping, seen: Seen,
              key: jax.Array) -> jax.Array:
-        """By inversion, the density linear between denser nodes."""
+        """Draws by inversion, the density linear between denser nodes."""
         place, share, heights = _nodes(structure, group, env, seen, DENSER * self.nodes)
         values, _ = jax.vmap(lambda u: _transform_node(structure, group, env, u))(place)
         drawn = _invert(values, jax.nn.softmax(heights + share),
@@ -272,8 +272,8 @@ def _about_one(middle: jax.Array, wide: jax.Array, count: int) -> tuple[jax.Arra
 
 
 def _about_two(middle: jax.Array, wide: jax.Array, count: int) -> tuple[jax.Array, jax.Array]:
-    """That in t = asinh x₁ + asinh x₂, one about both peaks: sinh² t = x₁² + x₂² + 2 x₁ x₂ cosh t,
-    which is quadratic in u, and has one root on the side of t's sign."""
+    """The trapezoid rule in t = asinh x₁ + asinh x₂, one about both peaks: sinh² t = x₁² + x₂² + 2
+    x₁ x₂ cosh t, which is quadratic in u, and has one root on the side of t's sign."""
     t = np.linspace(-2 * BOTH, 2 * BOTH, count)
     narrow, apart = wide[0] / wide[1], (middle[0] - middle[1]) / wide[0]  # in units of the first
     square = 1 + narrow**2 + 2 * narrow * np.cosh(t)

@@ -46,8 +46,8 @@ def standardised(
 
 def _vectors(loc: jax.Array, root: jax.Array, x: jax.Array | None, seen: jax.Array | None,
              noise: jax.Array | None, prior: bool) -> tuple[jax.Array, jax.Array, jax.Array | None]:
-    """The same of vectors (cells, d) with a mask of observed coordinates; missing ones have an
-    identity in the matrices."""
+    """As `standardised`, of vectors (cells, d) with a mask of observed coordinates; missing ones
+    have an identity in the matrices."""
     value = None if noise is None else loc + (root @ noise[..., None])[..., 0]
     if x is None:
         return jnp.zeros(0, loc.dtype), jnp.zeros(()), value

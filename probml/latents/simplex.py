@@ -96,7 +96,7 @@ class Simplex(WithPosterior):
 
     def expected(self, structure: Structure, group: Group, env: Mapping, seen: Seen,
                  moments: Logs) -> jax.Array:
-        """Of the prior: the children depend on no parameter but z."""
+        """E[log p] of the prior alone: the children depend on no parameter but z."""
         alpha = _prior(structure, group, env)
         return gammaln(alpha.sum()) - gammaln(alpha).sum() + ((alpha - 1) * moments.mean).sum()
 

@@ -132,7 +132,7 @@ def array_value(value: ArrayLike) -> tuple[str, bool, str, tuple[int, ...], byte
 
 
 def _named(value: Any) -> str:
-    """By which name a thing of a library is found again."""
+    """The name by which a thing of a library is found again."""
     if value is type(None):  # of which types alone holds the name
         return "NoneType"
     if isinstance(value, types.ModuleType):

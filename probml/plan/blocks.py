@@ -25,7 +25,7 @@ import numpy as np
 
 from probml.families.domains import Domain
 from probml.families.form import Form, Steps, backward, forward
-from probml.jaxpr.cells import NONE, SEVERAL, cells
+from probml.jaxpr.cells import NONE, cells, merge_cells
 from probml.jaxpr.levels import Level
 from probml.jaxpr.memo import memo
 from probml.numerics.process.inline_calls import evaluated
@@ -93,13 +93,8 @@ def _one_each(plan: Plan, user: str, at: list[int], numbers: Mapping[str, np.nda
 
 def _depends_on_one_vector(found: list[np.ndarray]) -> bool:
     """Whether every element depends on one vector at most, of all parameters together."""
-    if not found:
-        return True
-    low = np.min([np.where(each == NONE, np.iinfo(int).max, each) for each in found], 0)
-    high = np.max(found, 0)
-    some = high != NONE
-    return not any((each == SEVERAL).any() for each in found) and bool(
-        (low[some] == high[some]).all())
+    where = np.full(np.shape(found[0]) if found else (), NONE)
+    return all(merge_cells(where, own) for own in found)
 
 
 def _values(plan: Plan, parent: str) -> list[np.ndarray]:

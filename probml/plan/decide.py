@@ -151,7 +151,7 @@ def _scopes_of_step(plan: Plan) -> list[tuple[str, ...]]:
 
 
 def _scopes_above(plan: Plan, outer: Sequence[str], request: Request) -> list[tuple[str, ...]]:
-    """Of the variables outside rows."""
+    """The scopes of the tables of variables outside rows."""
     parents = {v: plan.structure.sites[v].parents for v in outer}
     scopes = [(*(p for p in parents[v] if p in plan.variables), v) for v in outer]
     scopes += [plan.row_globals] * (not request.merge_globals)
@@ -186,7 +186,7 @@ def _width(plan: Plan, sizes: Mapping[str, int], row: int, step: int) -> int:
 
 
 def _touched_by_effects(plan: Plan) -> int:
-    """The same of a row's log density as a function of effects."""
+    """How many numbers a row's log density as a function of effects reads and writes."""
     parts, seen = plan.groupings, sum(math.prod(plan.structure.sites[n].cells)
                                       for n in plan.grouped)
     own, nodes = sum(part.cells for part in parts), max((part.nodes for part in parts), default=0)

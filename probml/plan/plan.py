@@ -283,7 +283,7 @@ class Plan:
 
     @functools.cached_property
     def others(self) -> "Plan":
-        """The same without `ordered`."""
+        """The plan without the `ordered` sites."""
         return dataclasses.replace(self, rowwise=tuple(name for name in self.rowwise
                                                        if name not in self.ordered))
 

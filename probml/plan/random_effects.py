@@ -76,7 +76,7 @@ def centres(plan: Plan) -> tuple[str, ...]:
 
 def integrable(plan: Plan, names: tuple[str, ...], closed: bool = True, prior: bool = True,
                limited: bool = True) -> tuple[str, ...]:
-    """Of some parameters those that can be integrated out, all together.
+    """Those of some parameters that can be integrated out, all together.
 
     Args:
         closed: as of `effects`. prior: which must be normal. limited: so many as are worth it.

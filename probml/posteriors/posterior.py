@@ -87,7 +87,8 @@ class Posterior(Protocol):
 
     @property
     def tables(self) -> PyTree:
-        """The same for every draw, (chains, draws, *states); None."""
+        """log p(discrete sites outside rows | data) of every draw, (chains, draws, *states);
+        None."""
         return None
 
     @property

@@ -95,8 +95,8 @@ class Effects(_Effects, Posterior):
         return {**fixed, **drawn}
 
     def marginal(self, plan: Plan, known: Known, name: str):
-        """Of an effect a normal distribution, multivariate for several effects of a group, or the
-        distribution at the nodes of a quadrature; None for a parameter."""
+        """The posterior of an effect: a normal distribution, multivariate for several effects of a
+        group, or the distribution at the nodes of a quadrature; None for a parameter."""
         if name not in self.names:
             return None
         plan, mean = self._plan(plan), jnp.asarray(self.moments.mean[name])

@@ -45,8 +45,9 @@ def conditional(plan: Plan, params: Mapping, known: Known, rows: Chunk, name: st
     site, parents = plan.structure.named[name], tuple(p for p in plan.structure.named[name].parents
                                                       if p in plan.variables)
     if plan.groups(name):
-        return integrated.averaged(plan, params, known, rows, name,
-                                   lambda env: _mean(plan, name, env, what, ()), along, size)
+        return integrated.average_over_latents(
+            plan, params, known, rows, name, lambda env: _mean(plan, name, env, what, ()), along,
+            size)
     parts: tuple = ()
     fixed = {**params, **known.given}
     if name in rows.seen and site.traits.fill is not None:

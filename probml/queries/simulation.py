@@ -309,7 +309,7 @@ def _drawn(plan: Plan, draws: Mapping, known: Known, rows: Rows,
     def draw_rows(pair: tuple):
         draw, key = pair
         belief, at = Belief.at_draw(plan, known, draw)
-        return drawing.drawn_once(plan, belief, at, row_coordinates.placed(plan, rows, draw),
+        return drawing.drawn_once(plan, belief, at, row_coordinates.with_values(plan, rows, draw),
                                   key)[1]
 
     return jax.lax.map(draw_rows, (draws, keys))

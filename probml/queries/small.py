@@ -67,8 +67,8 @@ def answer(plan: Plan, ask: Asked, belief: Belief, known: Known, rows: Rows,
     if not set().union(*(factor.names for factor in factors)) <= set(plan.order):
         return None
     needed = _relevant(plan, _with_evidence(plan, known, chunk, count), scopes)
-    groups = host.conditioned([f for f in factors if needed.issuperset(f.names)], count,
-                              PATTERNS * (1 + 15 * heavy))
+    groups = host.condition_on_known([f for f in factors if needed.issuperset(f.names)], count,
+                                     PATTERNS * (1 + 15 * heavy))
     cost = sum(_cost(group, scopes) for group in groups)
     if cost > (MAX_ENTRIES_OF_LARGE_PROGRAMS if heavy else ENTRIES):
         if TABLES * plan.work <= BUDGET:

@@ -118,7 +118,7 @@ def test_the_gradient_is_that_of_the_recursion(whole):
     for name in ("mean", "covariance", *TIMED[:-2]):
         one, other = getattr(got, name), getattr(want, name)
         if name in ("covariance", "noise"):  # of symmetric matrices
-            other = 0.5 * (other + kalman.transposed(other))
+            other = 0.5 * (other + kalman.transpose(other))
         np.testing.assert_allclose(one, other, atol=1e-9, err_msg=name)
         if name in TIMED:
             np.testing.assert_allclose(getattr(parts, name), cut(one), atol=1e-9, err_msg=name)

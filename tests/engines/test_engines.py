@@ -111,6 +111,12 @@ def test_what_an_engine_defines_is_asked_of_every_engine(engine):
     assert methods - set(dir(Engine)) == OWN.get(engine, set())
 
 
+def test_every_engine_is_tried_or_offered():
+    """One that is in KINDS alone would be missing in `explain` and among what a refusal offers."""
+    offered = {type(engine) for engine in (*ladder.SELECTION_ORDER, *ladder.ON_REQUEST)}
+    assert {*ladder.KINDS} - {probml.EmpiricalBayes} == offered, "add it to ON_REQUEST"
+
+
 def test_em_runs_its_restarts_side_by_side():
     x = np.random.default_rng(0).normal(size=(40, 1))
     data = read(gaussian_mixture(k=2, d=1), {"x": x})

@@ -37,7 +37,8 @@ def test_names_and_signatures_are_those_written_down():
     """A change here is a change for everybody who adds something: it wants a warning, and a line in
     CHANGELOG.md. `python tests/extensions/test_extend.py` writes them down anew."""
     written = (HERE / "extend.txt").read_text()
-    assert written == "\n".join(map(signature, NAMES)) + "\n"
+    assert written == "\n".join(map(signature, NAMES)) + "\n", (
+        "if this is meant, run: python tests/extensions/test_extend.py")
 
 
 @pytest.mark.parametrize("file", MINE)

@@ -126,7 +126,7 @@ def test_steps_in_pieces_have_the_statistics_slopes_marginals_and_path_of_all_at
             return expected[:4], averaged[:4], slopes, asked, best
 
         steps = rows.first.steps
-        return sequences.held_apart(plan, steps, rows.size, 1), every(params)
+        return sequences.count_cached_pieces(plan, steps, rows.size, 1), every(params)
 
     count, whole = found()
     assert count == 1

@@ -215,7 +215,7 @@ def test_coordinates_of_effects_are_a_change_of_variables(kind, share):
     plan = read.read(effects(kind=kind), {"y": np.zeros(4)}).plan()
     share = round(share) if kind in ("vector", "walk") else share  # of vectors: whole
     known = Known({}, {}, {},
-                  centring={name: zero + share for name, zero in centring.none(plan).items()})
+                  centring={name: zero + share for name, zero in centring.non_centred(plan).items()})
     assert set(known.centring) == {"b"}
     shapes = density.shapes(plan)
     u = {name: 0.3 * jnp.asarray(np.random.default_rng(3).standard_normal(shape))
@@ -245,10 +245,10 @@ def test_effects_that_the_data_tell_keep_their_own_coordinates():
     def shares(told, n=60):
         plan = read.read(many(n=n), {"group": np.arange(n), "y": np.zeros(n)}).plan()
         point, known = ({"tau": np.array(1.0), "theta": np.zeros(n)},
-                        Known({}, {}, {}, centring=centring.none(plan)))
+                        Known({}, {}, {}, centring=centring.non_centred(plan)))
         u = np.resize([1.0, -1.0], n) * told / (1 + told)  # the mode of ε where the data say ±1
-        return centring.balanced(plan, point, known, {"theta": u},
-                                 {"theta": np.eye(n) * (1 + told)})["theta"]
+        return centring.choose_centring(plan, point, known, {"theta": u},
+                                        {"theta": np.eye(n) * (1 + told)})["theta"]
 
     np.testing.assert_allclose(shares(0.0), 0.0, atol=1e-3)
     assert np.all(shares(1e4) > 0.99) and np.all(shares(1.0, n=6) < 0.05)

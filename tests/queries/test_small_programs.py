@@ -16,7 +16,7 @@ import oracles
 from compilations import compiled, counted
 from probml.elimination import elimination, host
 from probml.elimination.orders import min_fill
-from probml.engines.start.draws import SAMPLERS, Noise, Source, draw
+from probml.engines.start.prior import SAMPLERS, Noise, Source, draw
 from probml.errors import Refusal
 from probml.models import (
     GaussianMixture,
@@ -155,7 +155,7 @@ def test_what_is_observed_is_taken_out_of_the_tables_row_by_row(patterns):
     factors.append((np.where(np.arange(states["a"]) > 1, -np.inf, evidence), ("a",)))
     joint = np.exp(oracles.enumerate_factors(factors, states))
     total = joint.sum(tuple(range(1, joint.ndim)))
-    groups = host.conditioned([host.Table(*f) for f in factors], 5, patterns)
+    groups = host.condition_on_known([host.Table(*f) for f in factors], 5, patterns)
     assert (len(groups) > 1) == bool(patterns)
     assert sorted(np.concatenate([group.places for group in groups])) == list(range(5))
     for group in groups:

@@ -46,12 +46,13 @@ def test_every_public_name_is_misused(every):
     made = {"Calibration", "ConvergenceWarning", "DataError", "ReliabilityWarning", "Fit", "Model", "ModelError", "Refusal", "compare", "rows",
             "model", "load"}
     names = {*probml.__all__, *probml.models.__all__}
-    assert names - made - set(every) == set()
+    assert names - made - set(every) == set(), "each needs a call in tests/testing/calls.py"
     verbs = {name for kind in (probml.Fit, probml.Model) for name in dir(kind)
              if not name.startswith("_") and inspect.isfunction(getattr(kind, name))}
     asked = {name.rpartition(".")[2] for name in calls.calls()}  # estimators have verbs of the same names
     inside = {"check_context", "check_inputs", "of", "read", "run"}
-    assert verbs - asked - inside - {"summary"} == set()  # which takes nothing
+    assert verbs - asked - inside - {"summary"} == set(), (  # which takes nothing
+        "each needs a call in tests/testing/calls.py")
 
 
 def test_every_argument_is_misused():

@@ -96,7 +96,7 @@ def best_moves(moves: jax.Array, log: jax.Array,
         moves: (G, K, K, M or 1). log: (G, K, M) of the step before. alive: (M,) whether the step
             counts: from anywhere to anywhere, if it does not.
     """
-    k, dtype = log.shape[1], kind(log.shape[1])
+    k, dtype = log.shape[1], state_type(log.shape[1])
     if k > UNROLLED:
         way = log[:, :, None] + moves
         if alive is not None:
@@ -116,7 +116,7 @@ def best_moves(moves: jax.Array, log: jax.Array,
     return best, where
 
 
-def kind(states: int) -> DTypeLike:
+def state_type(states: int) -> DTypeLike:
     """The type of a state's number: a byte, where that does."""
     return jnp.uint8 if states <= 256 else jnp.int32
 
@@ -165,7 +165,7 @@ def share_of(log: jax.Array, axis: int) -> jax.Array:
     return divide(weight, weight.sum(axis, keepdims=True))
 
 
-def followed(alive: jax.Array, blocks: int) -> jax.Array:
+def has_next_step(alive: jax.Array, blocks: int) -> jax.Array:
     """Whether the step after each one counts, (L, M)."""
     inner = jnp.arange(alive.shape[1]) % blocks < blocks - 1
     return jnp.concatenate([alive[1:], jnp.roll(alive[:1], -1, 1) & inner])

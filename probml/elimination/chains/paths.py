@@ -18,11 +18,11 @@ from probml.elimination.chains.arithmetic import (
     UNROLLED,
     Chain,
     ScanLayout,
-    followed,
-    kind,
+    has_next_step,
     lanes_of,
     normalised,
     share_of,
+    state_type,
 )
 from probml.elimination.chains.sums import walk_of
 from probml.elimination.chains.walk import (
@@ -40,7 +40,7 @@ from probml.typing import PyTree
 AT_ONCE = 64  # steps whose states are looked up together
 
 
-def _passed(chain: Chain, layout: ScanLayout) -> tuple[Walk, Pass, jax.Array]:
+def _forward_pass(chain: Chain, layout: ScanLayout) -> tuple[Walk, Pass, jax.Array]:
     """A forward pass, and the filtered weights of all steps, (L, G, K, M)."""
     walk = walk_of(stored_emissions, layout, *cut(chain, layout.blocks), ends=False)
     found = forward(walk)
@@ -60,7 +60,7 @@ def filtered(chain: Chain, layout: ScanLayout = UNCUT) -> tuple[jax.Array, jax.A
         the predicted and the filtered state probabilities, (L, G, K, M), and the log evidence of
         all steps before each, (L, G, M).
     """
-    walk, found, alphas = _passed(chain, layout)
+    walk, found, alphas = _forward_pass(chain, layout)
     arithmetic, moves = walk.arithmetic, _moves(walk, chain.transition)
     moved = jax.vmap(lambda own, alpha: arithmetic.move(walk.into if own is None else own, alpha,
                                                         None)[0])(moves, alphas[:-1])
@@ -80,7 +80,7 @@ def filtered(chain: Chain, layout: ScanLayout = UNCUT) -> tuple[jax.Array, jax.A
 def draw(chain: Chain, key: jax.Array, layout: ScanLayout = UNCUT) -> tuple[jax.Array, jax.Array]:
     """One joint draw of each row's path (forward filtering, backward sampling: Scott 2002): log
     evidence (G, rows), states (L, G, M)."""
-    walk, found, alphas = _passed(chain, layout)
+    walk, found, alphas = _forward_pass(chain, layout)
     steps, g, _, m = alphas.shape
     noise = jax.random.uniform(key, (steps + 1, g, m), alphas.dtype)
 
@@ -93,9 +93,9 @@ def draw(chain: Chain, key: jax.Array, layout: ScanLayout = UNCUT) -> tuple[jax.
 
     ends = jnp.exp(found.last) if layout.wide else found.last
     between = None if found.before is None else chosen(found.before, None, noise[0])
-    states = backtracked(_pick(ends, 1, noise[-1][:, None]), lambda now: chosen(*now),
-                         (alphas[:-1], _moves(walk, chain.transition), noise[1:-1]), between,
-                         layout.blocks)
+    states = backtrack(_pick(ends, 1, noise[-1][:, None]), lambda now: chosen(*now),
+                       (alphas[:-1], _moves(walk, chain.transition), noise[1:-1]), between,
+                       layout.blocks)
     possible = jnp.repeat(found.total > -jnp.inf, layout.blocks, -1)
     return found.total, jnp.where(possible, states.astype(jnp.int32), 0)
 
@@ -106,11 +106,11 @@ def _pick(weight: jax.Array, axis: int, noise: jax.Array) -> jax.Array:
     running = jnp.cumsum(weight, axis)
     passed = running > noise * lax.index_in_dim(running, weight.shape[axis] - 1, axis)
     return jnp.where(passed.any(axis), passed.argmax(axis),
-                     weight.argmax(axis)).astype(kind(weight.shape[axis]))
+                     weight.argmax(axis)).astype(state_type(weight.shape[axis]))
 
 
-def backtracked(last: jax.Array, table: Callable, along: PyTree, between: jax.Array | None,
-                blocks: int) -> jax.Array:
+def backtrack(last: jax.Array, table: Callable, along: PyTree, between: jax.Array | None,
+              blocks: int) -> jax.Array:
     """States backwards from the last step, each given the next: (L, G, M).
 
     Every block is followed from all of its last states at once; which of them it was is then looked
@@ -125,27 +125,27 @@ def backtracked(last: jax.Array, table: Callable, along: PyTree, between: jax.Ar
     """
     state = last[:, None] if between is None else jnp.broadcast_to(
         jnp.arange(between.shape[1], dtype=last.dtype)[:, None], between.shape)
-    first, rest = lax.scan(lambda state, now: (look(table(now), state), state), state, along,
+    first, rest = lax.scan(lambda state, now: (look_up(table(now), state), state), state, along,
                            reverse=True)
     states = jnp.concatenate([first[None], rest])  # (L, G, K or 1, M)
     if between is None:
         return states[:, :, 0]
     # the last state of the block before, for each last state of this one
-    into = look(between, first)
+    into = look_up(between, first)
     last, into = (jnp.moveaxis(leaf.reshape(*leaf.shape[:-1], -1, blocks), -1, 0)
                   for leaf in (last, into))
 
     def link(state: jax.Array, into: jax.Array):
-        return look(into, state[:, None])[:, 0], state
+        return look_up(into, state[:, None])[:, 0], state
 
     head, tail = lax.scan(link, last[-1], into[1:], reverse=True)
     ended = lanes_of(jnp.concatenate([head[None], tail]))  # (G, M)
     # some steps at a time: one lookup of all would be fused with what reads it, and read across
     # steps
-    return lax.map(lambda states: look(states, ended[:, None])[:, 0], states, batch_size=AT_ONCE)
+    return lax.map(lambda states: look_up(states, ended[:, None])[:, 0], states, batch_size=AT_ONCE)
 
 
-def look(table: jax.Array, states: jax.Array) -> jax.Array:
+def look_up(table: jax.Array, states: jax.Array) -> jax.Array:
     """table[g, states[g, s, m], m] for every s: by comparison, where a gather of bytes is slow."""
     if table.shape[1] > UNROLLED:
         return jnp.take_along_axis(table, states.astype(jnp.int32), 1)
@@ -175,8 +175,8 @@ def in_pieces(emit: Callable, layout: ScanLayout, tables: Tables,
     found = forward(walk)
     between = None if found.before is None else walk.move_into(found.before)[1]
     pointers = found.kept.reshape(-1, *walk.whole)
-    states = backtracked(found.last.argmax(1).astype(pointers.dtype), lambda table: table,
-                         pointers[:-1], between, layout.blocks)
+    states = backtrack(found.last.argmax(1).astype(pointers.dtype), lambda table: table,
+                       pointers[:-1], between, layout.blocks)
     possible = jnp.repeat(found.total > -jnp.inf, layout.blocks, -1)
     states = repeat_last_state(tables.alive, states, layout.blocks)
     return found.total, jnp.where(possible, states.astype(jnp.int32), 0)
@@ -186,7 +186,7 @@ def repeat_last_state(alive: jax.Array | None, states: jax.Array, blocks: int) -
     """The states, those of padding steps as the last before them."""
     if alive is None:
         return states
-    last = alive & ~followed(alive, blocks)
+    last = alive & ~has_next_step(alive, blocks)
     found = jnp.where(last[:, None], states, 0).sum(0, dtype=states.dtype)  # (G, M)
     found = found.reshape(len(found), -1, blocks).sum(-1, dtype=states.dtype)
     return jnp.where(alive[:, None], states, jnp.repeat(found, blocks, -1))

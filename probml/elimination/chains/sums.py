@@ -84,7 +84,7 @@ def in_pieces(emit: Callable, layout: ScanLayout, tables: Tables, pieces: Pieces
     Cost: O(T K²) a row, and emissions once; memory T K numbers a row with a gradient, else nothing
         of that size.
     """
-    return _passed(emit, layout, tables, pieces, False).total
+    return _forward_pass(emit, layout, tables, pieces, False).total
 
 
 def walk_of(emit: Callable, layout: ScanLayout, tables: Tables, pieces: Pieces, ends: bool = True,
@@ -93,26 +93,26 @@ def walk_of(emit: Callable, layout: ScanLayout, tables: Tables, pieces: Pieces, 
     return Walk(emit, layout, tables, pieces, WIDE if layout.wide else SUMS, ends, keeps)
 
 
-def _alone(function: Callable, pieces: Pieces) -> Callable:
+def _map_pieces(function: Callable, pieces: Pieces) -> Callable:
     """One by one where there are several pieces."""
     several = len(jax.tree.leaves((pieces.own, pieces.fixed))[0]) > 1
     return one_by_one(function) if several else function
 
 
-def _passed(emit: Callable, layout: ScanLayout, tables: Tables, pieces: Pieces,
-            keeps: bool = True) -> Pass:
-    return _alone(lambda tables, pieces: forward(walk_of(emit, layout, tables, pieces,
-                                                         keeps=keeps)),
-                  pieces)(tables, pieces)
+def _forward_pass(emit: Callable, layout: ScanLayout, tables: Tables, pieces: Pieces,
+                  keeps: bool = True) -> Pass:
+    return _map_pieces(lambda tables, pieces: forward(walk_of(emit, layout, tables, pieces,
+                                                              keeps=keeps)),
+                       pieces)(tables, pieces)
 
 
 def _evidence_forward(emit: Callable, layout: ScanLayout, tables: Tables, pieces: Pieces):
-    found = _passed(emit, layout, tables, pieces)
+    found = _forward_pass(emit, layout, tables, pieces)
     return found.total, (found, tables, pieces)
 
 
 def _evidence_backward(emit: Callable, layout: ScanLayout, kept: tuple, slope: jax.Array):
-    of_initial, of_transition, of_shared, of_own, of_blank = _alone(
+    of_initial, of_transition, of_shared, of_own, of_blank = _map_pieces(
         lambda kept, slope: _slopes(emit, layout, kept, slope), kept[2])(kept, slope)
     return (Tables(of_initial, of_transition, None),
             Pieces(of_shared, None, of_own, None, of_blank))
@@ -153,7 +153,7 @@ def _slopes(emit: Callable, layout: ScanLayout, kept: tuple, slope: jax.Array) -
         gamma, count, of_shared, of_blank = carry
         inner = jnp.arange(walk.steps) < walk.steps - (at == walk.count - 1)
         here = inner[:, None] if walk.later is None else inner[:, None] & walk.at(at, walk.later)
-        (gamma, count), (gammas, moved) = _smoothed(
+        (gamma, count), (gammas, moved) = _smooth_piece(
             walk, share, (gamma, count), (walk.at(at, found.kept), walk.at(at, walk.leaving),
                                           here.astype(lanes.dtype), inner))
         weighed = gammas * lanes[:, None]
@@ -162,7 +162,7 @@ def _slopes(emit: Callable, layout: ScanLayout, kept: tuple, slope: jax.Array) -
         fixed = walk.at(at, pieces.fixed)
         log, back = jax.vjp(lambda shared, own: emit(shared, pieces.constants, own, fixed),
                             pieces.shared, walk.own(at))
-        more, (own, blank) = back(reduced(weighed, log.shape))
+        more, (own, blank) = back(sum_to_shape(weighed, log.shape))
         of_blank = jax.tree.map(lambda every, mine: walk.write_piece(every, mine, at), of_blank,
                                 blank)
         return (gamma, count, jax.tree.map(jnp.add, of_shared, more), of_blank), (own, moved)
@@ -180,12 +180,12 @@ def _slopes(emit: Callable, layout: ScanLayout, kept: tuple, slope: jax.Array) -
     else:
         count = (count + mine)[None]
         count = count if share.varying or layout.wide else count * walk.into
-    first = reduced(gamma[..., :: layout.blocks] * lanes[:, None, :: layout.blocks],
-                    tables.initial.shape)
+    first = sum_to_shape(gamma[..., :: layout.blocks] * lanes[:, None, :: layout.blocks],
+                         tables.initial.shape)
     return first, count, of_shared, of_own, of_blank
 
 
-def _smoothed(walk: Walk, share: _Share, carry: tuple, along: tuple) -> tuple:
+def _smooth_piece(walk: Walk, share: _Share, carry: tuple, along: tuple) -> tuple:
     """From (the marginals of the step after a piece, expected counts of pairs) to those of its
     first step, and (the marginals of all its steps, (S, G, K, M), their pairs or None).
 
@@ -201,7 +201,7 @@ def _smoothed(walk: Walk, share: _Share, carry: tuple, along: tuple) -> tuple:
         if walk.layout.wide:
             pair = share_of(alpha[:, :, None] + own, 1) * gamma[:, None]
             new = pair.sum(2)
-            mine = reduced(pair * (here * share.lanes)[:, None, None], share.shape)
+            mine = sum_to_shape(pair * (here * share.lanes)[:, None, None], share.shape)
         else:
             ratio = divide(gamma, one_step(own, alpha))
             new, mine = (alpha * one_step_back(own, ratio),
@@ -221,15 +221,15 @@ def _pairs(share: _Share, alpha: jax.Array, ratio: jax.Array, here: jax.Array,
     to be multiplied by these."""
     weighed = alpha * share.lanes[:, None]
     if share.varying:
-        return reduced(weighed[:, :, None] * transition * (ratio * here)[:, None], share.shape)
+        return sum_to_shape(weighed[:, :, None] * transition * (ratio * here)[:, None], share.shape)
     if is_small(alpha):
         both = (weighed[:, :, None] * (ratio * here)[:, None]).sum(-1, keepdims=True)
     else:
         both = jnp.matmul(weighed, jnp.swapaxes(ratio * here, 1, 2), precision=PRECISE)[..., None]
-    return reduced(both, share.shape)
+    return sum_to_shape(both, share.shape)
 
 
-def reduced(array: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+def sum_to_shape(array: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     """The array summed over the axes along which one of this shape was broadcast."""
     axes = tuple(i for i, size in enumerate(shape) if size == 1 and array.shape[i] > 1)
     return jnp.broadcast_to(array.sum(axes, keepdims=True) if axes else array, shape)

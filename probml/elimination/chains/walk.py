@@ -330,8 +330,9 @@ def _forward_in_blocks(walk: Walk) -> Pass:
         transfer = Transfer(
             split_blocks(scale + jnp.where(single, scales.sum(0), 0.0)[:, None], blocks),
             split_blocks(jnp.where(single[:, None, None], last[:, None], new), blocks))
-        before = lanes_of(_before(transfer, arithmetic, walk.layout.parallel))
-        after = lanes_of(_after(transfer, arithmetic, walk.layout.parallel)) if smooths else None
+        before = lanes_of(_weights_before_blocks(transfer, arithmetic, walk.layout.parallel))
+        after = lanes_of(_weights_after_blocks(transfer, arithmetic,
+                                               walk.layout.parallel)) if smooths else None
         return walk.entering(before), before, after
 
     def filter_piece(turn: jax.Array, carry: tuple) -> tuple:
@@ -355,18 +356,19 @@ def _forward_in_blocks(walk: Walk) -> Pass:
     return Pass(walk.total(scales.sum(0)), kept, last, before, after)
 
 
-def _joined(arithmetic: Arithmetic, first: Transfer, second: Transfer) -> Transfer:
+def _block_product(arithmetic: Arithmetic, first: Transfer, second: Transfer) -> Transfer:
     """The product of two blocks' matrices: P[s, k] = Σ over j of P₁[s, j] P₂[j, k]."""
     new, factor = arithmetic.condition(first.end, second.scale[..., None, :, :], -2)
     rows = jax.vmap(jax.vmap(lambda end, row: arithmetic.move(end, row, None)[0], (None, 1), 1))
     return Transfer(first.scale + factor, rows(second.end, new))
 
 
-def _before(transfer: Transfer, arithmetic: Arithmetic, parallel: bool) -> jax.Array:
+def _weights_before_blocks(transfer: Transfer, arithmetic: Arithmetic, parallel: bool) -> jax.Array:
     """The weights of the states before every block, (B, G, K, rows); those of the first block are
     not used. A block is a step of a chain whose emissions are its scales."""
     if parallel:
-        found = lax.associative_scan(functools.partial(_joined, arithmetic), transfer).end[:, :, 0]
+        found = lax.associative_scan(functools.partial(_block_product, arithmetic),
+                                     transfer).end[:, :, 0]
         # all rows of the first block are equal
         return jnp.concatenate([found[:1], found[:-1]])
 
@@ -379,11 +381,11 @@ def _before(transfer: Transfer, arithmetic: Arithmetic, parallel: bool) -> jax.A
     return jnp.concatenate([first[None], found])
 
 
-def _after(transfer: Transfer, arithmetic: Arithmetic, parallel: bool) -> jax.Array:
+def _weights_after_blocks(transfer: Transfer, arithmetic: Arithmetic, parallel: bool) -> jax.Array:
     """p(all that follows | state at the end of a block), up to a factor: (B, G, K, rows)."""
     nothing = jnp.ones_like(transfer.scale[:1])
     if parallel:
-        found = lax.associative_scan(lambda a, b: _joined(arithmetic, b, a), transfer,
+        found = lax.associative_scan(lambda a, b: _block_product(arithmetic, b, a), transfer,
                                      reverse=True).scale
         return jnp.concatenate([jnp.exp(found - finite(found.max(2, keepdims=True))), nothing])[1:]
 

@@ -33,7 +33,7 @@ from probml.elimination.kalman.filter import (
     State,
     System,
     adjoint,
-    applied,
+    apply,
     filtered,
     first,
     nothing_behind,
@@ -44,7 +44,7 @@ from probml.elimination.kalman.filter import (
     scan_steps,
     sequence_starts,
     symmetric,
-    transposed,
+    transpose,
     update,
 )
 from probml.errors import present
@@ -73,8 +73,8 @@ def smoothed_moves(system: System) -> tuple[Smoothed, Noise]:
     back = backward(system, found)
     push, curve = back.before
     bend = product(curve, system.noise)
-    moved = product(previous(found.after[1]), transposed(system.transition))
-    noise = Noise(applied(system.noise, push),
+    moved = product(previous(found.after[1]), transpose(system.transition))
+    noise = Noise(apply(system.noise, push),
                   symmetric(system.noise - product(system.noise, bend)), -product(moved, bend))
     return _states(system, found, back), noise
 
@@ -82,11 +82,11 @@ def smoothed_moves(system: System) -> tuple[Smoothed, Noise]:
 def _states(system: System, found: Filtered, back: Adjoint) -> Smoothed:
     (mean, covariance), (push, curve) = found.after, back.after
     whole = covariance - product(product(covariance, curve), covariance)
-    moved = product(previous(covariance), transposed(system.transition))
+    moved = product(previous(covariance), transpose(system.transition))
     eye = jnp.eye(mean.shape[1], dtype=mean.dtype)[:, :, None]
     across = product(moved, eye - product(back.before[1], found.before[1]))
     start = sequence_starts(len(mean), across.shape[-1], system.blocks)[:, None, None]
-    return Smoothed(mean + applied(covariance, push), symmetric(whole),
+    return Smoothed(mean + apply(covariance, push), symmetric(whole),
                     jnp.where(start, 0.0, across))
 
 
@@ -108,7 +108,7 @@ def _backward(kept: tuple[System, Filtered], share: jax.Array):
     push, curve = back.before
     # of mean and covariance of the state before each step
     bend = 0.5 * (outer(push, push) - curve)
-    mean = found.after[0] + applied(found.after[1], back.after[0])
+    mean = found.after[0] + apply(found.after[1], back.after[0])
     moves = outer(push, previous(mean)) - product(curve, product(
         system.transition, previous(found.after[1])))
     slope = back.error[..., None, :] * mean[:, None] - found.gain + back.pull
@@ -183,13 +183,13 @@ def draw_prior(system: System, key: jax.Array) -> jax.Array:
     """A path of each lane, of mean 0, from its prior, (T, D, M)."""
     steps, lanes, d = len(system.value), system.value.shape[-1], system.mean.shape[0]
     noise = jax.random.normal(key, (steps, d, lanes), system.mean.dtype)
-    first, roots = applied(_root(system.covariance), noise[0]), _root(system.noise)
+    first, roots = apply(_root(system.covariance), noise[0]), _root(system.noise)
     pushes = jnp.broadcast_to(roots, (steps, *roots.shape[1:]))
     moves = jnp.broadcast_to(system.transition, (steps, *system.transition.shape[1:]))
 
     def step(state: tuple, now: tuple):
         push, transition, noise, alive = now
-        moved = applied(transition, state) + applied(push, noise)
+        moved = apply(transition, state) + apply(push, noise)
         state = moved if alive is None else jnp.where(alive, moved, state)
         return state, state
 
@@ -257,7 +257,7 @@ def _matrices(system: System, leaf: jax.Array) -> jax.Array:
     return jnp.moveaxis(split_blocks(leaf, system.blocks), -1, 1)
 
 
-def _lanes(states: tuple) -> State:
+def _to_lanes(states: tuple) -> State:
     """(blocks, sequences, ...) → (..., M)."""
     mean, covariance = (lanes_of(jnp.moveaxis(leaf, 1, -1)) for leaf in states)
     return mean, covariance
@@ -279,8 +279,8 @@ def _entries(system: System, blocks: _Block) -> State:
         spread = slope @ known[..., 1:] @ jnp.swapaxes(slope, -1, -2) + block.covariance
         return (after, 0.5 * (spread + jnp.swapaxes(spread, -1, -2))), state
 
-    return _lanes(lax.scan(step, start, jax.tree.map(lambda leaf: _matrices(system, leaf),
-                                                     blocks))[1])
+    return _to_lanes(lax.scan(step, start, jax.tree.map(lambda leaf: _matrices(system, leaf),
+                                                        blocks))[1])
 
 
 def _exits(system: System, found: Filtered) -> State:
@@ -304,4 +304,4 @@ def _exits(system: System, found: Filtered) -> State:
 
     blocks = jax.tree.map(lambda leaf: _matrices(system, leaf), (own, bend, carried))
     zero = jax.tree.map(lambda leaf: jnp.zeros_like(leaf[0]), blocks[:2])
-    return _lanes(lax.scan(step, zero, blocks, reverse=True)[1])
+    return _to_lanes(lax.scan(step, zero, blocks, reverse=True)[1])

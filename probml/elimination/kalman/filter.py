@@ -79,11 +79,11 @@ jax.tree_util.register_dataclass(
         "seen", "alive"])
 
 
-def about(system: System, centre: jax.Array) -> System:
+def centred(system: System, centre: jax.Array) -> System:
     """The same chains in coordinates s − centre, (D, M or 1)."""
-    moved = applied(system.transition, centre[None]) - centre
+    moved = apply(system.transition, centre[None]) - centre
     return replace(system, mean=system.mean - centre, offset=system.offset + moved,
-                   value=system.value - applied(system.slope, centre[None]))
+                   value=system.value - apply(system.slope, centre[None]))
 
 
 State = tuple[jax.Array, jax.Array]  # (D, M), (D, D, M): mean and covariance, or λ and N
@@ -127,17 +127,17 @@ def product(a: jax.Array, b: jax.Array) -> jax.Array:
     return (a[..., :, :, None, :] * b[..., None, :, :, :]).sum(-3)
 
 
-def applied(a: jax.Array, x: jax.Array) -> jax.Array:
+def apply(a: jax.Array, x: jax.Array) -> jax.Array:
     """Matrices on vectors lane by lane, (..., i, j, M), (..., j, M)."""
     return (a * x[..., None, :, :]).sum(-2)
 
 
-def transposed(a: jax.Array) -> jax.Array:
+def transpose(a: jax.Array) -> jax.Array:
     return jnp.swapaxes(a, -2, -3)
 
 
 def symmetric(a: jax.Array) -> jax.Array:
-    return 0.5 * (a + transposed(a))
+    return 0.5 * (a + transpose(a))
 
 
 class Measurement(NamedTuple):
@@ -159,9 +159,9 @@ class Move(NamedTuple):
 
     def ahead(self, state: State) -> State:
         """The predicted state of the next step; behind the end of a sequence nothing changes."""
-        mean = applied(self.transition, state[0]) + self.offset
+        mean = apply(self.transition, state[0]) + self.offset
         covariance = symmetric(product(product(self.transition, state[1]),
-                                       transposed(self.transition)) + self.noise)
+                                       transpose(self.transition)) + self.noise)
         return self.where_alive(mean, state[0]), self.where_alive(covariance, state[1])
 
     def where_alive(self, new: jax.Array, old: jax.Array) -> jax.Array:
@@ -198,7 +198,7 @@ def scan_measurements(function: Callable, carry: PyTree, xs: PyTree, reverse: bo
 def update_covariance(covariance: jax.Array,
                       at: Measurement) -> tuple[jax.Array, jax.Array, jax.Array]:
     """The covariance after a measurement, its gain and the precision of its innovation."""
-    reach = applied(covariance, at.slope)
+    reach = apply(covariance, at.slope)
     total = (at.slope * reach).sum(-2) + at.variance
     live = at.seen & (total > 0)
     total = jnp.where(live, total, 1.0)
@@ -206,7 +206,7 @@ def update_covariance(covariance: jax.Array,
     # of a measurement without noise exactly 1 at its own place, so that its variance is 0 behind it
     gain = jnp.where(live, reach / total, 0.0)
     left = covariance - outer(gain, reach)
-    left = left - outer(applied(left, at.slope), gain) + at.variance * outer(gain, gain)
+    left = left - outer(apply(left, at.slope), gain) + at.variance * outer(gain, gain)
     return symmetric(left), gain, precision
 
 
@@ -274,19 +274,19 @@ def adjoint(system: System, found: Filtered, end: State | None = None,
     def undo(carry: State, now: tuple):
         slope, covariance, error, precision, gain = now
         push, curve = carry
-        weight = applied(curve, gain)
+        weight = apply(curve, gain)
         own = error - (gain * push).sum(-2)
         bend = precision + (gain * weight).sum(-2)
         push = push + slope * own
         curve = curve - outer(slope, weight) - outer(weight, slope) + outer(
             slope, slope) * bend
-        return (push, symmetric(curve)), (own, bend, applied(covariance, weight))
+        return (push, symmetric(curve)), (own, bend, apply(covariance, weight))
 
     def step(carry: State, sight: Measurement, move: Move, covariance: jax.Array,
              error: jax.Array, precision: jax.Array, gain: jax.Array):
-        back = transposed(move.transition)
-        after = applied(back, carry[0]), symmetric(product(product(back, carry[1]),
-                                                           move.transition))
+        back = transpose(move.transition)
+        after = apply(back, carry[0]), symmetric(product(product(back, carry[1]),
+                                                         move.transition))
 
         def again(covariance: jax.Array, at: Measurement):
             covariance = update_covariance(covariance, at)[0]

@@ -25,7 +25,7 @@ from probml.engines.optimization.objective import to_coordinates
 from probml.engines.optimization.search import MAX_STARTS, Maximize, Proposal, prior_points
 from probml.engines.start.prior import compiled_prior_point, given_start
 from probml.evidence.density import log_posterior_and_gradient
-from probml.factors.digits import collapsed
+from probml.factors.digits import has_collapsed_scale
 from probml.families.domains import Domain, of
 from probml.numerics.compiling import ONCE, jit
 from probml.numerics.transfer import placed_all
@@ -209,7 +209,8 @@ class NearBound(NamedTuple):
                    MIN_COUNT / count if count > 0 else 0.0)
 
     def finding(self, name: str, least: float) -> Finding | None:
-        """That entries nearer than `least` are at the boundary; None: there are none."""
+        """The finding that entries nearer than `least` are at the boundary; None: there are
+        none."""
         at = self.distance < least
         if not at.any():
             return None
@@ -218,7 +219,7 @@ class NearBound(NamedTuple):
 
 
 def boundary_finding(name: str, end: str, count: str = "") -> Finding:
-    """That a parameter, or an entry of it, is at its boundary."""
+    """The finding that a parameter, or an entry of it, is at its boundary."""
     return Finding.of(Code.BOUNDARY, name, end=end, count=count)
 
 
@@ -417,7 +418,7 @@ def _with_larger_gaps(problem: Problem, prior: bool, params: Params, small: Gaps
 
 # relative to the largest standard deviation of a column, or to 1: wider scales are not examined
 MAX_COLLAPSED_SCALE = 1e-3
-_collapsed = jit(collapsed, static_argnums=0, seldom=ONCE)
+_collapsed = jit(has_collapsed_scale, static_argnums=0, seldom=ONCE)
 
 
 def collapsed_scales(problem: Problem, params: Mapping[str, jax.Array]) -> list[str]:

@@ -450,5 +450,5 @@ def find_infinite(params: Mapping[str, jax.Array]) -> tuple[Finding, ...]:
 
 
 def separation_finding(names: Sequence[str]) -> Finding:
-    """That the likelihood has no maximum in some parameters."""
+    """The finding that the likelihood has no maximum in some parameters."""
     return Finding.of(Code.SEPARATION, names[0] if len(names) == 1 else "", names=quoted(names))

@@ -298,7 +298,8 @@ def _coordinates(problem: Problem, params: Mapping) -> Coordinates:
 
 def _several_optima(problem: Problem, prior: bool, best: Outcome, rest: Outcome,
                     start: Coordinates) -> Finding | None:
-    """That two optima are separate maxima of about the same height."""
+    """The finding that two optima are separate maxima of about the same height; None: they are
+    not."""
     here, there = (_coordinates(problem, one.params) for one in (best, rest))
     gaps = {name: float(np.max(np.abs(here[name] - there[name]), initial=0.0)) for name in here}
     different = {name: gap for name, gap in gaps.items() if gap > SAME_OPTIMUM * np.max(

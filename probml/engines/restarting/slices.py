@@ -13,7 +13,7 @@ import numpy as np
 
 from probml.device.in_place import InPlaceRows
 from probml.device.rows import Resident
-from probml.evidence.e_step import additive
+from probml.evidence.e_step import is_additive
 from probml.numerics.precision import map_in_threads
 from probml.numerics.process.cores import cores
 from probml.plan.plan import Plan
@@ -53,7 +53,7 @@ def _places(rows: Resident) -> int:
 def parts_for_threads(plan: Plan, rows: object, runs: int) -> list[Resident | InPlaceRows]:
     """The rows of a single run in parts for threads; none if E-steps of parts do not add up, or
     splitting does not pay."""
-    return split_rows(plan, rows) if runs == 1 and additive(plan) else []
+    return split_rows(plan, rows) if runs == 1 and is_additive(plan) else []
 
 
 def split_rows(plan: Plan, rows: PyTree) -> list[Resident | InPlaceRows]:

@@ -20,9 +20,9 @@ from probml.engines.engine import Status
 from probml.engines.restarting import slices, vectors
 from probml.engines.restarting.vectors import pack, unpack
 from probml.engines.start.start import Start
-from probml.evidence.e_step import expect, gathered, swept
+from probml.evidence.e_step import accumulate_statistics, e_step_from_totals, expect
 from probml.evidence.surrogates import Expected
-from probml.factors.digits import collapsed
+from probml.factors.digits import has_collapsed_scale
 from probml.factors.naturals import log_prior, naturals
 from probml.jaxpr.opened.backward import shortened
 from probml.numerics import lapack
@@ -41,7 +41,6 @@ PREDICTION_DECAY = 0.8
 # In float32, where rounding hides gains: the factor on the number of evaluations without a gain
 # after which a run ends, at most; relative changes below which parameters have converged.
 MAX_PATIENCE, MIN_CHANGE = 8.0, 3e-5
-MAX_EXTRAPOLATION = 256.0  # steps
 START = -1  # phase: the first M-step uses the statistics of the labelled rows
 
 
@@ -193,7 +192,7 @@ def _sum_over_rows(plan: Plan, hard: bool, pending: jax.Array, allowed: Mapping,
                    rows: Rows) -> tuple[jax.Array, dict]:
     """The sums over some of the rows that an E-step of a single restart needs."""
     point, own = jax.tree.map(lambda leaf: leaf[0], (pending, allowed))
-    return swept(plan, unpack(plan, point), known._replace(allowed=own), rows, hard)
+    return accumulate_statistics(plan, unpack(plan, point), known._replace(allowed=own), rows, hard)
 
 
 @jit(static_argnames=("plan", "static"))
@@ -203,7 +202,8 @@ def _evaluate_sums(plan: Plan, static: tuple, pending: jax.Array, starting: jax.
     """`evaluate` for a single restart, from the sums over parts of the rows."""
     own = jax.tree.map(lambda leaf: leaf[0], (pending, starting, labelled, allowed))
     total = functools.reduce(lambda a, b: jax.tree.map(jnp.add, a, b), sums)
-    expected = gathered(plan, unpack(plan, own[0]), known._replace(allowed=own[3]), *total)
+    expected = e_step_from_totals(plan, unpack(plan, own[0]), known._replace(allowed=own[3]),
+                                  *total)
     return jax.tree.map(lambda leaf: leaf[None],
                         _step(plan, static, own[0], own[1], own[2], expected, known, rows))
 
@@ -213,7 +213,7 @@ def _step(plan: Plan, static: tuple, pending: jax.Array, starting: jax.Array,
     prior, _, closed = static
     point = unpack(plan, pending)
     value = expected.log_evidence + (log_prior(plan, point, known, mode=True) if prior else 0.0)
-    is_collapsed = collapsed(plan, point, known, rows)
+    is_collapsed = has_collapsed_scale(plan, point, known, rows)
     size = expected.size
     if labelled is not None:
         expected = jax.tree.map(lambda a, b: jax.lax.select(starting, a, b), labelled, expected)
@@ -255,8 +255,8 @@ def _choose_next(plan: Plan, accelerate: bool, state: State, first: Start, found
         base = _select(extrapolate, state.base, state.pending)
         phase = np.where(rejected | starting, 0, np.where(extrapolate, 2, 1))
         if extrapolate.any():
-            pending = _select(extrapolate, _extrapolate(
-                plan, state.base, state.pending, improved, known), pending)
+            pending = _select(extrapolate, np.asarray(vectors.extrapolated(
+                plan, state.base, state.pending, improved, known.given)), pending)
             steps = _predict_steps_left(plan, state.base, state.pending, improved)
             steps_left = np.where(extrapolate, np.maximum(steps, PREDICTION_DECAY * steps_left),
                                   steps_left)
@@ -338,21 +338,6 @@ def _predict_steps_left(plan: Plan, base: np.ndarray, here: np.ndarray,
     rounding = np.finfo(here.dtype).eps * np.sqrt(size.shape[1])
     steps = np.linalg.norm(step, axis=1) / np.maximum(np.linalg.norm(shrinkage, axis=1), rounding)
     return np.maximum(steps, 1.0)
-
-
-def _extrapolate(plan: Plan, base: np.ndarray, here: np.ndarray, after: np.ndarray,
-                 known: Known) -> np.ndarray:
-    """SQUAREM's extrapolation from base, here = M(base) and after = M(here), in unbounded
-    coordinates, by its third step length, at most MAX_EXTRAPOLATION."""
-    first, second, third = (vectors.to_unbounded(plan, point, known)
-                            for point in (base, here, after))
-    step = second - first
-    bend = third - second - step
-    rounding = np.finfo(here.dtype).eps * np.linalg.norm(third, axis=1)
-    far = np.linalg.norm(step, axis=1) / np.maximum(np.linalg.norm(bend, axis=1), rounding + 1e-30)
-    far = np.clip(far, 1.0, MAX_EXTRAPOLATION)[:, None]
-    extrapolated = vectors.from_unbounded(plan, first + 2 * far * step + far**2 * bend, here, known)
-    return vectors.keep_zeros(plan, extrapolated, after)
 
 
 def away_from_zero(plan: Plan, name: str, value: np.ndarray, middle: np.ndarray) -> np.ndarray:

@@ -26,7 +26,6 @@ from probml.engines.sampling.states import with_states
 from probml.errors import ModelError, Refusal
 from probml.language.language import Bound
 from probml.numerics.compiling import jit
-from probml.numerics.outside.checkpoint import GrowingList
 from probml.numerics.process.threads import single_thread
 from probml.numerics.transfer import Use, derive_key, placed_all, random_key
 from probml.posteriors import posterior
@@ -119,7 +118,7 @@ def optimize(state: PyTree, descend: Callable[[PyTree, int, int], tuple[PyTree, 
     Args:
         descend: (state, steps made, further steps, at most BLOCK) → (state, losses).
     """
-    loop = Loop(state, losses=GrowingList((None,), 0))
+    loop = Loop(state, "losses")
     losses = loop.lists["losses"]
 
     def turn(done: int) -> StepResult:

@@ -75,7 +75,8 @@ def _states(plan: Plan, values: Mapping, known: Known, rows: Rows, keys: jax.Arr
 
     def draw_states(pair: tuple):
         params, key = pair
-        table = global_posterior(plan, params, known, row_coordinates.placed(plan, rows, params))
+        table = global_posterior(plan, params, known,
+                                 row_coordinates.with_values(plan, rows, params))
         where = jnp.unravel_index(jax.random.categorical(key, table.reshape(-1)), table.shape)
         cells = {n: jnp.asarray(plan.variables[n].values)[at]
                  for n, at in zip(plan.globals, where, strict=True)}

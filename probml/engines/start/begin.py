@@ -433,8 +433,8 @@ def measure_balanced_mode(
     mode = unflat(plan, centre, known)
     u = {name: centre[part].reshape(shapes[name]) for name, part in parts.items()
          if name in known.centring}
-    chosen = centring.balanced(plan, mode, known, u,
-                               {name: found[parts[name], parts[name]] for name in u})
+    chosen = centring.choose_centring(plan, mode, known, u,
+                                      {name: found[parts[name], parts[name]] for name in u})
     known = known._replace(centring=chosen)
     return known, measure_mode(plan, (), mode, known, rows, spread, others,
                            0)._replace(history=begun.history)
@@ -456,7 +456,7 @@ def find_start_mode(problem: Problem, engine: str, spread: np.ndarray, centred: 
     plan, rows, known = problem.plan, problem.rows, problem.known
     params = find_rough_mode(problem)
     if centred:
-        known = known._replace(centring=centring.none(plan))
+        known = known._replace(centring=centring.non_centred(plan))
     others = other_starts(plan, known, problem.seed, problem.start) if steps else None
     if known.centring:
         known, begun = measure_balanced_mode(plan, params, known, rows, spread, others, steps)

@@ -178,7 +178,7 @@ def to_site_shape(grouping: Grouping, i: int, array: jax.Array) -> jax.Array:
 def compute_prior(plan: Plan, params: Mapping, known: Known) -> Prior:
     """Location and covariance root of the effects' prior."""
     env = environment(plan, params, known)
-    (loc, root), *others = (_of(plan, grouping, env) for grouping in plan.groupings)
+    (loc, root), *others = (_prior_of_grouping(plan, grouping, env) for grouping in plan.groupings)
     flat = [jnp.zeros(0, loc.dtype), *(each.reshape(-1) for each, _ in others)]
     return Prior(EffectVector(loc, jnp.concatenate(flat)), root, tuple(each for _, each in others))
 
@@ -223,8 +223,8 @@ def location_and_root(plan: Plan, name: str, env: Mapping) -> tuple[jax.Array, j
     return jnp.broadcast_to(loc, site.shape), jnp.broadcast_to(root, whole)
 
 
-def _of(plan: Plan, grouping: Grouping, env: Mapping) -> tuple[jax.Array, jax.Array]:
-    """Of one grouping: locations (members, d), roots (members, d, d)."""
+def _prior_of_grouping(plan: Plan, grouping: Grouping, env: Mapping) -> tuple[jax.Array, jax.Array]:
+    """The prior of the effects of one grouping: locations (members, d), roots (members, d, d)."""
     if grouping.flat:
         shape, dtype = (grouping.members, grouping.cells), jnp.result_type(float)
         return jnp.zeros(shape, dtype), jnp.broadcast_to(jnp.eye(shape[1], dtype=dtype),

@@ -80,7 +80,7 @@ class AtNodes(dist.Distribution):
         return dist.Normal().log_prob(t) + h - jnp.log(self.scale)
 
     def icdf(self, q: jax.Array):
-        """By the distribution function on even steps between the outer nodes."""
+        """Quantiles, from the distribution function on even steps between the outer nodes."""
         t = jnp.linspace(self._rule[0][0], self._rule[0][-1], STEPS)
         log = self.log_prob(self.loc + self.scale * t.reshape(-1, *(1,) * self.loc.ndim))
         until = jnp.moveaxis(jnp.cumsum(jax.nn.softmax(log, 0), 0), 0, -1)

@@ -45,7 +45,7 @@ class Dirichlet(Form):
 
     def copied_posterior(self, natural: Natural, prior: Prior,
                          move: Callable[[jax.Array], jax.Array]):
-        """The posterior of c where it is copied to: c ~ Dirichlet(concentration)."""
+        """Arguments of a likelihood's predictive for c ~ Dirichlet(concentration)."""
         return {"concentration": move(natural["N"] + 1.0)}
 
     def confined(self, natural: Natural, concentration: jax.Array):

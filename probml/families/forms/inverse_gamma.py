@@ -67,8 +67,8 @@ class InverseGamma(Form):
         return self.value_from(natural, c, (), event)
 
     def value_from(self, natural: Natural, parameter: jax.Array, steps: Steps, event: int):
-        """By log c and in units of c itself: the curvature of B/c has c³, which float32 does not
-        hold from c = 10¹³ on nor below 10⁻¹³."""
+        """Q at the c to which steps map a parameter, by log c and in units of c itself: the
+        curvature of B/c has c³, which float32 does not hold from c = 10¹³ on nor below 10⁻¹³."""
         log = links.logarithm(parameter, steps)
         unit, still = jax.lax.stop_gradient((links.forward(parameter, steps), log))
         return -jnp.sum(natural["A"] * log + natural["B"] / unit * jnp.exp(still - log))
@@ -90,7 +90,7 @@ class InverseGamma(Form):
 
     def copied_posterior(self, natural: Natural, prior: Prior,
                          move: Callable[[jax.Array], jax.Array]):
-        """The posterior of c where it is copied to: c ~ InverseGamma(shape, scale).
+        """Arguments of a likelihood's predictive for c ~ InverseGamma(shape, scale).
 
         Args:
             move: values of the parameter's c → those of the argument's c, the same up to constant
@@ -130,7 +130,7 @@ class InverseGammaPrior(Prior):
     form = INVERSE_GAMMA
 
     def shape(self, natural: Natural):
-        """a of the InverseGamma(a, B) that c has."""
+        """The shape a of the posterior, c ~ InverseGamma(a, B)."""
         return natural["A"] - 1.0
 
     def posterior(self, natural: Natural, event: int):
@@ -149,7 +149,7 @@ class GammaPrior(Prior):
         self.concentrations = concentrations
 
     def shape(self, natural: Natural):
-        """a of the InverseGamma(a, B) that c has."""
+        """The shape a of the posterior, c ~ InverseGamma(a, B)."""
         return natural["A"] + 1.0
 
     def posterior(self, natural: Natural, event: int):

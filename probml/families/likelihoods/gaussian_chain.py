@@ -48,7 +48,7 @@ class LinearGaussian(Likelihood):
 
 
 class Walk(LinearGaussian):
-    """The same of one number, without an axis for it."""
+    """A random walk of one number, without an axis for it."""
 
     name = "GaussianWalk"
     event = 1

@@ -44,7 +44,7 @@ class Chain(Likelihood):
             check_distributions(f"{where}: {name}", table)
 
     def probabilities(self, arguments: Arguments):
-        """Of the first state."""
+        """The probabilities of the first state."""
         return arguments["initial"]
 
 

@@ -98,7 +98,7 @@ def of_draws(distribution: dist.Distribution, value: jax.Array):
 
 
 def of_clumped_draws(distribution: dist.Distribution, value: jax.Array):
-    """The same of kinds whose probabilities are drawn anew for each vector."""
+    """log p of so many draws of each kind, whose probabilities are drawn anew for each vector."""
     return log_linear.log_dirichlet_multinomial(value, distribution.concentration)
 
 

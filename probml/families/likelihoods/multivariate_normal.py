@@ -101,8 +101,8 @@ class MultivariateNormal(Likelihood):
                                np.asarray(arguments["covariance_matrix"]))
 
     def density(self, arguments: Arguments, value: jax.Array):
-        """By the precision itself, where that is given: no covariance is made of it, nor solved
-        for."""
+        """The log density, from the precision itself where that is given: no covariance is made of
+        it, nor solved for."""
         if "precision_matrix" not in arguments:
             return self.distribution(arguments).log_prob(value)
         away, precision = value - arguments["loc"], arguments["precision_matrix"]

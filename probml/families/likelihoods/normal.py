@@ -17,8 +17,8 @@ MIN_CELLS_TIMES_STATES = 2**14
 
 
 def _log_densities_of_cell(eta: jax.Array, constant: jax.Array, x: jax.Array):
-    """Of one cell, (b, 1) → (b, p): a product of so few statistics is slower than what it
-    multiplies, but not that of the gradient, whose sums over rows it takes at once."""
+    """Log densities of one cell, (b, 1) → (b, p): a product of so few statistics is slower than
+    what it multiplies, but not that of the gradient, whose sums over rows it takes at once."""
     return x * eta[:, 0] + (x**2) * eta[:, 1] + constant[:, 0]
 
 
@@ -95,9 +95,9 @@ class Normal(Likelihood):
         )
 
     def predictive_sum(self, arguments: Arguments, x: jax.Array, seen: jax.Array | None):
-        """Of Student's t by the series of log(1 + u), u = ((x − loc)/scale)²/df, where all u of
-        these rows are small, as they are from some thousand degrees of freedom on: no logarithm,
-        and no division."""
+        """Σ of log densities of Student's t by the series of log(1 + u), u = ((x − loc)/scale)²/df,
+        where all u of these rows are small, as they are from some thousand degrees of freedom on:
+        no logarithm, and no division."""
         if "df" not in arguments or x.size * len(arguments["loc"]) < MIN_CELLS_TIMES_STATES:
             return None
         loc, df, cells = arguments["loc"], arguments["df"], x.shape[1]
@@ -116,7 +116,7 @@ class Normal(Likelihood):
                         lambda: Normal.predictive(self, arguments, x[:, None], among).sum(-1))
 
     def _normaliser(self, arguments: Arguments):
-        """Of Student's t."""
+        """The log normaliser of Student's t."""
         df, scale = arguments["df"], arguments["scale"]
         return log_linear.rising(df / 2, 0.5) - 0.5 * jnp.log(jnp.pi * df) - jnp.log(scale)
 

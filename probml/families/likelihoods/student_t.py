@@ -26,7 +26,7 @@ class ManyDegrees(dist.StudentT):
 
 
 class ManyDegreesOfVectors(dist.MultivariateStudentT):
-    """The same of vectors."""
+    """As ManyDegrees, of vectors."""
 
     def log_prob(self, value: jax.Array):
         half, root = 0.5 * self.df, self.scale_tril

@@ -256,7 +256,7 @@ class _StepTables(NamedTuple):
 
     def at_states(self, carry: list, x: PyTree, t: PyTree, values: Mapping,
                   weights: Mapping) -> tuple:
-        """The same at every joint state."""
+        """`at_state` at every joint state of the chain."""
         grid, every = self.loop.joint(self.chain)
         return jax.vmap(lambda states: self.at_state(carry, x, t, states, values, weights),
                         axis_size=len(grid))(every)

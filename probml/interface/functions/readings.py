@@ -134,7 +134,7 @@ class JointReading(Reading):
 
     @property
     def observed_cells(self) -> dict[str, np.ndarray]:
-        """Of each given site with missing cells, which are observed."""
+        """Which cells are observed, of each given site with missing cells."""
         return {name: thaw(mask) for name, mask in (self.masks or {}).items()}
 
     @property

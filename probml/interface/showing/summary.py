@@ -120,7 +120,7 @@ class Summary:
                      f"{shown}<p>{figures}</p>{notes}")
 
     def to_dict(self) -> dict[str, object]:
-        """The same as plain values, for JSON: tables as lists of records."""
+        """The summary as plain values, for JSON: tables as lists of records."""
         def records(frame: pd.DataFrame) -> list[dict[str, object]]:
             return [{key: _json_value(value) for key, value in record.items()} for record in
                     records_of(frame.rename_axis([name or "name" for name in frame.index.names]))]

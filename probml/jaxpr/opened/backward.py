@@ -351,7 +351,8 @@ def _factor(g: jax.Array, x: jax.Array, y: jax.Array,
 
 
 def _extreme(g: jax.Array, ins: Sequence[jax.Array], y: jax.Array, params: dict) -> list[Callable]:
-    """Of the one that is it; of equal ones half each."""
+    """The cotangents of a maximum or minimum: that of the operand which it is; of equal operands
+    half each."""
 
     def share(one: jax.Array, other: object) -> jax.Array:
         nothing, whole, half = (lax.full(g.shape, n, g.dtype) for n in (0, 1, 0.5))

@@ -77,7 +77,7 @@ class LinearChain:
 
     description = "integrated out, exact Gaussian along time (Kalman's filter)"
     pools = exact = True
-    averages = True
+    averages = False
     breadth, finer, tolerance = 1, None, 0.0
 
     def why_not(self, structure: Structure, group: Group) -> str | None:
@@ -91,7 +91,7 @@ class LinearChain:
 
 
 def first(structure: Structure, group: Group, env: Mapping) -> Moves:
-    """Of the first state."""
+    """The moves that lead to the first state."""
 
     def own(site: Site, arguments: Mapping[str, jax.Array], before: jax.Array):
         if site.chain:
@@ -212,7 +212,8 @@ def middle(structure: Structure, group: Group, env: Mapping) -> Middle:
 
 
 def seen_gain(site: Site, new: Line, old: Line, second: Second) -> jax.Array:
-    """Of Σ E[log p] of a site below, from second moments of (1, s − s̄, its error at `old`)."""
+    """The gain of Σ E[log p] of a site below, from second moments of (1, s − s̄, its error at
+    `old`)."""
     change = shifted(second, new.offset - old.offset, new.slope - old.slope)
     count = second.around[:, 0, 0]
     if site.event:
@@ -230,9 +231,9 @@ def seen_gain(site: Site, new: Line, old: Line, second: Second) -> jax.Array:
 
 
 def moves_gain(new: Moves, old: Moves, state: jax.Array, second: jax.Array) -> jax.Array:
-    """Of Σ E[log p(s_t | s_{t−1})], or of the first states, from second moments of (1, s_{t−1} −
-    state, the noise at `old`), or of (1, the noise); of singular noise that of the numbers that
-    have some."""
+    """The gain of Σ E[log p(s_t | s_{t−1})], or of the first states, from second moments of (1,
+    s_{t−1} − state, the noise at `old`), or of (1, the noise); of singular noise that of the
+    numbers that have some."""
     gap = new.offset - old.offset
     if new.slope is not None:
         turn = new.slope - old.slope

@@ -163,9 +163,9 @@ def value_of(value: object, name: str = "") -> ArrayLike:
 
 
 def codes_of(value: object) -> ArrayLike:
-    """The same where the function turns out to want codes: categories that are numbers and truths
-    as codes that keep their labels, floats that are whole as whole numbers; None: it has none, or
-    none but those of `value_of`.
+    """As `value_of`, where the function turns out to want codes: categories that are numbers and
+    truths as codes that keep their labels, floats that are whole as whole numbers; None: it has
+    none, or none but those of `value_of`.
 
     A function indexes by what rows() would take for an index: see dataset/kinds.py.
     """

@@ -115,8 +115,8 @@ def find_linear_loops(call: Callable[[], object], steps: LoopSites,
 
 def _step_windows(program: StepProgram, names: Sequence[str]
                   ) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
-    """Of each number of the locations of some sites the first and the last step on which it
-    depends; of one that depends on none, the last is before the first."""
+    """The first and the last step on which each number of the locations of some sites depends; of
+    one that depends on none, the last is before the first."""
     places, count = program.steps.places, max(map(len, program.steps.groups.values()))
     part, takes = levels.restrict(program.closed,
                                   [program.owners.index((name, "loc")) for name in names])

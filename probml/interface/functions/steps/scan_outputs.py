@@ -61,8 +61,8 @@ class Rows(NamedTuple):
 
 
 def slots_in_steps(when: np.ndarray, count: int) -> tuple[np.ndarray, int]:
-    """Of elements observed at steps, the position of each among those of its step, and the largest
-    number of elements at one step."""
+    """The position of each observed element among those of its step, and the largest number of
+    elements at one step."""
     order = np.argsort(when, kind="stable")
     starts = np.searchsorted(when[order], np.arange(count))
     slot = np.empty(len(when), int)
@@ -130,7 +130,8 @@ class Outside(NamedTuple):
         return out
 
     def _slopes(self, i: int, push: Callable) -> jax.Array:
-        """Of all numbers, in the numbers of one step of a path, (numbers, numbers of a step)."""
+        """The slopes of all numbers in the numbers of one step of a path, (numbers, numbers of a
+        step)."""
         shape = self.paths[i].shape
         size = int(np.prod(shape[1:]))
         zeros = [jnp.zeros_like(path) for path in self.paths]

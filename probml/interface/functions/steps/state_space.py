@@ -145,7 +145,7 @@ def chain_of(step: Step, carried: Carried, mixing: bool,
         ModelError: a state has many numbers.
     """
     system = _system(step, carried, mixing)
-    return Chain(kalman.about(system, system.mean), system.mean, step.rest.sum(), sizes, seen,
+    return Chain(kalman.centred(system, system.mean), system.mean, step.rest.sum(), sizes, seen,
                  reverse)
 
 

@@ -34,7 +34,7 @@ def draw_steps(fit: Fitted, draws: SiteValues, n: int, seed: int) -> dict[str, n
 
 
 def draw_steps_by_chain(fit: Fitted, draws: SiteValues) -> dict[str, np.ndarray]:
-    """The same of single steps and draws chain by chain, (chains, draws, ...) each."""
+    """As `draw_steps`, of single steps and draws chain by chain, (chains, draws, ...) each."""
     lead = np.shape(next(iter(draws.values())))[:2]
     flat = {name: np.reshape(value, (-1, *np.shape(value)[2:])) for name, value in draws.items()}
     return {name: value.reshape(*lead, *value.shape[1:])

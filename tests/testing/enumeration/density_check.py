@@ -1,4 +1,4 @@
-"""Model.check_density: compares the log density that an engine evaluates with NumPyro's of the
+"""Compares the log density that an engine evaluates with NumPyro's of the
 model, at random points, on a few rows, latent variables summed or integrated out by brute force.
 
 Integrals of rows over their latent continuous sites: in closed form where normal, else over a
@@ -15,8 +15,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from probml.assessment.enumeration.joint_states import Joint
-from probml.assessment.enumeration.separable_integral import SeparableIntegral, Unknown
+from enumeration.joint_states import Joint
+from enumeration.separable_integral import SeparableIntegral, Unknown
 from probml.dataset.dataset import Data
 from probml.device import layout, load
 from probml.device.rows import Known, Rows
@@ -103,7 +103,7 @@ class DensityCheck:
 
 def check_density(held: Data, engine: Engine, asked: bool, seed: int,
                   plain: Callable | None) -> DensityCheck:
-    """See Model.check_density; in double precision.
+    """See checked_density; in double precision.
 
     Args:
         held: all rows. asked: the engine was named.
@@ -208,9 +208,9 @@ def _at(plan: Plan, start: Mapping, known: Known, rows: Rows, noise: jax.Array,
         other = log_evidence(plan, params, known, rows) + log_prior(plan, params, known)
         return params, {}, one, other
     value = density.posterior(plan, known, rows)(jnp.concatenate([u, own]))[0]
-    volume += row_coordinates.at(plan, rows, own).total(
-        lambda chunk: row_coordinates.enter(plan, params, known, chunk,
-                                            row_coordinates.own(chunk))[1])
+    volume += row_coordinates.with_coordinates(plan, rows, own).total(
+        lambda chunk: row_coordinates.with_values_of_coordinates(
+            plan, params, known, chunk, row_coordinates.coordinates_of(chunk))[1])
     inside = row_coordinates.values(plan, params, known, rows, own)
     return params, inside, value - volume, value - volume
 
