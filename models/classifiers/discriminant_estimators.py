@@ -254,8 +254,9 @@ class MixtureDiscriminant(_Normals, Joint, PartlyLabelled, InUnits, Stepwise, Cl
         for code, label in enumerate(classes):
             mine = X[codes == code]
             if len(mine) < k:
-                raise DataError(f"class {label!r} has {len(mine)} rows, fewer than "
-                                f"n_components={k}. Use at most {len(mine)} components")
+                raise DataError(f"class {label!r} has {len(mine)} row{'s' * (len(mine) != 1)}, "
+                                f"fewer than n_components={k}. Give the class more rows, or use "
+                                f"n_components={len(mine)}")
             means.append(far_rows(mine, k, random))
             precisions.append(precision_near(mine, means[-1], event))
         precision = np.stack(
