@@ -115,10 +115,10 @@ def log_bayes_factor(table, sampling: str = "joint", concentration=1.0, rate: fl
     a = np.broadcast_to(a, y.shape)
     own = a.sum(1) - (y.shape[1] - 1), a.sum(0) - (y.shape[0] - 1)
     if not (np.isfinite(a).all() and (a > 0).all() and all((xi > 0).all() for xi in own)):
-        raise ModelError(f"dependence(concentration={concentration!r}): expected numbers above 0 "
-                         f"whose sum over each row is above the number of columns − 1, and over "
-                         f"each column above the number of rows − 1. Numbers of at least 1 are "
-                         f"always valid")
+        raise ModelError(f"dependence(concentration={concentration!r}): expected numbers above 0. "
+                         f"Their sum over each row must be above the number of columns − 1, and "
+                         f"over each column above the number of rows − 1. Numbers of at least 1 "
+                         f"are always valid")
     margins = [_gain(y.sum(1 - axis), xi) for axis, xi in enumerate(own)]
     out = _gain(y, a) - sum(margins)
     if sampling in ("rows", "columns"):

@@ -122,7 +122,7 @@ def _bounds(X, sizes: list[int], covariance: str, seed: int) -> list[float]:
                                 criterion="bound")
     try:
         with warnings.catch_warnings():  # the sizes of the other criteria end where these do
-            warnings.filterwarnings("ignore", ".*the largest tried", UserWarning)
+            warnings.filterwarnings("ignore", ".*the largest value tried", UserWarning)
             return estimator.fit(X).table_["bound"].tolist()
     except Refusal:
         return [np.nan] * len(sizes)

@@ -46,7 +46,8 @@ def checked_column(values, name: str, count: int,
     except (TypeError, ValueError):
         good = False
     if not good:
-        got = f"shape {values.shape}" if isinstance(values, np.ndarray) else f"{values!r:.60}"
+        got = f"{values!r:.60}" if not isinstance(values, np.ndarray) else (
+            "NaN or infinity" if values.shape == (count,) else f"shape {values.shape}")
         raise DataError(f"{name}: expected one finite number for each row of X, shape ({count},), "
                         f"got {got}")
     return values if rows is None else values[rows]

@@ -305,8 +305,8 @@ def _refuse_absent(truth: np.ndarray, splits: list, target: str) -> None:
                 count = int((truth == label).sum())
                 raise DataError(
                     f"compare(folds=...): class {label!r} of '{target}' ({count} rows) is in the "
-                    f"test rows of fold {fold} but in none of its training rows, so no model can "
-                    f"predict it. Use fewer folds or stratified folds, or drop the class"
+                    f"test rows of fold {fold} but in none of its training rows. No model can "
+                    f"predict this class. Use fewer folds or stratified folds, or drop the class"
                 )
 
 

@@ -158,7 +158,7 @@ def test_what_a_fit_does_not_have_is_nan_with_the_reason(mixtures, pair):
         assert np.isnan(table.loc["k=2", column]) and column in missing
     assert "Exact" in missing["log_evidence"] and "gives point estimates" in missing["elpd_loo"]
     known = mixture(k=2).at(fits["k=2"].params)
-    with pytest.warns(UserWarning, match="'known' has no held-out score: .*parameters were given"):
+    with pytest.warns(UserWarning, match="'known' has no held-out score, because .*parameters were given"):
         table = probml.compare({"known": known, "k=2": fits["k=2"]}, {"x": x}, folds=2)
     assert (table.loc["known", "parameters"] == 0
             and "parameters were given" in table.attrs["missing"]["known"]["elpd_kfold"])

@@ -160,9 +160,9 @@ def refuse_unseen(variables: Variables) -> None:
                         zip(variables.names, variables.unseen, strict=True) if hidden.any())
     raise DataError(
         f"column {name!r} is missing in row {int(np.argmax(hidden))} ({int(hidden.sum())} rows in "
-        f"all), but missing values are supported only if all columns are discrete, and the columns "
-        f"{listed(variables.names[j] for j in variables.continuous)} are continuous. Drop the "
-        f"rows with missing values, data.dropna(); or cut the continuous columns into classes "
+        f"all). Missing values are supported only if all columns are discrete, but the columns "
+        f"{listed(variables.names[j] for j in variables.continuous)} are continuous. Drop the rows "
+        f"with missing values, data.dropna(); or cut the continuous columns into classes "
         f"(pandas.cut); or fit a bayesian_network with a known graph, and fill in the values by "
         f"fit.impute(data)"
     )
