@@ -14,7 +14,7 @@ from probml.dataset.sources import parts, processes
 from probml.dataset.sources.chosen import split
 from probml.device import layout, load, sharded
 from probml.device.rows import Known, Rows, Summary
-from probml.device.streamed import mixed, streamed
+from probml.device.streamed import open_batches, open_stream
 from probml.engines.engine import Problem
 from probml.engines.progress import reading
 from probml.errors import ModelError, Refusal, present
@@ -74,16 +74,16 @@ class SingleDevice(Place):
                                  f"{left.rows} rows; expected at least 1 row to hold out, and at "
                                  f"least 1 row to fit")
             held = held._replace(survey=held.survey._replace(chosen=learnt))
-            feed, rows, known = streamed(held, plan, copies)
+            feed, rows, known = open_stream(held, plan, copies)
             stack.enter_context(feed)
             if left is not None:
                 beside = held._replace(survey=present(held.survey)._replace(chosen=left))
-                other, own, _ = streamed(beside, plan, copies)
+                other, own, _ = open_stream(beside, plan, copies)
                 stack.enter_context(other)
                 rows = replace(rows, apart=own, held_apart=np.int32(left.rows))
             each, source = rows.size * rows.together, feed
             if batch is not None and batch < held.size:
-                each, source, rows = batch, *mixed(held, plan, rows, batch, problem.seed)
+                each, source, rows = batch, *open_batches(held, plan, rows, batch, problem.seed)
                 stack.enter_context(source)
             reading(lambda: source.speed * each)
             yield rows, known
@@ -117,12 +117,12 @@ class Devices(Place):
                           f'where=, or use integrate="all"')
         if held.survey is not None:
             with joint() if shared(self.mesh) else contextlib.nullcontext():
-                yield sharded.gathered(held, plan, self.mesh, copies)
+                yield sharded.load_sharded(held, plan, self.mesh, copies)
             return
         copies = max(copies, runs)  # also where one device would run them in slices
         keep = layout.choose_layout(held, plan, copies, whole)
         few = runs >= self.mesh.size and held.size * held.numbers <= MAX_REPLICATED_NUMBERS
         rows, known = load.load(held, plan, problem.weights, keep, copies, params=problem.start,
                                 devices=1 if few else self.mesh.size)
-        yield (sharded.repeated if few else sharded.distribute_rows)(rows, self.mesh), known
+        yield (sharded.replicate_rows if few else sharded.distribute_rows)(rows, self.mesh), known
 
