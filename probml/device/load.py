@@ -92,7 +92,8 @@ def load(
         held = jax.tree.map(jax.device_put, held)
     if data.steps:
         lanes = Lanes(data, plan, weight, index, (chunks, size), may_underflow(plan, params or {}),
-                      kinds, padded_steps(data.steps) if roomy and data.steps <= ROOM else None, place)
+                      kinds, padded_steps(data.steps) if roomy and data.steps <= ROOM else None,
+                      place)
         held = held._replace(steps=lanes.load(used_columns(data, plan), centre, spreads))
     pairs = _pairs(plan, held, place) if copies == devices == 1 else None
     return Resident(held, pairs=pairs), placed_values(data, centre, spreads, place)
