@@ -100,8 +100,8 @@ class Lanes:
     Args:
         weight: (places,). index: rows to load, in this order; None: all. shape: (chunks, rows per
             chunk). wide: compute in log space, see `may_underflow`. span: steps after padding.
-            place: moves an array to the device. most: any coordinate of partially observed vectors may be
-            missing, not only those missing here.
+            place: moves an array to the device. most: any coordinate of partially observed vectors
+            may be missing, not only those missing here.
     """
 
     def __init__(self, data: "Data", plan: Plan, weight: np.ndarray, index: np.ndarray | None,
