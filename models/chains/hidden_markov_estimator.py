@@ -4,7 +4,7 @@ hmmlearn know."""
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from numbers import Integral
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -187,10 +187,10 @@ class HiddenMarkov(ByName, OfEmissions):
         if y is not None:
             padded["z"] = self._states(y, steps)
         scale = len(steps.values) / len(steps.lengths)  # EM's tolerance is a sequence's
-        climb = {"max_iterations": self.max_iter, "tolerance": self.tol * scale,
-                 "restarts": self.n_init}
-        own = (EM(prior=bool(self.prior), accelerate=self.accelerate, **climb)
-               if self.transitions == "even" else VB(**climb))
+        limits: dict[str, Any] = {"max_iterations": self.max_iter, "tolerance": self.tol * scale,
+                                  "restarts": self.n_init}
+        own = (EM(prior=bool(self.prior), accelerate=self.accelerate, **limits)
+               if self.transitions == "even" else VB(**limits))
         engine, start, seed = self.engine or own, self._start_values(), self._seed()
         if start and len(numbers) > 1:
             raise ModelError(f"start=: expected one number of states, such as n_states=3, got "

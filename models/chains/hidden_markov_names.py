@@ -1,15 +1,18 @@
 """What a hidden Markov model has learnt, by hmmlearn's names, which may be set as well."""
 
+from collections.abc import Callable
 from numbers import Integral
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 from jax.typing import ArrayLike
 
-from probml import ModelError, stationary
+from probml import Fit, ModelError, stationary
 from probml.estimators.validation import check_is_fitted
 from probml.models.chains.hidden_markov import named
 from probml.models.frames.covariances import canonical
+from probml.typing import SiteValues
 
 # of each emission, beside those of the chain
 SITES = {"categorical": ("probs",), "bernoulli": ("probs",), "poisson": ("rate",),
@@ -19,6 +22,20 @@ SITES = {"categorical": ("probs",), "bernoulli": ("probs",), "poisson": ("rate",
 class ByName:
     """Attributes that are read from `fit_`; one that is set begins the next fit, and of an
     estimator that is not fitted all together are its parameters, as known ones."""
+
+    # of the estimator
+    initial: str
+    emission: str
+    start: SiteValues | None
+    n_states: Any
+    n_symbols: int | None
+    n_states_: int
+    fit_: Fit
+    converged_: bool
+    n_iter_: int
+    history_: np.ndarray
+    _model: Callable[..., Any]
+    _parameter: Callable[..., Any]
 
     def _set(self, site: str, value: ArrayLike) -> None:
         try:

@@ -3,13 +3,14 @@ class, and Fisher's linear discriminant.
 """
 
 import warnings
+from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from probml import DataError, Refusal
+from probml import DataError, Fit, Refusal
 from probml.engines.engine import Engine
 from probml.estimators.classifier import Additive, Classifier, Joint, Stepwise
 from probml.estimators.estimator import Estimator, Projection, flat
@@ -38,6 +39,10 @@ from probml.models.mixtures.starts import far_rows, precision_near
 
 class _Normals:
     """What is found of classes that are normal, or several normals."""
+
+    covariance: str  # of the estimator
+    fit_: Fit
+    _parameter: Callable[..., Any]
 
     @property
     def priors_(self):
@@ -199,7 +204,7 @@ class MixtureDiscriminant(_Normals, Joint, PartlyLabelled, InUnits, Stepwise, Cl
     engine: Engine | None = parameter(None, ENGINE)
 
     @property
-    def _components(self):
+    def _components(self) -> int:  # type: ignore[override]
         return self.n_components
 
     def _model(self, k):

@@ -154,12 +154,12 @@ class LogisticRegression(RegressionResults, Planes):
     def _inverse_link(self, X, offset) -> np.ndarray:
         return self.fitted(X)
 
-    def fitted(self, X):
+    def fitted(self, X):  # type: ignore[override]
         """p(class | x) of every row: of two classes that of classes_[1], (n,), else (n, k)."""
         found = self.predict_proba(X)
         return found[:, 1] if found.shape[1] == 2 else found
 
-    def residuals(self, X, y, kind="response"):
+    def residuals(self, X, y, kind="response"):  # type: ignore[override]
         """See RegressionResults.residuals; y are labels of two classes, classes_[1] counts as 1."""
         return super().residuals(X, y, kind)
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import jax
 import numpy as np
@@ -90,7 +90,7 @@ class OrdinalRegression(RegressionResults, Standardized, Margin):
         model = ordinal_regression(categories=k, link=self.link, threshold_prior=weak,
                                    weight_scale=2.5 if weak else None)
         data = {"x": self._frame(X, weights, always=True), "y": codes}
-        engine = None if weak else self.engine or MAP(prior=False)
+        engine: Any = None if weak else self.engine or MAP(prior=False)
         # at no coefficients, the thresholds of the shares of the categories
         share = np.cumsum(np.bincount(codes, weights, k) / weights.sum())[:-1]
         start = {"beta": np.zeros(X.shape[1]), "thresholds": np.log(share / (1 - share))}
@@ -171,7 +171,7 @@ class OrdinalRegression(RegressionResults, Standardized, Margin):
             return self.fit_.predict_proba(self.as_data(X), "y")
         return self._probabilities(self._require_complete(X, reset=False))
 
-    def fitted(self, X):
+    def fitted(self, X):  # type: ignore[override]
         """p(category | row), (n, k), as predict_proba."""
         return self.predict_proba(X)
 

@@ -2,6 +2,7 @@
 targets, coefficients in the user's units."""
 
 import dataclasses
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -20,6 +21,9 @@ MAX_CENTRE_SDS, MAX_UNIT = 10.0, 1e3
 class Standardized(Complete):
     """An estimator of planes x β + b: columns about a centre, in units of their own, where they
     need it."""
+
+    fit_intercept: bool  # of the estimator
+    _column_names: Sequence[str] | None
 
     def _frame(self, X, weights, always: bool = False) -> np.ndarray:
         """Learn where columns are centred, and their units; X in these. Columns that are well are

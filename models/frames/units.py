@@ -23,7 +23,7 @@ class Moments(CellMoments):
     """Weights, means and sums of squares about them of the seen cells, each (groups, d): a group a
     class, the last one without a label."""
 
-    __add__ = CellMoments.merged
+    __add__ = CellMoments.merged  # type: ignore[assignment]
 
     def pooled(self) -> "Moments":
         """All groups as one."""
@@ -117,6 +117,10 @@ class InUnits:
 
     # site of the columns → what the names of the prior's sites begin with
     _named: ClassVar[dict[str, str]] = {"x": "prior"}
+    # of the estimator
+    classes_: np.ndarray
+    shape: float
+    _target: ClassVar[str]
 
     def _prior(self) -> dict[str, ArrayLike]:
         """The settings of the model: "each" for what is measured; before there are rows, the

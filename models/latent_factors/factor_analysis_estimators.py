@@ -73,7 +73,7 @@ class _Linear(InformationCriteria, Projection, Estimator):
                 by name.
         """
         check(self)
-        vars(self).pop("table_", None)
+        self.__dict__.pop("table_", None)
         if not isinstance(self.n_components, Integral):
             return self._choose(X, sample_weight)
         X = self._validated(X, reset=True).astype(float)
@@ -138,7 +138,7 @@ class _Linear(InformationCriteria, Projection, Estimator):
              "converged": one.converged_} for k, one in found.items()], "bic")
         chosen = {name: value for name, value in vars(found[best]).items()
                   if name not in self.get_params()}
-        vars(self).update(chosen, table_=table, n_components_=best)
+        self.__dict__.update(chosen, table_=table, n_components_=best)
         return self
 
     def _ladder(self, complete: bool) -> tuple:
@@ -240,7 +240,7 @@ class _Linear(InformationCriteria, Projection, Estimator):
         return self._W @ self._W.T + np.diag(self._psi)
 
     @property
-    def n_parameters_(self) -> int:
+    def n_parameters_(self) -> int:  # type: ignore[override]
         """Free parameters: loadings less their rotations, noise, mean."""
         check_is_fitted(self, "fit_")
         d, k = self._W.shape

@@ -183,7 +183,7 @@ class MixedModel(RegressionResults, NoProbabilities, RegressorMixin, Estimator):
                                  else {"noise_scale": 1.0}), **fixed)
         if kept is not None:
             data = {name: value[kept] for name, value in data.items()}
-        engine = None if weak else self.engine or MAP(prior=False, nodes=self.nodes,
+        engine: Any = None if weak else self.engine or MAP(prior=False, nodes=self.nodes,
                                                       restricted=restricted)
         fit = model.fit(data, engine, weights=weights, seed=self._seed())
         fit, planes = replace(fit, units=self._parameter_units(fit)), self._coefficient_sites()

@@ -124,7 +124,7 @@ class GaussianMixture(InUnits, Mixture):
     engine: Engine | None = parameter(None, ENGINE)
 
     @property
-    def _components(self):
+    def _components(self) -> int:  # type: ignore[override]
         """Clusters in which the prior's scale is measured: of components of which most are to be
         empty none are known, and the scale is that of all rows; nor are any looked for where
         nothing asks for a prior."""

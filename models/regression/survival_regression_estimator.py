@@ -1,6 +1,7 @@
 """The estimator of survival regression."""
 
 from dataclasses import KW_ONLY, dataclass
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -106,7 +107,7 @@ class SurvivalRegression(RegressionResults, Numeric):
         scales = {"weight_scale": 2.5, "bias_scale": 2.5} if weak else {}
         scales |= {} if self.fit_intercept else {"bias_scale": 0}
         model = survival_regression(distribution=self.distribution, **scales)
-        engine = None if weak else self.engine or MAP(prior=False)
+        engine: Any = None if weak else self.engine or MAP(prior=False)
         self._found(model.fit(data, engine, weights=counted(weights), seed=self._seed()))
         params = self.fit_.params
         coef, intercept = self._planes(np.asarray(params["beta"], float)[:, None],
@@ -223,7 +224,7 @@ class SurvivalRegression(RegressionResults, Numeric):
                      for t in times]
         return np.column_stack([np.reshape(each, (-1, eta.shape[-1])).mean(0) for each in found])
 
-    def fitted(self, X):
+    def fitted(self, X):  # type: ignore[override]
         """The median time of every row, (n,), as predict."""
         return self.predict(X)
 
