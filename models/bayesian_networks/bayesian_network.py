@@ -41,7 +41,7 @@ import probml
 from probml.estimators.rules import hold, number, optional
 from probml.interface.showing.estimates import Estimates, Quantity
 from probml.interface.showing.summary import Table
-from probml.models.bayesian_networks.variables import items, named, read
+from probml.models.bayesian_networks.variables import items, list_names, read
 from probml.models.frames.measured import SHARE, centre_of, scale_of
 
 if TYPE_CHECKING:
@@ -156,8 +156,8 @@ def bayesian_network(
         known = _read(dag, data, known, states or {}, kinds or {})
     stray = [name for name in known if name not in dag]
     if stray:
-        raise probml.ModelError(f"bayesian_network: states: expected names of nodes, {named(dag)}, "
-                                f"got {stray[0]!r}")
+        raise probml.ModelError(f"bayesian_network: states: expected names of nodes, "
+                                f"{list_names(dag)}, got {stray[0]!r}")
     nodes = tuple(_node(dag, name, known)
                   for name in nx.lexicographical_topological_sort(dag, list(dag).index))
     _check_parents(nodes)
@@ -306,8 +306,8 @@ def _node(dag, name: str, known: Mapping) -> tuple:
 def _read(dag, data, known: Mapping, said: Mapping, kinds: Mapping) -> dict:
     """Node → states: those that are said, and of the other nodes what the data show."""
     if stray := [name for name in kinds if name not in dag]:
-        raise probml.ModelError(f"bayesian_network: kinds: expected names of nodes, {named(dag)}, "
-                                f"got {stray[0]!r}")
+        raise probml.ModelError(f"bayesian_network: kinds: expected names of nodes, "
+                                f"{list_names(dag)}, got {stray[0]!r}")
     if twice := [name for name in kinds if name in said]:
         raise probml.ModelError(f"bayesian_network: node '{twice[0]}' is in both states and kinds: "
                                 f"drop the node from one of the two")

@@ -23,7 +23,7 @@ from typing import NamedTuple, NoReturn
 import numpy as np
 
 import probml
-from probml.models.bayesian_networks.variables import named
+from probml.models.bayesian_networks.variables import list_names
 
 TOLERANCE = 1e-5  # how far the sum of a row may be from 1: files print few digits
 # numbers of all tables, 128 MB; the largest of the repositories has 81 thousand
@@ -194,10 +194,10 @@ def _states(read: _Reader, inside: str) -> tuple[str, ...]:
         read.expect(";", inside)
         if len(set(labels)) < len(labels):
             twice = Counter(labels).most_common(1)[0][0]
-            read.fail(f"{inside} has the state '{twice}' twice: {named(labels)}", start)
+            read.fail(f"{inside} has the state '{twice}' twice: {list_names(labels)}", start)
         if count not in (None, [str(len(labels))]):
             read.fail(f"{inside} declares {', '.join(count)} states but lists {len(labels)}: "
-                      f"{named(labels)}", start)
+                      f"{list_names(labels)}", start)
     return tuple(labels) or read.fail(f"{inside} has no states: expected type discrete [ 2 ] {{ "
                                       f"no, yes }};", at)
 
@@ -318,7 +318,8 @@ def _entries_by_row(read: _Reader, block: _Block, entries: list[tuple]
             read.numbers(node, start, listed)
             what = f"the table of '{node}'" if whole else block.row(found[0])
             read.fail(f"{what}: expected {k * len(found)} probabilities, one for each state of "
-                      f"'{node}' ({named(states[node])}) in each row, got {len(listed)}", place)
+                      f"'{node}' ({list_names(states[node])}) in each row, got "
+                      f"{len(listed)}", place)
         twice = next((index for index in found if index in places), None)
         if twice is not None:
             read.fail(f"{block.row(twice)} is given twice, first on line "
@@ -353,13 +354,13 @@ def _index(read: _Reader, node: str, at: int, labels: list[str], parents: tuple[
            codes: list[dict[str, int]]) -> int:
     """The number of a configuration, the last parent running fastest."""
     if len(labels) != len(parents):
-        read.fail(f"'{node}': expected one label for each parent ({named(parents) or 'none'}) "
+        read.fail(f"'{node}': expected one label for each parent ({list_names(parents) or 'none'}) "
                   f"before the probabilities, got ({', '.join(labels)})", at)
     index = 0
     for label, parent, code in zip(labels, parents, codes, strict=True):
         if label not in code:
-            read.fail(f"'{node}': expected a state of the parent '{parent}' ({named(code)}) before "
-                      f"the probabilities, got '{label}'", at)
+            read.fail(f"'{node}': expected a state of the parent '{parent}' ({list_names(code)}) "
+                      f"before the probabilities, got '{label}'", at)
         index = index * len(code) + code[label]
     return index
 

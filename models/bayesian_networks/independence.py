@@ -25,8 +25,8 @@ from scipy.stats import chi2, t
 
 from probml import DataError, ModelError
 from probml.estimators.rules import hold, several
-from probml.models.bayesian_networks.folding import folded
-from probml.models.bayesian_networks.variables import Variables, named, read, suggest_names
+from probml.models.bayesian_networks.folding import combine_codes
+from probml.models.bayesian_networks.variables import Variables, list_names, read, suggest_names
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -88,9 +88,10 @@ def tests_of(variables: Variables, columns: Iterable[int]) -> tuple[str, ...]:
     if 0 < len(numbers) < len(columns):
         raise DataError(
             f"tests of independence: expected columns of one kind, got the continuous columns "
-            f"{named(variables.names[j] for j in numbers)} and the discrete columns "
-            f"{named(variables.names[j] for j in columns if j not in numbers)}: cut the continuous "
-            f"columns into classes (pandas.cut), or pass kinds={{name: 'categorical'}} or 'normal'"
+            f"{list_names(variables.names[j] for j in numbers)} and the discrete columns "
+            f"{list_names(variables.names[j] for j in columns if j not in numbers)}: cut the "
+            f"continuous columns into classes (pandas.cut), or pass kinds={{name: 'categorical'}} or "
+            f"'normal'"
         )
     return CONTINUOUS if numbers else DISCRETE
 
@@ -115,7 +116,7 @@ def _tables(test: str, columns: list[np.ndarray], states: list[int]) -> tuple[fl
     rows = len(columns[0])
     if rows == 0:
         return 0.0, 0.0, 1.0
-    code, _ = folded(list(zip(columns[2:], states[2:], strict=True)), rows)
+    code, _ = combine_codes(list(zip(columns[2:], states[2:], strict=True)), rows)
     seen, stratum = np.unique(code, return_inverse=True)
     shape = len(seen), states[0], states[1]
     counts = np.bincount((stratum * states[0] + columns[0]) * states[1] + columns[1],

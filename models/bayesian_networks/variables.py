@@ -53,11 +53,11 @@ class Variables:
                                                          strict=True) if guess]
             if taken := [name for name in taken
                          if (self.labels[self.names.index(name)] is None) == numbers]:
-                said.append(f"columns of integers with {words}: {named(taken)}")
+                said.append(f"columns of integers with {words}: {list_names(taken)}")
         return "; ".join(said) + " (use kinds={...} to change this)" * bool(said)
 
 
-def named(names) -> str:
+def list_names(names) -> str:
     """Names for a message, the first twelve and how many there are."""
     names = list(map(repr, names))
     return ", ".join(names[:12]) + (f", … ({len(names)} in all)" if len(names) > 12 else "")
@@ -66,7 +66,7 @@ def named(names) -> str:
 def suggest_names(names, wrong=None) -> str:
     """The known names for a message, and the one nearest to a wrong name."""
     near = difflib.get_close_matches(str(wrong), [str(name) for name in names], 1)
-    return f"expected one of {named(names)}" + (f". Did you mean {near[0]!r}?" if near else "")
+    return f"expected one of {list_names(names)}" + (f". Did you mean {near[0]!r}?" if near else "")
 
 
 def read(data, states: Mapping | None = None, kinds: Mapping | None = None,
@@ -94,7 +94,7 @@ def read(data, states: Mapping | None = None, kinds: Mapping | None = None,
         raise DataError(f"the data has several columns named {twice[0]!r}: rename or drop all "
                         f"but one")
     names = tuple(name for name, _ in columns)
-    states, kinds = (_stated(what, said, names)
+    states, kinds = (_check_mapping(what, said, names)
                      for what, said in (("states", states), ("kinds", kinds)))
     for name, kind in kinds.items():
         if not isinstance(kind, str) or kind not in ("categorical", "normal"):
@@ -118,7 +118,7 @@ def read(data, states: Mapping | None = None, kinds: Mapping | None = None,
     return Variables(names, labels, columns, rows, guessed)
 
 
-def _stated(what: str, said, names: tuple[str, ...]) -> dict:
+def _check_mapping(what: str, said, names: tuple[str, ...]) -> dict:
     """
     Raises:
         DataError: a setting that is no mapping from names of columns.

@@ -10,7 +10,7 @@ from jax.typing import ArrayLike
 
 from probml import Fit, ModelError, stationary
 from probml.estimators.validation import check_is_fitted
-from probml.models.chains.hidden_markov import named
+from probml.models.chains.hidden_markov import canonical_emission
 from probml.models.frames.covariances import canonical
 from probml.typing import SiteValues
 
@@ -46,7 +46,7 @@ class ByName:
         self._values = {**getattr(self, "_values", {}), site: value}
         known = {**self.fit_.params, **self._values} if hasattr(self, "fit_") else self._values
         chain = ("initial", "transition") if self.initial == "free" else ("transition",)
-        wanted = (*chain, *SITES.get(named(self.emission), ("mean", "precision")))
+        wanted = (*chain, *SITES.get(canonical_emission(self.emission), ("mean", "precision")))
         if not set(wanted) <= set(known):
             return
         if not hasattr(self, "fit_"):
@@ -125,7 +125,7 @@ class ByName:
     @property
     def covars_(self):
         """Variances or covariance matrices of normal emissions, see the class."""
-        if named(self.emission) == "normal":
+        if canonical_emission(self.emission) == "normal":
             return self._parameter("scale") ** 2
         precision = self._parameter("precision")
         return np.linalg.inv(precision) if self._matrices() else 1 / precision
@@ -133,13 +133,13 @@ class ByName:
     @covars_.setter
     def covars_(self, value):
         value = np.asarray(value, float)
-        if named(self.emission) == "normal":
+        if canonical_emission(self.emission) == "normal":
             self._set("scale", np.sqrt(value))
         else:
             self._set("precision", np.linalg.inv(value) if self._matrices() else 1 / value)
 
     def _matrices(self) -> bool:
-        return canonical(named(self.emission)) in ("full", "tied")
+        return canonical(canonical_emission(self.emission)) in ("full", "tied")
 
     @property
     def emissionprob_(self):

@@ -29,7 +29,7 @@ from probml.estimators.rules import (
 from probml.estimators.validation import check_is_fitted
 from probml.models.classifiers.naive_bayes_estimator import COVARIANCE
 from probml.models.frames.covariances import canonical
-from probml.models.frames.ties import warn_of_tied
+from probml.models.frames.ties import warn_of_ties_in_array
 from probml.models.frames.units import InUnits
 from probml.models.frames.unlabelled import WEIGHT, PartlyLabelled
 from probml.models.mixtures.gaussian_mixture import gaussian_mixture
@@ -218,9 +218,9 @@ class MixtureDiscriminant(_Normals, Joint, PartlyLabelled, InUnits, Stepwise, Cl
 
     def _row_notes(self, X):
         if self.n_components > 1:
-            warn_of_tied(X, self._column,
-                         "Drop such a column, or use NaiveBayes, which can treat the column as "
-                         "categorical")
+            warn_of_ties_in_array(X, self._column,
+                                  "Drop such a column, or use NaiveBayes, which can treat the "
+                                  "column as categorical")
         return []
 
     def _infer(self, model, data, weights, start, complete):

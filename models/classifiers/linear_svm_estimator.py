@@ -21,9 +21,9 @@ from probml.estimators.rules import (
 )
 from probml.estimators.validation import ConvergenceWarning
 from probml.models.classifiers.linear_classification import linear_support_vector_machine
-from probml.models.classifiers.planes import Planes, labelled
+from probml.models.classifiers.planes import Planes, with_class_labels
 from probml.models.frames.complete import NoProbabilities
-from probml.models.frames.standardized import counted
+from probml.models.frames.standardized import row_weights
 from probml.models.kernels.interior_point import Solution, hinge, solution
 
 try:
@@ -106,8 +106,8 @@ class LinearSVM(NoProbabilities, Planes):
             return self
         data = {"x": x, "y": codes, "weight_scale": self._scale()}
         engine = self.engine or MAP(steps=int(self.max_iter))
-        fit = model.fit(data, engine, weights=counted(weights), seed=self._seed())
-        self._found(labelled(fit, self.classes_))
+        fit = model.fit(data, engine, weights=row_weights(weights), seed=self._seed())
+        self._found(with_class_labels(fit, self.classes_))
         planes = fit.params["beta"].shape[1]
         self.coef_, self.intercept_ = self._planes(fit.params["beta"],
                                                    fit.params.get("intercept", np.zeros(planes)))

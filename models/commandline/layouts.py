@@ -113,11 +113,11 @@ def _arrange_columns(structure: Structure | None, model: Bound,
         if structure is not None and name not in known:
             raise ModelError(f"--as {name}=…: model '{model.name}' has no site or input '{name}'; "
                              f"its sites and inputs are {known}")
-        _there(table, columns, f"--as {name}={','.join(columns)}")
+        _check_columns(table, columns, f"--as {name}={','.join(columns)}")
     # of what a fit remembers the table shows all columns, or it shows nothing of it
     own = {name: columns for name, columns in remembered.items() if set(columns) & set(table)}
     for name, columns in own.items():
-        _there(table, columns, f"'{name}' consists of {list(columns)}")
+        _check_columns(table, columns, f"'{name}' consists of {list(columns)}")
     joined = {**own, **layout.joined}
     chained = structure is not None and bool(structure.chains)
     if layout.by is not None and not chained:
@@ -155,7 +155,7 @@ def _is_vector_site(structure: Structure | None, name: str) -> bool:
     return site is not None and len(site.cells) > (site.time is not None)
 
 
-def _there(table: pd.DataFrame, columns: Iterable[str], said: str) -> None:
+def _check_columns(table: pd.DataFrame, columns: Iterable[str], said: str) -> None:
     missing = next((name for name in columns if name not in table.columns), None)
     if missing is not None:
         raise DataError(f"{said}: the table has no column '{missing}'; the columns are "
@@ -166,7 +166,7 @@ def _steps(table: pd.DataFrame, by: str | None) -> tuple[np.ndarray, ...]:
     """The rows of each sequence, in the order of the file."""
     if by is None:
         return (np.arange(len(table)),)
-    _there(table, [by], f"--by {by}")
+    _check_columns(table, [by], f"--by {by}")
     if table[by].isna().any():
         row = int(np.argmax(table[by].isna().to_numpy()))
         raise DataError(f"--by {by}: expected the identifier of a sequence in every row, got an "
@@ -209,7 +209,7 @@ def joined_of(texts: Iterable[str]) -> dict[str, tuple[str, ...]]:
     return out
 
 
-def dated(table: pd.DataFrame) -> pd.DataFrame:
+def index_by_date(table: pd.DataFrame) -> pd.DataFrame:
     """A table whose rows are steps, with its one column of dates, 2024-01-31, as the index."""
     found = [name for name, column in table.items() if column.notna().all() and (
         pd.api.types.is_datetime64_any_dtype(column) or not pd.api.types.is_numeric_dtype(column)

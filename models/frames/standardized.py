@@ -107,13 +107,13 @@ class Numeric(Standardized, Numbered, NoProbabilities, RegressorMixin, Estimator
         return self.fit_.log_prob(self.as_data(X, y)) - np.log(self._spread)
 
 
-def unpenalised(engine, penalty: float):
+def without_prior(engine, penalty: float):
     """An engine that, without a penalty, maximises the likelihood alone: then no coefficient has a
     prior, and one of a noise or a concentration is there for posteriors."""
     point = engine.capabilities.finds == "point" and not penalty and hasattr(engine, "prior")
     return dataclasses.replace(engine, prior=False) if point else engine
 
 
-def counted(weights: np.ndarray) -> np.ndarray | None:
+def row_weights(weights: np.ndarray) -> np.ndarray | None:
     """Row weights for a fit; None where all are 1."""
     return None if (weights == 1).all() else weights

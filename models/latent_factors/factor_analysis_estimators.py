@@ -37,7 +37,7 @@ from probml.models.latent_factors.factor_analysis import (
     principal,
     probabilistic_pca,
 )
-from probml.models.latent_factors.rotation import ROTATIONS, rotated
+from probml.models.latent_factors.rotation import ROTATIONS, rotate
 from probml.models.summaries.factors import factor_tables
 from probml.posteriors.units import Unit, of_rows
 
@@ -215,7 +215,7 @@ class _Linear(InformationCriteria, Projection, Estimator):
         """The rotation of loadings in standard deviations of the columns, and the correlations of
         the rotated factors."""
         sd = np.sqrt((loadings**2).sum(1) + noise)
-        return rotated(loadings / sd[:, None], self.rotation)
+        return rotate(loadings / sd[:, None], self.rotation)
 
     @property
     def loadings_(self):

@@ -26,7 +26,7 @@ from probml.estimators.rules import (
     sizes,
 )
 from probml.models.frames.covariances import COVARIANCES, canonical
-from probml.models.frames.ties import warn_of_tied
+from probml.models.frames.ties import warn_of_ties_in_array
 from probml.models.frames.units import InUnits
 from probml.models.mixtures.gaussian_mixture import gaussian_mixture
 from probml.models.mixtures.starts import precision_near
@@ -194,8 +194,9 @@ class GaussianMixture(InUnits, Mixture):
             )
 
     def _row_notes(self, X):
-        warn_of_tied(X, self._column,
-                     "Drop such a column, or use MixedMixture, which treats it as categories")
+        warn_of_ties_in_array(X, self._column,
+                              "Drop such a column, or use MixedMixture, which treats it as "
+                              "categories")
         return []
 
     @property

@@ -292,8 +292,8 @@ def posterior_rows(fit: Fit, names: Sequence[str], index: Sequence[str]) -> np.n
     return fit.summary().iloc[rows].set_axis(index)
 
 
-def predicted(fit: Fit, family: str, inputs: SiteValues, units: tuple[float, float],
-              interval: float | None) -> np.ndarray | Interval:
+def expected_response(fit: Fit, family: str, inputs: SiteValues, units: tuple[float, float],
+                      interval: float | None) -> np.ndarray | Interval:
     """E[y] of every row, (n,), of the binomial the rate; averaged over a posterior, effects of new
     members drawn.
 

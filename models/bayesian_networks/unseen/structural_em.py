@@ -69,10 +69,10 @@ import numpy as np
 import probml
 from probml import DataError
 from probml.models.bayesian_networks.bayesian_network import bayesian_network
-from probml.models.bayesian_networks.folding import folded
+from probml.models.bayesian_networks.folding import combine_codes
 from probml.models.bayesian_networks.scores import Scores, bits
 from probml.models.bayesian_networks.search import ROUNDING, Rules, as_masks, hill_climb, tree
-from probml.models.bayesian_networks.variables import Variables, named
+from probml.models.bayesian_networks.variables import Variables, list_names
 
 MAX_COMPLETIONS = 2**21  # fillings of all distinct rows that are held at once
 
@@ -114,8 +114,8 @@ def completions(variables: Variables) -> Completions | None:
     """
     states = [len(labels or ()) for labels in variables.labels]
     rows = np.stack(variables.columns)
-    code, _ = folded([(values + 1, k + 1) for values, k in zip(rows, states, strict=True)],
-                     variables.rows)
+    code, _ = combine_codes([(values + 1, k + 1) for values, k in zip(rows, states, strict=True)],
+                            variables.rows)
     _, first, times = np.unique(code, return_index=True, return_counts=True)
     rows = rows[:, first]
     ways = np.ones(len(first))
@@ -132,7 +132,7 @@ def completions(variables: Variables) -> Completions | None:
         hidden = values < 0
         values[hidden] = rest[hidden] % k
         rest[hidden] //= k
-    code, _ = folded(list(zip(filled, states, strict=True)), len(owner))
+    code, _ = combine_codes(list(zip(filled, states, strict=True)), len(owner))
     _, one, which = np.unique(code, return_index=True, return_inverse=True)
     return Completions(filled[:, one], which, owner, starts, times)
 
@@ -159,7 +159,7 @@ def refuse_unseen(variables: Variables) -> None:
                         zip(variables.names, variables.unseen, strict=True) if hidden.any())
     raise DataError(
         f"column {name!r} is missing in row {int(np.argmax(hidden))} ({int(hidden.sum())} rows in "
-        f"all), and the columns {named(variables.names[j] for j in variables.continuous)} are "
+        f"all), and the columns {list_names(variables.names[j] for j in variables.continuous)} are "
         f"continuous, but missing values are supported only if all columns are discrete. Cut "
         f"numbers into classes (pandas.cut), drop the rows with missing values, data.dropna(), or "
         f"fit a bayesian_network with a known graph to the incomplete data by EM and fill in the "
@@ -291,8 +291,9 @@ class Available:
     def __init__(self, variables: Variables, score: str, strength: float):
         rows = np.stack(variables.columns)
         states = [len(labels or ()) for labels in variables.labels]
-        code, _ = folded([(values + 1, k + 1) for values, k in zip(rows, states, strict=True)],
-                         variables.rows)
+        code, _ = combine_codes([(values + 1, k + 1) for values,
+                                 k in zip(rows, states, strict=True)],
+                                variables.rows)
         _, first, times = np.unique(code, return_index=True, return_counts=True)
         kept = np.linspace(0, len(first) - 1, min(len(first), SOME)).astype(int)
         rows = rows[:, first[kept]]
