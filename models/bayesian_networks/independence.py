@@ -90,8 +90,8 @@ def tests_of(variables: Variables, columns: Iterable[int]) -> tuple[str, ...]:
             f"tests of independence: expected columns of one kind, got the continuous columns "
             f"{list_names(variables.names[j] for j in numbers)} and the discrete columns "
             f"{list_names(variables.names[j] for j in columns if j not in numbers)}: cut the "
-            f"continuous columns into classes (pandas.cut), or pass kinds={{name: 'categorical'}} or "
-            f"'normal'"
+            f"continuous columns into classes (pandas.cut), or pass kinds={{name: 'categorical'}} "
+            f"or 'normal'"
         )
     return CONTINUOUS if numbers else DISCRETE
 

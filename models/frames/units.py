@@ -156,10 +156,10 @@ class InUnits:
         """Site → value of what is measured; `further`: these rows come beside those before."""
         found = self._measure(data, weights, data.get(self._target))
         old = getattr(self, "_moments", {}) if further else {}
-        return self._given({site: old[site] + value if site in old else value
+        return self._measured_priors({site: old[site] + value if site in old else value
                             for site, value in found.items()})
 
-    def _given(self, found: dict[str, Moments]) -> dict[str, np.ndarray]:
+    def _measured_priors(self, found: dict[str, Moments]) -> dict[str, np.ndarray]:
         self._moments, out = found, {}
         for site, value in found.items():
             prefix, prior = self._named[site], self._prior()
@@ -179,4 +179,4 @@ class InUnits:
         total = dict(self._moments)
         for other in others:
             total = {site: value + other._moments[site] for site, value in total.items()}
-        return self._given(total)
+        return self._measured_priors(total)
