@@ -9,6 +9,7 @@ import numpy as np
 
 from probml.device.rows import Resident, Rows
 from probml.device.streamed import Streamed
+from probml.errors import present
 from probml.numerics.compiling import jit
 
 CHUNK = 2**11  # rows per chunk, about, of training and held-out rows
@@ -19,7 +20,7 @@ def split_rows(rows: Rows, share: float, key: jax.Array, count: int) -> tuple[Ro
     are read in batches the held-out ones were chosen when the source was opened."""
     if isinstance(rows, Streamed):
         assert rows.apart is not None
-        return replace(rows, apart=None), rows.apart, int(rows.held_apart)
+        return replace(rows, apart=None), rows.apart, int(present(rows.held_apart))
     held = round(share * count)
     if not 0 < held < count:
         return rows, rows, held

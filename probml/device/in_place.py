@@ -11,7 +11,6 @@ weight 0.
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -46,7 +45,7 @@ class InPlaceRows(Rows):
     inputs: dict[str, jax.Array]
     body: Chunk
     rest: Chunk
-    begin: Any
+    begin: jax.Array
     places: tuple[tuple[str, int, tuple[int, ...]], ...]
 
     @property

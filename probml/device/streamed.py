@@ -10,7 +10,6 @@ import itertools
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -54,7 +53,7 @@ class Streamed(Rows):
     form: object  # the tree structure of the chunks
     mixed: "Mixed | None" = None
     apart: "Streamed | None" = None
-    held_apart: Any = None  # () int32
+    held_apart: ArrayLike | None = None  # () int32
 
     held = False
     several = True
