@@ -4,7 +4,7 @@ hmmlearn know."""
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from numbers import Integral
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -31,18 +31,18 @@ from probml.estimators.rules import (
     sizes,
 )
 from probml.estimators.validation import check_is_fitted
-from probml.models.chains.hidden_markov import EMISSIONS, hidden_markov, named
+from probml.models.chains.hidden_markov import EMISSIONS, canonical_emission, hidden_markov
 from probml.models.chains.hidden_markov_names import ByName
 from probml.models.chains.sequences import OfEmissions
 from probml.models.frames.clusters import clusters
-from probml.models.frames.ties import warn_of_tied
+from probml.models.frames.ties import warn_of_ties_in_array
 from probml.models.frames.units import moments, rates
 from probml.models.mixtures.weights import WEIGHTS
 from probml.posteriors.units import Unit
 from probml.typing import SiteValues
 
 EMISSION: Rule = (one_of(*EMISSIONS)[0],
-                  lambda value: isinstance(value, str) and named(value) in EMISSIONS)
+                  lambda value: isinstance(value, str) and canonical_emission(value) in EMISSIONS)
 ALGORITHM: Rule = one_of("viterbi", "map")
 START: Rule = ("None or a mapping of names to values",
                lambda value: value is None or isinstance(value, Mapping))
@@ -181,16 +181,16 @@ class HiddenMarkov(ByName, OfEmissions):
         padded = self._padded(steps)
         if y is None and numbers[-1] > 1 and self.emission not in ("categorical", "bernoulli",
                                                                      "poisson"):
-            warn_of_tied(steps.values, self._column,
-                         "Drop such a column, or use emission='categorical', 'bernoulli' or "
-                         "'poisson' if the column is categorical, 0/1 or a count")
+            warn_of_ties_in_array(steps.values, self._column,
+                                  "Drop such a column, or use emission='categorical', 'bernoulli' "
+                                  "or 'poisson' if the column is categorical, 0/1 or a count")
         if y is not None:
             padded["z"] = self._states(y, steps)
         scale = len(steps.values) / len(steps.lengths)  # EM's tolerance is a sequence's
-        climb = {"max_iterations": self.max_iter, "tolerance": self.tol * scale,
-                 "restarts": self.n_init}
-        own = (EM(prior=bool(self.prior), accelerate=self.accelerate, **climb)
-               if self.transitions == "even" else VB(**climb))
+        limits: dict[str, Any] = {"max_iterations": self.max_iter, "tolerance": self.tol * scale,
+                                  "restarts": self.n_init}
+        own = (EM(prior=bool(self.prior), accelerate=self.accelerate, **limits)
+               if self.transitions == "even" else VB(**limits))
         engine, start, seed = self.engine or own, self._start_values(), self._seed()
         if start and len(numbers) > 1:
             raise ModelError(f"start= needs a single number of states, such as n_states=3, got "
@@ -213,7 +213,8 @@ class HiddenMarkov(ByName, OfEmissions):
         return self
 
     def _refuse_unconjugate(self) -> None:
-        if self.engine is None and self.transitions != "even" and named(self.emission) == "normal":
+        if (self.engine is None and self.transitions != "even"
+            and canonical_emission(self.emission) == "normal"):
             raise Refusal(
                 f"HiddenMarkov(transitions={self.transitions!r}, emission={self.emission!r}): "
                 f"these two settings cannot be combined. These transitions are fitted by "
@@ -269,7 +270,7 @@ class HiddenMarkov(ByName, OfEmissions):
         return hidden_markov(
             k=k,
             d=1 if symbolic else self.n_features_in_,
-            emission=named(self.emission),
+            emission=canonical_emission(self.emission),
             initial=self.initial,
             symbols=self.n_symbols_ if symbolic else 2,
             concentration=self.concentration,

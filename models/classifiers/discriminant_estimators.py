@@ -3,13 +3,14 @@ class, and Fisher's linear discriminant.
 """
 
 import warnings
+from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from probml import DataError, Refusal
+from probml import DataError, Fit, Refusal
 from probml.engines.engine import Engine
 from probml.estimators.classifier import Additive, Classifier, Joint, Stepwise
 from probml.estimators.estimator import Estimator, Projection, flat
@@ -29,7 +30,7 @@ from probml.estimators.validation import check_is_fitted
 from probml.models.classifiers.naive_bayes_estimator import COVARIANCE
 from probml.models.frames.complete import require_classes
 from probml.models.frames.covariances import canonical
-from probml.models.frames.ties import warn_of_tied
+from probml.models.frames.ties import warn_of_ties_in_array
 from probml.models.frames.units import InUnits
 from probml.models.frames.unlabelled import WEIGHT, PartlyLabelled
 from probml.models.mixtures.gaussian_mixture import gaussian_mixture
@@ -39,6 +40,10 @@ from probml.models.mixtures.starts import far_rows, precision_near
 
 class _Normals:
     """What is found of classes that are normal, or several normals."""
+
+    covariance: str  # of the estimator
+    fit_: Fit
+    _parameter: Callable[..., Any]
 
     @property
     def priors_(self):
@@ -200,7 +205,7 @@ class MixtureDiscriminant(_Normals, Joint, PartlyLabelled, InUnits, Stepwise, Cl
     engine: Engine | None = parameter(None, ENGINE)
 
     @property
-    def _components(self):
+    def _components(self) -> int:  # type: ignore[override]
         return self.n_components
 
     def _model(self, k):
@@ -214,9 +219,9 @@ class MixtureDiscriminant(_Normals, Joint, PartlyLabelled, InUnits, Stepwise, Cl
 
     def _row_notes(self, X):
         if self.n_components > 1:
-            warn_of_tied(X, self._column,
-                         "Drop such a column, or use NaiveBayes, which can treat the column as "
-                         "categorical")
+            warn_of_ties_in_array(X, self._column,
+                                  "Drop such a column, or use NaiveBayes, which can treat the "
+                                  "column as categorical")
         return []
 
     def _infer(self, model, data, weights, start, complete):

@@ -2,6 +2,7 @@
 targets, coefficients in the user's units."""
 
 import dataclasses
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -20,6 +21,9 @@ MAX_CENTRE_SDS, MAX_UNIT = 10.0, 1e3
 class Standardized(Complete):
     """An estimator of planes x β + b: columns about a centre, in units of their own, where they
     need it."""
+
+    fit_intercept: bool  # of the estimator
+    _column_names: Sequence[str] | None
 
     def _frame(self, X, weights, always: bool = False) -> np.ndarray:
         """Learn where columns are centred, and their units; X in these. Columns that are well are
@@ -103,13 +107,13 @@ class Numeric(Standardized, Numbered, NoProbabilities, RegressorMixin, Estimator
         return self.fit_.log_prob(self.as_data(X, y)) - np.log(self._spread)
 
 
-def unpenalised(engine, penalty: float):
+def without_prior(engine, penalty: float):
     """An engine that, without a penalty, maximises the likelihood alone: then no coefficient has a
     prior, and one of a noise or a concentration is there for posteriors."""
     point = engine.capabilities.finds == "point" and not penalty and hasattr(engine, "prior")
     return dataclasses.replace(engine, prior=False) if point else engine
 
 
-def counted(weights: np.ndarray) -> np.ndarray | None:
+def row_weights(weights: np.ndarray) -> np.ndarray | None:
     """Row weights for a fit; None where all are 1."""
     return None if (weights == 1).all() else weights

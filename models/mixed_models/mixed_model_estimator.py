@@ -37,9 +37,9 @@ from probml.models.regression.family_functions import mean_of_y
 from probml.models.regression.generalized_linear import ALIASES, FAMILIES, LINKS
 from probml.models.regression.results import (
     RegressionResults,
+    expected_response,
     is_posterior,
     posterior_rows,
-    predicted,
 )
 from probml.models.regression.targets import (
     COUNTS,
@@ -183,7 +183,7 @@ class MixedModel(RegressionResults, NoProbabilities, RegressorMixin, Estimator):
                                  else {"noise_scale": 1.0}), **fixed)
         if kept is not None:
             data = {name: value[kept] for name, value in data.items()}
-        engine = None if weak else self.engine or MAP(prior=False, nodes=self.nodes,
+        engine: Any = None if weak else self.engine or MAP(prior=False, nodes=self.nodes,
                                                       restricted=restricted)
         fit = model.fit(data, engine, weights=weights, seed=self._seed())
         fit, planes = replace(fit, units=self._parameter_units(fit)), self._coefficient_sites()
@@ -405,7 +405,7 @@ class MixedModel(RegressionResults, NoProbabilities, RegressorMixin, Estimator):
         if interval is not None or is_posterior(self.fit_) and not self._is_linear():
             inputs = {**self._as_data(table, new=True), "trials": trials,
                       "offset": None if offset is None else offset / self._eta[1]}
-            return predicted(self.fit_, self._family_of_y(), inputs, self._y, interval)
+            return expected_response(self.fit_, self._family_of_y(), inputs, self._y, interval)
         eta = self._linear(table, x, offset)
         return eta if self._is_linear() else mean_of_y(self._family_of_y(), self._means(eta)[0],
                                                        self._family_parameters())

@@ -102,7 +102,7 @@ def how_many(X: DataLike, sizes: Sequence[int] = range(1, 9), *, covariance_type
     for name in ("silhouette_kmeans", "silhouette_ward"):
         if table[name].notna().any():
             chosen[name] = int(table[name].idxmax())
-    chosen |= _own(X, z[some], found[-1], covariance_type, seed)
+    chosen |= _sizes_found_by_others(X, z[some], found[-1], covariance_type, seed)
     table.attrs |= {"chosen": chosen, "rows": len(X)}
     return table
 
@@ -128,8 +128,8 @@ def _bounds(X, sizes: list[int], covariance: str, seed: int) -> list[float]:
         return [np.nan] * len(sizes)
 
 
-def _own(X, z, most: int, covariance_type: str, seed: int) -> dict[str, int]:
-    """What those find that need no number."""
+def _sizes_found_by_others(X, z, most: int, covariance_type: str, seed: int) -> dict[str, int]:
+    """The numbers of clusters that methods find which need none."""
     from sklearn.cluster import HDBSCAN, MeanShift, estimate_bandwidth
 
     out = {}

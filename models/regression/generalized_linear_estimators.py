@@ -27,7 +27,7 @@ from probml.estimators.validation import (
     check_sample_weight,
     column_or_1d,
 )
-from probml.models.frames.standardized import Numeric, counted, unpenalised
+from probml.models.frames.standardized import Numeric, row_weights, without_prior
 from probml.models.regression.family_functions import (
     log_density,
     mean_of_y,
@@ -44,9 +44,9 @@ from probml.models.regression.generalized_linear import (
 )
 from probml.models.regression.results import (
     RegressionResults,
+    expected_response,
     is_posterior,
     posterior_rows,
-    predicted,
 )
 from probml.models.regression.targets import (
     COUNTS,
@@ -176,8 +176,8 @@ class GeneralizedLinearModel(RegressionResults, Numeric):
                                     "bias_scale": None}
         fixed |= priors if self.fit_intercept else {**priors, "bias_scale": 0}
         model = generalized_linear(family=family, link=self._link, **fixed)
-        engine = None if weak else unpenalised(self.engine or MAP(steps=int(self.max_iter)),
-                                               self.penalty)
+        engine = None if weak else without_prior(self.engine or MAP(steps=int(self.max_iter)),
+                                                 self.penalty)
         data |= {"weight_scale": self._unit / np.sqrt(self.penalty)} if self.penalty else {}
         # a point has the same coefficients whatever the noise
         if normal and engine and engine.capabilities.finds == "point":
@@ -185,7 +185,7 @@ class GeneralizedLinearModel(RegressionResults, Numeric):
         level = self._first_level(self._about(y), weights, trials)
         start = {"beta": np.zeros(X.shape[1])}
         start |= {"intercept": level} if self.fit_intercept else {}
-        self._found(model.fit(data, engine, weights=counted(weights), seed=self._seed(),
+        self._found(model.fit(data, engine, weights=row_weights(weights), seed=self._seed(),
                               start=start))
         params = self.fit_.params
         coef, intercept = self._planes(params["beta"][:, None] * self._slope,
@@ -243,7 +243,7 @@ class GeneralizedLinearModel(RegressionResults, Numeric):
                                (np.abs(turned[~known]) > 1e-6).any(0))
         else:
             self.covariance_ = self.fit_._covariance(self._coefficient_sites(), data,
-                                                     counted(weights))
+                                                     row_weights(weights))
             self.standard_errors_ = np.sqrt(np.diag(self.covariance_))
         if family not in ZEROS:
             level = np.average(y, weights=weights * trials)
@@ -326,7 +326,7 @@ class GeneralizedLinearModel(RegressionResults, Numeric):
                              self._family_parameters())
         inputs = {"x": self._standardize(X), "trials": trials,
                   "offset": None if offset is None else offset / self._slope}
-        return predicted(self.fit_, family, inputs, (self._level, self._spread), interval)
+        return expected_response(self.fit_, family, inputs, (self._level, self._spread), interval)
 
     def score(self, X, y, sample_weight=None, offset=None, trials=None):
         """D², the share of the null deviance that is explained; R² of the normal, and of families
@@ -445,9 +445,9 @@ class RobustRegression(RegressionResults, Numeric):
         start = {"beta": first[:d], "variance": np.asarray(np.average(left**2, weights=weights))}
         start |= {"intercept": np.asarray(first[d])} if self.fit_intercept else {}
         start |= {"df": np.asarray(4.0)} if self.df is None else {}
-        engine = unpenalised(self.engine or EM(tolerance=float(self.tol),
-                                               max_iterations=int(self.max_iter)), self.penalty)
-        self._found(model.fit(data, engine, weights=counted(weights), seed=self._seed(),
+        engine = without_prior(self.engine or EM(tolerance=float(self.tol),
+                                                 max_iterations=int(self.max_iter)), self.penalty)
+        self._found(model.fit(data, engine, weights=row_weights(weights), seed=self._seed(),
                               start=start))
         params = self.fit_.params
         coef, intercept = self._planes(params["beta"][:, None] * spread,
@@ -480,8 +480,9 @@ class RobustRegression(RegressionResults, Numeric):
         """
         check_is_fitted(self, "coef_")
         if interval is not None:
-            return predicted(self.fit_, "student_t", self.as_data(X), (self._level, self._spread),
-                             interval)
+            return expected_response(self.fit_, "student_t", self.as_data(X),
+                                     (self._level, self._spread),
+                                     interval)
         return self._require_complete(X, reset=False) @ self.coef_ + self.intercept_
 
     def row_weights(self, X, y):

@@ -6,7 +6,8 @@ Sources: Wilks (1938), "The large-sample distribution of the likelihood ratio"; 
 Schwarz (1978); McCullagh & Nelder (1989), section 2.4 for residuals.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -40,6 +41,10 @@ class RegressionResults:
     n_observations_: float
     _row_sums: np.ndarray | None = None  # sums that tell other rows apart
     _restricted: tuple | None = None
+    # of the estimator
+    fit_: Fit
+    n_features_in_: int
+    predict: Callable[..., Any]
 
     def _learn_likelihood(self, loglik: float | None, parameters: int, y: np.ndarray,
                           weights: np.ndarray, restricted: tuple | None = None) -> None:
@@ -290,8 +295,8 @@ def posterior_rows(fit: Fit, names: Sequence[str], index: Sequence[str]) -> np.n
     return fit.summary().iloc[rows].set_axis(index)
 
 
-def predicted(fit: Fit, family: str, inputs: SiteValues, units: tuple[float, float],
-              interval: float | None) -> np.ndarray | Interval:
+def expected_response(fit: Fit, family: str, inputs: SiteValues, units: tuple[float, float],
+                      interval: float | None) -> np.ndarray | Interval:
     """E[y] of every row, (n,), of the binomial the rate; averaged over a posterior, effects of new
     members drawn.
 

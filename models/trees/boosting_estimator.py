@@ -39,8 +39,8 @@ class _Programs(NamedTuple):
     within: Callable  # y → whether each lies in the support at a score of 0, (n,)
 
 
-def _asked(likelihood: Callable, jit: Callable = jax.jit) -> _Programs:
-    """Those of a likelihood."""
+def _programs_of(likelihood: Callable, jit: Callable = jax.jit) -> _Programs:
+    """The programs of a likelihood."""
 
     def logs(scores, y):
         return likelihood(scores).log_prob(y)
@@ -54,7 +54,7 @@ def _asked(likelihood: Callable, jit: Callable = jax.jit) -> _Programs:
                      jit(lambda y: likelihood(jnp.zeros_like(y)).support(y)))
 
 
-_of_name = functools.cache(lambda name: _asked(LIKELIHOODS[name]))  # all fits share them
+_of_name = functools.cache(lambda name: _programs_of(LIKELIHOODS[name]))  # all fits share them
 
 
 def _logs(scores: np.ndarray, y: np.ndarray, programs: _Programs) -> np.ndarray:
@@ -176,7 +176,7 @@ class Boosted(Estimator):
         changed."""
         if isinstance(self.likelihood, str):
             return _of_name(self.likelihood)
-        return _asked(self.likelihood)
+        return _programs_of(self.likelihood)
 
     def _target_of(self, X, y, programs: _Programs) -> np.ndarray:
         require_target(self, y)
@@ -258,7 +258,7 @@ class Boosted(Estimator):
     def log_prob(self, X, y):
         """log p(y | x), (n,)."""
         programs = (self._programs() if isinstance(self.likelihood, str)
-                    else _asked(self.likelihood, jit=lambda function: function))
+                    else _programs_of(self.likelihood, jit=lambda function: function))
         y = self._target_of(self._validated(X, False), y, programs)
         return _logs(self.decision_function(X), y, programs)
 
