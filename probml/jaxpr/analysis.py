@@ -22,13 +22,11 @@ class Domain(Generic[V]):
     """The abstract values of an analysis.
 
     Attributes:
-        unrolled: scans of up to so many steps are unrolled.
-        calls: the primitives of calls that are entered. idle: also interpret equations that no
+        unrolled: scans of up to so many steps are unrolled. idle: also interpret equations that no
             result depends on.
     """
 
     unrolled = 0
-    calls = EVERY_CALL
     idle = False
 
     def constant(self, value: object) -> V:
@@ -74,7 +72,7 @@ class Domain(Generic[V]):
 
 def analyse(closed: ClosedJaxpr, domain: Domain[V], inputs: Iterable[V]) -> list[V]:
     """The abstract values of the outputs of a program, given those of its inputs."""
-    program = flat(closed, domain.calls, domain.idle)
+    program = flat(closed, EVERY_CALL, domain.idle)
     values = values_of(program, domain, inputs)
     return [values[i] for i in program.results]
 

@@ -159,14 +159,6 @@ def seen_at_once(y):
     sample("z", dist.Normal(states[3] - states[2], 0.4), obs=1.0)
 
 
-def filled(y):
-    """The same in an array."""
-    q, x = sample("q", dist.HalfNormal(1.0)), jnp.zeros(20)
-    for t in range(1, 20):
-        x = x.at[t].set(sample(f"x_{t}", dist.Normal(0.8 * x[t - 1], q)))
-    sample("y", dist.Normal(x[::2], 0.5), obs=y)
-
-
 def differences(y):
     """Each number of one site depends on two steps of its own, the last on none."""
     q, x, states = sample("q", dist.HalfNormal(1.0)), 0.0, []
@@ -177,7 +169,7 @@ def differences(y):
     sample("y", dist.Normal(loc, 0.5), obs=y)
 
 
-LINEAR = [(differences, {"q": 0.5}, Y), (seen_at_once, {"q": 0.5, "b": 0.3}, Y), (filled, {"q": 0.5}, Y), (lagged, {"a": np.array([0.6, 0.3]), "s": 0.5}, Y),
+LINEAR = [(differences, {"q": 0.5}, Y), (seen_at_once, {"q": 0.5, "b": 0.3}, Y), (lagged, {"a": np.array([0.6, 0.3]), "s": 0.5}, Y),
           pytest.param(many, {"s": 0.5}, RNG.normal(size=(8, 10)), marks=pytest.mark.slow),
           (level, {"a": 0.8, "s": 0.5}, Y), (trend, {"s": 0.4, "begin": 1.0}, Y),
           pytest.param(turning, {"s": np.array([0.5, 0.3])}, RNG.normal(size=(9, 2)),

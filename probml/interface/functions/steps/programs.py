@@ -30,7 +30,6 @@ from probml.jaxpr.opened.backward import shortened
 from probml.jaxpr.program import ClosedJaxpr, Literal, bodies, equations, evaluate, jaxpr_of
 from probml.jaxpr.repeats.patterns import equivalent_results
 from probml.jaxpr.repeats.rolled import evaluated, recursion
-from probml.jaxpr.repeats.stored import by_elements
 from probml.structure.leaves import leaves_of_distribution
 from probml.typing import Message, PyTree, SiteValues
 
@@ -114,7 +113,7 @@ class StepProgram(NamedTuple):
         program, owners = record_program(
             lambda own, others: (trace_isolated(call, given, {**own, **others}), ()), records,
             still, others)
-        return cls(by_elements(program), (*sorted(still), *sorted(others)), owners, steps, still,
+        return cls(program, (*sorted(still), *sorted(others)), owners, steps, still,
                    others, trace)
 
     def only(self, outputs: Sequence[int]) -> "StepProgram":
