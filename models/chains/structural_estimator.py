@@ -182,6 +182,11 @@ class StructuralTimeSeries(OfSequences):
             row, j = np.argwhere(~np.isfinite(x.values))[0]
             raise DataError(f"exog has {x.values[row, j]} in row {row}, column {j}: expected "
                             f"finite numbers, without missing cells")
+        for labels in x.labels:  # of arrays None
+            names = self._names_x if labels is None or labels.column else labels.names
+            if self._names_x and tuple(map(str, names)) != self._names_x:
+                raise DataError(f"exog has the columns {list(names)}: expected "
+                                f"{list(self._names_x)}, in this order, as in the fit")
         if self._wide and x.values.shape[1] != self._wide:
             raise DataError(f"exog has {x.values.shape[1]} columns: expected {self._wide}, as in "
                             f"the fit")

@@ -8,6 +8,7 @@ from scipy.stats import chi2, norm
 from probml import MAP, DataError
 from probml.assessment.intervals import Interval
 from probml.engines.engine import Engine
+from probml.errors import listed
 from probml.estimators.estimator import Estimator, absent
 from probml.estimators.rules import SEED, Seed, check, hold, one_of, parameter, within
 from probml.estimators.validation import check_is_fitted
@@ -132,6 +133,9 @@ class MetaAnalysis(RegressionResults, Estimator):
         if not (spread > 0).all():
             name = self._names[int(np.argmin(spread > 0))]
             raise DataError(f"moderator {name!r} is the same in every study: drop it")
+        if np.linalg.matrix_rank((x - centre) / spread, 1e-8) < x.shape[1]:
+            raise DataError(f"the moderators {listed(self._names)} are linearly dependent, so "
+                            f"their coefficients are not identified: drop one of them")
         data = {"y": (y - level) / unit, "standard_error": error / unit}
         data |= {"x": (x - centre) / spread} if self._names else {}
         fixed = {} if self._names else {"x": None}
