@@ -458,7 +458,7 @@ class RobustRegression(RegressionResults, Numeric):
         density = log_density("student_t", y, X @ self.coef_ + self.intercept_, 1,
                               self._family_parameters())
         self._learn_likelihood(float((weights * density).sum()) if maximum else None,
-                               d + int(self.fit_intercept) + 1 + (self.df is None), y, weights)
+                               self._rank(X, weights) + 1 + (self.df is None), y, weights)
         return self
 
     def _family_of_y(self) -> str:

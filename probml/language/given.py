@@ -58,7 +58,7 @@ def floats(values: object) -> np.ndarray:
             what is no number. ValueError: text that is no number, rows of unequal lengths.
     """
     pandas = hasattr(values, "iloc")
-    found = values if pandas else np.asarray(values)
+    found: Any = values if pandas else np.asarray(values)
     kinds = found.dtypes if pandas else found.dtype
     for kind in np.atleast_1d(np.asarray(kinds, object)):
         if getattr(kind, "kind", "O") in "mM":

@@ -45,10 +45,12 @@ def _has_uneven_probabilities(structure: Structure, name: str) -> bool:
     site = structure.sites.get(name)
     if site is None or site.states is None or not site.traits.nominal:
         return False
-    parents = [structure.sites.get(taken) for taken in structure.programs[name][1]]
-    if any(parent is None or parent.states is None for parent in parents):
+    taken = structure.programs[name][1]
+    parents = [structure.sites[each] for each in taken if each in structure.sites]
+    sizes = [parent.states for parent in parents if parent.states is not None]
+    if len(sizes) < len(taken):
         return False
-    every = itertools.product(*(range(parent.states) for parent in parents))
+    every = itertools.product(*map(range, sizes))
     for states in itertools.islice(every, MAX_CONFIGURATIONS):
         found = structure.arguments(name, {parent.name: np.full(parent.shape, state) for
                                            parent, state in zip(parents, states, strict=True)})
