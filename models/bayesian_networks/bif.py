@@ -117,17 +117,18 @@ def network_of(fit: probml.Fit) -> Network:
 def render(network: Network) -> str:
     """A network as BIF text, the inverse of `parse`: one line a configuration, numbers to the last
     digit."""
-    labels = {node: [_quoted(label) for label in states] for node, states in network.states.items()}
-    lines = [f"network {_quoted(network.name)} {{", "}"]
+    labels = {node: [_quote_name(label) for label in states] for node,
+              states in network.states.items()}
+    lines = [f"network {_quote_name(network.name)} {{", "}"]
     for node, states in labels.items():
-        lines += [f"variable {_quoted(node)} {{",
+        lines += [f"variable {_quote_name(node)} {{",
                   f"  type discrete [ {len(states)} ] {{ {', '.join(states)} }};", "}"]
     for node, states in labels.items():
         parents, rows = (network.parents[node],
                          network.tables[node].reshape(-1, len(states)).tolist())
         lines.append(
-            f"probability ( "
-            f"{_quoted(node)}{' | ' if parents else ''}{', '.join(map(_quoted, parents))} ) {{"
+            f"probability ( {_quote_name(node)}{' | ' if parents else ''}"
+            f"{', '.join(map(_quote_name, parents))} ) {{"
         )
         for configuration, row in zip(itertools.product(*(labels[parent] for parent in parents)),
                                       rows, strict=True):
@@ -159,6 +160,6 @@ def _text(path: Path) -> str:
         return data.decode("latin-1")
 
 
-def _quoted(name: str) -> str:
+def _quote_name(name: str) -> str:
     plain = re.fullmatch("[A-Za-z0-9_]+", name) and name not in KEYWORDS
     return name if plain else '"' + re.sub(r'(["\\])', r"\\\1", name) + '"'

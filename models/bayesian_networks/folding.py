@@ -3,7 +3,7 @@
 import numpy as np
 
 
-def folded(columns, rows: int) -> tuple[np.ndarray, int]:
+def combine_codes(columns, rows: int) -> tuple[np.ndarray, int]:
     """Columns (codes, states) as one int64 code per row; renumbered on the way where it would
     overflow."""
     code, size = np.zeros(rows, np.int64), 1

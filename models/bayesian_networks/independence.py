@@ -26,7 +26,7 @@ from scipy.stats import chi2, t
 from probml import DataError, ModelError
 from probml.errors import listed
 from probml.estimators.rules import hold, several
-from probml.models.bayesian_networks.folding import folded
+from probml.models.bayesian_networks.folding import combine_codes
 from probml.models.bayesian_networks.variables import Variables, read, suggest_names
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ def _tables(test: str, columns: list[np.ndarray], states: list[int]) -> tuple[fl
     rows = len(columns[0])
     if rows == 0:
         return 0.0, 0.0, 1.0
-    code, _ = folded(list(zip(columns[2:], states[2:], strict=True)), rows)
+    code, _ = combine_codes(list(zip(columns[2:], states[2:], strict=True)), rows)
     seen, stratum = np.unique(code, return_inverse=True)
     shape = len(seen), states[0], states[1]
     counts = np.bincount((stratum * states[0] + columns[0]) * states[1] + columns[1],

@@ -97,7 +97,7 @@ def learn_pattern(
     names = variables.names
     bare = nx.DiGraph()
     bare.add_nodes_from((name, {"states": found}) for name, found in variables.states.items())
-    out = as_graph(bare, list(names), closed(joined, compelled))
+    out = as_graph(bare, list(names), apply_meek_rules(joined, compelled))
     nx.set_edge_attributes(out, {(a, b): float(strength[names.index(a), names.index(b)])
                                  for a, b in out.edges}, "p_value")
     out.graph.update(
@@ -176,7 +176,7 @@ def pattern_of(dag: nx.DiGraph) -> nx.DiGraph:
         for x, y in itertools.combinations(np.flatnonzero(arcs[:, z]), 2):
             if not joined[x, y]:
                 compelled[[x, y], z] = True
-    return as_graph(dag, nodes, closed(joined, compelled))
+    return as_graph(dag, nodes, apply_meek_rules(joined, compelled))
 
 
 def member_of(pattern: nx.DiGraph) -> nx.DiGraph:
@@ -225,7 +225,7 @@ def _may_end(arcs: np.ndarray, x: int) -> bool:
     return all((arcs | arcs.T)[y, np.setdiff1d(near, y)].all() for y in near if arcs[x, y])
 
 
-def closed(joined: np.ndarray, compelled: np.ndarray) -> np.ndarray:
+def apply_meek_rules(joined: np.ndarray, compelled: np.ndarray) -> np.ndarray:
     """Arcs (d, d) of a pattern from what is joined and the arcs that are known, by the rules of
     Meek (1995), figure 1, R1 to R3: an open arc has the direction without which there were a new
     collider or a cycle."""

@@ -27,8 +27,8 @@ from probml.models.bayesian_networks.search import (
     UNFIT,
     Rules,
     as_masks,
-    squeezed,
     without,
+    without_column,
 )
 from probml.models.bayesian_networks.variables import read, suggest_names
 
@@ -99,7 +99,7 @@ def _arcs(scores: Scores, rules: Rules) -> np.ndarray:
     size = scores.size
     others, whole = np.arange(1 << size - 1), np.arange(1 << size)
     own = np.stack([_families(scores, rules, child, others) for child in range(size)])
-    able = np.stack([_summed(values, size - 1, above=False) for values in own])
+    able = np.stack([_log_sum_over_sets(values, size - 1, above=False) for values in own])
     first, last = np.full((2, 1 << size), -np.inf)
     first[0] = last[-1] = 0.0
     level = np.bitwise_count(whole)
@@ -108,16 +108,16 @@ def _arcs(scores: Scores, rules: Rules) -> np.ndarray:
         for child in range(size):
             mine = before[before >> child & 1 == 1]
             first[mine] = np.logaddexp(first[mine], first[mine ^ 1 << child]
-                                       + able[child, squeezed(mine, child)])
+                                       + able[child, without_column(mine, child)])
             mine = after[after >> child & 1 == 0]
             last[mine] = np.logaddexp(last[mine], last[mine | 1 << child]
-                                      + able[child, squeezed(mine, child)])
+                                      + able[child, without_column(mine, child)])
     if first[-1] == -np.inf:
         raise ModelError(UNFIT.replace("learn_structure", "edge_probabilities"))
     out = np.zeros((size, size))
     for child in range(size):
         sets = without(others, child)
-        around = _summed(first[sets] + last[sets | 1 << child], size - 1, above=True)
+        around = _log_sum_over_sets(first[sets] + last[sets | 1 << child], size - 1, above=True)
         posterior = np.exp(own[child] + around - first[-1])  # of each set of parents
         for j in range(size):
             out[j, child] = posterior[sets >> j & 1 == 1].sum()
@@ -134,7 +134,7 @@ def _families(scores: Scores, rules: Rules, child: int, others: np.ndarray) -> n
     return out
 
 
-def _summed(logs: np.ndarray, size: int, above: bool) -> np.ndarray:
+def _log_sum_over_sets(logs: np.ndarray, size: int, above: bool) -> np.ndarray:
     """log Σ exp over all subsets, or supersets (`above`), of each set."""
     out = logs.copy()
     for j in range(size):

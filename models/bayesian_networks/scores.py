@@ -41,7 +41,7 @@ from jax import lax
 from scipy.special import digamma, gammaln, xlogy
 
 from probml import DataError, ModelError
-from probml.models.bayesian_networks.folding import folded
+from probml.models.bayesian_networks.folding import combine_codes
 from probml.models.bayesian_networks.variables import Variables, suggest_names
 
 SCORES = ("bdeu", "k2", "loglik", "aic", "bic")
@@ -248,7 +248,8 @@ class Scores:
         """(number of each row's configuration among those seen, how many are seen); sorted,
         whatever the order of rows."""
         chosen = [(columns[j], self.states[j]) for j in bits(mask)]
-        code, _ = folded(chosen, len(columns[0]) if isinstance(columns, np.ndarray) else self.rows)
+        code, _ = combine_codes(chosen,
+                                len(columns[0]) if isinstance(columns, np.ndarray) else self.rows)
         ids = np.unique(code, return_inverse=True)[1]
         return ids, int(ids.max()) + 1
 
@@ -312,7 +313,7 @@ def _distinct(codes: Mapping[int, np.ndarray], size: int, states, rows: int) -> 
                                                                                       np.ndarray]:
     """The distinct rows of the discrete columns, (size, u) int32, and how often each occurs, (u,);
     padded by rows of weight 0."""
-    code, _ = folded([(values, states[j]) for j, values in codes.items()], rows)
+    code, _ = combine_codes([(values, states[j]) for j, values in codes.items()], rows)
     _, first, weights = np.unique(code, return_index=True, return_counts=True)
     # lengths of few kinds, so that similar data share a compiled program
     step = max(16, (1 << len(first).bit_length()) >> 4)

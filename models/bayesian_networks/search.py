@@ -171,7 +171,7 @@ def without(sets, column: int):
     return (sets - low << 1) | low
 
 
-def squeezed(masks, column: int):
+def without_column(masks, column: int):
     """The numbers of sets among the columns but one: its bit is taken out."""
     return (masks >> column + 1 << column) | masks & (1 << column) - 1
 
@@ -211,7 +211,7 @@ def exact(variables: Variables, scores: Scores, rules: Rules) -> tuple[list[int]
         sets = np.flatnonzero(level == k)
         for child in range(size):
             mine = sets[sets >> child & 1 == 1]
-            found = total[mine ^ 1 << child] + value[child, squeezed(mine, child)]
+            found = total[mine ^ 1 << child] + value[child, without_column(mine, child)]
             better = found > total[mine]
             total[mine[better]], last[mine[better]] = found[better], child
     left = len(whole) - 1
@@ -221,7 +221,7 @@ def exact(variables: Variables, scores: Scores, rules: Rules) -> tuple[list[int]
     while left:
         child = int(last[left])
         left ^= 1 << child
-        parents[child] = int(without(origin[child, squeezed(left, child)], child))
+        parents[child] = int(without(origin[child, without_column(left, child)], child))
     empty = scores.families(range(size), must)
     return parents, [float(empty.sum()), float(scores.families(range(size), parents).sum())]
 

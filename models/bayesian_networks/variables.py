@@ -89,7 +89,7 @@ def read(data, states: Mapping | None = None, kinds: Mapping | None = None,
         raise DataError(f"the data contain several columns named {twice[0]!r}. Rename or drop all "
                         f"but one")
     names = tuple(name for name, _ in columns)
-    states, kinds = (_stated(what, said, names)
+    states, kinds = (_check_mapping(what, said, names)
                      for what, said in (("states", states), ("kinds", kinds)))
     for name, kind in kinds.items():
         if not isinstance(kind, str) or kind not in ("categorical", "normal"):
@@ -112,7 +112,7 @@ def read(data, states: Mapping | None = None, kinds: Mapping | None = None,
     return Variables(names, labels, columns, rows, guessed)
 
 
-def _stated(what: str, said, names: tuple[str, ...]) -> dict:
+def _check_mapping(what: str, said, names: tuple[str, ...]) -> dict:
     """
     Raises:
         DataError: a setting that is no mapping from names of columns.

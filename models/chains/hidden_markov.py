@@ -45,7 +45,7 @@ _COVARIANCES = {name: name for name in ("full", "spherical", "tied", "tied diago
 EMISSIONS = ("normal", *_COVARIANCES, "categorical", "bernoulli", "poisson")
 
 
-def named(emission: str) -> str:
+def canonical_emission(emission: str) -> str:
     """The name here of an emission in others' words: "diag" is "normal", "tied diag" is "tied
     diagonal"."""
     name = canonical(emission) if isinstance(emission, str) else emission
@@ -107,7 +107,7 @@ def hidden_markov(
         ModelError: an unknown emission, initial or transitions, several columns of symbols, or
             sticky sticks.
     """
-    emission = named(emission)
+    emission = canonical_emission(emission)
     _check(k, d, emission, initial)
     first = np.asarray(concentration, float) + 1.0 if first is None else first
     _positive("hidden_markov", concentration=concentration, scale=scale, mean_scale=mean_scale,

@@ -4,7 +4,7 @@ hmmlearn know."""
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from numbers import Integral
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -31,18 +31,18 @@ from probml.estimators.rules import (
     sizes,
 )
 from probml.estimators.validation import check_is_fitted
-from probml.models.chains.hidden_markov import EMISSIONS, hidden_markov, named
+from probml.models.chains.hidden_markov import EMISSIONS, canonical_emission, hidden_markov
 from probml.models.chains.hidden_markov_names import ByName
 from probml.models.chains.sequences import OfEmissions
 from probml.models.frames.clusters import clusters
-from probml.models.frames.ties import warn_of_tied
+from probml.models.frames.ties import warn_of_ties_in_array
 from probml.models.frames.units import moments, rates
 from probml.models.mixtures.weights import WEIGHTS
 from probml.posteriors.units import Unit
 from probml.typing import SiteValues
 
 EMISSION: Rule = (one_of(*EMISSIONS)[0],
-                  lambda value: isinstance(value, str) and named(value) in EMISSIONS)
+                  lambda value: isinstance(value, str) and canonical_emission(value) in EMISSIONS)
 ALGORITHM: Rule = one_of("viterbi", "map")
 START: Rule = ("None or a mapping of names to values",
                lambda value: value is None or isinstance(value, Mapping))
@@ -102,7 +102,7 @@ class HiddenMarkov(ByName, OfEmissions):
         lambdas_ (k, d), Poisson rates; n_symbols_, symbols_ (of the columns of emissionprob_),
         converged_, n_iter_, history_ (the objective of every iteration), n_parameters_
         (k − 1 first, k(k − 1) transition probabilities, and those of the emission),
-        n_observations_, the steps that were fitted; fit_: the
+        n_observations_, the steps that were fitted, by weight; fit_: the
         probml Fit; of several n_states: n_states_, the chosen one, fits_ (states → Fit) and table_,
         a DataFrame with n_states, loglik, parameters, aic, bic, converged.
 
@@ -181,16 +181,16 @@ class HiddenMarkov(ByName, OfEmissions):
         padded = self._padded(steps)
         if y is None and numbers[-1] > 1 and self.emission not in ("categorical", "bernoulli",
                                                                      "poisson"):
-            warn_of_tied(steps.values, self._column,
-                         "Drop such a column, or use emission='categorical', 'bernoulli' or "
-                         "'poisson' if the column is categorical, 0/1 or a count")
+            warn_of_ties_in_array(steps.values, self._column,
+                                  "Drop such a column, or use emission='categorical', 'bernoulli' "
+                                  "or 'poisson' if the column is categorical, 0/1 or a count")
         if y is not None:
             padded["z"] = self._states(y, steps)
         scale = len(steps.values) / len(steps.lengths)  # EM's tolerance is a sequence's
-        climb = {"max_iterations": self.max_iter, "tolerance": self.tol * scale,
-                 "restarts": self.n_init}
-        own = (EM(prior=bool(self.prior), accelerate=self.accelerate, **climb)
-               if self.transitions == "even" else VB(**climb))
+        limits: dict[str, Any] = {"max_iterations": self.max_iter, "tolerance": self.tol * scale,
+                                  "restarts": self.n_init}
+        own = (EM(prior=bool(self.prior), accelerate=self.accelerate, **limits)
+               if self.transitions == "even" else VB(**limits))
         engine, start, seed = self.engine or own, self._start_values(), self._seed()
         if start and len(numbers) > 1:
             raise ModelError(f"start= needs a single number of states, such as n_states=3, got "
@@ -199,21 +199,24 @@ class HiddenMarkov(ByName, OfEmissions):
                                       engine, weights=sample_weight, seed=seed, start=start)
                 for k in numbers}
         self.fit_ = fits[numbers[0]]
+        total = float(np.sum(steps.lengths if sample_weight is None
+                             else steps.lengths * np.asarray(sample_weight, float)))
         if not isinstance(self.n_states, Integral):
-            self._choose(fits, padded, sample_weight, len(steps.values))
+            self._choose(fits, padded, sample_weight, total)
         else:
             keep_few_rows(self, self.fit_, padded, sample_weight)
         name = getattr(X, "name", None)  # of a Series
         self._name_of_series = () if name is None else (str(name),)
         self.fit_ = replace(self.fit_, units=self._parameter_units(self.fit_))
-        self.n_observations_ = len(steps.values)
+        self.n_observations_ = int(total) if total == int(total) else total
         self.n_iter_, self.converged_, self.history_ = (
             max(self.fit_.iterations, 1), self.fit_.converged, np.asarray(self.fit_.history)
         )
         return self
 
     def _refuse_unconjugate(self) -> None:
-        if self.engine is None and self.transitions != "even" and named(self.emission) == "normal":
+        if (self.engine is None and self.transitions != "even"
+            and canonical_emission(self.emission) == "normal"):
             raise Refusal(
                 f"HiddenMarkov(transitions={self.transitions!r}, emission={self.emission!r}): "
                 f"these two settings cannot be combined. These transitions are fitted by "
@@ -269,7 +272,7 @@ class HiddenMarkov(ByName, OfEmissions):
         return hidden_markov(
             k=k,
             d=1 if symbolic else self.n_features_in_,
-            emission=named(self.emission),
+            emission=canonical_emission(self.emission),
             initial=self.initial,
             symbols=self.n_symbols_ if symbolic else 2,
             concentration=self.concentration,
@@ -291,8 +294,9 @@ class HiddenMarkov(ByName, OfEmissions):
         return super()._figures() | {"parameters": self.n_parameters_,
                                      **self._criteria_of_fit(size, self.n_observations_)}
 
-    def _choose(self, fits: Mapping[int, Fit], data: Mapping, weights, steps: int) -> None:
-        """Keep the best number of states by `criterion`."""
+    def _choose(self, fits: Mapping[int, Fit], data: Mapping, weights, steps: float) -> None:
+        """Keep the best number of states by `criterion`; `steps`: of all sequences, each as often
+        as its weight says."""
         w = 1.0 if weights is None else np.asarray(weights, float)
         self.table_, self.n_states_ = choose_lowest([
             {"n_states": k, **criteria(float((w * fit.log_prob(data)).sum()), n_parameters(fit),

@@ -1,15 +1,18 @@
 """What a hidden Markov model has learnt, by hmmlearn's names, which may be set as well."""
 
+from collections.abc import Callable
 from numbers import Integral
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 from jax.typing import ArrayLike
 
-from probml import ModelError, stationary
+from probml import Fit, ModelError, stationary
 from probml.estimators.validation import check_is_fitted
-from probml.models.chains.hidden_markov import named
+from probml.models.chains.hidden_markov import canonical_emission
 from probml.models.frames.covariances import canonical
+from probml.typing import SiteValues
 
 # of each emission, beside those of the chain
 SITES = {"categorical": ("probs",), "bernoulli": ("probs",), "poisson": ("rate",),
@@ -20,6 +23,20 @@ class ByName:
     """Attributes that are read from `fit_`; one that is set begins the next fit, and of an
     estimator that is not fitted all together are its parameters, as known ones."""
 
+    # of the estimator
+    initial: str
+    emission: str
+    start: SiteValues | None
+    n_states: Any
+    n_symbols: int | None
+    n_states_: int
+    fit_: Fit
+    converged_: bool
+    n_iter_: int
+    history_: np.ndarray
+    _model: Callable[..., Any]
+    _parameter: Callable[..., Any]
+
     def _set(self, site: str, value: ArrayLike) -> None:
         try:
             value = np.asarray(value, float)
@@ -29,7 +46,7 @@ class ByName:
         self._values = {**getattr(self, "_values", {}), site: value}
         known = {**self.fit_.params, **self._values} if hasattr(self, "fit_") else self._values
         chain = ("initial", "transition") if self.initial == "free" else ("transition",)
-        wanted = (*chain, *SITES.get(named(self.emission), ("mean", "precision")))
+        wanted = (*chain, *SITES.get(canonical_emission(self.emission), ("mean", "precision")))
         if not set(wanted) <= set(known):
             return
         if not hasattr(self, "fit_"):
@@ -109,7 +126,7 @@ class ByName:
     @property
     def covars_(self):
         """Variances or covariance matrices of normal emissions, see the class."""
-        if named(self.emission) == "normal":
+        if canonical_emission(self.emission) == "normal":
             return self._parameter("scale") ** 2
         precision = self._parameter("precision")
         return np.linalg.inv(precision) if self._matrices() else 1 / precision
@@ -117,13 +134,13 @@ class ByName:
     @covars_.setter
     def covars_(self, value):
         value = np.asarray(value, float)
-        if named(self.emission) == "normal":
+        if canonical_emission(self.emission) == "normal":
             self._set("scale", np.sqrt(value))
         else:
             self._set("precision", np.linalg.inv(value) if self._matrices() else 1 / value)
 
     def _matrices(self) -> bool:
-        return canonical(named(self.emission)) in ("full", "tied")
+        return canonical(canonical_emission(self.emission)) in ("full", "tied")
 
     @property
     def emissionprob_(self):

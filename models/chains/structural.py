@@ -55,7 +55,7 @@ def level_part(name: str = "level", scale: ArrayLike = 1.0, centre: ArrayLike = 
             the first level; None: 10 scales.
         still: it is constant: the same at every step, without a scale.
     """
-    _checked("level_part", name, scale, centre=centre, first=first)
+    _check_part("level_part", name, scale, centre=centre, first=first)
     spread = 0.0 if still else sample(f"{name}_scale", dist.HalfNormal(scale))
     wide = FIRST_LEVEL_SCALES * scale if first is None else first
 
@@ -77,7 +77,7 @@ def trend_part(name: str = "trend", scale: ArrayLike = 1.0, centre: ArrayLike = 
             None: 10 scales and 1.
         smooth: the slope alone wanders, and `{name}_scale` () is its standard deviation.
     """
-    _checked("trend_part", name, scale, centre=centre, first=first, sizes=(2,))
+    _check_part("trend_part", name, scale, centre=centre, first=first, sizes=(2,))
     prior = dist.HalfNormal(scale)
     spread = sample(f"{name}_scale", prior if smooth else prior.expand([2]).to_event(1))
     wide = jnp.array([FIRST_LEVEL_SCALES * scale, scale] if first is None else first)
@@ -106,7 +106,7 @@ def seasonal_part(period: int, name: str = "season", scale: ArrayLike = 1.0,
         raise probml.ModelError(f"seasonal_part(period={period!r}): expected the number of "
                                 f"seasons, an integer of at least 2, such as 4 for quarters or 12 "
                                 f"for months")
-    _checked("seasonal_part", name, scale, first=first)
+    _check_part("seasonal_part", name, scale, first=first)
     spread = sample(f"{name}_scale", dist.HalfNormal(scale))
     lags, wide = period - 1, scale if first is None else first
     # the present effect is minus the others'; those are copied on, without noise
@@ -125,7 +125,7 @@ def cycle_part(shortest: float, longest: float, name: str = "cycle",
                scale: ArrayLike = 1.0) -> Part:
     """A damped cycle whose period is estimated: `{name}_period` between two bounds, in steps,
     `{name}_damping` ρ between 0 and 1, `{name}_scale`; its path `name` (steps, 2)."""
-    _checked("cycle_part", name, scale)
+    _check_part("cycle_part", name, scale)
     bounds = all(isinstance(one, int | float | np.number) for one in (shortest, longest))
     if not bounds or not 2 <= shortest < longest < np.inf:
         raise probml.ModelError(f"cycle_part({shortest!r}, {longest!r}): expected the shortest and "
@@ -150,7 +150,7 @@ def autoregressive_part(order: int, name: str = "ar", scale: ArrayLike = 1.0) ->
     standard deviation of the innovations `{name}_scale`, its path `name` (steps, order), the
     present first; computed: `{name}_coefficients` (order,)."""
     order_of(order, "autoregressive_part")
-    _checked("autoregressive_part", name, scale)
+    _check_part("autoregressive_part", name, scale)
     spread = sample(f"{name}_scale", dist.HalfNormal(scale))
     partial = sample(f"{name}_partial", dist.Uniform(-1.0, 1.0).expand([order]).to_event(1))
     coefficients, correlations = autoregression(partial)
@@ -165,8 +165,8 @@ def autoregressive_part(order: int, name: str = "ar", scale: ArrayLike = 1.0) ->
     return path
 
 
-def _checked(where: str, name: object, scale: ArrayLike, centre: ArrayLike = 0.0,
-             first: ArrayLike = None, sizes: tuple[int, ...] = ()) -> None:
+def _check_part(where: str, name: object, scale: ArrayLike, centre: ArrayLike = 0.0,
+                first: ArrayLike = None, sizes: tuple[int, ...] = ()) -> None:
     """Refuse a name that is none, and numbers that are known and not what a part takes."""
     if not isinstance(name, str) or not name:
         raise probml.ModelError(f"{where}(name={name!r:.60}): expected the name of a site, such as "
@@ -218,7 +218,7 @@ def order_of(order: ArrayLike, where: str) -> None:
 TRENDS = ("still", "level", "trend", "smooth")
 
 
-def _seen(parts: list[Part], scale: ArrayLike, x: jax.Array | None = None) -> None:
+def _sample_observations(parts: list[Part], scale: ArrayLike, x: jax.Array | None = None) -> None:
     noise = sample("sigma", dist.HalfNormal(scale))
     if x is not None:
         beta = sample("beta", dist.Normal(0.0, 10.0 * scale).expand(x.shape[-1:]).to_event(1))
@@ -271,7 +271,7 @@ def structural_time_series(x, trend="level", seasonal=None, cycle=None, order=0,
         parts.append(cycle_part(*cycle, "cycle", scale))
     if order:
         parts.append(autoregressive_part(order, "ar", scale))
-    _seen(parts, scale, x)
+    _sample_observations(parts, scale, x)
 
 
 structural_time_series.summarized(series_tables)
@@ -288,7 +288,7 @@ def local_level(scale=1.0, centre=0.0):
         scale: the standard deviation of the data, about: prior scale of both standard deviations.
         centre: where the first level lies, about.
     """
-    _seen([level_part("level", scale, centre)], scale)
+    _sample_observations([level_part("level", scale, centre)], scale)
 
 
 local_level.summarized(series_tables)
@@ -303,7 +303,7 @@ def local_trend(scale=1.0, centre=0.0):
     Sites: `trend_scale` (2,), of level and slope, `sigma`, and in every row `trend` (steps, 2) and
     `y` (steps,). Args as of `local_level`.
     """
-    _seen([trend_part("trend", scale, centre)], scale)
+    _sample_observations([trend_part("trend", scale, centre)], scale)
 
 
 local_trend.summarized(series_tables)
@@ -322,8 +322,8 @@ def seasonal(period: int, scale=1.0, centre=0.0, trend: bool = True):
         trend: with a slope.
     """
     own = trend_part if trend else level_part
-    _seen([own("trend" if trend else "level", scale, centre),
-           seasonal_part(period, "season", scale)], scale)
+    _sample_observations([own("trend" if trend else "level", scale, centre),
+                          seasonal_part(period, "season", scale)], scale)
 
 
 seasonal.summarized(series_tables)

@@ -3,13 +3,14 @@ class, and Fisher's linear discriminant.
 """
 
 import warnings
+from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from probml import DataError, Refusal
+from probml import DataError, Fit, Refusal
 from probml.engines.engine import Engine
 from probml.estimators.classifier import Additive, Classifier, Joint, Stepwise
 from probml.estimators.estimator import Estimator, Projection, flat
@@ -29,8 +30,8 @@ from probml.estimators.validation import check_is_fitted
 from probml.models.classifiers.naive_bayes_estimator import COVARIANCE
 from probml.models.frames.complete import require_classes
 from probml.models.frames.covariances import canonical
-from probml.models.frames.ties import warn_of_tied
-from probml.models.frames.units import InUnits
+from probml.models.frames.ties import warn_of_ties_in_array
+from probml.models.frames.units import InUnits, moments
 from probml.models.frames.unlabelled import WEIGHT, PartlyLabelled
 from probml.models.mixtures.gaussian_mixture import gaussian_mixture
 from probml.models.mixtures.mixture_of_mixtures import mixture_of_mixtures
@@ -39,6 +40,10 @@ from probml.models.mixtures.starts import far_rows, precision_near
 
 class _Normals:
     """What is found of classes that are normal, or several normals."""
+
+    covariance: str  # of the estimator
+    fit_: Fit
+    _parameter: Callable[..., Any]
 
     @property
     def priors_(self):
@@ -200,7 +205,7 @@ class MixtureDiscriminant(_Normals, Joint, PartlyLabelled, InUnits, Stepwise, Cl
     engine: Engine | None = parameter(None, ENGINE)
 
     @property
-    def _components(self):
+    def _components(self) -> int:  # type: ignore[override]
         return self.n_components
 
     def _model(self, k):
@@ -214,9 +219,9 @@ class MixtureDiscriminant(_Normals, Joint, PartlyLabelled, InUnits, Stepwise, Cl
 
     def _row_notes(self, X):
         if self.n_components > 1:
-            warn_of_tied(X, self._column,
-                         "Drop such a column, or use NaiveBayes, which can treat the column as "
-                         "categorical")
+            warn_of_ties_in_array(X, self._column,
+                                  "Drop such a column, or use NaiveBayes, which can treat the "
+                                  "column as categorical")
         return []
 
     def _infer(self, model, data, weights, start, complete):
@@ -229,7 +234,7 @@ class MixtureDiscriminant(_Normals, Joint, PartlyLabelled, InUnits, Stepwise, Cl
         # only the best one's warnings are the user's business
         with warnings.catch_warnings(record=True):
             for i in range(self.n_init):
-                start = self._begin(data["x"], data["class"],
+                start = self._begin(data["x"], data["class"], weights,
                                     np.random.RandomState([self._seed(), i]))
                 try:
                     fits.append(super()._infer(model, data, weights, start, False))
@@ -242,23 +247,24 @@ class MixtureDiscriminant(_Normals, Joint, PartlyLabelled, InUnits, Stepwise, Cl
             finding.issue(type(self).__name__, stacklevel=4)
         return best
 
-    def _begin(self, X, codes, random) -> dict[str, np.ndarray]:
+    def _begin(self, X, codes, weights, random) -> dict[str, np.ndarray]:
         """Every class begins at equal shares, at rows of its own that lie far from each other, and
         at their spread."""
         classes, k, d = self.classes_.tolist(), self.n_components, X.shape[1]
         event = {"full": (d, d), "tied": (d, d)}.get(
             canonical(self.covariance), () if self.covariance.endswith("spherical") else (d,)
         )
-        X = np.where(np.isnan(X), np.nanmean(X, 0), X)
+        X = np.where(np.isnan(X), moments(X, weights).centre, X)
         means, precisions = [], []
         for code, label in enumerate(classes):
             mine = X[codes == code]
-            if len(mine) < k:
-                raise DataError(f"class {label!r} has {len(mine)} row{'s' * (len(mine) != 1)}, "
-                                f"fewer than n_components={k}. Give the class more rows, or use "
-                                f"n_components={len(mine)}")
-            means.append(far_rows(mine, k, random))
-            precisions.append(precision_near(mine, means[-1], event))
+            own = None if weights is None else weights[codes == code]
+            if (several := len(np.unique(mine, axis=0))) < k:
+                raise DataError(f"class {label!r} has {several} distinct "
+                                f"row{'s' * (several != 1)}, fewer than n_components={k}. Give the "
+                                f"class more rows, or use n_components={several}")
+            means.append(far_rows(mine, k, random, own))
+            precisions.append(precision_near(mine, means[-1], event, own))
         precision = np.stack(
             [precisions] * k, 1
         ) if not canonical(self.covariance).startswith("tied") else np.mean(precisions, 0)

@@ -83,7 +83,7 @@ class LeastSquaresClassifier(NoProbabilities, Planes):
         return self
 
     @property
-    def fit_(self) -> Fit:
+    def fit_(self) -> Fit:  # type: ignore[override]
         """The probml Fit of the regression."""
         check_is_fitted(self, "coef_")
         fit, names = self.regression_.fit_, self._column_names

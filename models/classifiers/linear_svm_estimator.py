@@ -21,17 +21,17 @@ from probml.estimators.rules import (
 )
 from probml.estimators.validation import ConvergenceWarning
 from probml.models.classifiers.linear_classification import linear_support_vector_machine
+from probml.models.classifiers.planes import Planes, with_class_labels
 from probml.models.frames.complete import NoProbabilities
-from probml.models.frames.standardized import counted
+from probml.models.frames.standardized import row_weights
 from probml.models.kernels.interior_point import Solution, hinge, solution
 
 try:
-    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.exceptions import ConvergenceWarning as SolverWarning
     from sklearn.svm import SVC
 except ModuleNotFoundError as error:
     raise ImportError(f"the estimators of probml.models need scikit-learn ({error}): pip install "
                       f"probml[sklearn]") from error
-from probml.models.classifiers.planes import Planes, labelled
 
 # by which the dual's maximum may be missed, relative to it
 GAP = 1e-6
@@ -106,8 +106,8 @@ class LinearSVM(NoProbabilities, Planes):
             return self
         data = {"x": x, "y": codes, "weight_scale": self._scale()}
         engine = self.engine or MAP(steps=int(self.max_iter))
-        fit = model.fit(data, engine, weights=counted(weights), seed=self._seed())
-        self._found(labelled(fit, self.classes_))
+        fit = model.fit(data, engine, weights=row_weights(weights), seed=self._seed())
+        self._found(with_class_labels(fit, self.classes_))
         planes = fit.params["beta"].shape[1]
         self.coef_, self.intercept_ = self._planes(fit.params["beta"],
                                                    fit.params.get("intercept", np.zeros(planes)))
@@ -168,7 +168,7 @@ def _plane(x: np.ndarray, sign: np.ndarray, cost: np.ndarray, most: int) -> Solu
         return found
     steps = SVC(C=1.0, kernel="linear", tol=1e-6, max_iter=most * len(x))
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
+        warnings.simplefilter("ignore", SolverWarning)
         steps.fit(x, sign, sample_weight=cost)
     beta = np.zeros(len(x))
     beta[steps.support_] = steps.dual_coef_[0]

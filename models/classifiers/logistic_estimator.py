@@ -19,8 +19,8 @@ from probml.estimators.rules import (
     parameter,
 )
 from probml.estimators.validation import check_is_fitted
-from probml.models.classifiers.planes import COST, Planes, labelled
-from probml.models.frames.standardized import counted, unpenalised
+from probml.models.classifiers.planes import COST, Planes, with_class_labels
+from probml.models.frames.standardized import row_weights, without_prior
 from probml.models.regression.generalized_linear import logistic_regression, softmax_regression
 from probml.models.regression.results import RegressionResults, is_posterior
 from probml.posteriors.units import Unit
@@ -100,11 +100,11 @@ class LogisticRegression(RegressionResults, Planes):
                     "bias_scale": loose if self.fit_intercept else 0}
         model = logistic_regression(**settings) if k == 2 else softmax_regression(states=k,
                                                                                   **settings)
-        engine = unpenalised(self.engine or MAP(steps=int(self.max_iter),
-                                                tolerance=float(self.tol)), penalty)
+        engine = without_prior(self.engine or MAP(steps=int(self.max_iter),
+                                                  tolerance=float(self.tol)), penalty)
         data = {"x": x, "y": codes} | ({"weight_scale": self._scale()} if penalty else {})
         try:
-            fit = model.fit(data, engine, weights=counted(weights), seed=self._seed())
+            fit = model.fit(data, engine, weights=row_weights(weights), seed=self._seed())
         except Refusal as refusal:
             if self.engine is None or np.isfinite(self.C):
                 raise
@@ -113,7 +113,7 @@ class LogisticRegression(RegressionResults, Planes):
                 f"improper, because C=inf gives the weights a flat prior and the rows do not "
                 f"identify all weights. Choose a finite C, such as C=100 ({refusal})"
             ) from refusal
-        self._found(labelled(fit, self.classes_))
+        self._found(with_class_labels(fit, self.classes_))
         beta, bias = (fit.params["beta"].reshape(X.shape[1], -1),
                       np.reshape(fit.params.get("intercept", np.zeros(1 if k == 2 else k)), -1))
         if k > 2:
@@ -125,8 +125,7 @@ class LogisticRegression(RegressionResults, Planes):
             logits = np.column_stack([np.zeros(len(X)), logits]) if k == 2 else logits
             logs = logits[np.arange(len(X)), codes] - logsumexp(logits, axis=1)
             loglik = float((weights * logs).sum())
-        self._learn_likelihood(loglik, (k - 1) * (X.shape[1] + int(self.fit_intercept)), codes,
-                               weights)
+        self._learn_likelihood(loglik, (k - 1) * self._rank(X, weights), codes, weights)
         return self
 
     def _coefficient_names(self):
@@ -154,12 +153,12 @@ class LogisticRegression(RegressionResults, Planes):
     def _inverse_link(self, X, offset) -> np.ndarray:
         return self.fitted(X)
 
-    def fitted(self, X):
+    def fitted(self, X):  # type: ignore[override]
         """p(class | x) of every row: of two classes that of classes_[1], (n,), else (n, k)."""
         found = self.predict_proba(X)
         return found[:, 1] if found.shape[1] == 2 else found
 
-    def residuals(self, X, y, kind="response"):
+    def residuals(self, X, y, kind="response"):  # type: ignore[override]
         """See RegressionResults.residuals; y are labels of two classes, classes_[1] counts as 1."""
         return super().residuals(X, y, kind)
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import jax
 import numpy as np
@@ -15,7 +15,7 @@ from probml.estimators.rules import ANY, SEED, Seed, one_of, parameter
 from probml.estimators.validation import check_is_fitted
 from probml.models.classifiers.ordinal_regression import ORDINAL_LINKS, ordinal_regression
 from probml.models.frames.margins import Margin
-from probml.models.frames.standardized import Standardized, counted
+from probml.models.frames.standardized import Standardized, row_weights
 from probml.models.regression.generalized_linear import LINKS
 from probml.models.regression.results import RegressionResults, is_posterior
 from probml.models.regression.weak_priors import BAYES, ENGINE_OR_BAYES
@@ -91,23 +91,25 @@ class OrdinalRegression(RegressionResults, Standardized, Margin):
         model = ordinal_regression(categories=k, link=self.link, threshold_prior=weak,
                                    weight_scale=2.5 if weak else None)
         data = {"x": self._frame(X, weights, always=True), "y": codes}
-        engine = None if weak else self.engine or MAP(prior=False)
+        engine: Any = None if weak else self.engine or MAP(prior=False)
         # at no coefficients, the thresholds of the shares of the categories
         share = np.cumsum(np.bincount(codes, weights, k) / weights.sum())[:-1]
         start = {"beta": np.zeros(X.shape[1]), "thresholds": np.log(share / (1 - share))}
-        fit = model.fit(data, engine, weights=counted(weights), seed=self._seed(), start=start)
+        fit = model.fit(data, engine, weights=row_weights(weights), seed=self._seed(), start=start)
         self._found(replace(fit, names={**fit.names, "y": tuple(self.classes_.tolist())}))
         params = self.fit_.params
         self.coef_ = np.asarray(params["beta"], float) / self._unit
         self.thresholds_ = np.asarray(params["thresholds"], float) + self.coef_ @ self._centre
-        self.covariance_ = self.fit_._covariance(self._coefficient_sites(), data, counted(weights))
+        self.covariance_ = self.fit_._covariance(self._coefficient_sites(), data,
+                                                 row_weights(weights))
         self.standard_errors_ = np.sqrt(np.diag(self.covariance_))
         with np.errstate(divide="ignore"):
             logs = np.log(self._probabilities(X)[np.arange(len(codes)), codes])
         loglik = float((weights * logs).sum())
         self.deviance_ = -2 * loglik
         maximum = not (weak or is_posterior(self.fit_))
-        self._learn_likelihood(loglik if maximum else None, X.shape[1] + k - 1, codes, weights)
+        self._learn_likelihood(loglik if maximum else None, self._rank(X, weights) - 1 + k - 1,
+                               codes, weights)
         return self
 
     def _refuse_text(self) -> None:
@@ -172,7 +174,7 @@ class OrdinalRegression(RegressionResults, Standardized, Margin):
             return self.fit_.predict_proba(self.as_data(X), "y")
         return self._probabilities(self._require_complete(X, reset=False))
 
-    def fitted(self, X):
+    def fitted(self, X):  # type: ignore[override]
         """p(category | row), (n, k), as predict_proba."""
         return self.predict_proba(X)
 

@@ -76,7 +76,7 @@ def learn(x: np.ndarray, codes: np.ndarray, weights: np.ndarray, classes: int, m
     Cost: an epoch O(n · classes · d), AHEAD rows at once where none is mistaken.
     """
     n, d = x.shape
-    m = _padded(n + AHEAD)
+    m = _round_up(n + AHEAD)
     x, codes, weights = (np.pad(x, ((0, m - n), (0, 0))), np.pad(codes, (0, m - n)),
                          np.pad(weights, (0, m - n)))
     order, rng = np.arange(m), np.random.default_rng(seed)
@@ -130,7 +130,7 @@ def _in_float64():
         yield
 
 
-def _padded(n: int) -> int:
+def _round_up(n: int) -> int:
     """n, rounded up so that few programs are compiled: 64, 128, 256, then eighths of powers of
     two."""
     if n <= 256:

@@ -81,7 +81,7 @@ class Perceptron(NoProbabilities, Standardized, Margin):
         if self.mistaken_ and self._is_unscaled():
             self._learn_in(self._frame(X, weights, always=True), codes, weights)
         self.converged_ = self.mistaken_ == 0
-        vars(self).pop("_fit", None)
+        self.__dict__.pop("_fit", None)
         if not self.converged_:
             warnings.warn(
                 f"Perceptron stopped after max_iter={self.max_iter} epochs, and the best "
@@ -120,7 +120,7 @@ class Perceptron(NoProbabilities, Standardized, Margin):
                                  Quantity({"Estimate": found}))]
 
     @property
-    def fit_(self) -> Fit:
+    def fit_(self) -> Fit:  # type: ignore[override]
         """The probml Fit of the estimates, made when it is first used; its data are those of
         `as_data`."""
         check_is_fitted(self)

@@ -32,6 +32,6 @@ class Planes(Standardized, Margin):
         return found[:, 0] if found.shape[1] == 1 else found
 
 
-def labelled(fit: Fit, classes: np.ndarray) -> Fit:
+def with_class_labels(fit: Fit, classes: np.ndarray) -> Fit:
     """The fit, answering in labels."""
     return dataclasses.replace(fit, names={**fit.names, "y": tuple(classes.tolist())})

@@ -20,7 +20,7 @@ from probml.models.commandline.layouts import (
     PLAIN,
     Laid,
     Layout,
-    dated,
+    index_by_date,
     names_of,
     of_fit,
     sequences,
@@ -87,23 +87,23 @@ def predict(found: FitOrEstimator, table: pd.DataFrame, site: str | None, proba:
     it."""
     if isinstance(found, Fit):
         laid = of_fit(found, table, layout, without=site or "")
-        return _predicted(found, laid, site, proba, layout.unknown)
+        return _predict(found, laid, site, proba, layout.unknown)
     if not hasattr(found, "predict"):
         raise ModelError(f"predict: {type(found).__name__} does not predict a column. Use probml "
                          f"impute, or, for a time series, probml forecast")
-    out = pd.DataFrame({"prediction": _asked(found, found.predict, table, layout)})
+    out = pd.DataFrame({"prediction": _ask_estimator(found, found.predict, table, layout)})
     if not proba:
         return out
     if not hasattr(found, "predict_proba"):
         raise ModelError(f"--proba: {type(found).__name__} predicts numbers, which have no class "
                          f"probabilities. Omit --proba")
-    p = _asked(found, found.predict_proba, table, layout)
+    p = _ask_estimator(found, found.predict_proba, table, layout)
     labels = getattr(found, "classes_", range(p.shape[1]))
     return out.assign(**{f"p({label})": p[:, i] for i, label in enumerate(labels)})
 
 
-def _asked(estimator: FitOrEstimator, verb: Callable, table: pd.DataFrame,
-           layout: Layout) -> np.ndarray:
+def _ask_estimator(estimator: FitOrEstimator, verb: Callable, table: pd.DataFrame,
+                   layout: Layout) -> np.ndarray:
     """What an estimator answers for the rows of the table."""
     rows = columns_of(estimator, table)
     if layout.by is None:
@@ -121,10 +121,10 @@ def _by_table(verb: Callable, rows: pd.DataFrame, *more: object) -> ArrayLike:
         return verb(rows, *more)
 
 
-def _predicted(fit: Fit, laid: Laid, site: str | None, proba: bool,
-               unknown: str) -> pd.DataFrame:
+def _predict(fit: Fit, laid: Laid, site: str | None, proba: bool,
+             unknown: str) -> pd.DataFrame:
     found = fit.predict(laid.data, site, unknown=unknown)
-    name = site or _hidden(fit, laid.data, laid.steps is not None or proba)
+    name = site or _latent_site(fit, laid.data, laid.steps is not None or proba)
     timed = name is not None and fit.structure.named[name].time is not None
     out = laid.columns(site or "prediction", laid.back(found, timed))
     if proba:
@@ -134,7 +134,7 @@ def _predicted(fit: Fit, laid: Laid, site: str | None, proba: bool,
     return pd.DataFrame(out)
 
 
-def _hidden(fit: Fit, data: DataLike, needed: bool) -> str | None:
+def _latent_site(fit: Fit, data: DataLike, needed: bool) -> str | None:
     """The one site that the data do not show: of several the one with states.
 
     Raises:
@@ -182,7 +182,7 @@ def simulate(found: FitOrEstimator, rows: int, seed: int, inputs: pd.DataFrame |
         ModelError: the model has inputs, and no table gives them. DataError: it lacks one.
     """
     if isinstance(found, Fit):
-        return _simulated(found, rows, seed, inputs, layout)
+        return _simulate(found, rows, seed, inputs, layout)
     if hasattr(found, "columns_"):
         drawn = found.fit_.simulate(rows, seed=seed)
         names = [str(name) for name in found.columns_.names]
@@ -199,15 +199,15 @@ def simulate(found: FitOrEstimator, rows: int, seed: int, inputs: pd.DataFrame |
     return _frame(laid, {"y": values} | ({"state": states[0]} if states else {}))
 
 
-def _simulated(fit: Fit, rows: int, seed: int, inputs: pd.DataFrame | None,
-               layout: Layout) -> pd.DataFrame:
+def _simulate(fit: Fit, rows: int, seed: int, inputs: pd.DataFrame | None,
+              layout: Layout) -> pd.DataFrame:
     needed = fit.model.inputs
     if not needed:
         laid = Laid(None, rows, None, {**fit.columns, **layout.joined})
         if not fit.structure.chains:
             return _frame(laid, fit.simulate(rows, seed=seed))
         laid = laid._replace(steps=(np.arange(rows),))
-        return _frame(laid, _rowed(fit, laid, fit.simulate(1, steps=rows, seed=seed)))
+        return _frame(laid, _answers_by_row(fit, laid, fit.simulate(1, steps=rows, seed=seed)))
     if inputs is None:
         raise ModelError(f"simulate: the model has the inputs {list(needed)}. Give a table with "
                          f"these columns, --data FILE")
@@ -220,10 +220,11 @@ def _simulated(fit: Fit, rows: int, seed: int, inputs: pd.DataFrame | None,
     shown = [name for name in inputs.columns if name in needed
              or any(name in laid.joined.get(own, ()) for own in needed)]
     return pd.concat([inputs[shown].reset_index(drop=True),
-                      _frame(laid, _rowed(fit, laid, fit.simulate(seed=seed, **given)))], axis=1)
+                      _frame(laid,
+                             _answers_by_row(fit, laid, fit.simulate(seed=seed, **given)))], axis=1)
 
 
-def _rowed(fit: Fit, laid: Laid, found: Mapping[str, ArrayLike]) -> dict[str, np.ndarray]:
+def _answers_by_row(fit: Fit, laid: Laid, found: Mapping[str, ArrayLike]) -> dict[str, np.ndarray]:
     """Answers about sites for the rows of the table."""
     return {name: laid.back(value, fit.structure.named[name].time is not None)
             for name, value in found.items()}
@@ -275,8 +276,8 @@ def _needs_target(found: FitOrEstimator) -> bool:
     return y is not None and y.default is inspect.Parameter.empty
 
 
-def compared(files: dict[str, FitOrEstimator], table: pd.DataFrame, target: str | None,
-             folds: int | None, layout: Layout = PLAIN) -> pd.DataFrame:
+def compare_files(files: dict[str, FitOrEstimator], table: pd.DataFrame, target: str | None,
+                  folds: int | None, layout: Layout = PLAIN) -> pd.DataFrame:
     """Several of them on one table, each by the columns that it was learnt from: see
     probml.compare; estimators need a target, and are fitted again."""
     if target is None:
@@ -316,7 +317,7 @@ def forecast(found: FitOrEstimator, table: pd.DataFrame, steps: int, interval: f
     if not fit.structure.chains or not hasattr(found, "forecast"):
         raise ModelError(f"forecast: model '{fit.model.name}' has no time steps, so it has no "
                          f"forecasts. Use probml predict")
-    table = dated(table)
+    table = index_by_date(table)
     of = _of_fit if isinstance(found, Fit) else _of_estimator
     ahead = of(found, table, steps, interval, layout)
     names = names_of(table, layout.by)

@@ -36,6 +36,6 @@ SAID = (f"One of {', '.join(ENGINES)}, upper or lower case, or with settings: "
         f"'NUTS(draws=500, chains=2)'.")
 
 
-def named(model: str) -> str:
+def canonical_name(model: str) -> str:
     """A name of the library as it is written here: latent-class is latent_class."""
     return model.replace("-", "_") if model.replace("-", "_") in MODELS else model

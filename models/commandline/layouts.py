@@ -203,7 +203,7 @@ def joined_of(texts: Iterable[str]) -> dict[str, tuple[str, ...]]:
     return out
 
 
-def dated(table: pd.DataFrame) -> pd.DataFrame:
+def index_by_date(table: pd.DataFrame) -> pd.DataFrame:
     """A table whose rows are steps, with its one column of dates, 2024-01-31, as the index."""
     found = [name for name, column in table.items() if column.notna().all() and (
         pd.api.types.is_datetime64_any_dtype(column) or not pd.api.types.is_numeric_dtype(column)

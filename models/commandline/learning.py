@@ -24,9 +24,9 @@ from probml.models import (
     formula,
     learn_structure,
 )
-from probml.models.commandline.catalogue import MODELS, OWN, SEQUENCES, named
+from probml.models.commandline.catalogue import MODELS, OWN, SEQUENCES, canonical_name
 from probml.models.commandline.files import own_model, require_columns
-from probml.models.commandline.layouts import PLAIN, Layout, dated, of_model, sequences
+from probml.models.commandline.layouts import PLAIN, Layout, index_by_date, of_model, sequences
 from probml.models.frames.kinds import usual
 from probml.models.mixed_models.formulas import missing_cells
 from probml.typing import FitOrEstimator
@@ -59,7 +59,7 @@ def learn(model: str, table: pd.DataFrame, wish: Wish) -> FitOrEstimator:
     dropped = [name for said in wish.drop for name in (
         [said] if said in table.columns else said.split(","))]
     require_columns(table, dropped, "--drop")
-    table, model = _unnumbered(table.drop(columns=dropped)), named(model)
+    table, model = _without_row_numbers(table.drop(columns=dropped)), canonical_name(model)
     if model in MODELS:
         if wish.layout.joined or wish.layout.by and model not in SEQUENCES:
             said = "--as" if wish.layout.joined else "--by"
@@ -76,7 +76,7 @@ def learn(model: str, table: pd.DataFrame, wish: Wish) -> FitOrEstimator:
     return own.fit(of_model(own, table, wish.layout).data, wish.engine, seed=wish.seed)
 
 
-def _unnumbered(table: pd.DataFrame) -> pd.DataFrame:
+def _without_row_numbers(table: pd.DataFrame) -> pd.DataFrame:
     """A table without a column that has no name and holds the numbers of the rows, as pandas and R
     write them."""
     for name in (name for name in table.columns if str(name).startswith(NAMELESS)):
@@ -159,7 +159,7 @@ def sizes_of(text: str | None, option: str) -> Any:
     return range(int(low), int(high) + 1) if dash else int(low)
 
 
-def divided(table: pd.DataFrame, wish: Wish) -> tuple[pd.DataFrame, pd.Series]:
+def split_target(table: pd.DataFrame, wish: Wish) -> tuple[pd.DataFrame, pd.Series]:
     """The other columns, and the target.
 
     Raises:
@@ -187,7 +187,7 @@ def _made(kind: type, wish: Wish, **given: Any) -> FitOrEstimator:
 
 
 def _naive_bayes(table: pd.DataFrame, wish: Wish) -> FitOrEstimator:
-    X, y = divided(table, wish)
+    X, y = split_target(table, wish)
     estimator = _made(NaiveBayes, wish, random_state=wish.seed, engine=wish.engine)
     return estimator.fit(X, y.astype(object).where(y.notna(), None).to_numpy())
 
@@ -220,10 +220,10 @@ def _refuse_text(table: pd.DataFrame, what: str, instead: str = CODED) -> None:
                         f"the column, --drop '{text[0]}', or {instead}")
 
 
-def _generalized(table: pd.DataFrame, wish: Wish) -> FitOrEstimator:
+def _learn_generalized_linear(table: pd.DataFrame, wish: Wish) -> FitOrEstimator:
     if wish.formula is not None:
         return _by_formula(table, wish)
-    X, y = divided(table, wish)
+    X, y = split_target(table, wish)
     _refuse_text(X, "generalized linear model")
     return _made(GeneralizedLinearModel, wish, random_state=wish.seed,
                  engine=wish.engine).fit(X, y.to_numpy())
@@ -257,7 +257,7 @@ def _meta(table: pd.DataFrame, wish: Wish) -> FitOrEstimator:
     """
     said = dict(wish.settings)
     error = str(said.pop("standard_error", "standard_error"))
-    X, y = divided(table, wish)
+    X, y = split_target(table, wish)
     if error not in X.columns:
         raise DataError(f"the table has no column '{error}', which must contain the standard "
                         f"errors of '{wish.target}'. Give the name of this column, --set "
@@ -276,7 +276,7 @@ def _meta(table: pd.DataFrame, wish: Wish) -> FitOrEstimator:
 
 
 def _regression(table: pd.DataFrame, wish: Wish) -> FitOrEstimator:
-    X, y = divided(table, wish)
+    X, y = split_target(table, wish)
     known = y.notna()
     if known.any() and not known.all():
         warnings.warn(f"column '{wish.target}' is missing in {int((~known).sum())} of {len(y)} "
@@ -310,7 +310,7 @@ def _network(table: pd.DataFrame, wish: Wish) -> FitOrEstimator:
 
 
 def _hidden_markov(table: pd.DataFrame, wish: Wish) -> FitOrEstimator:
-    by, table = wish.layout.by, dated(table)
+    by, table = wish.layout.by, index_by_date(table)
     numbers = table if by is None else table.drop(columns=by, errors="ignore")
     _refuse_text(numbers, "hidden Markov model", "if it identifies sequences, name it in --by")
     estimator = _made(HiddenMarkov, wish, n_states=2 if wish.sizes is None else wish.sizes,
@@ -319,7 +319,7 @@ def _hidden_markov(table: pd.DataFrame, wish: Wish) -> FitOrEstimator:
 
 
 def _series(table: pd.DataFrame, wish: Wish) -> FitOrEstimator:
-    table = dated(table)
+    table = index_by_date(table)
     numbers = [name for name in table if pd.api.types.is_numeric_dtype(table[name])]
     if wish.target is None and len(numbers) != 1:
         raise ModelError(f"the column of the time series is not given, --target NAME; the columns "
@@ -341,7 +341,7 @@ LEARN: dict[str, Callable[[pd.DataFrame, Wish], FitOrEstimator]] = {
     "network": _network,
     "hmm": _hidden_markov,
     "regression": _regression,
-    "glm": _generalized,
+    "glm": _learn_generalized_linear,
     "mixed": _by_formula,
     "meta": _meta,
     "series": _series,

@@ -21,7 +21,7 @@ except ModuleNotFoundError as error:
 import probml
 import probml.models as library
 from probml.errors import DataError, ModelError, Refusal
-from probml.models.commandline.catalogue import SAID, named
+from probml.models.commandline.catalogue import SAID, canonical_name
 from probml.models.commandline.options import (
     json_option,
     layout_options,
@@ -59,7 +59,7 @@ class Verbs(click.Group):
         try:
             return super().make_context(info_name, args, parent, **extra)
         except click.UsageError as error:
-            _misused(error)
+            _usage_error(error)
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -67,7 +67,7 @@ class Verbs(click.Group):
                 warnings.showwarning = _warn
                 return super().invoke(ctx)
         except click.UsageError as error:
-            _misused(error)
+            _usage_error(error)
         except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError):
             raise  # the last: whoever reads has enough, `| head`
         except Exception as error:
@@ -78,7 +78,7 @@ class Verbs(click.Group):
             ctx.exit(next(code for kind, code in CODES if isinstance(error, kind)))
 
 
-def _misused(error: click.UsageError) -> NoReturn:
+def _usage_error(error: click.UsageError) -> NoReturn:
     said = " ".join(error.format_message().split())
     verb = error.ctx.info_name if error.ctx is not None and error.ctx.parent is not None else ""
     whole = ""
@@ -120,7 +120,7 @@ def fit(data: str, model: str, target: str | None, formula: str | None, engine: 
         as_json: bool, layout: layouts.Layout) -> None:
     """Fit a model to the table DATA, print its summary and save it in a file."""
     if sys.stderr.isatty():  # a line at once, before what takes seconds to import
-        click.echo(f"fitting {named(model)} to {data} ...", err=True)
+        click.echo(f"fitting {canonical_name(model)} to {data} ...", err=True)
     files.check_kind(out, FIT, "fit")
     table = files.read_table(data)
     found = learning.learn(model, table, wish(target, formula, engine, seed, sizes, settings, drop,
@@ -141,7 +141,7 @@ def _open_fit(fitted: str, model: str | None, settings: tuple[str, ...] = ()) ->
     return files.open_fit(fitted, model, dict(map(learning.setting, settings)))
 
 
-def _written(table: pd.DataFrame, out: str | None, as_json: bool) -> None:
+def _write(table: pd.DataFrame, out: str | None, as_json: bool) -> None:
     files.write_json(table) if as_json else files.write_table(table, out)
 
 
@@ -163,8 +163,8 @@ def predict(fitted: str, data: str, site: str | None, proba: bool, model: str | 
             unknown: str) -> None:
     """Predict the target for every row of DATA with the model in FITTED."""
     found, table = _open_fit(fitted, model, settings), files.read_table(data)
-    _written(answers.predict(found, table, site, proba, layout._replace(unknown=unknown)), out,
-             as_json)
+    _write(answers.predict(found, table, site, proba, layout._replace(unknown=unknown)), out,
+           as_json)
 
 
 @main.command()
@@ -181,7 +181,7 @@ def impute(fitted: str, data: str, model: str | None, settings: tuple[str, ...],
            unknown: str) -> None:
     """Fill the empty cells of DATA with their expected values."""
     found, table = _open_fit(fitted, model, settings), files.read_table(data)
-    _written(answers.impute(found, table, layout._replace(unknown=unknown)), out, as_json)
+    _write(answers.impute(found, table, layout._replace(unknown=unknown)), out, as_json)
 
 
 @main.command()
@@ -201,8 +201,8 @@ def simulate(fitted: str, rows: int, data: str | None, seed: int, model: str | N
              layout: layouts.Layout) -> None:
     """Draw new rows from the fitted model."""
     inputs = None if data is None else files.read_table(data)
-    _written(answers.simulate(_open_fit(fitted, model, settings), rows, seed, inputs,
-                              layout), out, as_json)
+    _write(answers.simulate(_open_fit(fitted, model, settings), rows, seed, inputs,
+                            layout), out, as_json)
 
 
 @main.command()
@@ -222,7 +222,7 @@ def forecast(fitted: str, data: str, steps: int, interval: float | None, model: 
              layout: layouts.Layout) -> None:
     """Forecast the steps that follow the last row of DATA, with a time series model."""
     found, table = _open_fit(fitted, model, settings), files.read_table(data)
-    _written(answers.forecast(found, table, steps, interval, layout), out, as_json)
+    _write(answers.forecast(found, table, steps, interval, layout), out, as_json)
 
 
 @main.command()
@@ -264,7 +264,8 @@ def compare(data: str, fitted: tuple[str, ...], target: str | None, folds: int |
     found = {Path(path).stem: files.open_any(path, models) for path in fitted}
     if len(found) < len(fitted):
         raise ModelError(f"compare: two files have the same name, {list(fitted)}. Rename one")
-    _written(answers.compared(found, files.read_table(data), target, folds, layout), out, as_json)
+    _write(answers.compare_files(found, files.read_table(data), target, folds, layout), out,
+           as_json)
 
 
 @main.command()
@@ -286,7 +287,7 @@ def explain(fitted: str | None, data: str | None, model: str | None, settings: t
                                                           layout).data
         click.echo(str(bound.explain(rows)))
         return
-    _summarised(answers.fit_of(_open_fit(fitted, model, settings)), as_json)
+    _print_summary(answers.fit_of(_open_fit(fitted, model, settings)), as_json)
 
 
 @main.command()
@@ -296,10 +297,10 @@ def explain(fitted: str | None, data: str | None, model: str | None, settings: t
 @json_option
 def summary(fitted: str, model: str | None, settings: tuple[str, ...], as_json: bool) -> None:
     """Print the summary of the model in FITTED: its estimates and how it was fitted."""
-    _summarised(_open_fit(fitted, model, settings), as_json)
+    _print_summary(_open_fit(fitted, model, settings), as_json)
 
 
-def _summarised(found: FitOrEstimator, as_json: bool) -> None:
+def _print_summary(found: FitOrEstimator, as_json: bool) -> None:
     if not as_json:
         click.echo(answers.summary_of(found))
         return

@@ -21,6 +21,7 @@ mixtures of regressions.
 
 import math
 
+import jax
 import jax.numpy as jnp
 import numpyro.distributions as dist
 from numpyro import sample
@@ -63,11 +64,10 @@ def mixture_of_experts(
 
     Cost: of an iteration of EM about n · k²(1 + d)² operations for the weights of Gaussian experts.
     """
-    if k == 1:
-        states = ()
-    elif gate:
+    states: tuple[jax.Array, ...] = ()
+    if k > 1 and gate:
         return _tree(x, {"z": (k, "gate")}, classes, gate_scale, weight_scale, bias_scale, scale)
-    else:
+    if k > 1:
         shares = sample("shares", dist.Dirichlet(jnp.full(k, concentration)))
         states = (shares,)
     weights, precision = _experts(x, k, classes, weight_scale, bias_scale, scale)
@@ -106,7 +106,7 @@ def hierarchical_mixture_of_experts(
 
 def _tree(x, levels, classes, gate_scale, weight_scale, bias_scale, scale):
     """Gates of levels {choice: (ways, site of the gate)} and experts at the leaves."""
-    columns, gates, above = 1 + x.shape[-1], {}, ()
+    columns, gates, above = 1 + x.shape[-1], {}, tuple[int, ...]()
     for choice, (size, site) in levels.items():
         shape = (*above, columns, size - 1)
         gates[choice] = sample(site,

@@ -3,6 +3,7 @@ coefficients of experts and gates in the units of the data.
 """
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -20,6 +21,18 @@ from probml.posteriors.units import Unit, of_rows
 class Learnt:
     """Coefficients, shares and criteria of an estimator of experts whose `fit_` is of standardised
     columns: `_centre` and `_unit` of X, `_answer_centre` and `_answer_unit` of y."""
+
+    # of the estimator
+    gate: bool
+    branches: tuple[int, ...] | None
+    fit_: Fit
+    n_features_in_: int
+    as_data: Callable[..., dict]
+    _asked: Callable[..., dict]
+    _sites: Sequence[str]
+    _centre: np.ndarray
+    _unit: np.ndarray
+    _column_names: Sequence[str] | None
 
     _answer_unit, _answer_centre = 1.0, 0.0
 

@@ -41,7 +41,7 @@ def clusters(X, k: int, weights=None) -> np.ndarray:
         return np.nan_to_num(x - first - centre, nan=0.0, posinf=np.inf, neginf=-np.inf) / unit
 
     z = standard(X[few])
-    means = _parted(z, weights[few], k)
+    means = _means_of_parts(z, weights[few], k)
     codes = None
     for _ in range(ROUNDS):
         before, codes = codes, _nearest(z, means)
@@ -52,7 +52,7 @@ def clusters(X, k: int, weights=None) -> np.ndarray:
                            for i in range(0, len(X), CHUNK)])
 
 
-def _parted(z, weights, k: int) -> np.ndarray:
+def _means_of_parts(z, weights, k: int) -> np.ndarray:
     """(k or fewer, d) means of parts of the rows."""
     codes, parts = np.zeros(len(z), int), {}
     for new in range(1, k):

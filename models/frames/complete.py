@@ -1,5 +1,6 @@
 """What estimators share whose rows must be seen whole, and those that have no probabilities."""
 
+from collections.abc import Callable
 from typing import ClassVar
 
 import numpy as np
@@ -42,8 +43,12 @@ def refuse_missing(estimator, X: np.ndarray, but: str) -> None:
 class Complete:
     """An estimator whose rows, and answers where there are any, must be seen whole."""
 
+    _numbers: Callable[..., np.ndarray]  # of the estimator
+    _column: Callable[[int], str]
+    _weigh: Callable[..., tuple]
+
     def __sklearn_tags__(self):
-        tags = super().__sklearn_tags__()
+        tags = super().__sklearn_tags__()  # type: ignore[misc]
         tags.input_tags.allow_nan = False
         return tags
 

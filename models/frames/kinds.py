@@ -62,7 +62,7 @@ def discrete(values) -> bool:
     )
 
 
-def tied(values) -> bool:
+def has_few_values(values) -> bool:
     """Whether numbers, whole or not, take so few values that a normal fitted to them can shrink
     onto one; NaN unseen."""
     values = np.asarray(values, float)

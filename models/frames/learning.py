@@ -84,10 +84,11 @@ def learn(X, categorical: Collection | str | None,
             refuse_dates(column_of(X, j), shown[j])
     given = {}
     if isinstance(categories, Mapping):
-        given = {_position(key, "categories", width, names): _listed(value, f"categories[{key!r}]")
+        given = {_position(key, "categories", width, names): _categories(value,
+                                                                         f"categories[{key!r}]")
                  for key, value in categories.items()}
     elif categories is not None:
-        given = dict.fromkeys(range(width), _listed(categories, "categories"))
+        given = dict.fromkeys(range(width), _categories(categories, "categories"))
     labels = []
     for j, kind in enumerate(found):
         labels.append((given[j] if j in given else labels_of(column_of(X, j), shown[j]))
@@ -128,7 +129,7 @@ def _stated_kinds(categorical: Collection | str | None,
     return said
 
 
-def _listed(values: object, name: str) -> tuple:
+def _categories(values: object, name: str) -> tuple:
     """Categories as they were given."""
     many = isinstance(values, Iterable) and not isinstance(values, str | bytes | Mapping)
     found = list(values) if many else []

@@ -2,6 +2,7 @@
 targets, coefficients in the user's units."""
 
 import dataclasses
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -20,6 +21,9 @@ MAX_CENTRE_SDS, MAX_UNIT = 10.0, 1e3
 class Standardized(Complete):
     """An estimator of planes x β + b: columns about a centre, in units of their own, where they
     need it."""
+
+    fit_intercept: bool  # of the estimator
+    _column_names: Sequence[str] | None
 
     def _frame(self, X, weights, always: bool = False) -> np.ndarray:
         """Learn where columns are centred, and their units; X in these. Columns that are well are
@@ -52,6 +56,20 @@ class Standardized(Complete):
         if self._is_unscaled():
             return X
         return (X - self._centre) / self._unit
+
+    def _digits(self, X) -> float:
+        """What rounding of its cells, of a unit of a column."""
+        return float(np.finfo(float).eps * np.max(np.abs(X).max(0) / self._unit, initial=1.0))
+
+    def _design(self, X) -> np.ndarray:
+        """The columns of X as they are fitted, after the intercept if there is one."""
+        x = self._standardize(X)
+        return np.column_stack([np.ones(len(X)), x]) if self.fit_intercept else x
+
+    def _rank(self, X, weights) -> int:
+        """How many coefficients the rows X identify, of the intercept and the columns."""
+        rows = self._design(X) * np.sqrt(weights)[:, None]
+        return int(directions(rows, self._digits(X))[0].sum())
 
     def _planes(self, beta: np.ndarray, bias: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Weights (planes, d) and biases (planes,) in the user's units, from (d, planes) and
@@ -103,13 +121,22 @@ class Numeric(Standardized, Numbered, NoProbabilities, RegressorMixin, Estimator
         return self.fit_.log_prob(self.as_data(X, y)) - np.log(self._spread)
 
 
-def unpenalised(engine, penalty: float):
+def without_prior(engine, penalty: float):
     """An engine that, without a penalty, maximises the likelihood alone: then no coefficient has a
     prior, and one of a noise or a concentration is there for posteriors."""
     point = engine.capabilities.finds == "point" and not penalty and hasattr(engine, "prior")
     return dataclasses.replace(engine, prior=False) if point else engine
 
 
-def counted(weights: np.ndarray) -> np.ndarray | None:
+def row_weights(weights: np.ndarray) -> np.ndarray | None:
     """Row weights for a fit; None where all are 1."""
     return None if (weights == 1).all() else weights
+
+
+def directions(rows: np.ndarray, digits: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(which of the orthogonal directions of coefficients the rows tell, (p,), how much, (p,), the
+    directions (p, p)), by singular values: the information would square the condition."""
+    square = np.linalg.qr(rows, mode="r")
+    missing = rows.shape[1] - len(square)
+    _, size, turned = np.linalg.svd(np.pad(square, ((0, missing), (0, 0))))
+    return size > size[:1] * digits * max(rows.shape), size, turned

@@ -8,7 +8,7 @@ import numpy as np
 from probml import DataError
 from probml.estimators.estimator import flat
 from probml.models.frames.columns import Columns
-from probml.models.frames.kinds import tied
+from probml.models.frames.kinds import has_few_values
 
 SHOWN = 6  # columns that a warning names
 
@@ -19,20 +19,20 @@ def warn_of_ties(columns: Columns, data: Mapping[str, np.ndarray]) -> None:
     if "normal" not in columns.groups:
         return
     values, where = data["normal"], columns.groups["normal"][1]
-    few = [i for i in range(values.shape[1]) if tied(values[:, i])]
+    few = [i for i in range(values.shape[1]) if has_few_values(values[:, i])]
     kinds = ", ".join(f"{columns.names[where[i]]!r}: 'categorical'" for i in few)
-    _say([columns.describe_column(where[i]) for i in few], values[:, few],
-         f"Pass kinds={{{kinds}}}, or drop {'it' if len(few) == 1 else 'them'}")
+    _warn([columns.describe_column(where[i]) for i in few], values[:, few],
+          f"Pass kinds={{{kinds}}}, or drop {'it' if len(few) == 1 else 'them'}")
 
 
-def warn_of_tied(X, shown, advice: str) -> None:
+def warn_of_ties_in_array(X, shown, advice: str) -> None:
     """As `warn_of_ties`, of an array whose columns are all normal; `shown`: a column's number → its
     name in a message."""
-    few = [j for j in range(X.shape[1]) if tied(X[:, j])]
-    _say([shown(j) for j in few], X[:, few], advice)
+    few = [j for j in range(X.shape[1]) if has_few_values(X[:, j])]
+    _warn([shown(j) for j in few], X[:, few], advice)
 
 
-def _say(shown: list[str], values: np.ndarray, advice: str) -> None:
+def _warn(shown: list[str], values: np.ndarray, advice: str) -> None:
     """One warning that normals fitted to these columns have densities that only the prior bounds;
     none where there are none."""
     counts = [len(np.unique(column[~np.isnan(column)])) for column in values.T]

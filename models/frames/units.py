@@ -23,7 +23,7 @@ class Moments(CellMoments):
     """Weights, means and sums of squares about them of the seen cells, each (groups, d): a group a
     class, the last one without a label."""
 
-    __add__ = CellMoments.merged
+    __add__ = CellMoments.merged  # type: ignore[assignment]
 
     def pooled(self) -> "Moments":
         """All groups as one."""
@@ -117,6 +117,10 @@ class InUnits:
 
     # site of the columns → what the names of the prior's sites begin with
     _named: ClassVar[dict[str, str]] = {"x": "prior"}
+    # of the estimator
+    classes_: np.ndarray
+    shape: float
+    _target: ClassVar[str]
 
     def _prior(self) -> dict[str, ArrayLike]:
         """The settings of the model: "each" for what is measured; before there are rows, the
@@ -152,10 +156,10 @@ class InUnits:
         """Site → value of what is measured; `further`: these rows come beside those before."""
         found = self._measure(data, weights, data.get(self._target))
         old = getattr(self, "_moments", {}) if further else {}
-        return self._given({site: old[site] + value if site in old else value
+        return self._measured_priors({site: old[site] + value if site in old else value
                             for site, value in found.items()})
 
-    def _given(self, found: dict[str, Moments]) -> dict[str, np.ndarray]:
+    def _measured_priors(self, found: dict[str, Moments]) -> dict[str, np.ndarray]:
         self._moments, out = found, {}
         for site, value in found.items():
             prefix, prior = self._named[site], self._prior()
@@ -175,4 +179,4 @@ class InUnits:
         total = dict(self._moments)
         for other in others:
             total = {site: value + other._moments[site] for site, value in total.items()}
-        return self._given(total)
+        return self._measured_priors(total)

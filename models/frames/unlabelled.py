@@ -8,7 +8,7 @@ that were held out, log p(y | x), in parts of the labelled rows.
 """
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
@@ -31,6 +31,11 @@ WEIGHT = (
 class PartlyLabelled:
     """A classifier whose labels may be seen in part, with the setting `unlabelled_weight`."""
 
+    # of the classifier
+    unlabelled_weight: float | str
+    notes_: list[str]
+    _infer: Callable[..., Fit]
+
     def _solve(self, model, data: SiteValues, weights, start: Mapping,
                complete: bool) -> Fit:
         """The fit, its unlabelled rows at their weight; a warning where they make held-out labels
@@ -42,7 +47,7 @@ class PartlyLabelled:
         if asked == "auto":
             scores = {weight: judge.score(weight) for weight in WEIGHTS}
             able = {weight: score.mean() for weight, score in scores.items() if score is not None}
-            chosen = max(able, key=able.get) if able else 1.0
+            chosen = max(able, key=able.__getitem__) if able else 1.0
             how = (f"chosen by the log score of held-out labels ({able[chosen]:.3f} per label)"
                    if able else "because there are too few labels to choose it")
             self.notes_.append(f"unlabelled_weight={chosen:g}, {how}")
@@ -63,14 +68,14 @@ class PartlyLabelled:
         if lost.mean() < MIN_LOSS_PER_LABEL or lost.mean() < DOUBT * error:
             return
         able = {other: judge.score(other) for other in WEIGHTS if other < weight}
-        best = max((other for other in able if able[other] is not None),
-                   key=lambda other: able[other].mean())
+        means = {other: score.mean() for other, score in able.items() if score is not None}
+        best = max(means, key=means.__getitem__)
         text = (
             f"the {int(judge.hidden.sum())} unlabelled rows lower the log-likelihood of held-out "
             f"labels by {lost.mean():.2g} per label ({with_them.mean():.3f} with the unlabelled "
             f"rows, {alone.mean():.3f} without). The clusters of the rows may differ from the "
             f"classes. With unlabelled_weight={best:g} the log-likelihood is "
-            f"{able[best].mean():.3f} per label"
+            f"{means[best]:.3f} per label"
         )
         self.notes_.append(text)
         warnings.warn(f"{type(self).__name__}: {text}; or unlabelled_weight='auto'", UserWarning,

@@ -59,12 +59,12 @@ def screen(X: DataLike, y: ArrayLike, names: Sequence[str] | None = None) -> "pd
     """
     import pandas as pd
 
-    table = X if hasattr(X, "columns") else _named(X, names)
-    target = _measured(pd.Series(y if np.ndim(y) == 1 else np.ravel(y)), "y")
+    table = X if hasattr(X, "columns") else _as_frame(X, names)
+    target = _as_numbers(pd.Series(y if np.ndim(y) == 1 else np.ravel(y)), "y")
     if len(target) != len(table):
         raise DataError(f"screen: X has {len(table)} rows, y has {len(target)}. Pass one y for "
                         f"each row of X")
-    records = {name: _association(_measured(table[name], f"column {name!r}"), target)
+    records = {name: _association(_as_numbers(table[name], f"column {name!r}"), target)
                for name in table.columns}
     out = pd.DataFrame.from_dict(records, orient="index",
                                  columns=["kind", "rows", "information", "log_bayes_factor"])
@@ -73,7 +73,7 @@ def screen(X: DataLike, y: ArrayLike, names: Sequence[str] | None = None) -> "pd
     return out.sort_values("log_bayes_factor", ascending=False, kind="stable")
 
 
-def _named(X: DataLike, names: Sequence[str] | None) -> "pd.DataFrame":
+def _as_frame(X: DataLike, names: Sequence[str] | None) -> "pd.DataFrame":
     import pandas as pd
 
     try:
@@ -92,7 +92,7 @@ def _named(X: DataLike, names: Sequence[str] | None) -> "pd.DataFrame":
     return pd.DataFrame(X, columns=list(names))
 
 
-def _measured(column, name: str):
+def _as_numbers(column, name: str):
     """A column whose numbers are some, whatever they were held as; dates as seconds from the first.
     """
     column = column.reset_index(drop=True).infer_objects()
@@ -113,7 +113,7 @@ def _association(column, target) -> tuple:
     if not seen.any() or x.nunique() < 2 or y.nunique() < 2:
         return kind, int(seen.sum()), 0.0, 0.0
     if sorted_x and sorted_y:
-        found = _of_table(_counted(x, y))
+        found = _of_table(_contingency_table(x, y))
     elif sorted_x or sorted_y:
         numbers, classes = (y, x) if sorted_x else (x, y)
         found = _of_groups(numbers.to_numpy(float), classes.factorize()[0])
@@ -128,7 +128,7 @@ def _categories(column) -> bool:
     return True
 
 
-def _counted(x, y) -> np.ndarray:
+def _contingency_table(x, y) -> np.ndarray:
     a, b = x.factorize()[0], y.factorize()[0]
     out = np.zeros((a.max() + 1, b.max() + 1), int)
     np.add.at(out, (a, b), 1)

@@ -28,6 +28,7 @@ from scipy.stats import chi2, random_table
 
 from probml import DataError, ModelError
 from probml.estimators.rules import hold, integer, numbers, one_of
+from probml.language.given import floats
 from probml.language.language import check_seed
 
 if TYPE_CHECKING:
@@ -145,7 +146,7 @@ def _total(y: float, a: float, b: float) -> float:
 
 def _counts(table) -> np.ndarray:
     try:
-        y = np.asarray(table, float)
+        y = floats(table)
     except (TypeError, ValueError):
         raise DataError(f"dependence: the table must contain counts, got {table!r}") from None
     if y.ndim != 2 or min(y.shape) < 2:

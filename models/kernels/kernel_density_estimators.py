@@ -246,7 +246,7 @@ class ParzenClassifier(_Kernels, Classifier):
         k, (n, d) = len(self.classes_), X.shape
         require_classes(self.classes_)
         total = np.bincount(codes, weights, k)
-        self.class_prior_ = total / total.sum() if self.priors is None else self._given(k)
+        self.class_prior_ = total / total.sum() if self.priors is None else self._check_priors(k)
         self._refuse_constant(X)
         spread = self._spread(X, weights)
         self.bandwidth_ = np.stack([self._widths(X[codes == c], weights[codes == c], spread)
@@ -264,7 +264,7 @@ class ParzenClassifier(_Kernels, Classifier):
         ))
         return self
 
-    def _given(self, k: int) -> np.ndarray:
+    def _check_priors(self, k: int) -> np.ndarray:
         priors = np.asarray(self.priors, float)
         if priors.shape != (k,) or not (priors >= 0).all() or abs(priors.sum() - 1) > 1e-6:
             raise ModelError(

@@ -6,14 +6,14 @@ digits at an offset of the columns, and the loss as a function, `fit_`.
 """
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass
 from numbers import Real
+from typing import Any
 
 import numpy as np
 
 from probml import Fit, ModelError
-from probml.errors import ConvergenceWarning as NotConverged
 from probml.estimators.estimator import Estimator
 from probml.estimators.rules import (
     CLASS_WEIGHT,
@@ -25,6 +25,7 @@ from probml.estimators.rules import (
     parameter,
 )
 from probml.estimators.validation import (
+    ConvergenceWarning,
     RegressorMixin,
     check_is_fitted,
     compute_class_weight,
@@ -41,7 +42,7 @@ from probml.models.kernels.support_vectors import (
 )
 
 try:
-    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.exceptions import ConvergenceWarning as SolverWarning
     from sklearn.svm import SVC, SVR
 except ModuleNotFoundError as error:
     raise ImportError(f"the estimators of probml.models need scikit-learn ({error}): pip install "
@@ -59,6 +60,23 @@ GAMMA: Rule = (
 
 class _Machine:
     """What both estimators share: the kernel, the dual, sums over support vectors."""
+
+    # of the estimator
+    kernel: str
+    gamma: float | str
+    degree: int
+    coef0: float
+    C: float
+    tol: float
+    max_iter: int
+    support_: np.ndarray
+    support_vectors_: np.ndarray
+    n_iter_: Any
+    _dual: np.ndarray
+    _linear: np.ndarray
+    _bias: np.ndarray
+    _rows: Callable[..., np.ndarray]
+    _fit_at_solution: Callable[[], Fit]
 
     _tables = staticmethod(no_tables)
 
@@ -104,7 +122,7 @@ class _Machine:
                          degree=int(kernel.degree), coef0=kernel.coef0, tol=self.tol,
                          max_iter=self.max_iter, cache_size=CACHE, **settings)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)
+            warnings.simplefilter("ignore", SolverWarning)
             solver.fit(X, y, sample_weight=weights)
         self.n_iter_ = np.atleast_1d(solver.n_iter_)
         self.converged_ = solver.fit_status_ == 0
@@ -113,7 +131,7 @@ class _Machine:
                 f"{type(self).__name__} stopped at max_iter={self.max_iter} steps before it "
                 f"converged to the tolerance tol={self.tol:g}. Standardise the columns, lower "
                 f"C={self.C:g}, or raise max_iter",
-                NotConverged.kind,
+                ConvergenceWarning,
                 stacklevel=4,
             )
         return solver
@@ -257,7 +275,7 @@ class SupportVectorMachine(NoProbabilities, _Machine, Margin):
                 own = of == here
                 self._dual[pair, own] = self.dual_coef_[there - (there > here), own]
         self._linear = np.sign(self._dual)
-        vars(self).pop("_fit", None)
+        self.__dict__.pop("_fit", None)
         return self
 
     def _class_weights(self, codes: np.ndarray) -> np.ndarray:
@@ -360,7 +378,7 @@ class SupportVectorRegression(RegressorMixin, _Machine, Numbered, NoProbabilitie
         self._dual = self.dual_coef_ = solver.dual_coef_
         self._bias = solver.intercept_
         self._linear = y[solver.support_] - self.epsilon * np.sign(self._dual)
-        vars(self).pop("_fit", None)
+        self.__dict__.pop("_fit", None)
         return self
 
     def _fit_at_solution(self) -> Fit:

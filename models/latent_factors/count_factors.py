@@ -58,9 +58,9 @@ class Factors(NamedTuple):
     converged: bool
 
 
-def factorised(X: np.ndarray, k: int, prior: tuple[float, float, float, float], tolerance: float,
-               iterations: int, random: np.random.Generator,
-               columns: Gammas | None = None) -> Factors:
+def factorise(X: np.ndarray, k: int, prior: tuple[float, float, float, float], tolerance: float,
+              iterations: int, random: np.random.Generator,
+              columns: Gammas | None = None) -> Factors:
     """Coordinate ascent from a random start, until an iteration gains less than the tolerance a
     cell.
 

@@ -9,7 +9,7 @@ from probml import DataError, ModelError
 from probml.estimators.estimator import Estimator, Projection, absent
 from probml.estimators.rules import PARTS, SEED, Seed, check, integer, number, parameter
 from probml.estimators.validation import ConvergenceWarning, check_is_fitted, places_of
-from probml.models.latent_factors.count_factors import Factors, factorised
+from probml.models.latent_factors.count_factors import Factors, factorise
 
 
 @dataclass(eq=False, repr=False)
@@ -84,7 +84,7 @@ class PoissonFactors(Projection, Estimator):
 
     def _found(self, X, random, columns=None) -> Factors:
         prior = self.shape, self.rate, self.component_shape, self.component_rate
-        return factorised(X, self.n_components, prior, self.tol, self.max_iter, random, columns)
+        return factorise(X, self.n_components, prior, self.tol, self.max_iter, random, columns)
 
     def _counts(self, X, reset: bool) -> np.ndarray:
         X = self._numbers(X, reset).astype(float)

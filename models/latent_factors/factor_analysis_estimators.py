@@ -37,7 +37,7 @@ from probml.models.latent_factors.factor_analysis import (
     principal,
     probabilistic_pca,
 )
-from probml.models.latent_factors.rotation import ROTATIONS, rotated
+from probml.models.latent_factors.rotation import ROTATIONS, rotate
 from probml.models.summaries.factors import factor_tables
 from probml.posteriors.units import Unit, of_rows
 
@@ -73,7 +73,7 @@ class _Linear(InformationCriteria, Projection, Estimator):
                 by name.
         """
         check(self)
-        vars(self).pop("table_", None)
+        self.__dict__.pop("table_", None)
         if not isinstance(self.n_components, Integral):
             return self._choose(X, sample_weight)
         X = self._validated(X, reset=True).astype(float)
@@ -138,7 +138,7 @@ class _Linear(InformationCriteria, Projection, Estimator):
              "converged": one.converged_} for k, one in found.items()], "bic")
         chosen = {name: value for name, value in vars(found[best]).items()
                   if name not in self.get_params()}
-        vars(self).update(chosen, table_=table, n_components_=best)
+        self.__dict__.update(chosen, table_=table, n_components_=best)
         return self
 
     def _ladder(self, complete: bool) -> tuple:
@@ -216,7 +216,7 @@ class _Linear(InformationCriteria, Projection, Estimator):
         """The rotation of loadings in standard deviations of the columns, and the correlations of
         the rotated factors."""
         sd = np.sqrt((loadings**2).sum(1) + noise)
-        return rotated(loadings / sd[:, None], self.rotation)
+        return rotate(loadings / sd[:, None], self.rotation)
 
     @property
     def loadings_(self):
@@ -241,7 +241,7 @@ class _Linear(InformationCriteria, Projection, Estimator):
         return self._W @ self._W.T + np.diag(self._psi)
 
     @property
-    def n_parameters_(self) -> int:
+    def n_parameters_(self) -> int:  # type: ignore[override]
         """Free parameters: loadings less their rotations, noise, mean."""
         check_is_fitted(self, "fit_")
         d, k = self._W.shape

@@ -107,13 +107,13 @@ class ItemResponse(Projection, Estimator):
     def transform(self, X):
         """Abilities of persons given their answers, expected a posteriori, (persons, 1); 0 of one
         without answers."""
-        return self._given(X)[0][:, None]
+        return self._ability_posterior(X)[0][:, None]
 
     def standard_errors(self, X):
         """Standard deviations of abilities given the answers, (persons,)."""
-        return np.sqrt(self._given(X)[1])
+        return np.sqrt(self._ability_posterior(X)[1])
 
-    def _given(self, X) -> tuple[np.ndarray, np.ndarray]:
+    def _ability_posterior(self, X) -> tuple[np.ndarray, np.ndarray]:
         """Means and variances of abilities given answers."""
         check_is_fitted(self, "fit_")
         found = self.fit_.conditional({"y": self._answers(X, reset=False)}, "ability")

@@ -26,7 +26,7 @@ def _oblimin(loadings: np.ndarray) -> tuple[float, np.ndarray]:
     return (squares * others).sum() / 4, loadings * others
 
 
-def rotated(loadings: np.ndarray, rotation: str) -> tuple[np.ndarray, np.ndarray]:
+def rotate(loadings: np.ndarray, rotation: str) -> tuple[np.ndarray, np.ndarray]:
     """Loadings rotated towards simple structure, rows weighted equally (Kaiser's normalisation).
 
     Args:

@@ -35,8 +35,8 @@ class Coded(NamedTuple):
     converged: bool
 
 
-def coded(X: np.ndarray, atoms: np.ndarray, alpha: float, learn: bool, tolerance: float,
-          iterations: int) -> Coded:
+def learn_codes(X: np.ndarray, atoms: np.ndarray, alpha: float, learn: bool, tolerance: float,
+                iterations: int) -> Coded:
     """Rounds over codes, and atoms if they are to be learnt, until a round gains less than the
     tolerance times the objective of codes that are all 0.
 

@@ -9,7 +9,7 @@ from probml import DataError
 from probml.estimators.estimator import Estimator, Projection, absent
 from probml.estimators.rules import PARTS, SEED, STARTS, Seed, check, integer, number, parameter
 from probml.estimators.validation import ConvergenceWarning, check_is_fitted, places_of
-from probml.models.latent_factors.sparse_coding import Coded, coded
+from probml.models.latent_factors.sparse_coding import Coded, learn_codes
 
 
 @dataclass(eq=False, repr=False)
@@ -87,8 +87,9 @@ class SparseCoding(Projection, Estimator):
         return out / np.linalg.norm(out, axis=1, keepdims=True)
 
     def _found(self, X: np.ndarray, atoms: np.ndarray, learn: bool = True) -> Coded:
-        return coded(X, atoms, float(self.alpha), learn, self.tol if learn else self.tol * 1e-3,
-                     self.max_iter)
+        return learn_codes(X, atoms, float(self.alpha), learn,
+                           self.tol if learn else self.tol * 1e-3,
+                           self.max_iter)
 
     def transform(self, X):
         """Codes of rows, (n, k), given the atoms that were learnt; a row with nothing observed has

@@ -1,6 +1,7 @@
 """The estimator of random-effects meta-analysis."""
 
 from dataclasses import KW_ONLY, dataclass, replace
+from typing import Any
 
 import numpy as np
 from scipy.stats import chi2, norm
@@ -8,6 +9,7 @@ from scipy.stats import chi2, norm
 from probml import MAP, DataError
 from probml.assessment.intervals import Interval
 from probml.engines.engine import Engine
+from probml.errors import listed
 from probml.estimators.estimator import Estimator, absent
 from probml.estimators.rules import SEED, Seed, check, hold, one_of, parameter, within
 from probml.estimators.validation import check_is_fitted
@@ -136,12 +138,16 @@ class MetaAnalysis(RegressionResults, Estimator):
             raise DataError(f"MetaAnalysis.fit: the moderator {name!r} is the same in every study, "
                             f"so its coefficient is not identified separately from the mean. Drop "
                             f"the moderator")
+        if np.linalg.matrix_rank((x - centre) / spread, 1e-8) < x.shape[1]:
+            raise DataError(f"MetaAnalysis.fit: the moderators {listed(self._names)} are linearly "
+                            f"dependent, so their coefficients are not identified. Drop one of "
+                            f"them")
         data = {"y": (y - level) / unit, "standard_error": error / unit}
         data |= {"x": (x - centre) / spread} if self._names else {}
-        fixed = {} if self._names else {"x": None}
+        fixed: dict[str, Any] = {} if self._names else {"x": None}
         fixed |= {"tau": 0.0} if self.method == "FE" else {}
         fixed |= {name: WEAK[name] for name in ("weight_scale", "bias_scale")} if weak else {}
-        engine = None if weak else self.engine or MAP(prior=False,
+        engine: Any = None if weak else self.engine or MAP(prior=False,
                                                       restricted=self.method == "REML")
         fit = meta_analysis(**fixed).fit(data, engine, seed=self._seed())
         units = {"intercept": Unit(unit, level), "tau": Unit(unit)}
@@ -158,7 +164,7 @@ class MetaAnalysis(RegressionResults, Estimator):
         """What follows from τ, in closed form."""
         import pandas as pd
 
-        n, p, tau2 = *design.shape, self.tau_**2
+        (n, p), tau2 = design.shape, self.tau_**2
         weights = 1 / (error**2 + tau2)
         self.covariance_ = np.linalg.inv((design.T * weights) @ design)
         beta = self.covariance_ @ (design.T * weights) @ y

@@ -57,7 +57,7 @@ class _Columns(InUnits, Mixture):
         return self.columns_.data(X)
 
     @property
-    def _components(self):
+    def _components(self) -> int:  # type: ignore[override]
         return int(np.max(self.n_components))
 
     def _model(self, k):

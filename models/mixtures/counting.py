@@ -33,6 +33,7 @@ import numpy as np
 
 from probml import VB, DataError, ModelError, Refusal
 from probml.estimators.rules import FLAG, hold, integer
+from probml.language.given import floats
 from probml.language.language import check_seed
 from probml.models.frames.covariances import canonical
 from probml.models.mixtures.gaussian_estimator import GaussianMixture
@@ -102,7 +103,7 @@ def how_many(X: DataLike, sizes: Sequence[int] = range(1, 9), *, covariance_type
     for name in ("silhouette_kmeans", "silhouette_ward"):
         if table[name].notna().any():
             chosen[name] = int(table[name].idxmax())
-    chosen |= _own(X, z[some], found[-1], covariance_type, seed)
+    chosen |= _sizes_found_by_others(X, z[some], found[-1], covariance_type, seed)
     table.attrs |= {"chosen": chosen, "rows": len(X)}
     return table
 
@@ -128,8 +129,8 @@ def _bounds(X, sizes: list[int], covariance: str, seed: int) -> list[float]:
         return [np.nan] * len(sizes)
 
 
-def _own(X, z, most: int, covariance_type: str, seed: int) -> dict[str, int]:
-    """What those find that need no number."""
+def _sizes_found_by_others(X, z, most: int, covariance_type: str, seed: int) -> dict[str, int]:
+    """The numbers of clusters that methods find which need none."""
     from sklearn.cluster import HDBSCAN, MeanShift, estimate_bandwidth
 
     out = {}
@@ -202,7 +203,7 @@ def _sizes(sizes) -> list[int]:
 
 def _rows(X, most: int) -> np.ndarray:
     try:
-        out = np.asarray(X, float)
+        out = floats(X)
     except (TypeError, ValueError):
         raise DataError("how_many: X must be numbers. Convert or drop columns of text") from None
     if out.ndim != 2 or not out.size:

@@ -26,7 +26,7 @@ from probml.estimators.rules import (
     sizes,
 )
 from probml.models.frames.covariances import COVARIANCES, canonical
-from probml.models.frames.ties import warn_of_tied
+from probml.models.frames.ties import warn_of_ties_in_array
 from probml.models.frames.units import InUnits
 from probml.models.mixtures.gaussian_mixture import gaussian_mixture
 from probml.models.mixtures.starts import precision_near
@@ -124,7 +124,7 @@ class GaussianMixture(InUnits, Mixture):
     engine: Engine | None = parameter(None, ENGINE)
 
     @property
-    def _components(self):
+    def _components(self) -> int:  # type: ignore[override]
         """Clusters in which the prior's scale is measured: of components of which most are to be
         empty none are known, and the scale is that of all rows; nor are any looked for where
         nothing asks for a prior."""
@@ -194,8 +194,9 @@ class GaussianMixture(InUnits, Mixture):
             )
 
     def _row_notes(self, X):
-        warn_of_tied(X, self._column,
-                     "Drop such a column, or use MixedMixture, which treats it as categories")
+        warn_of_ties_in_array(X, self._column,
+                              "Drop such a column, or use MixedMixture, which treats it as "
+                              "categories")
         return []
 
     @property

@@ -125,12 +125,12 @@ class TopicModel(Projection, Estimator):
     def transform(self, X):
         """Mean shares of the topics in documents, given the topics that were learnt, (documents,
         k)."""
-        shares = self._given(self._counts(X, reset=False))[0]
+        shares = self._posterior_and_bound(self._counts(X, reset=False))[0]
         return shares / shares.sum(1, keepdims=True)
 
-    def _given(self, X) -> tuple[np.ndarray, np.ndarray]:
-        """γ of documents at the learnt q(β), (documents, k), and the lower bound of each one's log
-        probability."""
+    def _posterior_and_bound(self, X) -> tuple[np.ndarray, np.ndarray]:
+        """γ of the posterior Dirichlet(γ) of each document's shares of topics, (documents, k), at
+        the learnt q(β), and the lower bound of each document's log probability."""
         check_is_fitted(self, "fit_")
         alpha, k = self._priors()[0], self.n_components
         words = np.exp(_logs(self.components_))
@@ -141,10 +141,10 @@ class TopicModel(Projection, Estimator):
             if np.abs(gamma - before).max() <= 1e-10 * max(gamma.max(), 1.0):
                 break
         logs = _logs(gamma)
-        shown = (X * np.log(np.maximum(np.exp(logs) @ words, 1e-300))).sum(1)
-        gap = (gammaln(gamma.sum(1)) - gammaln(gamma).sum(1) - gammaln(k * alpha)
-               + k * gammaln(alpha) + ((gamma - alpha) * logs).sum(1))
-        return gamma, shown - gap
+        expected = (X * np.log(np.maximum(np.exp(logs) @ words, 1e-300))).sum(1)
+        divergence = (gammaln(gamma.sum(1)) - gammaln(gamma).sum(1) - gammaln(k * alpha)
+                      + k * gammaln(alpha) + ((gamma - alpha) * logs).sum(1))
+        return gamma, expected - divergence
 
     def top_words(self, n=10):
         """The n most probable words of each topic.
@@ -169,12 +169,12 @@ class TopicModel(Projection, Estimator):
 
     def score(self, X, y=None):
         """A lower bound of log p(documents | the topics), summed over all."""
-        return float(self._given(self._counts(X, reset=False))[1].sum())
+        return float(self._posterior_and_bound(self._counts(X, reset=False))[1].sum())
 
     def perplexity(self, X):
         """exp(−score / number of words), the perplexity per word (lower is better)."""
         X = self._counts(X, reset=False)
-        return float(np.exp(-self._given(X)[1].sum() / max(X.sum(), 1e-300)))
+        return float(np.exp(-self._posterior_and_bound(X)[1].sum() / max(X.sum(), 1e-300)))
 
 
 def _logs(concentration: np.ndarray) -> np.ndarray:

@@ -25,7 +25,7 @@ from probml.estimators.rules import (
 )
 from probml.estimators.validation import check_is_fitted
 from probml.models.frames.margins import Margin
-from probml.models.frames.standardized import Numeric, Standardized, counted
+from probml.models.frames.standardized import Numeric, Standardized, row_weights
 from probml.models.neural_networks.neural_network import ACTIVATIONS, neural_network
 from probml.posteriors.units import Unit, of_rows, plane
 
@@ -78,7 +78,7 @@ class _Network(Standardized, Estimator):
         return out
 
     def _train(self, model, data, weights, width: int) -> None:
-        counts = counted(weights)
+        counts = row_weights(weights)
         if self.weight_scale is None:
             counts = np.asarray(weights, float)  # as for the folds, so that there is one program
         self.weight_scale_ = float(self.weight_scale or ROUGH)

@@ -112,7 +112,7 @@ def kind_of(fitted: FitOrEstimator) -> str:
     return "regression" if hasattr(fitted, "predict") and fitted is not fit else ""
 
 
-def drawn(subject: Subject) -> list[tuple[str, str, str]]:
+def draw_pictures(subject: Subject) -> list[tuple[str, str, str]]:
     """(title, SVG, caption) of the pictures of a report; none without matplotlib."""
     try:
         import matplotlib
@@ -224,7 +224,7 @@ def _smooth(fitted: FitOrEstimator, X: DataLike, y: ArrayLike):
     return ax
 
 
-def _predicted(fitted: FitOrEstimator, X: DataLike, y: ArrayLike):
+def _plot_confusion(fitted: FitOrEstimator, X: DataLike, y: ArrayLike):
     if y is None:
         raise DataError("confusion: the true labels are missing. Pass the target y")
     return confusion(np.asarray(y, object), np.asarray(fitted.predict(X), object))
@@ -259,7 +259,7 @@ EFFECTS = Drawing(
     "Random effects", _effects, "The effect of each level of a grouping, with 95% intervals; those "
                                 "that differ from the mean of all are coloured.", rows=False)
 CONFUSION = Drawing(
-    "Confusion matrix", _predicted, "The number of rows with each pair of true and predicted "
+    "Confusion matrix", _plot_confusion, "The number of rows with each pair of true and predicted "
                                     "label.")
 STATES = Drawing("States", _states, "The series, and the most probable state of each step.")
 COMPONENTS = Drawing(

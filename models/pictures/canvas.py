@@ -87,7 +87,7 @@ def numbers_of(call: str, name: str, value: ArrayLike, axes: tuple[int, ...]) ->
     return found
 
 
-def listed(call: str, name: str, value: object, have: list) -> list:
+def as_names(call: str, name: str, value: object, have: list) -> list:
     """One of the names that there are, or several, as a list.
 
     Raises:

@@ -10,7 +10,7 @@ from probml import DataError, ModelError
 from probml.estimators.rules import hold, within
 from probml.interface.showing.summaries import summarize
 from probml.models.mixed_models.meta_analysis_estimator import MetaAnalysis
-from probml.models.pictures.canvas import COLOURS, axes_of, fit_of, listed
+from probml.models.pictures.canvas import COLOURS, as_names, axes_of, fit_of
 from probml.typing import DataLike, FitOrEstimator
 
 if TYPE_CHECKING:
@@ -66,11 +66,11 @@ def forest(fitted: FitOrEstimator, data: DataLike = None, names: Iterable[str] |
     value, low, high, size, words = _read(fitted, level)
     keep = [i for i, word in enumerate(words) if word != "Intercept"] if _is_fitted(fitted) else []
     if names is not None:
-        keep = [words.index(name) for name in listed("forest", "names", names, words)]
+        keep = [words.index(name) for name in as_names("forest", "names", names, words)]
     if keep:
         value, low, high, size = (each[keep] for each in (value, low, high, size))
         words = [words[i] for i in keep]
-    pooled = np.isin(words, listed("forest", "summary", summary, words) if len(summary) else [])
+    pooled = np.isin(words, as_names("forest", "summary", summary, words) if len(summary) else [])
     if not isinstance(reference, int | float | np.number | None) or isinstance(reference, bool):
         raise ModelError(f"forest(reference={reference!r:.80}): expected a number or None")
     ax = axes_of(ax, (6.4, 1.1 + 0.3 * len(words)))
@@ -103,7 +103,8 @@ def _read(fitted: FitOrEstimator, level: float) -> tuple:
         tables = [table.values for table in summary.tables]
     else:
         tables = [fitted]
-    found = [each for each in (_bounded(table, level) for table in tables) if each is not None]
+    found = [each for each in (_intervals_of_table(table,
+                                                   level) for table in tables) if each is not None]
     if not found:
         raise DataError(f"forest: expected a column with the estimates ({', '.join(ESTIMATE[:3])}) "
                         f"with columns lower and upper, or with standard errors, got the columns "
@@ -111,7 +112,7 @@ def _read(fitted: FitOrEstimator, level: float) -> tuple:
     return found[0]
 
 
-def _bounded(table: "pd.DataFrame", level: float) -> tuple | None:
+def _intervals_of_table(table: "pd.DataFrame", level: float) -> tuple | None:
     """What `_read` reads, of a table; None where it lacks estimates or bounds."""
     from scipy.stats import norm
 

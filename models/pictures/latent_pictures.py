@@ -201,7 +201,7 @@ def _scores_of(fitted: FitOrEstimator,
 
 def _draw_arrows(ax, tips: np.ndarray, words: list[str], near: float) -> None:
     """An arrow from 0 to each tip, (d, 2), with its word at a distance of others."""
-    for word, (across, up), more in zip(words, tips, _lifted(tips, near), strict=True):
+    for word, (across, up), more in zip(words, tips, _offsets_of_labels(tips, near), strict=True):
         ax.annotate("", (across, up), (0, 0), arrowprops={"arrowstyle": "->", "color": INK,
                                                          "linewidth": 1.2, "shrinkA": 0,
                                                          "shrinkB": 0})
@@ -211,7 +211,7 @@ def _draw_arrows(ax, tips: np.ndarray, words: list[str], near: float) -> None:
                     va="bottom" if up >= 0 else "top")
 
 
-def _lifted(tips: np.ndarray, near: float) -> list[float]:
+def _offsets_of_labels(tips: np.ndarray, near: float) -> list[float]:
     """How far, in points, each word is moved away from the words below it on its side."""
     out, last = [0.0] * len(tips), {}
     for i in np.argsort(tips[:, 1]):

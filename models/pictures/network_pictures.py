@@ -18,7 +18,7 @@ import numpy as np
 
 from probml import DataError, Fit, ModelError, Refusal, errors
 from probml.assessment.pages.layout import Layout, arrange
-from probml.models.pictures.canvas import INK, PAPER, axes_of, figure_of, formerly, listed
+from probml.models.pictures.canvas import INK, PAPER, as_names, axes_of, figure_of, formerly
 from probml.typing import FitOrEstimator
 
 if TYPE_CHECKING:
@@ -89,16 +89,16 @@ def row_of(fit, evidence, dag, done) -> dict[str, list]:
     return row
 
 
-def chosen(dag, nodes) -> list[str]:
+def select_nodes(dag, nodes) -> list[str]:
     if nodes is None:
         return list(dag)
-    return listed("draw_network", "nodes", nodes, list(dag))
+    return as_names("draw_network", "nodes", nodes, list(dag))
 
 
 def describe(fit: Fit, row: Mapping[str, np.ndarray], names: Iterable[str],
              done: Mapping[str, str]) -> list[Shown]:
     """Every node with its probabilities given the row, or its mean."""
-    sites, marks = fit.structure.sites, [marked(fit, row, name, done) for name in names]
+    sites, marks = fit.structure.sites, [node_of(fit, row, name, done) for name in names]
     empty = next(({n: [None] if sites[n].states else [np.nan]} for n in sites if sites[n].rows
                   and not sites[n].cells), {})
     data = {**empty, **row}  # a row of data has at least one cell
@@ -129,7 +129,7 @@ def describe(fit: Fit, row: Mapping[str, np.ndarray], names: Iterable[str],
     return out
 
 
-def marked(fit, row, name, done) -> Shown:
+def node_of(fit, row, name, done) -> Shown:
     if name in done:
         return Shown(name, "done", note=f"do: {done[name]}")
     if name not in row:
@@ -205,9 +205,9 @@ def draw_network(fitted: FitOrEstimator, evidence: Mapping[str, object] | None =
     fit = getattr(fitted, "fit_", fitted)
     dag, done = graph_of(fit)
     row = row_of(fit, evidence, dag, done)
-    wanted = chosen(dag, nodes)
+    wanted = select_nodes(dag, nodes)
     shown = describe(fit, row, wanted, done) if len(wanted) <= DETAILED else [
-        marked(fit, row, name, done) for name in wanted
+        node_of(fit, row, name, done) for name in wanted
     ]
     return _draw(dag.subgraph(wanted), {node.name: node for node in shown}, len(wanted) <= DETAILED,
                  ax)

@@ -5,7 +5,7 @@ import numpy as np
 
 from probml import ModelError
 from probml.estimators.rules import hold, integer
-from probml.models.pictures.canvas import COLOURS, figure_of, listed
+from probml.models.pictures.canvas import COLOURS, as_names, figure_of
 
 
 def calibration(report, quantities=None, *, columns=3):
@@ -35,7 +35,7 @@ def calibration(report, quantities=None, *, columns=3):
     rejected = report.rejected
     names = sorted(report.table.index, key=lambda name: name not in rejected)[:24]
     if quantities is not None:
-        names = listed("calibration", "quantities", quantities, list(report.levels.columns))
+        names = as_names("calibration", "quantities", quantities, list(report.levels.columns))
     n, bins = len(report.levels), report.bins
     low, high = binom.interval(0.99, n, 1 / bins)
     columns = min(columns, len(names))

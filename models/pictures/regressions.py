@@ -77,7 +77,7 @@ def effects_of(fitted: FitOrEstimator, column: str | int, X: DataLike = None, *,
         ax.set(ylabel="probability", ylim=(0, 1))
         legend(ax)
     else:
-        middle, low, high, band = _predicted(fitted, fit, rows, level)
+        middle, low, high, band = _prediction_band(fitted, fit, rows, level)
         _line(ax, varied, grid, middle, low, high, COLOURS[0], band)
         ax.set_ylabel("predicted mean")
         if low is not None:
@@ -234,7 +234,7 @@ def _most(values: ArrayLike, text: Any) -> object:
     return next((value for value in np.asarray(values, object) if str(value) == text), text)
 
 
-def _predicted(fitted: FitOrEstimator, fit: Fit, rows: DataLike, level: float) -> tuple:
+def _prediction_band(fitted: FitOrEstimator, fit: Fit, rows: DataLike, level: float) -> tuple:
     """The mean, its band where there is one, and what that is."""
     from scipy.stats import norm
 

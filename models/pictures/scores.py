@@ -33,14 +33,14 @@ def confusion(truth, predicted, *, labels: Sequence | None = None, ax=None):
     if labels is not None:
         labels = items(labels, "confusion(labels)")
         if new := (set(truth) | set(predicted)) - set(labels):
-            raise DataError(f"confusion: the label {_sorted(new)[0]!r} is not in "
+            raise DataError(f"confusion: the label {_sort_labels(new)[0]!r} is not in "
                             f"labels={list(labels)!r}")
         rows = columns = list(labels)
     else:
-        rows, columns = _sorted(truth), _sorted(predicted)
+        rows, columns = _sort_labels(truth), _sort_labels(predicted)
         # the same kind of labels: the same order, so that what is right lies on the diagonal
         if set(rows) & set(columns):
-            rows = columns = _sorted([*rows, *columns])
+            rows = columns = _sort_labels([*rows, *columns])
     counts = np.zeros((len(rows), len(columns)), int)
     np.add.at(counts, ([rows.index(t) for t in truth], [columns.index(p) for p in predicted]), 1)
     share = counts / np.maximum(counts.sum(1, keepdims=True), 1)
@@ -172,7 +172,7 @@ def comparison(table, criterion=None, *, ax=None):
     return ax
 
 
-def _sorted(labels) -> list:
+def _sort_labels(labels) -> list:
     return sorted(set(labels), key=lambda label: (isinstance(label, str), label))
 
 

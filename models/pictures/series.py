@@ -13,11 +13,11 @@ from probml import DataError, Fit, ModelError
 from probml.estimators.rules import hold, within
 from probml.models.pictures.canvas import (
     COLOURS,
+    as_names,
     axes_of,
     fit_of,
     formerly,
     legend,
-    listed,
     numbers_of,
     palette,
     steps_of,
@@ -163,7 +163,7 @@ def intervals(fitted: FitOrEstimator, names: Iterable[str] | None = None, *,
     fit = fit_of("intervals", fitted)
     table = fit.summary()
     if names is not None:
-        names = listed("intervals", "names", names, list(fit.params))
+        names = as_names("intervals", "names", names, list(fit.params))
         table = table[[entry.partition("[")[0] in names for entry in table.index]]
     value = table["mean"].to_numpy(float) if "mean" in table else table["value"].to_numpy(float)
     spread = SPREAD * table["sd"].to_numpy(float) if "sd" in table else np.zeros(len(value))

@@ -124,7 +124,7 @@ class BayesianLinearRegression(FromMoments):
                          for i, s in enumerate(self._scales)]
         if chosen and not each and d:
             self._doubt_units()
-        vars(self).pop("_fit", None)
+        self.__dict__.pop("_fit", None)
         return self
 
     def _doubt_units(self) -> None:

@@ -96,10 +96,11 @@ def evaluate(given: Problem, ratio: np.ndarray, groups, floor: float = 0.0,
     """The evidence at given ratios; the noise at its best, or known."""
     solved = _solve(given, ratio, floor, variance)
     noise = max(solved.least / given.rows, floor) if variance is None else variance
-    return Scales(ratio, float(noise), float(solved.value), _determined(solved.spread, groups))
+    return Scales(ratio, float(noise), float(solved.value),
+                  _effective_number(solved.spread, groups))
 
 
-def _determined(spread: np.ndarray, groups) -> np.ndarray:
+def _effective_number(spread: np.ndarray, groups) -> np.ndarray:
     """Σ over a group of 1 − posterior variance / prior variance."""
     inverse = solve_triangular(spread, np.eye(len(spread)),
                                check_finite=False) if len(spread) else np.zeros((0, 0))

@@ -70,7 +70,7 @@ class FromMoments(RegressionResults, RegressorMixin, Complete, NoProbabilities, 
         y = y[:, None] if y.ndim == 1 else y
         return (X, y, weights) if kept is None else (X[kept], y[kept], weights)
 
-    def _asked(self, X) -> np.ndarray:
+    def _asked(self, X) -> np.ndarray:  # type: ignore[override]
         check_is_fitted(self, "moments_")
         return self._require_complete(X, reset=False)
 
@@ -82,7 +82,7 @@ class FromMoments(RegressionResults, RegressorMixin, Complete, NoProbabilities, 
         return float((max(digits * spread, np.finfo(float).eps * np.abs(y).max()) or digits) ** 2)
 
     @property
-    def fit_(self) -> Fit:
+    def fit_(self) -> Fit:  # type: ignore[override]
         """The probml Fit: made when it is first asked for, of the model at the chosen scales, on
         rows centred as `as_data` gives them."""
         check_is_fitted(self, "moments_")
@@ -101,11 +101,11 @@ class FromMoments(RegressionResults, RegressorMixin, Complete, NoProbabilities, 
         half = norm.ppf((1 + interval) / 2) * std
         return Interval(mean, mean - half, mean + half)
 
-    def fitted(self, X):
+    def fitted(self, X):  # type: ignore[override]
         """E[y | x] of every row, the mean of predict(X)."""
         return self.predict(X)
 
-    def residuals(self, X, y, kind="response"):
+    def residuals(self, X, y, kind="response"):  # type: ignore[override]
         """See RegressionResults.residuals; all kinds are y − E[y | x], as of R's lm."""
         return super().residuals(X, y, kind)
 

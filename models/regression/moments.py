@@ -12,6 +12,8 @@ from typing import NamedTuple
 import numpy as np
 from scipy.linalg import helmert, qr, solve_triangular
 
+from probml.errors import present
+
 CELLS = 2**18  # numbers of one piece of rows: 2 MB, what a cache holds
 TALL = 16  # rows a column from which on a root is found by matrix products
 
@@ -53,7 +55,7 @@ def moments(table, beside=None, weights=None, centred: bool = True) -> Moments:
         rows = rows - mean
         part = Moments(count, mean, _triangle(rows if w is None else rows * np.sqrt(w)[:, None], p))
         total = part if total is None else together(total, part, centred)
-    return total
+    return present(total)
 
 
 def together(a: Moments, b: Moments, centred: bool = True) -> Moments:

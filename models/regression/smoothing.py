@@ -32,6 +32,7 @@ from numpyro import sample
 
 import probml
 from probml.estimators.rules import hold, integer
+from probml.language.given import floats
 from probml.models.regression.moments import Moments, moments
 from probml.models.summaries.former_names import INTERCEPT
 from probml.models.summaries.regressions import spline_tables
@@ -123,7 +124,7 @@ def bspline_basis(z, knots=3, boundary=None) -> np.ndarray:
 def _floats(values) -> np.ndarray | None:
     """Finite numbers; None: they are none."""
     try:
-        found = np.asarray(values, float)
+        found = floats(values)
     except (TypeError, ValueError):
         return None
     return found if np.isfinite(found).all() else None
@@ -183,7 +184,7 @@ def _splines(knots: np.ndarray, x: np.ndarray) -> Local:
     return Local(first, values, len(knots) - DEGREE - 1)
 
 
-def _crossed(a: Local, b: Local, weights) -> np.ndarray:
+def _weighted_products(a: Local, b: Local, weights) -> np.ndarray:
     """Σ over rows of weight × a's columns × b's columns, (a.width, b.width)."""
     out = np.zeros(a.width * b.width)
     for i, left in enumerate(a.values if weights is None else a.values * weights):
@@ -354,12 +355,12 @@ def smooth_moments(basis: Design, X: np.ndarray, y: np.ndarray, weights=None) ->
     total = float(len(y)) if weights is None else float(weights.sum())
     level, zero = np.average(y, weights=weights), np.zeros(len(y), int)
     parts = [*basis.parts(X), Local(zero, (y - level)[None], 1)]
-    blocks = {(i, j): _crossed(a, b, weights) for i, a in enumerate(parts)
+    blocks = {(i, j): _weighted_products(a, b, weights) for i, a in enumerate(parts)
               for j, b in enumerate(parts) if i <= j}
     scatter = np.block([[blocks[i, j] if i <= j else blocks[j, i].T for j in range(len(parts))]
                         for i in range(len(parts))])
     one = Local(zero, np.ones((1, len(y))), 1)
-    mean = np.concatenate([_crossed(part, one, weights)[:, 0] for part in parts]) / total
+    mean = np.concatenate([_weighted_products(part, one, weights)[:, 0] for part in parts]) / total
     scatter -= total * np.outer(mean, mean)
     whole = np.block([[mix, np.zeros((len(mix), 1))], [np.zeros((1, p - 1)), np.ones((1, 1))]])
     values, vectors = np.linalg.eigh(scatter)

@@ -123,7 +123,7 @@ class SmoothingSpline(FromMoments):
             scales = evidence.evaluate(given, ratio, groups, floor, variance)
         self.moments_, self._scales = found, scales
         self._weights = evidence.posterior(found, d, scales.ratio, scales.variance)
-        vars(self).pop("_fit", None)
+        self.__dict__.pop("_fit", None)
         return self
 
     def _lines(self, d: int) -> set[int]:

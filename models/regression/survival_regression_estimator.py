@@ -1,6 +1,7 @@
 """The estimator of survival regression."""
 
 from dataclasses import KW_ONLY, dataclass
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +13,8 @@ from probml.engines.engine import Engine
 from probml.estimators.estimator import absent
 from probml.estimators.rules import FLAG, SEED, Seed, check, hold, one_of, parameter, within
 from probml.estimators.validation import check_is_fitted
-from probml.models.frames.standardized import Numeric, counted
+from probml.language.given import floats
+from probml.models.frames.standardized import Numeric, row_weights
 from probml.models.regression.results import DRAWS, RegressionResults, is_posterior
 from probml.models.regression.survival_regression import (
     DISTRIBUTIONS,
@@ -106,14 +108,15 @@ class SurvivalRegression(RegressionResults, Numeric):
         scales = {"weight_scale": 2.5, "bias_scale": 2.5} if weak else {}
         scales |= {} if self.fit_intercept else {"bias_scale": 0}
         model = survival_regression(distribution=self.distribution, **scales)
-        engine = None if weak else self.engine or MAP(prior=False)
-        self._found(model.fit(data, engine, weights=counted(weights), seed=self._seed()))
+        engine: Any = None if weak else self.engine or MAP(prior=False)
+        self._found(model.fit(data, engine, weights=row_weights(weights), seed=self._seed()))
         params = self.fit_.params
         coef, intercept = self._planes(np.asarray(params["beta"], float)[:, None],
                                        np.reshape(params.get("intercept", 0.0), -1))
         self.coef_, self.intercept_ = coef[0], float(intercept[0]) + self._level
         self.scale_ = float(params.get("scale", 1.0))
-        self.covariance_ = self.fit_._covariance(self._coefficient_sites(), data, counted(weights))
+        self.covariance_ = self.fit_._covariance(self._coefficient_sites(), data,
+                                                 row_weights(weights))
         self.standard_errors_ = np.sqrt(np.diag(self.covariance_))
         self._learn_loglik(X, first, last, kind, weights, np.column_stack([low, high]))
         return self
@@ -126,12 +129,12 @@ class SurvivalRegression(RegressionResults, Numeric):
         logs = logs - np.where(kind == EXACT, first, 0.0)  # densities of times
         maximum = not (self.engine == BAYES or is_posterior(self.fit_))
         self._learn_likelihood(float((weights * logs).sum()) if maximum else None,
-                               len(self.coef_) + int(self.fit_intercept)
-                               + (self.distribution != "exponential"), times, weights)
+                               self._rank(X, weights) + (self.distribution != "exponential"),
+                               times, weights)
 
     def _times(self, y, event) -> tuple[np.ndarray, np.ndarray]:
         """The earlier and the later time of every row."""
-        times = np.asarray(y, float)
+        times = floats(y)
         if times.ndim == 2 and times.shape[1] == 2 and event is None:
             low, high = times.T
         elif times.ndim == 1:
@@ -204,7 +207,7 @@ class SurvivalRegression(RegressionResults, Numeric):
             DataError: times that are not above 0.
         """
         try:
-            times = np.atleast_1d(np.asarray(times, float))
+            times = np.atleast_1d(floats(times))
         except (TypeError, ValueError):
             times = np.zeros(1)
         eta = self._linear(X)
@@ -223,7 +226,7 @@ class SurvivalRegression(RegressionResults, Numeric):
                      for t in times]
         return np.column_stack([np.reshape(each, (-1, eta.shape[-1])).mean(0) for each in found])
 
-    def fitted(self, X):
+    def fitted(self, X):  # type: ignore[override]
         """The median time of every row, (n,), as predict."""
         return self.predict(X)
 

@@ -6,6 +6,7 @@ import warnings
 import numpy as np
 
 from probml import DataError, Fit, ReliabilityWarning
+from probml.language.given import floats
 from probml.models.regression.generalized_linear import ALIASES, ZEROS
 
 SUPPORTS = {  # family → what y must be, in words and as a test
@@ -41,7 +42,7 @@ def checked_column(values, name: str, count: int,
     if values is None:
         return None
     try:
-        values = np.asarray(values, float)
+        values = floats(values)
         good = values.shape == (count,) and np.isfinite(values).all()
     except (TypeError, ValueError):
         good = False

@@ -14,6 +14,7 @@ from probml import DataError
 from probml.estimators.estimator import Estimator, absent
 from probml.estimators.rules import SEED, Seed, check, integer, number, optional, parameter
 from probml.estimators.validation import check_is_fitted, column_or_1d, require_target
+from probml.language.given import floats
 from probml.models.frames.scaling import middle_and_unit
 
 LIKELIHOODS: dict[str, Callable] = {
@@ -39,8 +40,8 @@ class _Programs(NamedTuple):
     within: Callable  # y → whether each lies in the support at a score of 0, (n,)
 
 
-def _asked(likelihood: Callable, jit: Callable = jax.jit) -> _Programs:
-    """Those of a likelihood."""
+def _programs_of(likelihood: Callable, jit: Callable = jax.jit) -> _Programs:
+    """The programs of a likelihood."""
 
     def logs(scores, y):
         return likelihood(scores).log_prob(y)
@@ -54,7 +55,7 @@ def _asked(likelihood: Callable, jit: Callable = jax.jit) -> _Programs:
                      jit(lambda y: likelihood(jnp.zeros_like(y)).support(y)))
 
 
-_of_name = functools.cache(lambda name: _asked(LIKELIHOODS[name]))  # all fits share them
+_of_name = functools.cache(lambda name: _programs_of(LIKELIHOODS[name]))  # all fits share them
 
 
 def _logs(scores: np.ndarray, y: np.ndarray, programs: _Programs) -> np.ndarray:
@@ -176,11 +177,14 @@ class Boosted(Estimator):
         changed."""
         if isinstance(self.likelihood, str):
             return _of_name(self.likelihood)
-        return _asked(self.likelihood)
+        return _programs_of(self.likelihood)
 
     def _target_of(self, X, y, programs: _Programs) -> np.ndarray:
         require_target(self, y)
-        y = np.asarray(column_or_1d(y, warn=True), float)
+        try:
+            y = floats(column_or_1d(y, warn=True))
+        except TypeError as error:
+            raise DataError(f"Boosted: y must be numbers, but {error}") from None
         if len(y) != len(X):
             raise DataError(f"Boosted: X has {len(X)} rows, y has {len(y)}: inconsistent numbers "
                             f"of samples. Pass one y for each row of X")
@@ -258,7 +262,7 @@ class Boosted(Estimator):
     def log_prob(self, X, y):
         """log p(y | x), (n,)."""
         programs = (self._programs() if isinstance(self.likelihood, str)
-                    else _asked(self.likelihood, jit=lambda function: function))
+                    else _programs_of(self.likelihood, jit=lambda function: function))
         y = self._target_of(self._validated(X, False), y, programs)
         return _logs(self.decision_function(X), y, programs)
 

@@ -66,7 +66,7 @@ def log_leaf(counts: np.ndarray, concentration: float) -> np.ndarray:
             - k * gammaln(concentration) + gammaln(k * concentration))
 
 
-def weighed(tree: GrowingList, concentration: float, base: float, power: float) -> Weighed:
+def weigh_prunings(tree: GrowingList, concentration: float, base: float, power: float) -> Weighed:
     """All prunings of a tree.
 
     Args:
@@ -186,7 +186,7 @@ class EvidenceTree(Classifier):
         for t in np.flatnonzero(left >= 0):
             depth[left[t]] = depth[right[t]] = depth[t] + 1
         self._grown = GrowingList(left, right, counts, depth, _rules(grown, X))
-        found = weighed(self._grown, self.concentration, self.base, self.power)
+        found = weigh_prunings(self._grown, self.concentration, self.base, self.power)
         self._shares = shares(self._grown, found, self.average, self.concentration)
         self.tree_, self.log_evidence_ = grown, found.log_evidence
         self.n_leaves_ = int(round(_leaves(self._grown, found.kept.astype(float))))

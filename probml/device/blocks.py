@@ -13,7 +13,14 @@ from probml.dataset.dataset import Data
 from probml.dataset.moments import Moments
 from probml.dataset.tables import Column
 from probml.device.lanes import Kinds
-from probml.device.load import Room, located, packed, placed_values, scattered, used
+from probml.device.load import (
+    Room,
+    centres_and_scales,
+    needs_scale,
+    pack_chunks,
+    placed_values,
+    used_columns,
+)
 from probml.device.rows import Chunk, Known, Resident
 from probml.numerics.transfer import aligned
 from probml.plan.plan import Plan
@@ -24,7 +31,7 @@ GUESS = 2**12  # rows from which approximate column means are computed
 AHEAD = 2  # blocks that may wait for the device while the next is packed
 
 
-def many(data: Data) -> bool:
+def needs_blocks(data: Data) -> bool:
     """Whether data have more numbers than MAX_LOADED_BLOCKS blocks, and no time axis."""
     return data.steps is None and data.table.rows * (1 + data.numbers) > MAX_LOADED_BLOCKS * NUMBERS
 
@@ -46,8 +53,8 @@ class Blocks:
     def __init__(self, data: Data, plan: Plan, weights: np.ndarray | None, measured: bool = True):
         self.data, self.plan, self.weights = data, plan, weights
         self.kinds = Kinds(jnp.result_type(float), jnp.result_type(int))
-        found = {name: column for name, column in used(data, plan).items()
-                 if name in plan.centred or scattered(plan, name)}
+        found = {name: column for name, column in used_columns(data, plan).items()
+                 if name in plan.centred or needs_scale(plan, name)}
         self.measured = tuple(found) if measured else ()
         self.moments: dict[str, Moments] = {}
         self.size = plan.chunk_rows()
@@ -55,7 +62,7 @@ class Blocks:
         index = self._sample_rows()
         guess = {name: Moments.of(column.mapped(lambda array: array[index]))
                  for name, column in found.items()}
-        self.centre, spread = located(plan, guess, len(index))
+        self.centre, spread = centres_and_scales(plan, guess, len(index))
         self.known = placed_values(data, self.centre, spread)
 
     @property
@@ -90,8 +97,8 @@ class Blocks:
                 weight[:rows] = 1.0 if self.weights is None else self.weights[part]
                 weight[rows:] = 0.0
             piece = self.data.taken(part)
-            held = packed(piece, self.plan, self.centre, weight, (self.chunks, self.size),
-                          self.kinds, room=rooms[begin // step % len(rooms)].rewind())
+            held = pack_chunks(piece, self.plan, self.centre, weight, (self.chunks, self.size),
+                               self.kinds, room=rooms[begin // step % len(rooms)].rewind())
             yield Resident(jax.tree.map(jax.device_put, held))
             for name in self.measured:
                 found = self._measured(name, piece.table.columns[name], held, part)
@@ -111,7 +118,7 @@ class Blocks:
         """The values that all rows share, after a pass: the means used for centring, and the
         standard deviations of all rows."""
         total = self.data.table.rows if self.weights is None else self.weights.sum()
-        return self.known._replace(sd=located(self.plan, self.moments, total)[1])
+        return self.known._replace(sd=centres_and_scales(self.plan, self.moments, total)[1])
 
     def _sample_rows(self) -> np.ndarray:
         """About GUESS evenly spaced row numbers, of rows with positive weight."""

@@ -48,7 +48,7 @@ def moments(rows: Rows, names: tuple[str, ...]) -> Moments:
     return Moments(*(np.asarray(found, float) for found in jax.device_get(_moments(names, rows))))
 
 
-def counted(columns: Sequence[np.ndarray], weights: np.ndarray | None) -> Moments:
+def moments_on_host(columns: Sequence[np.ndarray], weights: np.ndarray | None) -> Moments:
     """The moments of rows on the host.
 
     Args:
@@ -63,7 +63,7 @@ def counted(columns: Sequence[np.ndarray], weights: np.ndarray | None) -> Moment
     return Moments(w.sum(), mean, (w[:, None] * left).T @ left)
 
 
-def added(one: Moments, other: Moments) -> Moments:
+def add_moments(one: Moments, other: Moments) -> Moments:
     """The moments of two batches together."""
     total = np.maximum(one.weights + other.weights, np.finfo(float).tiny)
     away = other.mean - one.mean
@@ -117,8 +117,8 @@ def _moments(names: Sequence[str], rows: Rows) -> PyTree:
     return weight, mean + off, second - weight * off[:, None] * off
 
 
-def by_cells(data: Data, told: Members, weights: np.ndarray | None,
-             times: float) -> tuple[Data, np.ndarray] | None:
+def condense_by_cells(data: Data, told: Members, weights: np.ndarray | None,
+                      times: float) -> tuple[Data, np.ndarray] | None:
     """A few rows with the same moments as all rows for each combination of group codes, and their
     weights; None where they would not be fewer by the factor `times`.
 

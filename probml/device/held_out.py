@@ -9,27 +9,28 @@ import numpy as np
 
 from probml.device.rows import Resident, Rows
 from probml.device.streamed import Streamed
+from probml.errors import present
 from probml.numerics.compiling import jit
 
 CHUNK = 2**11  # rows per chunk, about, of training and held-out rows
 
 
-def divided(rows: Rows, share: float, key: jax.Array, count: int) -> tuple[Rows, Rows, int]:
+def split_rows(rows: Rows, share: float, key: jax.Array, count: int) -> tuple[Rows, Rows, int]:
     """Training rows, held-out rows, and the number of the latter, about share × count. Of rows that
     are read in batches the held-out ones were chosen when the source was opened."""
     if isinstance(rows, Streamed):
         assert rows.apart is not None
-        return replace(rows, apart=None), rows.apart, int(rows.held_apart)
+        return replace(rows, apart=None), rows.apart, int(present(rows.held_apart))
     held = round(share * count)
     if not 0 < held < count:
         return rows, rows, held
     order = np.asarray(jax.random.permutation(jax.random.fold_in(key, 0), count))
-    left, learnt = (_divided(rows, *_padded(np.sort(part)))
+    left, learnt = (_take_rows(rows, *_pad_index(np.sort(part)))
                     for part in (order[:held], order[held:]))
     return learnt, left, held
 
 
-def _padded(index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _pad_index(index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Indices padded to full chunks, (chunks, size), and a mask: True for rows, False for
     padding."""
     chunks = max(1, round(len(index) / CHUNK))
@@ -39,7 +40,7 @@ def _padded(index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 @jit
-def _divided(rows: Rows, index: jax.Array, real: jax.Array) -> Rows:
+def _take_rows(rows: Rows, index: jax.Array, real: jax.Array) -> Rows:
     """The rows of `index` as new chunks; padding (not `real`) has weight 0."""
     parts = rows.taken(index).stacked
     return Resident(parts._replace(weights=jnp.where(real, parts.weights, 0.0)))

@@ -11,7 +11,6 @@ weight 0.
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -19,7 +18,7 @@ import numpy as np
 from jax.typing import ArrayLike, DTypeLike
 
 from probml.dataset.dataset import Data
-from probml.device.rows import Chunk, Resident, Rows, picked
+from probml.device.rows import Chunk, Resident, Rows, take_rows
 from probml.numerics.transfer import ALIGNMENT, aligned
 from probml.plan.plan import Plan
 from probml.typing import PyTree
@@ -46,7 +45,7 @@ class InPlaceRows(Rows):
     inputs: dict[str, jax.Array]
     body: Chunk
     rest: Chunk
-    begin: Any
+    begin: jax.Array
     places: tuple[tuple[str, int, tuple[int, ...]], ...]
 
     @property
@@ -89,15 +88,15 @@ class InPlaceRows(Rows):
         inside = jnp.minimum(index, full - 1)
 
         def rows(at: jax.Array) -> Chunk:
-            found = picked(jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), self.body),
-                           at)
+            found = take_rows(jax.tree.map(
+                lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), self.body), at)
             return found._replace(inputs={**found.inputs, **jax.vmap(
                 lambda row: {name: self._stretch(name, place, shape, row, 1)[0]
                              for name, place, shape in self.places}
             )(at)})
 
         def rest_rows(at: jax.Array) -> Chunk:
-            return picked(self.rest, jnp.clip(at - full, 0, self.size - 1))
+            return take_rows(self.rest, jnp.clip(at - full, 0, self.size - 1))
 
         def chosen(one: jax.Array, other: jax.Array) -> jax.Array:
             return jnp.where((index < full).reshape(index.shape + (1,) * (one.ndim - 2)), one,

@@ -56,7 +56,7 @@ def fitting_rows(plan: Plan, steps: int | None, copies: int) -> int:
     return int(np.clip(CHUNK // width, enough, 8192))
 
 
-def sparse(plan: Plan, params: Mapping[str, np.ndarray]) -> bool:
+def may_underflow(plan: Plan, params: Mapping[str, np.ndarray]) -> bool:
     """Whether, in float32, some transition probability of a hidden chain is so small that underflow
     would matter, see chains.py.
 
@@ -99,9 +99,9 @@ class Lanes:
 
     Args:
         weight: (places,). index: rows to load, in this order; None: all. shape: (chunks, rows per
-            chunk). wide: compute in log space, see `sparse`. span: steps after padding. place:
-            moves an array to the device. most: any coordinate of partially observed vectors may be
-            missing, not only those missing here.
+            chunk). wide: compute in log space, see `may_underflow`. span: steps after padding.
+            place: moves an array to the device. most: any coordinate of partially observed vectors
+            may be missing, not only those missing here.
     """
 
     def __init__(self, data: "Data", plan: Plan, weight: np.ndarray, index: np.ndarray | None,

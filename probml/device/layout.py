@@ -61,10 +61,10 @@ def choose_layout(data: Data, plan: Plan, copies: int = 1, whole: bool = True) -
     seen = present(data.table.columns[plan.partially_observed[0]].seen).reshape(rows, -1)
     # with several chunks, rows with few missing coordinates have a separate program
     several = round(bucket(rows) / plan.chunk_rows(copies)) > 1
-    return tiled(seen, several) or Layout(plain, np.ones(rows, bool))
+    return tile_by_pattern(seen, several) or Layout(plain, np.ones(rows, bool))
 
 
-def tiled(seen: np.ndarray, several: bool) -> Layout | None:
+def tile_by_pattern(seen: np.ndarray, several: bool) -> Layout | None:
     """Rows sorted by missingness pattern, in tiles; None where patterns hardly repeat.
 
     Args:

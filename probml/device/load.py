@@ -15,7 +15,7 @@ from probml.dataset import tables
 from probml.dataset.dataset import Data
 from probml.dataset.moments import Moments
 from probml.device.in_place import InPlaceRows, long, place_in_memory
-from probml.device.lanes import Kinds, Lanes, fitting_rows, sparse
+from probml.device.lanes import Kinds, Lanes, fitting_rows, may_underflow
 from probml.device.layout import Layout, bucket
 from probml.device.rows import Chunk, Coordinates, Known, Pairs, Resident
 from probml.errors import present
@@ -73,7 +73,7 @@ def load(
     chunks, size = _chunk_shape(data, plan, total, copies, devices, tiles)
     place = np.asarray if roomy and total * (data.steps or 1) <= MAX_HOST_ROW_STEPS else placed
     every = np.broadcast_to(1.0, table.rows) if weights is None else weights
-    centre, spreads = located(plan, _moments(data, plan, weights), every.sum(), place)
+    centre, spreads = centres_and_scales(plan, _moments(data, plan, weights), every.sum(), place)
     weight = aligned((chunks * size,), np.float64)
     weight[:rows] = own
     weight[:rows] *= every if index is None else every[index]
@@ -82,18 +82,19 @@ def load(
     plain = index is None and copies == devices == 1 and not roomy and chunks % 2 == 0
     if plain and (stay := long(data, plan, dtype)):
         lying = place_in_memory(data, stay, weight[:rows], chunks,
-                                lambda part, own, shape: packed(part, plan, centre, own, shape,
-                                                                kinds))
+                                lambda part, own, shape: pack_chunks(part, plan, centre, own, shape,
+                                                                     kinds))
         if lying is not None:
             return lying, placed_values(data, centre, spreads, place)
-    held = packed(data, plan, centre, weight, (chunks, size), kinds, index, chunks > 1,
-                  tiles=tiles)
+    held = pack_chunks(data, plan, centre, weight, (chunks, size), kinds, index, chunks > 1,
+                       tiles=tiles)
     if place is placed:  # on a CPU without copying; nothing else refers to these arrays
         held = jax.tree.map(jax.device_put, held)
     if data.steps:
-        lanes = Lanes(data, plan, weight, index, (chunks, size), sparse(plan, params or {}), kinds,
-                      room(data.steps) if roomy and data.steps <= ROOM else None, place)
-        held = held._replace(steps=lanes.load(used(data, plan), centre, spreads))
+        lanes = Lanes(data, plan, weight, index, (chunks, size), may_underflow(plan, params or {}),
+                      kinds, padded_steps(data.steps) if roomy and data.steps <= ROOM else None,
+                      place)
+        held = held._replace(steps=lanes.load(used_columns(data, plan), centre, spreads))
     pairs = _pairs(plan, held, place) if copies == devices == 1 else None
     return Resident(held, pairs=pairs), placed_values(data, centre, spreads, place)
 
@@ -147,13 +148,14 @@ def _chunk_shape(data: Data, plan: Plan, rows: int, copies: int, devices: int,
 def _moments(data: Data, plan: Plan, weights: np.ndarray | None) -> dict[str, Moments]:
     """Moments of the columns whose mean or standard deviation is needed, except those along
     time."""
-    return {name: Moments.of(column, weights) for name, column in used(data, plan).items()
+    return {name: Moments.of(column, weights) for name, column in used_columns(data, plan).items()
             if plan.structure.sites[name].time is None
-            and (name in plan.centred or scattered(plan, name))}
+            and (name in plan.centred or needs_scale(plan, name))}
 
 
-def located(plan: Plan, moments: Mapping[str, Moments], total: float, place: Callable = placed
-            ) -> tuple[dict[str, np.ndarray], dict[str, jax.Array]]:
+def centres_and_scales(plan: Plan, moments: Mapping[str, Moments], total: float,
+                       place: Callable = placed
+                       ) -> tuple[dict[str, np.ndarray], dict[str, jax.Array]]:
     """Column means for centring, and column standard deviations, to detect collapsed scales: site →
     (lattice cells, event).
 
@@ -167,20 +169,20 @@ def located(plan: Plan, moments: Mapping[str, Moments], total: float, place: Cal
         shape = (math.prod(site.lattice), *site.event)
         if name in plan.centred:
             centre[name], weight = rounded(mean.reshape(shape)), np.asarray(total)
-        if name in plan.centred or scattered(plan, name):
+        if name in plan.centred or needs_scale(plan, name):
             found = np.sqrt(square / np.maximum(weight, np.finfo(float).tiny))
             spread[name] = place(found.reshape(shape if name in centre else shape[:1]), dtype)
     return centre, spread
 
 
-def scattered(plan: Plan, name: str) -> bool:
+def needs_scale(plan: Plan, name: str) -> bool:
     """Whether the standard deviation of a row-wise site is needed, to detect a collapsed scale."""
     site = plan.structure.sites[name]
     return (name in plan.rowwise and bool(site.traits.scatter) and site.traits.event == 0
             and name not in plan.carried)
 
 
-def used(data: Data, plan: Plan) -> dict[str, tables.Column]:
+def used_columns(data: Data, plan: Plan) -> dict[str, tables.Column]:
     """The columns that the plan uses."""
     sites = data.structure.sites
     used = {*plan.observed, *plan.variables, *plan.hidden,
@@ -188,10 +190,10 @@ def used(data: Data, plan: Plan) -> dict[str, tables.Column]:
     return {name: column for name, column in data.table.columns.items() if name in used}
 
 
-def packed(data: Data, plan: Plan, centre: Mapping[str, np.ndarray], weight: np.ndarray,
-           shape: tuple[int, int], kinds: Kinds, index: np.ndarray | None = None,
-           switch: bool = True, most: bool = False, tiles: Tiles | None = None,
-           room: Callable | None = None, at: int = 0, until: int | None = None) -> Chunk:
+def pack_chunks(data: Data, plan: Plan, centre: Mapping[str, np.ndarray], weight: np.ndarray,
+                shape: tuple[int, int], kinds: Kinds, index: np.ndarray | None = None,
+                switch: bool = True, most: bool = False, tiles: Tiles | None = None,
+                room: Callable | None = None, at: int = 0, until: int | None = None) -> Chunk:
     """Rows as chunks on the host, (chunks, rows per chunk, ...), without sites along time; uses no
     JAX.
 
@@ -215,7 +217,7 @@ def packed(data: Data, plan: Plan, centre: Mapping[str, np.ndarray], weight: np.
             out[at + rows :] = out[0]
         return out.reshape(chunks, size, *array.shape[1:])
 
-    columns = used(data, plan)
+    columns = used_columns(data, plan)
     values, seen, unseen, likelihood = {}, {}, {}, {}
     together = set().union(*plan.partly.values())
     codes = {states: cut(_codes([columns[name] for name in names]))
@@ -243,7 +245,7 @@ def packed(data: Data, plan: Plan, centre: Mapping[str, np.ndarray], weight: np.
                  weight.astype(kinds.real, copy=False).reshape(chunks, size), None, carried)
 
 
-def room(steps: int | None) -> int:
+def padded_steps(steps: int | None) -> int:
     """Number of steps after padding: the next power of two for few steps, so that one program
     serves shorter sequences, else the next bucket size."""
     return 1 if not steps else bucket(steps) if steps > ROOM else 1 << (steps - 1).bit_length()

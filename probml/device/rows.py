@@ -94,7 +94,7 @@ class Coordinates(NamedTuple):
     u: jax.Array | None = None
 
 
-def merged(chunks: Chunk) -> Chunk:
+def merge_chunks(chunks: Chunk) -> Chunk:
     """Stacked chunks merged into one chunk; NumPy arrays stay on the host."""
     steps = chunks.steps
     whole = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]),
@@ -109,7 +109,7 @@ def merged(chunks: Chunk) -> Chunk:
     return whole._replace(steps=jax.tree.map(merge_lanes, steps))
 
 
-def picked(rows: Chunk, index: jax.Array) -> Chunk:
+def take_rows(rows: Chunk, index: jax.Array) -> Chunk:
     """The rows `index` of a chunk, with their time steps; the result is not tiled."""
     steps = rows.steps
     unseen = {name: found._replace(tiles=None) for name, found in rows.unseen.items()}
@@ -272,7 +272,7 @@ class Rows(ABC):
         def step(carry: tuple, chunk: Chunk):
             found, number = carry
             own = index // self.size == number
-            here = jax.vmap(lambda at: picked(chunk, at))(index % self.size)
+            here = jax.vmap(lambda at: take_rows(chunk, at))(index % self.size)
             found = jax.tree.map(lambda new, old: jnp.where(
                 own.reshape(own.shape + (1,) * (new.ndim - 2)), new, old
             ), here, found)
@@ -342,14 +342,14 @@ class Resident(Stacked):
         return jax.lax.scan(lambda carry, parts: step(carry, *parts), init, (self.stacked, *along))
 
     def as_one_chunk(self, most: int) -> Chunk | None:
-        return merged(self.stacked) if self.stacked.weights.size <= most else None
+        return merge_chunks(self.stacked) if self.stacked.weights.size <= most else None
 
     def taken(self, index: jax.Array) -> "Resident":
         """As Rows.taken; a gather."""
-        flat = merged(self.stacked)
+        flat = merge_chunks(self.stacked)
         if index.ndim == 1:
-            return Resident(jax.tree.map(lambda leaf: leaf[None], picked(flat, index)))
-        return Resident(jax.vmap(lambda at: picked(flat, at))(index))
+            return Resident(jax.tree.map(lambda leaf: leaf[None], take_rows(flat, index)))
+        return Resident(jax.vmap(lambda at: take_rows(flat, at))(index))
 
 
 jax.tree_util.register_dataclass(Resident, data_fields=["stacked", "pairs"], meta_fields=[])

@@ -157,7 +157,7 @@ class Repeated(Resident):
 jax.tree_util.register_dataclass(Repeated, data_fields=["stacked", "pairs"], meta_fields=["mesh"])
 
 
-def repeated(rows: Rows, mesh: Mesh) -> Repeated:
+def replicate_rows(rows: Rows, mesh: Mesh) -> Repeated:
     """Copies the rows of this process to each of the devices of a mesh."""
     return Repeated(jax.device_put(rows.stacked, NamedSharding(mesh, EACH)), mesh)
 
@@ -169,7 +169,7 @@ def distribute_rows(rows: Rows, mesh: Mesh) -> Sharded:
                    np.asarray(rows.weight), mesh)
 
 
-def gathered(data: Data, plan: Plan, mesh: Mesh, copies: int = 1) -> tuple[Sharded, Known]:
+def load_sharded(data: Data, plan: Plan, mesh: Mesh, copies: int = 1) -> tuple[Sharded, Known]:
     """The rows of a source, read once into the memory of the devices of a mesh, and what all rows
     share. Of several processes each reads its own share.
 

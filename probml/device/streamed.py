@@ -10,7 +10,6 @@ import itertools
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -20,9 +19,9 @@ from jax.typing import ArrayLike
 from probml.dataset.dataset import Data
 from probml.dataset.sources.parts import Reader
 from probml.dataset.sources.profile import grouped, joined
-from probml.device.lanes import Kinds, Lanes, fitting_rows, located_along, sparse
+from probml.device.lanes import Kinds, Lanes, fitting_rows, located_along, may_underflow
 from probml.device.layout import bucket
-from probml.device.load import Room, located, packed, placed_values, used
+from probml.device.load import Room, centres_and_scales, pack_chunks, placed_values, used_columns
 from probml.device.rows import Chunk, Known, Resident, Rows
 from probml.errors import Refusal, present
 from probml.numerics.outside import feeding
@@ -43,7 +42,7 @@ class Streamed(Rows):
     are operands, so that other data with chunks of these shapes compile nothing.
 
     Attributes:
-        mixed: the same rows in random batches, for minibatch engines; see `mixed`.
+        mixed: the same rows in random batches, for minibatch engines; see `open_batches`.
         apart, held_apart: held-out rows and their number; see device/held_out.py.
     """
 
@@ -54,7 +53,7 @@ class Streamed(Rows):
     form: object  # the tree structure of the chunks
     mixed: "Mixed | None" = None
     apart: "Streamed | None" = None
-    held_apart: Any = None  # () int32
+    held_apart: ArrayLike | None = None  # () int32
 
     held = False
     several = True
@@ -194,23 +193,23 @@ class Cut:
         profile = survey.profile
         kinds = Kinds(dtype, jnp.result_type(int))
         still = {name: found for name, found in profile.moments.items() if sites[name].time is None}
-        centre, spread = located(plan, still, profile.weight)
+        centre, spread = centres_and_scales(plan, still, profile.weight)
         for name in (n for n in profile.moments if n in plan.centred and n not in still):
             centre[name], wide = located_along(sites[name], profile.moments[name])
             spread[name] = placed(wide, dtype)
-        improbable = bool(data.steps) and sparse(plan, {})
+        improbable = bool(data.steps) and may_underflow(plan, {})
 
         def pack(piece: Data, shape: tuple[int, int], room: Callable = aligned, at: int = 0,
                  until: int | None = None) -> Chunk:
             end, weight = at + piece.table.rows, room((shape[0] * shape[1],), kinds.real)
             weight[at:end] = 1.0 if piece.weights is None else piece.weights
             weight[end:] = 0.0
-            made = packed(piece, plan, centre, weight, shape, kinds, most=True, room=room, at=at,
-                          until=until)
+            made = pack_chunks(piece, plan, centre, weight, shape, kinds, most=True, room=room,
+                               at=at, until=until)
             if piece.steps is not None:
                 lanes = Lanes(piece, plan, weight, None, shape, improbable, kinds, place=np.asarray,
                               most=True)
-                made = made._replace(steps=lanes.load(used(piece, plan), centre, spread))
+                made = made._replace(steps=lanes.load(used_columns(piece, plan), centre, spread))
             return jax.tree.map(lambda leaf: leaf.astype(types[leaf.dtype], copy=False), made)
 
         types = {kind: jax.dtypes.canonicalize_dtype(kind) for kind in map(np.dtype, (
@@ -286,7 +285,7 @@ def _even(rows: int, most: int) -> int:
     return -(-rows // -(-rows // most))
 
 
-def streamed(data: Data, plan: Plan, copies: int = 1) -> tuple[feeding.Feed, Streamed, Known]:
+def open_stream(data: Data, plan: Plan, copies: int = 1) -> tuple[feeding.Feed, Streamed, Known]:
     """The feed of a source's rows (a context manager, to be open during passes), the rows, and the
     values that all rows share, from the profile.
 
@@ -354,13 +353,13 @@ class _Epochs(feeding.Feed):
         yield joined(waiting).taken(random.permutation(held))
 
 
-def mixed(data: Data, plan: Plan, rows: Streamed, size: int,
-          seed: int) -> tuple[feeding.Feed, Streamed]:
+def open_batches(data: Data, plan: Plan, rows: Streamed, size: int,
+                 seed: int) -> tuple[feeding.Feed, Streamed]:
     """A feed of random batches of a source's rows, to be opened together with the feed of `rows`,
     and `rows` with `mixed` set to these batches.
 
     Args:
-        data: see parts.open_data. rows: see `streamed`. size: rows of a batch.
+        data: see parts.open_data. rows: see `open_stream`. size: rows of a batch.
 
     Cost: an epoch is a pass over the source; memory of two buffers and one part of the source.
     """

@@ -23,7 +23,7 @@ import numpy as np
 from probml.engines.engine import Engine
 from probml.errors import ModelError
 
-Rule = tuple[str, Callable[[Any], bool]]
+Rule = tuple[str, Callable[[Any], bool | np.bool_]]
 
 
 def parameter(default: object, rule: Rule) -> Any:

@@ -18,6 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from probml.device.rows import Known
 from probml.errors import present
 from probml.latents.coordinates import own_shape
 from probml.plan import hierarchy
@@ -80,7 +81,7 @@ def non_centred(plan: Plan) -> dict[str, np.ndarray]:
     return {name: np.zeros(shape, dtype) for name, shape in cells.items()}
 
 
-def choose_centring(plan: Plan, params: Mapping, known: Any, u: Mapping[str, np.ndarray],
+def choose_centring(plan: Plan, params: Mapping, known: Known, u: Mapping[str, np.ndarray],
                     hessian: Mapping[str, np.ndarray]) -> dict:
     """c for every effect, from the standardised coordinates of a mode and the curvature of the
     density there.
@@ -92,7 +93,7 @@ def choose_centring(plan: Plan, params: Mapping, known: Any, u: Mapping[str, np.
     which what is known is no normal matter.
 
     Args:
-        params: the parameters there. known: with `centring` 0 for all effects (factors.Known).
+        params: the parameters there. known: with `centring` 0 for all effects.
         u, hessian: name → its coordinates, and their block (size, size) of minus the second
             derivatives.
     """

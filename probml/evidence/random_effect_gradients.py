@@ -15,7 +15,7 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
-from probml.device.rows import Chunk, Known, Pairs, Resident, Rows, merged
+from probml.device.rows import Chunk, Known, Pairs, Resident, Rows, merge_chunks
 from probml.evidence import random_effects
 from probml.evidence.e_step import sum_and_vjp
 from probml.factors.random_effects import information, integration, second_order
@@ -35,7 +35,7 @@ def value_and_gradient(plan: Plan, point: Callable, u: object, known: Known,
     if nodes > 1:
         return _by_nodes(plan, point, u, known, rows)
     if isinstance(rows, Resident) and rows.pairs is not None:
-        return _by_pairs(plan, point, u, known, rows.pairs, merged(rows.stacked))
+        return _by_pairs(plan, point, u, known, rows.pairs, merge_chunks(rows.stacked))
     mask, params = information.prior_mask(plan), point(u)[0]
     noise, info = (random_effects.find_mode(plan, params, known, rows.total) if nodes
                    else (random_effects.expansion_point(plan, params, known, rows.total), None))

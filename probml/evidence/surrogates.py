@@ -3,7 +3,7 @@
 import functools
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -32,7 +32,7 @@ class EStepPoint:
     known: Known
     share: jax.Array
     hard: bool
-    settings: Any = None
+    settings: "Settings | None" = None
 
 
 class Expected(NamedTuple):

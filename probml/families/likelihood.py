@@ -34,7 +34,7 @@ class Likelihood:
     name = ""  # NumPyro's class without Probs or Logits
     event = 0  # axes of one value
     argument_event: Mapping[str, int] = {}  # argument → its own axes
-    # argument → the form of an objective in it, and the steps from it to the form's c
+    # argument → the form of an objective in it, and the steps from it to the form's c (form.py)
     canonical: Mapping[str, tuple[Form, Steps]] = {}
 
     nominal = False  # whether its values are states without an order

@@ -14,7 +14,13 @@ from probml import errors
 from probml.dataset import dataset, tables
 from probml.dataset.checks import digits
 from probml.dataset.sources import parts
-from probml.device.few import Moments, by_cells, counted, moments, rows_with_moments
+from probml.device.few import (
+    Moments,
+    condense_by_cells,
+    moments,
+    moments_on_host,
+    rows_with_moments,
+)
 from probml.device.load import load
 from probml.device.rows import Known, Resident, Rows, Summary
 from probml.engines import EM, VB, Exact
@@ -247,7 +253,8 @@ def _run(held: dataset.Data, ladder: tuple, weight: np.ndarray | None, seed: int
                         held, ladder[ladder.index(engine) :], weight, seed, place, outcome)):
                     return run
                 if (plan.latents or plan.groupings) and not plan.carried:
-                    outcome = boundary.with_boundary_findings(plan, outcome, known, rows)
+                    outcome = boundary.with_boundary_findings(plan, outcome, known, rows,
+                                                              engine.capabilities.uses_prior)
                 if plan.groupings:
                     outcome = _with_effects(plan, outcome, known, rows)
                     outcome = outcome.noting(
@@ -337,7 +344,7 @@ def _sufficient_statistics(engine: Engine, problem: Problem, second_moments: Mom
         return None
     if second_moments is None:
         columns = problem.data.table.columns
-        second_moments = counted([columns[name].values for name in names], problem.weights)
+        second_moments = moments_on_host([columns[name].values for name in names], problem.weights)
     return RetainedStatistics.of(engine, second_moments, known, measured=measured)
 
 
@@ -375,7 +382,7 @@ def reduce_rows_by_member(engine: Engine, problem: Problem) -> Problem:
         or not isinstance(rows, Resident)
         or problem.data.survey is not None or (problem.size or 0) < MIN_ROWS_FOR_SQUARES):
         return problem
-    found = by_cells(problem.data, second_moments, problem.weights, MIN_REDUCTION)
+    found = condense_by_cells(problem.data, second_moments, problem.weights, MIN_REDUCTION)
     return problem if found is None else replace(problem, rows=load(
         found[0], problem.plan, found[1])[0])
 

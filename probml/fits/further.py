@@ -27,7 +27,7 @@ from probml.dataset.dataset import Data
 from probml.dataset.measures import moments_by_column
 from probml.dataset.source import Part, naming, parts_of
 from probml.dataset.sources import parts
-from probml.device.few import Moments, counted, rows_with_moments
+from probml.device.few import Moments, moments_on_host, rows_with_moments
 from probml.device.load import load
 from probml.device.rows import Known, Rows, Summary
 from probml.engines.engine import NOT_LOADED, Outcome, Problem, Status, short_name
@@ -126,7 +126,8 @@ def _statistics_of_rows(fit: Fitted, data: object, weights: object) -> Statistic
                                                                        "sufficient statistics of "
                                                                        "the new rows")
             raise Refusal(f"update of model '{fit.model.name}': {why}. Fit all rows together")
-        second_moments = counted([held.table.columns[name].values for name in names], weight)
+        second_moments = moments_on_host([held.table.columns[name].values for name in names],
+                                         weight)
         return RetainedStatistics.of(NOT_LOADED, second_moments, fit.kept.known,
                                      measured=_prior_moments(fit, held, weight)), held.pattern
     if not plan.additive:
@@ -161,7 +162,8 @@ def _refit_from_statistics(fit: Fitted, part: StatisticsWithPattern,
         statistics: PyTree = rows
         outcome = kept.engine.run(Problem(NOT_LOADED, plan, statistics, known, start=start))
         outcome = check_precision(plan, outcome, known, rows)
-        return (boundary.with_boundary_findings(plan, outcome, known, rows) if plan.latents
+        return (boundary.with_boundary_findings(
+            plan, outcome, known, rows, kept.engine.capabilities.uses_prior) if plan.latents
                 else outcome)
 
     with Progress(type(kept.engine).__name__, None, False):

@@ -19,7 +19,7 @@ from jax.typing import ArrayLike
 from probml.dataset.dataset import Data
 from probml.dataset.measures import merged, values_of
 from probml.dataset.moments import Moments as Cells
-from probml.device.few import Moments, added
+from probml.device.few import Moments, add_moments
 from probml.device.rows import Known, Summary
 from probml.engines.engine import Engine, short_name
 from probml.errors import DataError, ModelError, Refusal, present
@@ -134,7 +134,7 @@ def merge_statistics(structure: Structure, one: StatisticsWithPattern,
                           f"so the sufficient statistics of the two cannot be added. Fit all rows "
                           f"together")
         assert isinstance(a.summary, Moments) and isinstance(b.summary, Moments)
-        return a._replace(summary=added(a.summary, b.summary), running=False), pattern
+        return a._replace(summary=add_moments(a.summary, b.summary), running=False), pattern
     sites, parts, known = structure.sites, (a.summary, b.summary), (a.known, b.known)
     total = parts[0].weights + parts[1].weights
     share = [part.weights / np.maximum(total, np.finfo(float).tiny) for part in parts]

@@ -19,7 +19,7 @@ from probml.dataset.sources.chosen import split
 from probml.device import layout, load, sharded
 from probml.device.blocks import Blocks
 from probml.device.rows import Known, Rows, Summary
-from probml.device.streamed import mixed, streamed
+from probml.device.streamed import open_batches, open_stream
 from probml.engines.engine import Engine, Problem
 from probml.engines.progress import reading
 from probml.engines.start.prior import prior_point
@@ -84,16 +84,16 @@ class SingleDevice(Place):
                                  f"{left.rows} rows. Both the held-out rows and the others need at "
                                  f"least 1 row")
             held = held._replace(survey=held.survey._replace(chosen=learnt))
-            feed, rows, known = streamed(held, plan, copies)
+            feed, rows, known = open_stream(held, plan, copies)
             stack.enter_context(feed)
             if left is not None:
                 beside = held._replace(survey=present(held.survey)._replace(chosen=left))
-                other, own, _ = streamed(beside, plan, copies)
+                other, own, _ = open_stream(beside, plan, copies)
                 stack.enter_context(other)
                 rows = replace(rows, apart=own, held_apart=np.int32(left.rows))
             each, source = rows.size * rows.together, feed
             if batch is not None and batch < held.size:
-                each, source, rows = batch, *mixed(held, plan, rows, batch, problem.seed)
+                each, source, rows = batch, *open_batches(held, plan, rows, batch, problem.seed)
                 stack.enter_context(source)
             reading(lambda: source.speed * each)
             yield rows, known
@@ -127,14 +127,14 @@ class Devices(Place):
                           f'integrate="all"')
         if held.survey is not None:
             with joint() if shared(self.mesh) else contextlib.nullcontext():
-                yield sharded.gathered(held, plan, self.mesh, copies)
+                yield sharded.load_sharded(held, plan, self.mesh, copies)
             return
         copies = max(copies, runs)  # also where one device would run them in slices
         keep = layout.choose_layout(held, plan, copies, whole)
         few = runs >= self.mesh.size and held.size * held.numbers <= MAX_REPLICATED_NUMBERS
         rows, known = load.load(held, plan, problem.weights, keep, copies, params=problem.start,
                                 devices=1 if few else self.mesh.size)
-        yield (sharded.repeated if few else sharded.distribute_rows)(rows, self.mesh), known
+        yield (sharded.replicate_rows if few else sharded.distribute_rows)(rows, self.mesh), known
 
 
 def condensed(data: Data, plan: Plan, weights: np.ndarray | None = None,

@@ -231,6 +231,8 @@ def _nodes(structure: Structure, group: Group, env: Mapping, seen: Seen,
                     skip_last_evaluation=False)
 
     def peak(start: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """The mode that Newton's method reaches from a start, its width (the standard deviation of
+        the normal with its curvature, or less where the density falls faster), its log height."""
         found = maximize(at, start, method)
         middle, top, bend = found.point, found.value, jnp.abs(found.hessian)
 

@@ -20,7 +20,7 @@ import numpy as np
 
 from probml.dataset import dataset
 from probml.device import layout, load
-from probml.device.blocks import Blocks, many
+from probml.device.blocks import Blocks, needs_blocks
 from probml.device.rows import Known, Rows
 from probml.errors import Refusal
 from probml.numerics.precision import map_in_threads
@@ -140,7 +140,7 @@ def _loaded(fit: Fitted, data: dataset.Data, plan: Plan, plug_in: bool,
 def _least(plan: Plan, steps: int | None, draws: int) -> int:
     """Minimum number of rows after padding, a power of two: one program then serves all smaller
     queries."""
-    entries = max(plan.work, plan.width, 1) * load.room(steps) * draws
+    entries = max(plan.work, plan.width, 1) * load.padded_steps(steps) * draws
     return 1 << min(MIN_PADDED_ROWS, max(MAX_PADDED_ENTRIES // entries, 1)).bit_length() - 1
 
 
@@ -275,7 +275,7 @@ def answer(
     # query every site of a network, so that one program serves them all
     every = [("probability", name) for name in plan.targets if name in network] if ask else []
     wanted = tuple(dict.fromkeys((*every, *ask)))
-    blocks = Blocks(posed, plan, None, measured=False) if many(posed) and layout.order(
+    blocks = Blocks(posed, plan, None, measured=False) if needs_blocks(posed) and layout.order(
         posed, plan) is None else None
     if blocks is not None and not blocks.fits_few_blocks:
         belief, averaged = _belief_of_fit(fit, plan, blocks.known, plug_in)

@@ -62,7 +62,7 @@ def test_a_long_column_is_of_one_kind(write):
 def test_a_column_without_a_name_that_counts_the_rows_is_left_out():
     table = pd.DataFrame({"Unnamed: 0": [0, 1, 2], "a": [1, 2, 4], "Unnamed: 2": [3, 3, 3]})
     with pytest.warns(RuntimeWarning, match="read as 'Unnamed: 0'. contains the row numbers"):
-        assert list(learning._unnumbered(table)) == ["a", "Unnamed: 2"]
+        assert list(learning._without_row_numbers(table)) == ["a", "Unnamed: 2"]
 
 
 def test_columns_of_an_index_are_columns(tmp_path):

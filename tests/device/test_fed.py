@@ -11,7 +11,7 @@ import probml
 from coded import codes
 from probml.dataset.sources.parts import open_data
 from probml.device import streamed as streaming
-from probml.device.streamed import Cut, streamed
+from probml.device.streamed import Cut, open_stream
 from probml.numerics import compile_effort
 from probml.numerics.outside import feeding
 
@@ -46,7 +46,7 @@ def test_chunks_of_a_feed_are_made_in_memory_of_those_before(monkeypatch):
 
 def test_what_a_program_is_fed_counts_as_its_work():
     data = open_data(normal(), parts)
-    feed, rows, _ = streamed(data, data.plan())
+    feed, rows, _ = open_stream(data, data.plan())
     assert feeding.count_fed_numbers((rows,)) == 0  # nothing is open
     with feed:
         numbers = feeding.count_fed_numbers(({"rows": rows}, 1.0))

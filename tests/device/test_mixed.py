@@ -11,7 +11,7 @@ from numpyro import sample
 import probml
 from probml.dataset.sources.parts import open_data
 from probml.device import streamed as mixing
-from probml.device.streamed import streamed
+from probml.device.streamed import open_stream
 
 
 @probml.model
@@ -37,7 +37,7 @@ def batches(source, seed, first=0, count=40):
     """(rows, weights) of batches, rows as they were given."""
     data = open_data(normal(), source, "w")
     plan = data.plan()
-    feed, rows = mixing.mixed(data, plan, streamed(data, plan)[1], SIZE, seed)
+    feed, rows = mixing.open_batches(data, plan, open_stream(data, plan)[1], SIZE, seed)
     centre = data.survey.profile.moments["x"].mean
     with feed:
         found = [feed.chunk(i) for i in range(first, first + count)]
@@ -87,7 +87,7 @@ def test_row_groups_of_all_files_come_in_random_order(tmp_path):
 def test_a_source_that_has_other_rows_than_before_is_refused():
     there = [list(parts())]
     data = open_data(normal(), lambda: iter(there[0]), "w")
-    feed, _ = mixing.mixed(data, data.plan(), streamed(data, data.plan())[1], SIZE, 0)
+    feed, _ = mixing.open_batches(data, data.plan(), open_stream(data, data.plan())[1], SIZE, 0)
     there[0] = there[0][:-1]
     with feed, pytest.raises(probml.DataError, match="returned other batches .*: it had 103 rows before and has"):
         for i in range(13):

@@ -15,7 +15,7 @@ import pytest
 from jax.sharding import Mesh
 
 from probml.device.rows import Chunk, Resident
-from probml.device.sharded import distribute_rows, repeated
+from probml.device.sharded import distribute_rows, replicate_rows
 from probml.errors import DataError, ModelError
 from probml.numerics.compiling import jit
 from probml.numerics.outside.meshes import mesh_of
@@ -58,7 +58,7 @@ def side_by_side(rows, powers):
 
 
 def test_runs_side_by_side_find_what_they_find_where_rows_are_held_once():
-    powers, rows = np.array([1.0, 2.0, 3.0]), repeated(HELD, mesh_of(jax.devices()[:1]))
+    powers, rows = np.array([1.0, 2.0, 3.0]), replicate_rows(HELD, mesh_of(jax.devices()[:1]))
     assert rows.lanes == 1 and not rows.joint and distribute_rows(HELD, mesh_of(jax.devices()[:1])).joint
     for some in (powers, powers[:1]):
         np.testing.assert_allclose(side_by_side(rows, some), side_by_side(HELD, some), rtol=1e-6)
@@ -162,11 +162,11 @@ def test_runs_are_cut_over_devices_where_rows_are_few(tmp_path):
     from probml.device import sharded
     from probml.fits import places
     from probml.interface.sizes import grid
-    devices, held, calls = jax.devices(), sharded.repeated, []
+    devices, held, calls = jax.devices(), sharded.replicate_rows, []
     def repeated(rows, mesh):
         calls.append(rows)
         return held(rows, mesh)
-    sharded.repeated = repeated
+    sharded.replicate_rows = repeated
     many = probml.EM(max_iterations=8, tolerance=0.0, restarts=6, accelerate=False)
     same(mixture(k=2).fit(table, many, where=devices), mixture(k=2).fit(table, many))
     assert len(calls) == 1

@@ -1,6 +1,7 @@
 """A sampler of a user's own, in one file: random-walk Metropolis (Metropolis et al. 1953)."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -37,6 +38,8 @@ class Metropolis(Engine):
 
     draws: int = 2000
     width: float = 0.1
+
+    sources: ClassVar[tuple[str, ...]] = ("Metropolis et al. (1953), Equation of state calculations",)
 
     def __post_init__(self):
         check_settings(self, positive=("draws", "width"))
@@ -95,3 +98,4 @@ def test_a_sampler_from_outside_draws_the_posterior():
     assert drawn.std() == pytest.approx(np.sqrt(11 * 5 / 16**2 / 17), rel=0.05)
     assert "share" in str(fit.summary())
     assert "Metropolis" in str(coin().explain(data, engines=[Metropolis()]))
+    assert Metropolis.sources[0] in probml.cite(coin(), Metropolis(), show=False)

@@ -14,7 +14,7 @@ import probml
 from compilations import compiled
 from probml.dataset.sources.parts import Reader, open_data
 from probml.device.load import load
-from probml.device.rows import merged
+from probml.device.rows import merge_chunks
 from probml.device.streamed import Cut
 from probml.errors import DataError, Refusal
 
@@ -214,7 +214,7 @@ def test_sequences_in_parts_lie_on_the_device_as_those_in_memory():
     (chunk,) = cut.read()
     rows, known = load(whole, whole.plan())
     np.testing.assert_allclose(cut.known.centre["x"], known.centre["x"], rtol=1e-6)
-    loaded, rows = rows.stacked.steps.rows, merged(rows.stacked).weights
+    loaded, rows = rows.stacked.steps.rows, merge_chunks(rows.stacked).weights
     assert plan == whole.plan() and chunk.weights.sum() == rows.sum() == 11
     real = np.asarray(loaded.weights)
     assert chunk.steps.rows.weights.shape == loaded.weights.shape

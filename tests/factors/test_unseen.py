@@ -16,7 +16,7 @@ from scipy.stats import multivariate_normal, multivariate_t
 import probml
 from probml.dataset import read
 from probml.device import layout, load
-from probml.device.rows import Chunk, picked
+from probml.device.rows import Chunk, take_rows
 from probml.evidence import e_step
 from probml.families import marginal_normal
 from probml.families.likelihoods.multivariate_normal import MultivariateNormal
@@ -321,7 +321,7 @@ def tiles_pay(monkeypatch):
 def test_rows_in_tiles_of_one_pattern_have_the_density_and_gradient_of_their_sub_vectors(d, several):
     random = np.random.default_rng(d)
     mask = repeated(random, 240, d, 6)
-    laid = layout.tiled(mask, several)
+    laid = layout.tile_by_pattern(mask, several)
     assert max(laid.tiles.rows) > 1
     seen = mask[laid.index][:, None]
     n = len(seen)
@@ -363,7 +363,7 @@ def test_rows_in_tiles_of_one_pattern_have_the_density_and_gradient_of_their_sub
 def test_a_layout_has_every_row_once_and_one_pattern_a_tile(several):
     random = np.random.default_rng(4)
     seen = repeated(random, 3000, 5, 12)
-    index, own, tiles = layout.tiled(seen, several)
+    index, own, tiles = layout.tile_by_pattern(seen, several)
     np.testing.assert_array_equal(np.sort(index[own]), np.arange(3000))
     assert all(a % b == 0 for a, b in zip(tiles.rows, tiles.rows[1:], strict=False))
     place, count = 0, (~seen).sum(1)
@@ -378,7 +378,7 @@ def test_a_layout_has_every_row_once_and_one_pattern_a_tile(several):
 
 def test_patterns_that_hardly_repeat_stay_without_tiles():
     seen = np.random.default_rng(5).random((500, 30)) > 0.5
-    assert layout.tiled(seen, True) is None
+    assert layout.tile_by_pattern(seen, True) is None
 
 
 @pytest.mark.usefixtures("tiles_pay")
@@ -402,7 +402,7 @@ def test_expected_statistics_of_rows_in_tiles_are_those_of_rows_as_they_come(mon
 @pytest.mark.usefixtures("tiles_pay")
 def test_rows_that_are_picked_leave_their_tiles():
     seen = repeated(np.random.default_rng(7), 300, 4, 5)
-    keep = layout.tiled(seen, False)
+    keep = layout.tile_by_pattern(seen, False)
     found = marginal_normal.locate(seen[keep.index][:, None], False)._replace(tiles=keep.tiles)
     chunk = Chunk({}, {}, {}, {"x": found}, {}, {}, np.ones(len(keep.index)))
-    assert picked(chunk, np.arange(7)).unseen["x"].tiles is None
+    assert take_rows(chunk, np.arange(7)).unseen["x"].tiles is None

@@ -35,7 +35,7 @@ def test_a_parameter_is_no_prediction_of_rows(fit):
 
 
 def test_engines_that_messages_name_do_not_refuse(fit):
-    with pytest.raises(probml.Refusal, match=r"^'base': EM\(\) has no.*Try Laplace\(\)$"):
+    with pytest.raises(probml.Refusal, match=r"^posterior\('base'\): EM\(\) has no.*Try Laplace\(\)$"):
         fit.posterior("base")
     with pytest.raises(probml.Refusal, match=r"^EM\(\) gives point.*Try NUTS\(\) or Laplace\(\)$"):
         fit.draws(3)

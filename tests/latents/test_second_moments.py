@@ -11,7 +11,7 @@ from scipy.stats import multivariate_normal
 import probml
 from probml.dataset.sources.parts import open_data
 from probml.device import load as loading
-from probml.device.few import added, counted, moments, rows_with_moments
+from probml.device.few import add_moments, moments, moments_on_host, rows_with_moments
 from probml.device.rows import Chunk, Resident
 from probml.models import factor_analysis
 from probml.plan.random_effects import effects
@@ -44,11 +44,11 @@ def test_few_rows_have_the_weight_means_and_second_moments_of_all():
 def test_moments_of_parts_add_up_in_any_order():
     x, y = 1e6 + RANDOM.normal(size=(30, 2)), RANDOM.normal(size=30)
     weights = np.arange(30.0) % 4
-    parts = [counted([x[rows], y[rows]], weights[rows]) for rows in np.split(np.arange(30), [4, 19])]
+    parts = [moments_on_host([x[rows], y[rows]], weights[rows]) for rows in np.split(np.arange(30), [4, 19])]
     flat = np.column_stack([x, y])
     mean = weights @ flat / weights.sum()
     for one, two, three in (parts, parts[::-1]):
-        found = added(added(one, two), three)
+        found = add_moments(add_moments(one, two), three)
         assert found.weights == weights.sum()
         np.testing.assert_allclose(found.mean, mean, rtol=1e-14)
         np.testing.assert_allclose(found.second, (weights[:, None] * (flat - mean)).T

@@ -14,7 +14,7 @@ from sklearn.decomposition import NMF
 
 from probml import DataError
 from probml.models import PoissonFactors
-from probml.models.latent_factors.count_factors import factorised
+from probml.models.latent_factors.count_factors import factorise
 
 
 def planted(n=40, seed=0):
@@ -26,8 +26,8 @@ def planted(n=40, seed=0):
 
 
 def test_the_bound_is_below_the_evidence_and_never_falls():
-    found = factorised(np.array([[3.0]]), 1, (2.0, 1.0, 3.0, 2.0), 1e-14, 500,
-                       np.random.default_rng(0))
+    found = factorise(np.array([[3.0]]), 1, (2.0, 1.0, 3.0, 2.0), 1e-14, 500,
+                      np.random.default_rng(0))
     assert (np.diff(found.history) > -1e-10).all() and found.converged
     # θ integrated out of a Poisson count leaves a negative binomial
     evidence = np.log(quad(lambda b: nbinom.pmf(3, 2.0, 1.0 / (1.0 + b))
@@ -39,7 +39,7 @@ def test_the_bound_is_the_mean_over_every_division_of_the_counts():
     """E log p(x, parts, θ, β) − E log q, the parts multinomial at the fixed point."""
     x = np.array([[2.0, 1.0]])
     a, b, c, d = prior = (0.7, 1.3, 1.1, 0.9)
-    found = factorised(x, 2, prior, 1e-15, 3000, np.random.default_rng(1))
+    found = factorise(x, 2, prior, 1e-15, 3000, np.random.default_rng(1))
     theta, beta = found.rows, found.columns
     logs = [digamma(each.shape) - np.log(each.rate * np.ones_like(each.shape))
             for each in (theta, beta)]

@@ -24,8 +24,8 @@ from probml.models import (
     bayesian_network,
     learn_structure,
 )
-from probml.models.frames.kinds import discrete, tied, usual
-from probml.models.frames.ties import warn_of_tied
+from probml.models.frames.kinds import discrete, has_few_values, usual
+from probml.models.frames.ties import warn_of_ties_in_array
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +66,7 @@ def test_few_whole_numbers_that_repeat_are_categories_and_other_numbers_are_numb
 
 
 def test_a_column_that_repeats_few_values_is_doubted_as_a_normal():
-    assert tied([0.5, 1.5] * 20) and not tied(np.linspace(0, 1, 40))
+    assert has_few_values([0.5, 1.5] * 20) and not has_few_values(np.linspace(0, 1, 40))
 
 
 def test_the_kinds_that_were_guessed_are_shown_and_overruled_one_by_one(passengers):
@@ -257,8 +257,8 @@ def test_columns_of_few_values_that_normals_are_fitted_to_are_said_in_one_warnin
     values = np.random.default_rng(0).normal(size=(200, 12))
     values[:, 3] = values[:, 3] > 0
     with pytest.warns(UserWarning, match=r"^column 3 has 2 distinct values in 200 rows and is") as w:
-        warn_of_tied(values, lambda j: f"column {j}", "Drop it")
+        warn_of_ties_in_array(values, lambda j: f"column {j}", "Drop it")
     values[:, 2:11] = np.round(values[:, 2:11].clip(-1, 1))
     with pytest.warns(UserWarning, match=r"column 2 \(3\), column 3 \(2\), .* and 3 more columns") as v:
-        warn_of_tied(values, lambda j: f"column {j}", "Drop it")
+        warn_of_ties_in_array(values, lambda j: f"column {j}", "Drop it")
     assert len(w) == len(v) == 1

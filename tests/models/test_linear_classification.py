@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("sklearn")
 import jax
 from scipy import optimize
-from sklearn import datasets, discriminant_analysis, linear_model, svm
+from sklearn import datasets, discriminant_analysis, exceptions, linear_model, svm
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
@@ -107,6 +107,12 @@ def test_squared_hinge_and_hinge_are_those_of_scikit_learn():
     np.testing.assert_allclose(ours.decision_function(UNITS), peer.decision_function(UNITS),
                                atol=1e-3)
     np.testing.assert_array_equal(ours.support_, np.sort(peer.support_))
+
+
+def test_a_linear_svm_that_stops_early_warns_by_the_class_of_both_libraries():
+    for kind in (probml.ConvergenceWarning, exceptions.ConvergenceWarning):
+        with pytest.warns(kind, match="LinearSVM stopped after"):
+            LinearSVM(loss="hinge", C=1e3, max_iter=1).fit(UNITS, CANCER)
 
 
 @pytest.mark.parametrize("unit", [1e-9, 1e9])

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from probml import models
-from probml.models.latent_factors.rotation import rotated
+from probml.models.latent_factors.rotation import rotate
 
 # R's ability.cov (Bartholomew 1987): the covariances of six tests of 112 people
 COVARIANCE = np.array([
@@ -57,7 +57,7 @@ def test_oblimin_keeps_the_covariance_and_is_simpler(ability):
 def test_a_simple_structure_is_found_again(rotation):
     simple = np.kron(np.eye(3), np.array([[0.9], [0.8], [0.7]]))
     turn = np.linalg.qr(np.random.default_rng(1).normal(size=(3, 3)))[0]
-    by, correlation = rotated(simple @ turn, rotation)
+    by, correlation = rotate(simple @ turn, rotation)
     order = np.abs(simple @ turn @ by).argmax(1)[::3]
     np.testing.assert_allclose((simple @ turn @ by)[:, order], simple, atol=1e-5)
     np.testing.assert_allclose(correlation, np.eye(3), atol=1e-5)

@@ -10,7 +10,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from probml import DataError
 from probml.models import SparseCoding
-from probml.models.latent_factors.sparse_coding import coded
+from probml.models.latent_factors.sparse_coding import learn_codes
 
 
 def planted(n=80, k=6, d=8, seed=0, noise=0.05):
@@ -31,7 +31,7 @@ def objective(X, codes, atoms, alpha):
 def test_codes_of_orthogonal_atoms_are_soft_thresholds():
     atoms = np.linalg.qr(np.random.default_rng(0).normal(size=(5, 5)))[0]
     X = np.random.default_rng(1).normal(size=(20, 5))
-    found = coded(X, atoms, 0.4, False, 1e-14, 100)
+    found = learn_codes(X, atoms, 0.4, False, 1e-14, 100)
     along = X @ atoms.T
     np.testing.assert_allclose(found.codes, np.sign(along) * np.maximum(np.abs(along) - 0.4, 0),
                                atol=1e-12)
@@ -39,7 +39,7 @@ def test_codes_of_orthogonal_atoms_are_soft_thresholds():
 
 def test_codes_of_given_atoms_are_scikit_learns_lasso():
     X, atoms = planted()
-    found = coded(X, atoms, 0.5, False, 1e-15, 5000)
+    found = learn_codes(X, atoms, 0.5, False, 1e-15, 5000)
     theirs = sparse_encode(X, atoms, algorithm="lasso_lars", alpha=0.5)
     np.testing.assert_allclose(found.codes, theirs, atol=1e-5)
 

@@ -16,7 +16,12 @@ from sklearn.neighbors import KNeighborsClassifier
 import probml
 from probml import DataError, ModelError
 from probml.models import Boosted, EvidenceTree, NearestNeighbours
-from probml.models.trees.evidence_tree_estimator import GrowingList, log_leaf, shares, weighed
+from probml.models.trees.evidence_tree_estimator import (
+    GrowingList,
+    log_leaf,
+    shares,
+    weigh_prunings,
+)
 
 X, Y = load_iris(return_X_y=True)
 
@@ -65,7 +70,7 @@ def test_the_sum_and_the_best_of_all_prunings_are_those_of_enumeration(seed):
                 below += [tree.left[node], tree.right[node]] if tree.left[node] >= 0 else []
         logs.append(total)
         predictive.append(ends)
-    found = weighed(tree, c, base, power)
+    found = weigh_prunings(tree, c, base, power)
     assert found.log_evidence == pytest.approx(np.logaddexp.reduce(logs), rel=1e-12)
     assert found.log_best == pytest.approx(max(logs), rel=1e-12)
     ends, p = [2, 3, 5, 6], np.exp(np.array(logs) - np.logaddexp.reduce(logs))

@@ -70,7 +70,7 @@ import probml
 from probml import DataError
 from probml.errors import listed
 from probml.models.bayesian_networks.bayesian_network import bayesian_network
-from probml.models.bayesian_networks.folding import folded
+from probml.models.bayesian_networks.folding import combine_codes
 from probml.models.bayesian_networks.scores import Scores, bits
 from probml.models.bayesian_networks.search import ROUNDING, Rules, as_masks, hill_climb, tree
 from probml.models.bayesian_networks.variables import Variables
@@ -115,8 +115,8 @@ def completions(variables: Variables) -> Completions | None:
     """
     states = [len(labels or ()) for labels in variables.labels]
     rows = np.stack(variables.columns)
-    code, _ = folded([(values + 1, k + 1) for values, k in zip(rows, states, strict=True)],
-                     variables.rows)
+    code, _ = combine_codes([(values + 1, k + 1) for values, k in zip(rows, states, strict=True)],
+                            variables.rows)
     _, first, times = np.unique(code, return_index=True, return_counts=True)
     rows = rows[:, first]
     ways = np.ones(len(first))
@@ -133,7 +133,7 @@ def completions(variables: Variables) -> Completions | None:
         hidden = values < 0
         values[hidden] = rest[hidden] % k
         rest[hidden] //= k
-    code, _ = folded(list(zip(filled, states, strict=True)), len(owner))
+    code, _ = combine_codes(list(zip(filled, states, strict=True)), len(owner))
     _, one, which = np.unique(code, return_index=True, return_inverse=True)
     return Completions(filled[:, one], which, owner, starts, times)
 
@@ -292,8 +292,9 @@ class Available:
     def __init__(self, variables: Variables, score: str, strength: float):
         rows = np.stack(variables.columns)
         states = [len(labels or ()) for labels in variables.labels]
-        code, _ = folded([(values + 1, k + 1) for values, k in zip(rows, states, strict=True)],
-                         variables.rows)
+        code, _ = combine_codes([(values + 1, k + 1) for values,
+                                 k in zip(rows, states, strict=True)],
+                                variables.rows)
         _, first, times = np.unique(code, return_index=True, return_counts=True)
         kept = np.linspace(0, len(first) - 1, min(len(first), SOME)).astype(int)
         rows = rows[:, first[kept]]

@@ -13,7 +13,7 @@ import numpy as np
 from probml.dataset.dataset import Data
 from probml.dataset.sources.profile import representative_sample
 from probml.device.load import load
-from probml.device.rows import Chunk, Known, Resident, Rows, merged, picked
+from probml.device.rows import Chunk, Known, Resident, Rows, merge_chunks, take_rows
 from probml.engines.engine import Problem
 from probml.engines.start.labelling import CANDIDATES, Labelling, hidden_variables, labelled
 from probml.engines.start.labelling import check_distinct as check_rows
@@ -324,8 +324,8 @@ def _start_rows(data: Data, plan: Plan, labels: Labelling) -> Rows:
     """The labelled rows of every restart, on the device."""
     restarts, size = labels.rows.shape
     rows, _ = load(data, plan, None, labels.rows.reshape(-1))
-    flat = merged(jax.tree.map(np.asarray, rows.stacked))
-    each = [picked(flat, index) for index in np.arange(labels.rows.size).reshape(restarts, size)]
+    flat = merge_chunks(jax.tree.map(np.asarray, rows.stacked))
+    each = [take_rows(flat, index) for index in np.arange(labels.rows.size).reshape(restarts, size)]
     held = jax.tree.map(lambda *leaves: np.stack(leaves)[:, None], *each)
     weights = labels.weights[:, None].astype(held.weights.dtype)
     steps = held.steps
