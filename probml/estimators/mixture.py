@@ -142,12 +142,11 @@ class Mixture(InformationCriteria, DensityMixin, Estimator):
         return float(gammaln(k + 1))
 
     def _fits(self, components: list[int], data: Mapping, weights: object) -> dict[int, Fit]:
-        """Components → Fit: one program for all restarts of all sizes, in which smaller models are
-        the largest with some components impossible."""
+        """Components → Fit: by EM one program for all restarts of all sizes, in which smaller
+        models are the largest with some components impossible."""
         engine = self._ladder(False)[-1]
         # pseudo-counts of impossible components would affect the posterior mode
-        same = (engine.capabilities.finds == "posterior" or not self.prior
-                or np.all(np.asarray(getattr(self, "concentration", 1.0)) == 1.0))
+        same = not self.prior or np.all(np.asarray(getattr(self, "concentration", 1.0)) == 1.0)
         models = {k: self._model(k) for k in components}
         if engine.capabilities.sizes and same and len(components) > 1:
             with contextlib.suppress(Refusal):  # fitted one by one it says why, or is not refused

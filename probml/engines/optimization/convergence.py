@@ -32,8 +32,7 @@ from probml.engines.optimization.maximization import (
     maximize_by_lbfgs,
 )
 from probml.engines.optimization.objective import to_coordinates
-from probml.engines.restarting import vectors
-from probml.engines.restarting.squarem import initial_state, run_em_block
+from probml.engines.restarting.squarem import initial_state, run_em_block, unpack
 from probml.engines.start.prior import compiled_prior_point
 from probml.engines.start.start import Start
 from probml.numerics.transfer import placed_all
@@ -102,7 +101,7 @@ def _m_step(plan: Plan, static: tuple, params: Mapping, first: Start, known: Kno
     many = {name: np.broadcast_to(value, (count, *value.shape)) for name, value in params.items()}
     state, *_ = run_em_block(plan, static, initial_state(plan, many, False),
                              first._replace(drawn=None), known, rows, 1, 0.0)
-    return vectors.unpack(plan, state.pending[0]), state.value[0]
+    return unpack(plan, state.pending[0]), state.value[0]
 
 
 def _unchanged(plan: Plan, name: str, moved: np.ndarray, after: np.ndarray,

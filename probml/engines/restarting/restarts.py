@@ -16,8 +16,7 @@ from probml.engines.engine import Outcome, Status
 from probml.engines.findings import Code, Finding
 from probml.engines.progress import Loop, Progress, StepResult, iterate
 from probml.engines.restarting import slices
-from probml.engines.restarting.squarem import BLOCK, State, initial_state, run_em_block
-from probml.engines.restarting.vectors import unpack
+from probml.engines.restarting.squarem import BLOCK, State, initial_state, run_em_block, unpack
 from probml.engines.start.race import Race, has_ended, is_alive, restarts_finding
 from probml.engines.start.start import Start
 from probml.numerics.outside.checkpoint import GrowingList

@@ -7,8 +7,8 @@ compile time.
 
 import functools
 import math
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -17,13 +17,13 @@ from jax.typing import ArrayLike
 
 from probml.device.rows import Known, Rows
 from probml.engines.engine import Status
-from probml.engines.restarting import slices, vectors
-from probml.engines.restarting.vectors import pack, unpack
+from probml.engines.restarting import slices
 from probml.engines.start.start import Start
 from probml.evidence.e_step import expect, gathered, swept
 from probml.evidence.surrogates import Expected
 from probml.factors.digits import collapsed
 from probml.factors.naturals import log_prior, naturals
+from probml.families.bijections import PLAIN
 from probml.jaxpr.opened.backward import shortened
 from probml.numerics import lapack
 from probml.numerics.compiling import jit
@@ -47,7 +47,7 @@ START = -1  # phase: the first M-step uses the statistics of the labelled rows
 
 class State(NamedTuple):
     """All restarts, on the host; the first axis of every leaf is that of restarts. Parameters are
-    vectors, see vectors.py.
+    vectors.
 
     Attributes:
         pending: the point that is evaluated next.
@@ -94,7 +94,7 @@ def initial_state(plan: Plan, params: Mapping, labelled: bool,
         drawn: (restarts,) those of which it does not; None: none.
     """
     restarts = np.shape(next(iter(params.values())))[0] if params else 1
-    vector = vectors.pack_all(plan, params, restarts)
+    vector = pack_all(plan, params, restarts)
     zero = np.zeros(restarts, np.int32)
     value = np.full(restarts, -np.inf, vector.dtype)
     phase = zero + (START if labelled else 0)
@@ -145,7 +145,7 @@ def run_em_block(plan: Plan, static: tuple, state: State, first: Start, known: K
             break
         found = evaluate_running(state, running, i == 0)
         with np.errstate(all="ignore"):  # restarts that have collapsed
-            new = _choose_next(plan, accelerate, state, first, found, known, min_gain)
+            new = _choose_next(plan, accelerate, state, first, found, min_gain)
         objectives[:, i] = np.where(running & (state.phase != START), new.value, np.nan)
         state = _select(running, new, state)
     return state, objectives, bool((state.status != Status.RUNNING).all())
@@ -231,7 +231,7 @@ def _select(flag: np.ndarray, a: object, b: object) -> PyTree:
 
 
 def _choose_next(plan: Plan, accelerate: bool, state: State, first: Start, found: Evaluated,
-                 known: Known, min_gain: float) -> State:
+                 min_gain: float) -> State:
     """The state after an evaluation at `pending`, with the next point to evaluate.
 
     A cycle is base → M-step → M-step → extrapolation; an extrapolation that lowers the objective is
@@ -255,8 +255,8 @@ def _choose_next(plan: Plan, accelerate: bool, state: State, first: Start, found
         base = _select(extrapolate, state.base, state.pending)
         phase = np.where(rejected | starting, 0, np.where(extrapolate, 2, 1))
         if extrapolate.any():
-            pending = _select(extrapolate, _extrapolate(
-                plan, state.base, state.pending, improved, known), pending)
+            pending = _select(extrapolate, _extrapolate(plan, state.base, state.pending, improved),
+                              pending)
             steps = _predict_steps_left(plan, state.base, state.pending, improved)
             steps_left = np.where(extrapolate, np.maximum(steps, PREDICTION_DECAY * steps_left),
                                   steps_left)
@@ -291,13 +291,13 @@ def _constrain_first_steps(plan: Plan, first: Start, pending: np.ndarray, improv
         return improved
     out = np.array(improved)
     for i in np.flatnonzero(starting):
-        before, after = (vectors.unpack(plan, point[i]) for point in (pending, improved))
+        before, after = (unpack(plan, point[i]) for point in (pending, improved))
         for name, value in after.items():
             if name in first.fixed:
                 after[name] = np.asarray(first.fixed[name])[i]
             elif first.expected is not None and not first.allowed:
                 after[name] = away_from_zero(plan, name, value, before[name])
-        out[i] = vectors.pack_all(plan, {name: np.asarray(value)[None]
+        out[i] = pack_all(plan, {name: np.asarray(value)[None]
                                          for name, value in after.items()}, 1)[0]
     return out
 
@@ -314,7 +314,7 @@ def _float32_patience(plan: Plan, value: np.ndarray, min_gain: float, here: np.n
 
 def _bundle_maxima(plan: Plan, points: np.ndarray) -> np.ndarray:
     """For every parameter the largest absolute value of its bundle, (restarts, parameters)."""
-    pieces = vectors.split(np.abs(points), [math.prod(bundle.joined) for bundle in plan.bundles])
+    pieces = split(np.abs(points), [math.prod(bundle.joined) for bundle in plan.bundles])
     most = [np.broadcast_to(piece.max(1, initial=1e-30, keepdims=True), piece.shape)
             for piece in pieces]
     return np.concatenate([points[:, :0], *most], 1)
@@ -340,19 +340,16 @@ def _predict_steps_left(plan: Plan, base: np.ndarray, here: np.ndarray,
     return np.maximum(steps, 1.0)
 
 
-def _extrapolate(plan: Plan, base: np.ndarray, here: np.ndarray, after: np.ndarray,
-                 known: Known) -> np.ndarray:
+def _extrapolate(plan: Plan, base: np.ndarray, here: np.ndarray, after: np.ndarray) -> np.ndarray:
     """SQUAREM's extrapolation from base, here = M(base) and after = M(here), in unbounded
     coordinates, by its third step length, at most MAX_EXTRAPOLATION."""
-    first, second, third = (vectors.to_unbounded(plan, point, known)
-                            for point in (base, here, after))
+    first, second, third = (to_unbounded(plan, point) for point in (base, here, after))
     step = second - first
     bend = third - second - step
     rounding = np.finfo(here.dtype).eps * np.linalg.norm(third, axis=1)
     far = np.linalg.norm(step, axis=1) / np.maximum(np.linalg.norm(bend, axis=1), rounding + 1e-30)
     far = np.clip(far, 1.0, MAX_EXTRAPOLATION)[:, None]
-    extrapolated = vectors.from_unbounded(plan, first + 2 * far * step + far**2 * bend, here, known)
-    return vectors.keep_zeros(plan, extrapolated, after)
+    return from_unbounded(plan, first + 2 * far * step + far**2 * bend, after)
 
 
 def away_from_zero(plan: Plan, name: str, value: np.ndarray, middle: np.ndarray) -> np.ndarray:
@@ -363,3 +360,86 @@ def away_from_zero(plan: Plan, name: str, value: np.ndarray, middle: np.ndarray)
     if not ((value <= 0) | (value >= 1)).any():
         return value
     return ((1 - PRIOR_SHARE) * value + PRIOR_SHARE * middle).astype(value.dtype)
+
+
+# Parameters packed into vectors, in the order of the plan's bundles, so that selecting,
+# extrapolating or copying them is one operation; and their unbounded coordinates, on the host.
+
+MAX_COORDINATE = 1e2  # the coordinate of a value on the boundary of its support
+MIN_PROBABILITY = 1e-30  # the smallest that the map to unbounded coordinates can take
+
+
+def split(vector: PyTree, sizes: Sequence[int]) -> Sequence[ArrayLike]:
+    """Pieces of the last axis of an array, of these sizes; by NumPy if it is on the host."""
+    if not sizes:
+        return ()
+    if isinstance(vector, np.ndarray):
+        return np.split(vector, np.cumsum(sizes)[:-1], -1)
+    return jax.lax.split(vector, sizes, -1)
+
+
+def unpack(plan: Plan, vector: PyTree) -> dict[str, ArrayLike]:
+    """Vectors of parameters, (..., p) → parameters by name, (..., *shape)."""
+    shapes = {name: shape for bundle in plan.bundles
+              for name, shape in zip(bundle.names, bundle.shapes, strict=True)}
+    pieces = split(vector, [math.prod(shape) for shape in shapes.values()])
+    return {name: piece.reshape((*vector.shape[:-1], *shape))
+            for (name, shape), piece in zip(shapes.items(), pieces, strict=True)}
+
+
+def pack(plan: Plan, params: Mapping[str, jax.Array]) -> jax.Array:
+    """Parameters by name → one vector, (p,)."""
+    return jnp.concatenate([params[name].reshape(-1) for bundle in plan.bundles
+                            for name in bundle.names])
+
+
+def pack_all(plan: Plan, params: Mapping[str, jax.Array], count: int) -> np.ndarray:
+    """Parameters by name, (count, *shape) → their vectors, (count, p); on the host."""
+    flat = [np.reshape(np.asarray(params[name]), (count, -1)) for bundle in plan.bundles
+            for name in bundle.names]
+    return np.concatenate([np.zeros((count, 0)), *flat], 1).astype(jnp.result_type(float))
+
+
+def _by_bundle(plan: Plan, vector: PyTree) -> list[ArrayLike]:
+    """Vectors → the arrays of the bundles."""
+    shapes = [bundle.joined for bundle in plan.bundles]
+    return [piece.reshape((*vector.shape[:-1], *shape))
+            for piece, shape in zip(split(vector, list(map(math.prod, shapes))), shapes,
+                                    strict=True)]
+
+
+def _domains(plan: Plan) -> list[Any]:
+    return [plan.structure.sites[bundle.names[0]].domain for bundle in plan.bundles]
+
+
+def to_unbounded(plan: Plan, points: np.ndarray) -> np.ndarray:
+    """Parameters, (count, p) → their unbounded coordinates, (count, q), finite for a value on the
+    boundary of its support; without a map on the host the parameters themselves."""
+    count, parts = len(points), [points[:, :0]]
+    with np.errstate(all="ignore"):  # on the boundary
+        for domain, value in zip(_domains(plan), _by_bundle(plan, points), strict=True):
+            inside = np.maximum(value, MIN_PROBABILITY) if domain.sums_to_one else value
+            parts.append((domain.host or PLAIN).inverse(inside).reshape(count, -1))
+    return np.nan_to_num(np.concatenate(parts, 1), nan=0.0, posinf=MAX_COORDINATE,
+                         neginf=-MAX_COORDINATE).astype(points.dtype)
+
+
+def from_unbounded(plan: Plan, free: np.ndarray, step: np.ndarray) -> np.ndarray:
+    """Unbounded coordinates, (count, q) → parameters, (count, p).
+
+    Args:
+        step: parameters after an M-step, (count, p): where there is no map on the host, they are
+            taken, and probabilities are 0 where they are 0, as they remain in EM.
+    """
+    domains, count = _domains(plan), len(free)
+    shapes = [domain.unbounded_shape(bundle.joined) if domain.host else bundle.joined
+              for domain, bundle in zip(domains, plan.bundles, strict=True)]
+    parts = [step[:, :0]]
+    for domain, part, shape, after in zip(domains, split(free, list(map(math.prod, shapes))),
+                                          shapes, _by_bundle(plan, step), strict=True):
+        value = domain.host.forward(part.reshape(count, *shape)) if domain.host else after
+        if domain.sums_to_one:
+            value = np.where(after == 0, 0.0, value)
+            value = value / value.sum(-1, keepdims=True)
+        parts.append(value.reshape(count, -1))
+    return np.concatenate(parts, 1).astype(step.dtype)
