@@ -260,8 +260,9 @@ class MixtureDiscriminant(_Normals, Joint, PartlyLabelled, InUnits, Stepwise, Cl
             mine = X[codes == code]
             own = None if weights is None else weights[codes == code]
             if (several := len(np.unique(mine, axis=0))) < k:
-                raise DataError(f"class {label!r} has {several} distinct rows, fewer than "
-                                f"n_components={k}. Use at most {several} components")
+                raise DataError(f"class {label!r} has {several} distinct "
+                                f"row{'s' * (several != 1)}, fewer than n_components={k}. Give the "
+                                f"class more rows, or use n_components={several}")
             means.append(far_rows(mine, k, random, own))
             precisions.append(precision_near(mine, means[-1], event, own))
         precision = np.stack(

@@ -152,8 +152,8 @@ class SurvivalRegression(RegressionResults, Numeric):
             (low == 0) & np.isinf(high))
         if not good.all():
             row = int(np.argmin(good))
-            raise DataError(f"y is ({low[row]:g}, {high[row]:g}) in row {row}, expected times "
-                            f"above 0, the earlier first")
+            raise DataError(f"y is {times[row].tolist()} in row {row}, expected a time above 0, or "
+                            f"two times, the earlier first")
         return low, high
 
     def _parameter_units(self, fit: Fit) -> dict[str, Unit]:

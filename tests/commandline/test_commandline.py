@@ -197,7 +197,7 @@ def test_dates_and_names_are_left_out_by_request(place):
     rows["who"] = [f"nobody {i}" for i in range(len(rows))]
     rows.to_csv(place / "dated.csv", index=False)
     fit = "fit", "@dated.csv", "-m", "naive_bayes", "--target", "kind", "-o", "@dated.probml"
-    assert "'day' contains dates" in ask(place, *fit, code=3).stderr
+    assert "'day' has dates" in ask(place, *fit, code=3).stderr
     run = ask(place, *fit, "--drop", "day", code=3)
     assert "'who' has a different text in nearly every row" in run.stderr and "--drop" in run.stderr
     ask(place, *fit, "--drop", "day", "--drop", "who")

@@ -95,7 +95,7 @@ def changed(row, column, value):
         (GaussianDiscriminant(prior=False), X, np.where(np.arange(150) == 0, "lone", NAMES),
          "class 'lone' has only 1 row"),
         (MixtureDiscriminant(2), X, np.where(np.arange(150) == 0, "lone", NAMES),
-         "class 'lone' has only 1 rows.*n_components=2"),
+         "class 'lone' has 1 distinct row, fewer than n_components=2"),
         (NaiveBayes(kinds="poisson"), -COUNTS, Y,
          "Negative values in data: column 0.*-51 in row 0"),
         (NaiveBayes(kinds="multinomial"), X, Y,
