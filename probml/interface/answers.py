@@ -91,7 +91,7 @@ class Answers(Record):
     def draws(self, n: int, seed: int = 0) -> dict[str, np.ndarray]:
         """Joint draws from the posterior of the parameters and of deterministics outside rows, name
         → (n, ...); of latent variables inside the fitted rows, (n, rows, ...); and of the steps of
-        loops that are integrated out, with deterministics computed from them. Latent variables are
+        scans that are integrated out, with deterministics computed from them. Latent variables are
         drawn given the draw of the parameters.
 
         Args:

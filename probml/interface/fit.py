@@ -58,7 +58,7 @@ class Fit(Questions):
         params: `point`, and what the model computes outside rows (numpyro.deterministic,
             reparametrised sites): its value at the point for EM and MAP; where there is a posterior
             (Laplace too) its mean over the draws, of a closed form or a normal over 1000; likewise
-            the steps of a loop that are integrated out, and what is computed from them.
+            the steps of a scan that are integrated out, and what is computed from them.
         history: the objective (log posterior, or log likelihood with prior=False), its start
             included; for NUTS the optimisation before it, then the log density of each iteration,
             the mean of all chains; for SVI the evidence lower bound.

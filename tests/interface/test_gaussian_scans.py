@@ -212,3 +212,24 @@ def test_a_scan_whose_steps_have_an_unseen_scale_is_a_hierarchy():
     model, data = probml.model(stochastic_volatility_of_stan)(), {"y": np.array([0.3, -1.0, 0.2, 1.5, -0.4])}
     told = str(model.explain(data))
     assert "the scale of h" in told and "its scale is estimated" in told
+
+
+def test_an_optimum_at_zero_is_found_where_the_bounds_are_arrays():
+    """A scan that is integrated out, the bounds of its scales computed by the function."""
+    def levels(scales):
+        def model(y):
+            s = scales()
+
+            def step(x, now):
+                x = sample("x", dist.Normal(0.9 * x, s[0]))
+                sample("y", dist.Normal(x, s[1]), obs=now)
+                return x, None
+
+            scan(step, 0.0, y)
+        return probml.model(model)().fit({"y": np.tile([2.0, -2.0], 5)}, probml.MAP())
+
+    one = levels(lambda: (sample("step", dist.Uniform(0, 5)), sample("noise", dist.Uniform(0, 5))))
+    other = levels(lambda: sample("s", dist.Uniform(jnp.zeros(2), jnp.full(2, 5.0)).to_event(1)))
+    for fit, name in ((one, "step"), (other, "s")):
+        assert [(found.code.value, found.parameter) for found in fit.warnings] == [("boundary", name)]
+    np.testing.assert_allclose(other.params["s"], [one.params["step"], one.params["noise"]], atol=2e-3)

@@ -97,26 +97,8 @@ def filled(y):
     sample("y", dist.Normal(mu, 0.5), obs=y)
 
 
-def filled_in_columns(y):
-    """Columns, of which each looks at two before, by a slice; some stay as they were."""
-    a = sample("a", dist.Normal(0.0, 0.5).expand([2]).to_event(1))
-    e = sample("e", dist.Normal(0.0, 1.0).expand([len(y), 2]).to_event(2))
-    x = 0.3 * jnp.ones((2, len(y) + 1))
-    for t in range(2, len(y)):
-        x = x.at[:, t].set(x[:, t - 2 : t] @ a + e[t])
-    sample("y", dist.Normal(0.0, jnp.exp(x[0, 1:] - 0.1 * x[1, :-1])), obs=y)
-
-
-def filled_with_sites(y):
-    s, a = sample("s", dist.HalfNormal(1.0)), sample("a", dist.Beta(5.0, 2.0))
-    x = jnp.zeros(len(y))
-    for t in range(1, len(y)):
-        x = x.at[t].set(sample(f"x_{t}", dist.Normal(a * x[t - 1], s)))
-    sample("y", dist.StudentT(4.0, x, 0.5), obs=y)
-
-
 FUNCTIONS = [volatility_by_sites, volatility_stacked, standardised, smoothing, filled]
-OTHERS = [standardised_in_a_plate, averages, counts, filled_in_columns, filled_with_sites]
+OTHERS = [standardised_in_a_plate, averages, counts]
 
 
 @pytest.mark.parametrize("function", [
@@ -128,7 +110,7 @@ def test_a_recursion_has_numpyros_density(function):
     np.testing.assert_allclose(got, want, rtol=1e-9)
 
 
-@pytest.mark.parametrize("function", [*FUNCTIONS, *OTHERS[:-1]])
+@pytest.mark.parametrize("function", [*FUNCTIONS[:-1], *OTHERS])
 def test_the_program_of_a_recursion_does_not_grow_with_its_steps(function):
     def size(steps):
         met = read_function(probml.model(function)(), {"y": RNG.normal(size=steps)})

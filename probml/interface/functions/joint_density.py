@@ -63,31 +63,30 @@ MAX_JOINT_BITS = 16  # log2 joint values, up to which any sites are
 
 def read_as_density(model: Bound, shown: Survey, arguments: SiteValues,
                     given: SiteValues,
-                    why: str, named: Collection[str] = ()) -> ReadModel:
+                    why: str, named: Collection[str] | None = ()) -> ReadModel:
     """The function as one joint density; discrete sites of several cells are summed out cell by
     cell, or, where that is impossible and their joint values are few, jointly. Continuous sites
-    that are the steps of a loop, or of a scan, are integrated out where possible, else one site.
+    that are the steps of a Python loop are one site; those of a scan are integrated out where
+    possible.
 
     Args:
-        named: parameters whose values are given: these are not integrated out.
+        named: parameters whose values are given: these are not integrated out; None: nothing is.
     """
     summed = sites_summed_by_cell(shown)
-    attempts: list[tuple] = [(summed,)]
+    attempts: list[tuple[tuple[str, ...], dict[str, Any]]] = [(summed, {})]
     if summed and sum(site.bits for site in shown.hidden) <= MAX_JOINT_BITS:
-        attempts.append(((),))
+        attempts.append(((), {}))
     loops, scans = find_loop_sites(shown), find_scan_sites(shown)
     if loops is not None:
-        own = {name for title, names in loops.items() for name in (title, *names)}
-        attempts = [*(((), loops, integrated) for integrated in (True, False)
-                      if not integrated or own.isdisjoint(named)), *attempts]
-    elif scans is not None and (scans.keys().isdisjoint(named) or not shown.hidden):
-        attempts.insert(0, (summed, scans, scans.keys().isdisjoint(named)))
+        attempts.insert(0, ((), {"loops": loops}))
+    elif scans and named is not None and set(scans).isdisjoint(named):
+        attempts.insert(0, (summed, {"integrated": scans}))
     failures = list[ModelError]()
-    for sums, *joined in attempts:
+    for sums, steps in attempts:
         try:
-            return read_with_numbers_bound(model, shown, arguments, given, sums, why, *joined)
+            return read_with_numbers_bound(model, shown, arguments, given, sums, why, **steps)
         except ModelError as error:
-            failures += [] if joined else [error]
+            failures += [] if steps else [error]
     raise failures[0]
 
 
@@ -118,7 +117,7 @@ def _names_with_missing_cells(model: Bound, arguments: SiteValues, given: SiteVa
 def read_with_numbers_bound(model: Bound, shown: Survey, arguments: SiteValues,
                             given: SiteValues, summed: tuple[str, ...], why: str,
                             loops: Mapping[str, tuple[str, ...]] | None = None,
-                            integrated: bool = False) -> ReadModel:
+                            integrated: tuple[str, ...] = ()) -> ReadModel:
     """The function as one joint density; arguments that it needs as numbers are bound.
 
     Args:
@@ -183,7 +182,9 @@ def _read_with_bound(model: Bound, shown: Survey, arguments: Mapping[str, Any],
     left_out = "" if read.masks is None else "; missing values are left out"
     why = (f"one joint density of all data, without a plate of independent rows: "
            f"{read.why}{left_out}{inside}. For independent rows, write `with probml.rows():` "
-           f"instead of their plate{reading.steps.describe(read.integrated)}")
+           f"instead of their plate{reading.steps.description}")
+    why += "".join(f". '{name}' is in a scan, integrated out exactly (Kalman filter)"
+                   for name in reading.integrated)
     return ReadModel(found, data, why, shown.begin)
 
 

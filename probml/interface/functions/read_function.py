@@ -64,12 +64,12 @@ def _has_entries(data: DataLike) -> bool:
 
 
 @single_thread()
-def read_function(model: Bound, data: DataLike, named: Collection[str] = ()) -> ReadModel:
+def read_function(model: Bound, data: DataLike, named: Collection[str] | None = ()) -> ReadModel:
     """A pasted function as a model of the given data; a model with rows() is returned unchanged.
 
     Args:
         data: name of an argument (also one that has a default), or of a site → values.
-        named: parameters whose values are given: these are not integrated out.
+        named: parameters whose values are given: these are not integrated out; None: nothing is.
 
     Raises:
         DataError: a name is neither, something is given twice, nothing is observed.
@@ -203,7 +203,7 @@ def _describe_subsampling(model: Bound, shown: Survey) -> str:
 
 
 def _read(model: Bound, shown: Survey, arguments: Mapping, given: Mapping, items: Mapping,
-          named: Collection[str]) -> ReadModel:
+          named: Collection[str] | None) -> ReadModel:
     """A plate as the rows where it can be, else one density."""
     chosen = model.generative.chosen
     found = find_row_candidates(shown, chosen)
@@ -399,9 +399,8 @@ def _read_new_data(model: Bound, data: DataLike) -> ReadModel:
                         f"new observations. predict(new) needs independent rows: remove that "
                         f"reason, or write `with probml.rows():` instead of a numpyro.plate")
     settings = tuple((name, value) for name, value in model.settings if name not in items)
-    named = () if reading.integrated else reading.steps.groups
     bound = type(model)(reading.generative, settings, model.interventions)
-    found = read_function(bound, items, named)
+    found = read_function(bound, items, () if reading.integrated else None)
     if found.model != model:
         raise DataError(f"{model.name}: with these data the model has another density than with "
                         f"the fitted data (other lengths of arrays or other settings). Use "

@@ -28,9 +28,10 @@ from probml.interface.functions.marginal_weights import StateWeights
 from probml.interface.functions.messages import prepare, trace_isolated
 from probml.interface.functions.missing_cells import MaskMissing
 from probml.interface.functions.states import log_of_events
+from probml.interface.functions.steps.gaussian_scans import integrate_scans
 from probml.interface.functions.steps.joint_loops import run_with_loop_sites
 from probml.interface.functions.steps.loop_sites import LoopSites
-from probml.interface.functions.steps.smoothed import SmoothedSteps, integrate_steps, smooth_steps
+from probml.interface.functions.steps.smoothed import SmoothedSteps, smooth_steps
 from probml.interface.functions.survey import observed_batch
 from probml.language.named_rows import OBSERVED
 from probml.language.settings import thaw
@@ -109,10 +110,9 @@ class JointReading(Reading):
         summed: discrete sites that are summed out cell by cell (cellwise_sums.py).
         masks: of the given sites with missing cells, which cells are observed, frozen; None: no
             cell of any site or argument is missing (missing_cells.py).
-        loops: steps of Python loops that are one site, name of all → sites (steps/), of numpyro's
-            scans none; None: each site is itself.
-        integrated: these are integrated out (steps/gaussian_loops.py,
-            steps/gaussian_scans.py).
+        loops: steps of Python loops that are one site, name of all → sites (steps/joint_loops.py);
+            None: each site is itself.
+        integrated: sites of scans that are integrated out (steps/gaussian_scans.py).
         derived: names of what the function then computes.
         every: arguments of which the function asks which values there are, see find_rows.py.
         why: why it has no rows, for messages.
@@ -122,7 +122,7 @@ class JointReading(Reading):
     summed: tuple[str, ...] = ()
     masks: Mapping[str, Hashable] | None = None
     loops: Mapping[str, tuple[str, ...]] | None = None
-    integrated: bool = False
+    integrated: tuple[str, ...] = ()
     derived: tuple[str, ...] = ()
     every: Mapping[str, tuple] = field(default_factory=dict)
     why: str = field(default="", compare=False)
@@ -147,10 +147,10 @@ class JointReading(Reading):
         """Run the function, `weights` those of the states of discrete sites that are summed out."""
         call, seen = self._bound(settings, {name: value[0] for name, value in inputs.items()})
         with _WeighObserved(seen, weights=weights):
-            if self.loops is not None and not self.steps.scans and not self.integrated:
+            if self.loops is not None:
                 return run_with_loop_sites(call, self.steps, seen)
             if self.integrated:
-                call = functools.partial(integrate_steps, call, self.steps, seen)
+                call = functools.partial(integrate_scans, call, self.integrated, seen)
             return sum_out_cells(call, self.summed, seen, weights) if self.summed else call()
 
     def log_joint(self, settings: Mapping[str, object], inputs: SiteValues,
@@ -172,13 +172,13 @@ class JointReading(Reading):
 
     def smoothed(self, settings: Mapping[str, object], inputs: SiteValues,
                  values: SiteValues) -> SmoothedSteps:
-        """Loops that are integrated out, given what is seen.
+        """Scans that are integrated out, given what is seen.
 
         Args:
             inputs: name of the input → value, without the one row. values: site → value.
         """
         call, seen = self._bound(settings, inputs)
-        return smooth_steps(call, self.steps, seen, values)
+        return smooth_steps(call, self.integrated, seen, values)
 
     def _bound(self, settings: Mapping[str, object], inputs: SiteValues,
                run: Callable | None = None) -> tuple[Callable, dict[str, ArrayLike]]:
@@ -200,8 +200,7 @@ class JointReading(Reading):
         Args:
             inputs: name of the input → value, without the one row.
         """
-        own = {*self.steps.places, *self.steps.scans}
-        if self.summed or self.integrated and not own <= set(values):
+        if self.summed or not set(values).issuperset(self.integrated):
             return {}
         # NumPyro's scan takes a step of a value by a traced number
         single = jax.tree.map(jnp.asarray, self.steps.split_steps(values))
@@ -267,11 +266,8 @@ def site_values(model: Any, values: SiteValues) -> dict[str, ArrayLike]:
     reading = model.generative
     if not isinstance(reading, JointReading):
         return dict(values)
-    steps = reading.steps
-    if reading.integrated:
-        return {name: value for name, value in values.items()
-                if name not in (*steps.groups, *steps.places, *reading.derived)}
-    return steps.together(values)
+    return reading.steps.together({name: value for name, value in values.items()
+                                   if name not in (*reading.integrated, *reading.derived)})
 
 
 class _WeighObserved(Messenger):

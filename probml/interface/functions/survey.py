@@ -31,7 +31,6 @@ from probml.interface.functions.states import states_of, zeros_of
 from probml.jaxpr.gathers.reader import Beyond, beyond
 from probml.jaxpr.program import equations, jaxpr_of
 from probml.jaxpr.repeats.rolled import recursive
-from probml.jaxpr.repeats.stored import by_elements
 from probml.language.fingerprint import nested_code
 from probml.language.language import Bound, unwrapped
 from probml.language.named_rows import OBSERVED
@@ -223,7 +222,7 @@ def survey_run(model: Bound, arguments: SiteValues, given: SiteValues) -> Survey
                   {msg["name"]: msg[SUBSAMPLE_SIZE] for msg in record.of("plate")
                    if SUBSAMPLE_SIZE in msg},
                   specs, begin,
-                  recursive(by_elements(program, idle=True)), sum(1 for _ in equations(program)),
+                  recursive(program), sum(1 for _ in equations(program)),
                   beyond(program))
 
 

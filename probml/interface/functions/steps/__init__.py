@@ -1,1 +1,1 @@
-"""Continuous sites of Python loops: their steps as one site, or integrated out."""
+"""Continuous sites of Python loops as one site, and of scans integrated out."""

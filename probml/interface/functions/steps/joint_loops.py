@@ -22,7 +22,7 @@ from numpyro.distributions.batch_util import promote_batch_shape
 from probml.errors import ModelError
 from probml.interface.functions.messages import Record, run_in_part
 from probml.interface.functions.steps.loop_sites import LoopSites
-from probml.interface.functions.steps.programs import Program, program_of
+from probml.interface.functions.steps.programs import LoopProgram, program_of
 from probml.typing import PyTree, SiteValues
 
 
@@ -38,7 +38,7 @@ def run_with_loop_sites(call: Callable[[], object], steps: LoopSites, given: Sit
             them.
     """
     program = program_of(call, steps, given)
-    out, others = run_in_part(call, program.gone, program.own.others, program.own.still, given,
+    out, others = run_in_part(call, program.gone, program.others, program.still, given,
                               program.mixed)
     late, drawn = Record(), dict[str, jax.Array]()  # one draw of all loops
 
@@ -69,11 +69,11 @@ def run_with_loop_sites(call: Callable[[], object], steps: LoopSites, given: Sit
         numpyro.deterministic(name, values[i[0]][i[1]])
     for name, value in program.computed(values).items():
         numpyro.deterministic(name, value)
-    logs = program.own.of_kind("log")
+    logs = program.of_kind("log")
     if logs:
-        first = next((name for name in (program.own.owners[i][0] for i in logs)
+        first = next((name for name in (program.owners[i][0] for i in logs)
                       if name not in program.mixed), f"beside {next(iter(steps.groups), '')}")
-        numpyro.factor(first, sum(part.sum() for _, part in program.own.parts(logs, values)))
+        numpyro.factor(first, sum(part.sum() for _, part in program.parts(logs, values)))
     return out
 
 
@@ -106,19 +106,19 @@ class _JointSteps(dist.Distribution):
         return self.draw(self.title, key)
 
 
-def _joint_distribution(program: Program, title: str,
+def _joint_distribution(program: LoopProgram, title: str,
                         values: SiteValues) -> dist.Distribution:
     """The distributions of all steps as one, steps first."""
-    names = program.own.steps.groups[title]
+    names = program.steps.groups[title]
     tree = program.trees[names[0]]
     other = next((name for name in names if program.trees[name] != tree), None)
     if other is not None:
         raise ModelError(f"sites '{names[0]}' and '{other}' have different distributions")
-    own = [[i for i, owner in enumerate(program.own.owners) if owner == (name, "argument")]
+    own = [[i for i, owner in enumerate(program.owners) if owner == (name, "argument")]
            for name in names]
     arrays = []
     for outputs in zip(*own, strict=True):
-        found = program.own.parts(outputs, values)
+        found = program.parts(outputs, values)
         order = np.argsort([outputs.index(i) for at, _ in found for i in at])
         whole = found[0][1] if len(found) == 1 else jnp.concatenate([part for _, part in found])
         arrays.append(whole if (np.diff(order) == 1).all() else whole[order])

@@ -38,15 +38,13 @@ def find_loop_sites(shown: Survey) -> dict[str, tuple[str, ...]] | None:
     return out if many or shown.recursive else None
 
 
-def find_scan_sites(shown: Survey) -> dict[str, tuple[str, ...]] | None:
-    """The unseen sites of scans, each the name of all its steps; None where there are none, or one
-    is discrete."""
-    if shown.params:
-        return None
+def find_scan_sites(shown: Survey) -> tuple[str, ...]:
+    """The unseen sites of scans; none where one is discrete."""
     inside = [site for name, site in shown.sites.items()
               if shown.inside.get(name) and not (site.observed or site.factor)]
-    own: dict[str, tuple[str, ...]] = {site.name: () for site in inside}
-    return own if own and not any(site.discrete for site in inside) else None
+    if shown.params or any(site.discrete for site in inside):
+        return ()
+    return tuple(site.name for site in inside)
 
 
 def remove_numbers(name: str) -> str:
@@ -66,15 +64,10 @@ class LoopSites(NamedTuple):
     """Loops whose steps are one site.
 
     Attributes:
-        groups: name of all steps → the sites of the single ones; of a scan there are none.
+        groups: name of all steps → the sites of the single ones.
     """
 
     groups: Mapping[str, tuple[str, ...]]
-
-    @property
-    def scans(self) -> tuple[str, ...]:
-        """The sites of scans."""
-        return tuple(title for title, names in self.groups.items() if not names)
 
     @property
     def places(self) -> dict[str, tuple[str, int]]:
@@ -87,7 +80,7 @@ class LoopSites(NamedTuple):
         found = {title: values[title] if title in values else
                  np.stack([np.asarray(values[name]) for name in names])
                  for title, names in self.groups.items()
-                 if title in values or names and all(name in values for name in names)}
+                 if title in values or all(name in values for name in names)}
         own = {name for title in found for name in self.groups[title]}
         return {name: value for name, value in values.items() if name not in own} | found
 
@@ -95,16 +88,12 @@ class LoopSites(NamedTuple):
         """Values by the names of the sites → by the names of their single steps."""
         out = {name: value for name, value in values.items() if name not in self.groups}
         for title, names in self.groups.items():
-            if title in values and not names:
-                out[title] = values[title]
-            elif title in values:
+            if title in values:
                 out |= {name: values[title][i] for i, name in enumerate(names)}
         return out
 
-    def describe(self, integrated: bool) -> str:
+    @property
+    def description(self) -> str:
         """One sentence for each site that was made of steps."""
-        how = (", integrated out exactly (Kalman filter)" if integrated else "")
-        return "".join(
-            f". The {len(names)} sites '{names[0]}' … '{names[-1]}' are read as the steps of one "
-            f"site, '{title}'{how}" if names else f". '{title}' is in a scan{how}"
-            for title, names in self.groups.items())
+        return "".join(f". The {len(names)} sites '{names[0]}' … '{names[-1]}' are read as the "
+                       f"steps of one site, '{title}'" for title, names in self.groups.items())

@@ -30,7 +30,6 @@ from probml.jaxpr.opened.backward import shortened
 from probml.jaxpr.program import ClosedJaxpr, Literal, bodies, equations, evaluate, jaxpr_of
 from probml.jaxpr.repeats.patterns import equivalent_results
 from probml.jaxpr.repeats.rolled import evaluated, recursion
-from probml.jaxpr.repeats.stored import by_elements
 from probml.structure.leaves import leaves_of_distribution
 from probml.typing import Message, PyTree, SiteValues
 
@@ -82,14 +81,18 @@ def latent_values(trace: Mapping[str, Message]) -> dict[str, jax.Array]:
 SMALLEST_GROUP = 4  # results that must be alike to be computed together
 
 
-class StepProgram(NamedTuple):
+class LoopProgram(NamedTuple):
     """The program of a run by itself, of which some sites are the steps of loops.
 
     Attributes:
         closed: values of `takes` → a result for each of `owners`.
-        owners: (site, kind) of each result.
+        owners: (site, kind) of each result: "argument", an array of the distribution of a step;
+            "log", the log density of what is observed, or depends on steps; "computed", what is
+            computed from steps.
         still: some value of each step; others: of the other continuous sites that are latent.
-        trace: the messages of the run.
+        trees: of the steps' distributions, site → how their arrays make them.
+        likes: name of all steps → the distribution of the first.
+        mixed: the other latent sites that depend on steps.
     """
 
     closed: ClosedJaxpr
@@ -98,34 +101,24 @@ class StepProgram(NamedTuple):
     steps: LoopSites
     still: Mapping[str, jax.Array]
     others: Mapping[str, jax.Array]
-    trace: Mapping[str, Message]
+    trees: Mapping[str, PyTreeDef]
+    likes: Mapping[str, dist.Distribution]
+    mixed: tuple[str, ...]
 
-    @classmethod
-    def of(cls, call: Callable[[], object], steps: LoopSites, given: SiteValues,
-           records: Records) -> "StepProgram":
-        """
-        Args:
-            given: values of sites that are data; records: of its sites.
-        """
-        trace, places = trace_isolated(call, given, {}), steps.places
-        free = latent_values(trace)
-        still = {name: value for name, value in free.items() if name in places}
-        others = {name: value for name, value in free.items() if name not in places}
-        program, owners = record_program(
-            lambda own, others: (trace_isolated(call, given, {**own, **others}), ()), records,
-            still, others)
-        return cls(by_elements(program), (*sorted(still), *sorted(others)), owners, steps, still,
-                   others, trace)
+    @property
+    def gone(self) -> frozenset[str]:
+        """The sites that are hidden from handlers outside: they are handed on otherwise."""
+        return frozenset(name for name, _ in self.owners).difference(self.mixed)
 
-    def only(self, outputs: Sequence[int]) -> "StepProgram":
-        """The program of some results."""
-        part, needed = levels.restrict(self.closed, outputs)
-        return self._replace(closed=part, takes=tuple(self.takes[i] for i in needed),
-                             owners=tuple(self.owners[i] for i in outputs))
+    def of_kind(self, kind: str) -> list[int]:
+        """The results of a kind."""
+        return [i for i, (_, own) in enumerate(self.owners) if own == kind]
 
-    def of_kind(self, *kinds: str) -> list[int]:
-        """The results of some kinds."""
-        return [i for i, (_, own) in enumerate(self.owners) if own in kinds]
+    def computed(self, values: SiteValues) -> dict[str, jax.Array]:
+        """What the function computes from steps, by name."""
+        return {self.owners[i][0]: one
+                for which, part in self.parts(self.of_kind("computed"), values)
+                for i, one in zip(which, part, strict=True)}
 
     def parts(self, outputs: Sequence[int],
               values: SiteValues) -> list[tuple[tuple[int, ...], jax.Array]]:
@@ -211,46 +204,24 @@ def _values_along_steps(looked: Sequence[str], places: Mapping[str, tuple[str, i
             else jnp.take(whole, at, axis=0))
 
 
-class Program(NamedTuple):
-    """What a run by itself tells.
-
-    Attributes:
-        own: (site, kind): "argument", an array of the distribution of a step; "log", the log
-            density of what is observed, or looks at steps; "computed", what is computed from steps.
-        trees: of the steps' distributions, site → how their arrays make them.
-        likes: name of all steps → the distribution of the first.
-        mixed: the other latent sites that look at steps.
-        gone: what nobody outside hears of, since it is told otherwise.
-    """
-
-    own: StepProgram
-    trees: Mapping[str, PyTreeDef]
-    likes: Mapping[str, dist.Distribution]
-    mixed: tuple[str, ...]
-    gone: frozenset[str]
-
-    def computed(self, values: SiteValues) -> dict[str, jax.Array]:
-        """What the function computes from steps, by name."""
-        return {self.own.owners[i][0]: one
-                for which, part in self.own.parts(self.own.of_kind("computed"), values)
-                for i, one in zip(which, part, strict=True)}
-
-
-def program_of(call: Callable[[], object], steps: LoopSites, given: SiteValues) -> Program:
+def program_of(call: Callable[[], object], steps: LoopSites, given: SiteValues) -> LoopProgram:
     """The program of a function.
 
     Args:
         given: values of sites that are data, name → value.
 
     Raises:
-        ModelError: a step stands under handlers.scale; the support of another site looks at steps.
+        ModelError: a step stands under handlers.scale; the support of another site depends on
+            steps.
     """
-    places, trees = (steps.places, dict[str, PyTreeDef]())
-    own = StepProgram.of(call, steps, given,
-                         lambda name, site: _site_records(name, site, places, trees))
-    owners, others = own.owners, own.others
-    near = [any(own.takes[i] in places for i in used)
-            for used in levels.dependencies(own.closed)]
+    trace, places, trees = trace_isolated(call, given), steps.places, dict[str, PyTreeDef]()
+    free = latent_values(trace)
+    still = {name: value for name, value in free.items() if name in places}
+    others = {name: value for name, value in free.items() if name not in places}
+    closed, owners = record_program(
+        lambda own, others: (trace_isolated(call, given, {**own, **others}), ()),
+        lambda name, site: _site_records(name, site, places, trees), still, others)
+    near = [any(i < len(still) for i in used) for used in levels.dependencies(closed)]
     bent = next((name for (name, kind), looks in zip(owners, near, strict=True)
                  if looks and kind == "end"), None)
     if bent is not None:
@@ -260,9 +231,12 @@ def program_of(call: Callable[[], object], steps: LoopSites, given: SiteValues) 
     kept = [i for i, ((name, kind), looks) in enumerate(zip(owners, near, strict=True))
             if kind == "argument" or kind == "computed" and looks
             or kind == "log" and (name not in others or name in mixed)]
-    return Program(own.only(kept), trees,
-                   {title: own.trace[names[0]]["fn"] for title, names in steps.groups.items()},
-                   tuple(sorted(mixed)), frozenset(owners[i][0] for i in kept) - mixed)
+    part, needed = levels.restrict(closed, kept)
+    takes = (*sorted(still), *sorted(others))
+    return LoopProgram(part, tuple(takes[i] for i in needed), tuple(owners[i] for i in kept), steps,
+                       still, others, trees,
+                       {title: trace[names[0]]["fn"] for title, names in steps.groups.items()},
+                       tuple(sorted(mixed)))
 
 
 def _site_records(name: str, site: Message, places: Mapping,

@@ -28,7 +28,6 @@ from probml.interface.functions.steps.programs import (
 from probml.jaxpr import levels
 from probml.jaxpr.cells import NONE, cells, merge_cells
 from probml.jaxpr.program import ClosedJaxpr
-from probml.jaxpr.repeats.stored import by_elements
 from probml.typing import SiteValues
 
 
@@ -155,9 +154,8 @@ def trace_outside(run: Callable[..., SiteValues],
         Bent: it is not normal about a location affine in what is returned.
         ModelError: one of its numbers looks at several steps.
     """
-    program, owners = record_program(lambda *own: (run(*own), ()), gaussian_records, list(paths),
-                                     dict(others))
-    closed = by_elements(program)
+    closed, owners = record_program(lambda *own: (run(*own), ()), gaussian_records, list(paths),
+                                    dict(others))
     uses = Uses.of(closed, owners, {i: f"{i}" for i in range(len(paths))})
     found = uses.found
     near = tuple(name for name, kind in owners if kind == "log" and found[name, kind])

@@ -1,27 +1,16 @@
-"""The posterior of steps that are integrated out: their moments, draws of them, and what a function
+"""The posterior of scans that are integrated out: their moments, draws of them, and what a function
 computes from them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
 import jax
 from numpyro.distributions.distribution import validation_enabled
 
 from probml.interface.functions.messages import trace_isolated
-from probml.interface.functions.steps.gaussian_loops import integrate_loops
 from probml.interface.functions.steps.gaussian_scans import integrate_scans
-from probml.interface.functions.steps.loop_sites import LoopSites
-from probml.interface.functions.steps.programs import program_of
 from probml.interface.functions.steps.state_space import Chain
-from probml.typing import PyTree, SiteValues
-
-
-def integrate_steps(call: Callable[[], object], steps: LoopSites,
-                    given: SiteValues) -> tuple[PyTree, list[Chain]]:
-    """Run a function, its loops, or its scans, integrated out: see these."""
-    if steps.scans:
-        return integrate_scans(call, steps.scans, given)
-    return integrate_loops(call, steps, given)
+from probml.typing import SiteValues
 
 
 class SmoothedSteps(NamedTuple):
@@ -29,14 +18,14 @@ class SmoothedSteps(NamedTuple):
 
     Attributes:
         chains: of which they are steps.
-        compute: values of steps, by the names of all → what the function computes, by name.
+        compute: values of all steps, by site → what the function computes, by name.
     """
 
     chains: Sequence[Chain]
     compute: Callable[[SiteValues], dict[str, jax.Array]]
 
     def moments(self) -> dict[str, tuple[jax.Array, jax.Array]]:
-        """Name of all steps → (means, standard deviations)."""
+        """Site → (means, standard deviations) of all steps."""
         return {name: own for chain in self.chains for name, own in chain.moments().items()}
 
     def path(self, key: jax.Array) -> dict[str, jax.Array]:
@@ -62,21 +51,20 @@ class SmoothedSteps(NamedTuple):
         return {name: own.mean(0) for name, own in jax.lax.map(pair, keys).items()}
 
 
-def smooth_steps(call: Callable[[], object], steps: LoopSites, given: SiteValues,
+def smooth_steps(call: Callable[[], object], names: Collection[str], given: SiteValues,
                  values: SiteValues) -> SmoothedSteps:
-    """Steps of loops, or of scans, that are integrated out.
+    """Steps of scans that are integrated out.
 
     Args:
-        given: values of sites that are data; values: of the other sites.
+        names: their continuous sites that are unseen. given: values of sites that are data; values:
+            of the other sites.
     """
     chains = list[Chain]()
     with validation_enabled(False):
-        trace_isolated(lambda: chains.extend(integrate_steps(call, steps, given)[1]), given, values)
+        trace_isolated(lambda: chains.extend(integrate_scans(call, names, given)[1]), given, values)
 
     def compute(found: SiteValues) -> dict[str, jax.Array]:
         with validation_enabled(False):
-            if not steps.scans:
-                return program_of(call, steps, given).computed({**values, **found})
             trace = trace_isolated(call, given, {**values, **found})
         return {name: site["value"] for name, site in trace.items()
                 if site["type"] == "deterministic"}

@@ -1,5 +1,4 @@
-"""Linear Gaussian steps, of a Python loop or of numpyro's scan, as the state space that Kalman's
-filter takes.
+"""Linear Gaussian steps of numpyro's scan as the state space that Kalman's filter takes.
 
 Let m be the numbers that a step hands on and that depend on its sites, and z its sites, flat:
 

@@ -1,5 +1,5 @@
-"""The posterior of the steps of loops and scans that a joint density integrates out, at the point
-or averaged over the posterior of all else."""
+"""The posterior of the steps of scans that a joint density integrates out, at the point or averaged
+over the posterior of all else."""
 
 from collections.abc import Mapping
 
@@ -21,31 +21,28 @@ DRAW_PAIRS = 32  # draws of steps at one point, over which what is computed from
 
 
 def draw_steps(fit: Fitted, draws: SiteValues, n: int, seed: int) -> dict[str, np.ndarray]:
-    """Steps of loops, and what the function computes from them, each drawn given one of the draws
-    of the parameters: name of a step, and of all → (n, ...)."""
+    """Steps of scans, and what the function computes from them, each drawn given one of the draws
+    of the parameters: name → (n, ...)."""
     inputs = _inputs(fit)
     if inputs is None:
         return {}
     at = placed_all({name: draws[name] for name in fit.point})
     keys = jax.random.split(random_key(seed), n)
-    found = {name: np.asarray(value)
-             for name, value in _paths(fit.model, placed_all(inputs), at, keys).items()}
-    return found | _single(fit, found, 1)
+    return {name: np.asarray(value)
+            for name, value in _paths(fit.model, placed_all(inputs), at, keys).items()}
 
 
 def draw_steps_by_chain(fit: Fitted, draws: SiteValues) -> dict[str, np.ndarray]:
-    """The same of single steps and draws chain by chain, (chains, draws, ...) each."""
+    """The same of draws chain by chain, (chains, draws, ...) each."""
     lead = np.shape(next(iter(draws.values())))[:2]
     flat = {name: np.reshape(value, (-1, *np.shape(value)[2:])) for name, value in draws.items()}
     return {name: value.reshape(*lead, *value.shape[1:])
-            for name, value in draw_steps(fit, flat, lead[0] * lead[1], 0).items()
-            if name not in names_of_loops(fit)}
+            for name, value in draw_steps(fit, flat, lead[0] * lead[1], 0).items()}
 
 
 def steps_at(fit: Fitted, values: SiteValues, seed: int,
              plug_in: bool) -> dict[str, np.ndarray]:
-    """Single steps that are integrated out at one value of the parameters: a draw, or their
-    means."""
+    """Steps that are integrated out at one value of the parameters: a draw, or their means."""
     inputs = _inputs(fit)
     if inputs is None:
         return {}
@@ -55,15 +52,13 @@ def steps_at(fit: Fitted, values: SiteValues, seed: int,
             fit.model, placed_all(inputs), placed_all(one)).items()}
     else:
         found = draw_steps(fit, one, 1, seed)
-    own = _single(fit, found, 1) | {name: found[name] for name in fit.model.generative.steps.scans}
-    return {name: value[0] for name, value in own.items()}
+    return {name: found[name][0] for name in fit.model.generative.integrated}
 
 
 def names_of_loops(fit: Fitted) -> tuple[str, ...]:
     """The names of the joint sites of loops, whose steps tables show one by one."""
     reading = fit.model.generative
-    return (tuple(title for title in reading.steps.groups if title not in reading.steps.scans)
-            if isinstance(reading, JointReading) else ())
+    return tuple(reading.steps.groups) if isinstance(reading, JointReading) else ()
 
 
 def compute_step_means(fit: Fitted) -> dict[str, np.ndarray]:
@@ -79,19 +74,15 @@ def compute_step_means(fit: Fitted) -> dict[str, np.ndarray]:
         keys = jax.random.split(random_key(0), (lead, DRAW_PAIRS if lead == 1 else 1))
         computed = {name: np.asarray(value.mean(0)) for name, value in _computed(
             fit.model, placed_all(inputs), placed_all(values), keys).items()}
-    return computed | found | _single(fit, found, 0)
+    return computed | found
 
 
 def posterior_of_step(fit: Fitted, name: str) -> dist.Distribution | None:
-    """The distribution of a step, or of each of all; None where no such loop is integrated out."""
+    """The distribution of each step of a scan; None where no such scan is integrated out."""
     inputs = _inputs(fit)
-    if inputs is None:
+    if inputs is None or name not in fit.model.generative.integrated:
         return None
-    steps = fit.model.generative.steps
-    title, at = steps.places.get(name, (name, None))
-    if title not in steps.groups:
-        return None
-    mean, spread = (each if at is None else each[:, at] for each in _at(fit, inputs)[title])
+    mean, spread = _at(fit, inputs)[name]
     if len(mean) == 1:
         return dist.Normal(mean[0], spread[0])
     mixed = dist.Normal(jnp.moveaxis(mean, 0, -1), jnp.moveaxis(spread, 0, -1))
@@ -99,17 +90,11 @@ def posterior_of_step(fit: Fitted, name: str) -> dist.Distribution | None:
 
 
 def _inputs(fit: Fitted) -> dict[str, ArrayLike] | None:
-    """The data by the names of the reading's inputs; None where no loop is integrated out."""
+    """The data by the names of the reading's inputs; None where no scan is integrated out."""
     reading = fit.model.generative
     if fit.data is None or not (isinstance(reading, JointReading) and reading.integrated):
         return None
     return inputs_of(fit.data)
-
-
-def _single(fit: Fitted, found: Mapping[str, np.ndarray], axis: int) -> dict[str, np.ndarray]:
-    """Values of all steps, along an axis, as those of single ones."""
-    return {name: np.asarray(found[title]).take(i, axis)
-            for name, (title, i) in fit.model.generative.steps.places.items()}
 
 
 def _at(fit: Fitted, inputs: SiteValues) -> dict[str, tuple[jax.Array, jax.Array]]:
