@@ -20,7 +20,6 @@ from probml.engines.engine import Engine, checked, problem_of
 from probml.engines.ladder import ON_REQUEST, SELECTION_ORDER, advised, choose, refusal
 from probml.errors import ModelError, Refusal
 from probml.fits.fitting import planned
-from probml.interface.functions.marginal_weights import describe_summed_sites
 from probml.interface.functions.read_function import read_function
 from probml.language.language import Bound
 from probml.plan import hierarchy, integrals
@@ -86,8 +85,6 @@ def explain(model: Bound, data: DataLike = None, engines: Sequence[Engine] = ())
     held = open_data(model, data) if source_of(data) is not None else with_measures(
         read.refuse_some_labels(read.read(model, data, rows=1 if nothing else None,
                                           steps=1 if nothing else None)))
-    if model.whole and model.generative.summed:
-        reading = (reading or "") + describe_summed_sites(held)
     try:
         plan = planned(held, lenient=True)
     except Refusal as why:

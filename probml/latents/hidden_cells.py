@@ -104,7 +104,7 @@ def log_sum(structure: Structure, group: Group, env: Mapping, seen: Seen,
         parts.append(part._replace(log=part.log * env[WEIGHTS]))
     for name, states in (drawn or {}).items():
         parts, _ = [_at(part, name, states) for part in parts], sizes.pop(name)
-    return sum_out(parts, sizes, MAX_TABLE_ENTRIES, (), best)
+    return sum_out(parts, sizes, MAX_TABLE_ENTRIES, best)
 
 
 def _at(part: Part, name: str, states: jax.Array) -> Part:

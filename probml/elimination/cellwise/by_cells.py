@@ -5,16 +5,7 @@ A part is a table over the states of some variables, for many elements at once, 
 each variable on which an element depends. A variable is summed out where every one of its cells
 shares factors with at most one cell of every other variable: products over the elements of a cell
 are segment sums of logs, then one log-sum-exp over the states. So the cost is states × cells, not
-states^cells. A variable whose cells form chains is summed along them once nothing else
-depends on it.
-
-Sums over a variable whose cells form chains: the forward algorithm, many chains at once.
-
-    α_1(k) = f_1(k),  α_t(k') = f_t(k') Σ_k α_{t−1}(k) m_t(k, k'),  the sum = Π over chains Σ_k
-    α_T(k)
-
-in logs, f the factors of one cell and m those of two neighbours. Cost: cells × states²
-(Rabiner 1989).
+states^cells.
 """
 
 import math
@@ -25,84 +16,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from probml.elimination.factor import MAX, SUM, Semiring
+from probml.elimination.factor import MAX, SUM
 from probml.errors import ModelError
 
 NONE = -1  # no cell
-
-
-class Move(NamedTuple):
-    """Log factors of pairs of cells of one variable.
-
-    Attributes:
-        log: (states of one, states of the other, elements).
-        one, other: the two cells of each element, (elements,).
-    """
-
-    name: str
-    log: jax.Array
-    one: np.ndarray
-    other: np.ndarray
-
-
-def find_chains(moves: Sequence[Move], count: int) -> np.ndarray | None:
-    """The cells in chains in which each is paired with the next: (chains, most cells of a chain),
-    padded with NONE; None where the pairs form no chains."""
-    pairs = {(min(pair), max(pair)) for move in moves
-             for pair in zip(move.one.tolist(), move.other.tolist(), strict=True)}
-    near: list[list[int]] = [[] for _ in range(count)]
-    for low, high in sorted(pairs):
-        near[low].append(high)
-        near[high].append(low)
-    if any(low == high for low, high in pairs) or max(map(len, near)) > 2:
-        return None
-    rows, left = [], set(range(count))
-    for start in (cell for cell in range(count) if len(near[cell]) < 2):
-        row, cell = [], start if start in left else None
-        while cell is not None:
-            row.append(cell)
-            left.discard(cell)
-            cell = next((other for other in near[cell] if other in left), None)
-        if row:
-            rows.append(row)
-    if left:  # a ring
-        return None
-    longest = max(map(len, rows))
-    return np.array([row + [NONE] * (longest - len(row)) for row in rows])
-
-
-def sum_along(moves: Sequence[Move], own: jax.Array, order: np.ndarray,
-              semiring: Semiring) -> jax.Array:
-    """log of the sum over all cells' states: one number.
-
-    Args:
-        own: the log factors of single cells, (cells, states).
-        order: the chains of cells, as `find_chains` returns them.
-    """
-    (rows, steps), states = order.shape, own.shape[1]
-    row, rank = np.zeros(len(own), int), np.zeros(len(own), int)
-    at = np.nonzero(order != NONE)
-    row[order[at]], rank[order[at]] = at
-    log = jnp.zeros((rows * (steps - 1), states, states))
-    for move in moves:
-        back = rank[move.other] < rank[move.one]
-        each = jnp.moveaxis(move.log, -1, 0)
-        if back.any():
-            each = jnp.where(back[:, None, None], jnp.swapaxes(each, 1, 2), each)
-        first = np.where(back, move.other, move.one)
-        place = row[first] * (steps - 1) + rank[first]
-        log = log + jax.ops.segment_sum(each, place, len(log))
-    moved = jnp.moveaxis(log.reshape(rows, steps - 1, states, states), 1, 0)
-    here = jnp.moveaxis(jnp.concatenate([own, jnp.zeros((1, states), own.dtype)])[order], 1, 0)
-
-    def onward(held: jax.Array, now: tuple) -> tuple[jax.Array, None]:
-        move, seen, there = now
-        new = semiring.logs(held[:, :, None] + move, 1) + seen
-        return jnp.where(there[:, None], new, held), None
-
-    there = jnp.asarray(order.T[1:] != NONE)
-    last, _ = jax.lax.scan(onward, here[0], (moved, here[1:], there))
-    return semiring.logs(last, 1).sum()
 
 
 class Part(NamedTuple):
@@ -146,13 +63,12 @@ def split_by_dependence(part: Part) -> list[Part]:
 
 
 def sum_out(parts: Sequence[Part], sizes: Mapping[str, tuple[int, int]], most: int,
-            moves: Sequence[Move] = (), best: Collection[str] = ()) -> jax.Array:
+            best: Collection[str] = ()) -> jax.Array:
     """log Σ over all variables of the product of the parts: one number.
 
     Args:
         sizes: name → (cells, states).
         most: entries that a table may have.
-        moves: factors of pairs of cells of one variable.
         best: variables that are maximised, once all others are summed out; the gradient of the
             result is then one-hot in their best values, of equal ones in the lowest.
 
@@ -163,16 +79,11 @@ def sum_out(parts: Sequence[Part], sizes: Mapping[str, tuple[int, int]], most: i
     Cost: Σ over variables of cells × the states of it and of those it meets.
     """
     left = [piece for part in parts for piece in split_by_dependence(part)]
-    linked: dict[str, list[Move]] = {}
-    for move in moves:
-        linked.setdefault(move.name, []).append(move)
-    order = {name: find_chains(own, sizes[name][0]) for name, own in linked.items()}
     total, names = jnp.zeros(()), list(sizes)
     while names:
         now = [name for name in names if name not in best] or names
         found = {name: _matching_cells(left, name, sizes) for name in now}
-        ways = {name: met for name, met in found.items() if met is not None
-                and (name not in linked or not met and order[name] is not None)}
+        ways = {name: met for name, met in found.items() if met is not None}
         costs = {name: math.prod(sizes[n][1] for n in (name, *met)) * sizes[name][0]
                  for name, met in ways.items()}
         if min(costs.values(), default=math.inf) > most:
@@ -182,12 +93,8 @@ def sum_out(parts: Sequence[Part], sizes: Mapping[str, tuple[int, int]], most: i
         near = [part for part in left if name in part.cells]
         left = [part for part in left if name not in part.cells]
         joint = _joint(near, name, tuple(ways[name]), sizes)
-        along = order.get(name)
-        if along is not None:
-            total += sum_along(linked[name], joint, along, semiring)
-        else:
-            message = jnp.moveaxis(semiring.logs(joint, 1), 0, -1)  # states first, then cells
-            left += split_by_dependence(Part(message, ways[name]))
+        message = jnp.moveaxis(semiring.logs(joint, 1), 0, -1)  # states first, then cells
+        left += split_by_dependence(Part(message, ways[name]))
         names.remove(name)
     for part in left:
         total += part.log.sum()

@@ -1,5 +1,4 @@
-"""Discrete sites in plates, or in the steps of a Python loop, of a density without rows, summed out
-cell by cell.
+"""Discrete sites in plates of a density without rows, summed out cell by cell.
 
 The function is run three times: once to see its sites; once for its program, which says which of
 them look at the discrete ones, and is run over the states of these, all cells of a site in one
@@ -7,19 +6,8 @@ state at a time; and once as it stands, for what does not look at them. Each
 element of a log density looks at one cell of each site (jaxpr/cells.py proves it), so the run with
 all cells in a state holds what every cell has in that state, and elimination/cellwise does the
 rest. Cost: states × cells.
-
-The log densities of a run as tables over the states of its discrete sites, with the cells on
-which their elements depend, for elimination/cellwise/by_cells.py.
-
-Steps of a Python loop are alike: the same equations, of other sites and other numbers
-(jaxpr/repeats). Their tables are made by one program for all, and sites that stand in the same
-place of alike steps, z_0, z_1, …, are cells of one variable, so that they are summed out together:
-those that depend on each other in turn by the forward algorithm.
 """
 
-import functools
-import math
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -27,59 +15,27 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
-from jax.typing import ArrayLike
 
-from probml.elimination.cellwise.by_cells import NONE, Move, Part, Tangled, sum_out
+from probml.elimination.cellwise.by_cells import NONE, Part, Tangled, sum_out
 from probml.errors import ModelError, Refusal, quoted
 from probml.interface.functions.marginal_weights import StateWeights
 from probml.interface.functions.messages import run_in_part, trace_isolated
 from probml.interface.functions.states import States, is_hidden, logs_of, states_of
-from probml.interface.functions.steps.programs import latent_values, record_program
+from probml.interface.functions.steps.programs import (
+    evaluate_results,
+    latent_values,
+    record_program,
+)
 from probml.jaxpr import levels
 from probml.jaxpr.cells import SEVERAL, cells
 from probml.jaxpr.program import ClosedJaxpr
-from probml.jaxpr.repeats.patterns import EquivalentResults, equivalent_results
 from probml.typing import PyTree, SiteValues
 
 
-class Table(NamedTuple):
-    """Logs over states.
-
-    Attributes:
-        log: (*states, members, elements of one).
-        looks: for each member the sites whose states these are, in their order.
-        where: for each member and site the cell on which each element depends.
-    """
-
-    log: jax.Array
-    looks: tuple[tuple[str, ...], ...]
-    where: tuple[tuple[np.ndarray, ...], ...]
-
-
-class Variables(NamedTuple):
-    """Which sites are cells of one variable.
-
-    Attributes:
-        of: site → (variable, the number of its first cell there).
-        sizes: variable → (cells, states).
-    """
-
-    of: Mapping[str, tuple[str, int]]
-    sizes: Mapping[str, tuple[int, int]]
-
-    @property
-    def joined(self) -> dict[str, list[str]]:
-        """Variable → its sites, of those that have several."""
-        out: dict[str, list[str]] = {}
-        for site, (variable, _) in self.of.items():
-            out.setdefault(variable, []).append(site)
-        return {variable: sites for variable, sites in out.items() if len(sites) > 1}
-
-
-def compute_tables(closed: ClosedJaxpr, owners: Sequence[str], hidden: Mapping[str, States],
-                   values: SiteValues) -> list[Table]:
+def compute_parts(closed: ClosedJaxpr, owners: Sequence[str], hidden: Mapping[str, States],
+                  values: SiteValues) -> list[Part]:
     """The log densities of the sites `owners`, over the states of the discrete sites on which they
-    depend; those that are alike in one table.
+    depend.
 
     Args:
         closed: the program of these logs, each flat; its inputs are the hidden sites and then
@@ -88,34 +44,31 @@ def compute_tables(closed: ClosedJaxpr, owners: Sequence[str], hidden: Mapping[s
     Raises:
         ModelError: an element depends on several cells of a site.
     """
-    names = [*sorted(hidden), *sorted(values)]
+    names, out = [*sorted(hidden), *sorted(values)], []
     found = cells(closed, dict(enumerate(sorted(hidden))))
-    inputs = [None if name in hidden else jnp.asarray(values[name], aval.dtype)
-              for name, aval in zip(names, closed.in_avals, strict=True)]
-    out = []
-    for alike in equivalent_results(closed, range(len(hidden))):
-        looks = tuple(tuple(names[i] for i in own) for own in alike.tracked)
-        where = tuple(_cells_of_elements(found[i], own, owners[i], hidden, closed.out_avals[i].size)
-                      for i, own in zip(alike.outputs, looks, strict=True))
-        logs = _mapped(functools.partial(_at_states, alike, inputs), len(looks[0]))
-        out.append(Table(logs(*(hidden[name].everywhere() for name in looks[0])), looks, where))
+    for i, used in enumerate(levels.dependencies(closed)):
+        looks = [names[j] for j in sorted(used) if names[j] in hidden]
+        where = _cells_of_elements(found[i], looks, owners[i], hidden, closed.out_avals[i].size)
+        logs = _over_states(closed, i, names, values, looks)
+        out.append(Part(logs(*(hidden[name].everywhere() for name in looks)), where))
     return out
 
 
-def _at_states(alike: EquivalentResults, inputs: Sequence[ArrayLike],
-               *states: jax.Array) -> jax.Array:
-    return alike(inputs, states)
+def _over_states(closed: ClosedJaxpr, output: int, names: Sequence[str], values: SiteValues,
+                 looks: Sequence[str]) -> Callable[..., jax.Array]:
+    """The states of the sites `looks` → a result of a program in all of them, the first site's axis
+    in front."""
+    def logs(*states: jax.Array) -> jax.Array:
+        at = {**values, **dict(zip(looks, states, strict=True))}
+        return evaluate_results(closed, [output], lambda i: at[names[i]])[0]
 
-
-def _mapped(logs: object, count: int) -> PyTree:
-    """Over the states of each operand, the first one's axis in front."""
-    for i in reversed(range(count)):
-        logs = jax.vmap(logs, in_axes=tuple(0 if j == i else None for j in range(count)))
+    for i in reversed(range(len(looks))):
+        logs = jax.vmap(logs, in_axes=tuple(0 if j == i else None for j in range(len(looks))))
     return logs
 
 
 def _cells_of_elements(found: Mapping[str, np.ndarray], looks: Sequence[str], owner: str,
-                       hidden: Mapping[str, States], size: int) -> tuple[np.ndarray, ...]:
+                       hidden: Mapping[str, States], size: int) -> dict[str, np.ndarray]:
     """For some sites the cell on which each element of a log density depends."""
     several = next((name for name, where in found.items() if (where == SEVERAL).any()), None)
     if several is not None:
@@ -125,81 +78,7 @@ def _cells_of_elements(found: Mapping[str, np.ndarray], looks: Sequence[str], ow
             f"out one by one. Give '{several}' in the data, or let each element of '{owner}' "
             f"depend on one element of '{several}'"
         )
-    return tuple(found.get(name, np.full(size, NONE)) for name in looks)
-
-
-def separate_variables(hidden: Mapping[str, States]) -> Variables:
-    """Each hidden site as a variable of its own."""
-    return Variables({name: (name, 0) for name in hidden},
-                     {name: (states.cells, states.count) for name, states in hidden.items()})
-
-
-def join_alike_variables(found: Sequence[Table], hidden: Mapping[str, States]) -> Variables:
-    """Sites that stand in the same place of alike log densities, have as many states, and names
-    that are the same but for numbers, as cells of one variable."""
-    leader = {name: name for name in hidden}
-
-    def of(name: str) -> str:
-        while leader[name] != name:
-            name = leader[name]
-        return name
-
-    for table in found:
-        for place in zip(*table.looks, strict=True):
-            kinds: dict[tuple, str] = {}
-            for name in place:
-                stem = re.sub(r"\d+", "", name)
-                first = kinds.setdefault((stem, *hidden[name][1:]), name)
-                one, other = sorted((of(first), of(name)))
-                leader[other] = one
-    sizes: dict[str, tuple[int, int]] = {}
-    places = {}
-    for name, states in hidden.items():
-        before = sizes.get(of(name), (0, states.count))[0]
-        places[name] = of(name), before
-        sizes[of(name)] = before + states.cells, states.count
-    return Variables(places, sizes)
-
-
-def as_factors(found: Sequence[Table], variables: Variables) -> tuple[list[Part],
-               list[Move]] | None:
-    """Tables as factors over variables; None where one depends on three cells of a variable, or on
-    two and another variable."""
-    parts, moves = [], []
-    for table in found:
-        members: dict[tuple[str, ...], list[int]] = {}
-        for m, own in enumerate(table.looks):
-            members.setdefault(tuple(variables.of[name][0] for name in own), []).append(m)
-        for own, at in members.items():
-            twice = len(set(own)) < len(own)
-            if twice and len(own) > 2:
-                return None
-            every = len(at) == len(table.looks)
-            log = table.log if every else jnp.take(table.log, np.array(at), -2)
-            log = log.reshape(*log.shape[:-2], math.prod(log.shape[-2:]))
-            where = [np.concatenate([_numbered(table.where[m][place],
-                                               variables.of[table.looks[m][place]][1])
-                                     for m in at]) for place in range(len(own))]
-            if not twice:
-                parts.append(Part(log, dict(zip(own, where, strict=True))))
-                continue
-            both = (where[0] != NONE) & (where[1] != NONE)
-            if both.any():
-                moves.append(Move(own[0], log[..., np.flatnonzero(both)], where[0][both],
-                                  where[1][both]))
-            if not both.all():  # of elements that depend on one of the two, or on none
-                lone = np.flatnonzero(~both)
-                first = where[0][lone] != NONE
-                for side, pick in ((0, np.flatnonzero(first)), (1, np.flatnonzero(~first))):
-                    if len(pick):
-                        rest = log[..., lone[pick]]
-                        rest = rest[:, 0] if side == 0 else rest[0]
-                        parts.append(Part(rest, {own[0]: where[side][lone[pick]]}))
-    return parts, moves
-
-
-def _numbered(where: np.ndarray, first: int) -> np.ndarray:
-    return np.where(where == NONE, NONE, where + first)
+    return {name: found.get(name, np.full(size, NONE)) for name in looks}
 
 
 MOST_TABLE_ENTRIES = 2**24  # entries of a table
@@ -276,9 +155,9 @@ def _evidence(seen: _TracedFunction, values: Mapping, weights: StateWeights | No
     program, takes = levels.restrict(seen.program, at)
     inputs = [*sorted(seen.hidden), *sorted(values)]
     taken = [inputs[i] for i in takes]
-    found = compute_tables(program, [seen.owners[i] for i in at],
-                           {name: seen.hidden[name] for name in taken if name in seen.hidden},
-                           {name: values[name] for name in taken if name in values})
+    parts = compute_parts(program, [seen.owners[i] for i in at],
+                          {name: seen.hidden[name] for name in taken if name in seen.hidden},
+                          {name: values[name] for name in taken if name in values})
     best = set() if weights is None else set(weights.best)
     for name in (seen.owners[i] for i in at):
         others = [site for site in seen.looks[name] if site not in best]
@@ -286,42 +165,22 @@ def _evidence(seen: _TracedFunction, values: Mapping, weights: StateWeights | No
             raise Refusal(f"decode(sites={sorted(best)}): '{name}' is in a scan that depends on "
                           f"'{others[0]}', so the most probable '{name}' cannot be computed with "
                           f"'{others[0]}' summed out. Name both in sites=")
-    ways = [join_alike_variables(found, seen.hidden), separate_variables(seen.hidden)]
-    failure = Tangled(tuple(seen.hidden))
-    for variables in ways if ways[0].joined else ways[1:]:
-        out = as_factors(found, variables)
-        if out is None or any(0 < len(best & set(sites)) < len(sites)
-                              for sites in variables.joined.values()):
-            continue
-        parts, moves = out
-        parts += [] if weights is None else _weight_factors(weights, seen.hidden, variables)
-        most = {variables.of[name][0] for name in best if name in variables.of}
-        try:
-            total = sum_out(parts, variables.sizes, MOST_TABLE_ENTRIES, moves, most)
-        except Tangled as tangled:
-            failure = tangled
-            continue
-        if weights is not None:
-            turning = {move.name for move in moves}
-            weights.together += [(tuple(sites), variable in turning) for variable, sites
-                                 in variables.joined.items()]
-        return total
-    raise ModelError(
-        f"the discrete sites {quoted(failure.names)} cannot be summed out: an element of one "
-        f"depends on several elements of another, or their joint tables are too large. Give one of "
-        f"them in the data"
-    )
+    if weights is not None:
+        parts += _weight_factors(weights, seen.hidden)
+    sizes = {name: (states.cells, states.count) for name, states in seen.hidden.items()}
+    try:
+        return sum_out(parts, sizes, MOST_TABLE_ENTRIES, best)
+    except Tangled as tangled:
+        raise ModelError(
+            f"the discrete sites {quoted(tangled.names)} cannot be summed out: an element of one "
+            f"depends on several elements of another, or their joint tables are too large. Give "
+            f"one of them in the data"
+        ) from None
 
 
-def _weight_factors(weights: StateWeights, hidden: Mapping[str, States],
-                    variables: Variables) -> list[Part]:
-    """What the states of the discrete sites weigh, a part a variable."""
-    found: dict[str, list[tuple[int, jax.Array]]] = {}
-    for name, states in hidden.items():
-        own = weights.of(states).reshape(states.cells, states.count)
-        if name in weights.weights:
-            variable, first = variables.of[name]
-            found.setdefault(variable, []).append((first, own))
-    return [Part(jnp.concatenate([own for _, own in parts]).T, {variable: np.concatenate(
-        [first + np.arange(len(own)) for first, own in parts])})
-        for variable, parts in found.items()]
+def _weight_factors(weights: StateWeights, hidden: Mapping[str, States]) -> list[Part]:
+    """What the states of the discrete sites weigh, a part a site."""
+    found = {name: weights.of(states).reshape(states.cells, states.count)
+             for name, states in hidden.items()}
+    return [Part(own.T, {name: np.arange(len(own))}) for name, own in found.items()
+            if name in weights.weights]

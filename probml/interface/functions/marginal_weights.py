@@ -15,7 +15,7 @@ from jax.typing import ArrayLike
 
 from probml.dataset.dataset import Data
 from probml.elimination.factor import MAX, SUM, Semiring
-from probml.errors import Refusal, quoted
+from probml.errors import Refusal
 from probml.families.finite import Shifted
 from probml.interface.functions.states import States
 from probml.language.language import Bound
@@ -36,13 +36,10 @@ class StateWeights:
 
     Attributes:
         met: the sites that the run has summed out, by name.
-        together: the sites that were summed out as cells of one variable, and whether along a
-            chain.
     """
 
     def __init__(self, weights: Mapping[str, jax.Array], best: Collection[str] = ()):
         self.weights, self.best, self.met = weights, tuple(best), dict[str, States]()
-        self.together: list[tuple[tuple[str, ...], bool]] = []
 
     def semiring(self, names: Collection[str]) -> Semiring:
         """How the states of the discrete sites of a scan are reduced, at once.
@@ -77,17 +74,6 @@ def find_summed_sites(held: Data) -> StateWeights:
     jax.eval_shape(lambda inputs, values: _log_joint(held.structure.model, inputs, values, weights),
                    inputs_of(held), values)
     return weights
-
-
-def describe_summed_sites(held: Data) -> str:
-    """One sentence for each set of sites that are identical steps and are summed out together."""
-    out = []
-    for sites, along in find_summed_sites(held).together:
-        names = quoted(sites) if len(sites) < 4 else f"'{sites[0]}' … '{sites[-1]}'"
-        how = "along their chain, by the forward algorithm" if along else "element by element"
-        out.append(f". The {len(sites)} sites {names} form identical steps and are summed out "
-                   f"{how}")
-    return "".join(out)
 
 
 def compute_probabilities(fit: Fitted, held: Data, summed: Mapping[str, States],

@@ -198,28 +198,17 @@ class EquivalentResults:
         self.tracked = tuple(tuple(self._inputs[work.leaves[i]] for i in self._places)
                              for work in works)
 
-    def __call__(self, inputs: Sequence[jax.Array | None],
-                 states: Sequence[jax.Array]) -> jax.Array:
+    def at_each(self, inputs: Sequence[jax.Array | None],
+                columns: Sequence[jax.Array]) -> jax.Array:
         """The values of all results, (results, *shape of one).
 
         Args:
             inputs: values of the program's inputs; those of tracked ones are not used.
-            states: values in place of the tracked inputs, the same for all results.
+            columns: for each tracked input of the pattern the values that the results have in its
+                place, (results, *shape of the input).
         """
-        return self._over(inputs, dict(zip(self._places, states, strict=True)), {})
-
-    def at_each(self, inputs: Sequence[jax.Array | None],
-                columns: Sequence[jax.Array]) -> jax.Array:
-        """The values of all results, each with its own values in place of the tracked inputs.
-
-        Args:
-            columns: for each tracked input of the pattern (results, *shape of the input).
-        """
-        return self._over(inputs, {}, dict(zip(self._places, columns, strict=True)))
-
-    def _over(self, inputs: Sequence[jax.Array | None], fixed: dict[int, jax.Array],
-              varied: dict[int, jax.Array]) -> jax.Array:
-        work, fixed, varied = self._works[0], dict(fixed), dict(varied)
+        work, fixed = self._works[0], dict[int, jax.Array]()
+        varied = dict(zip(self._places, columns, strict=True))
         for own in work.leaves.keys() - self._places:
             leaves = [each.leaves[own] for each in self._works]
             values = [self._value(leaf, inputs) for leaf in leaves]
@@ -249,8 +238,8 @@ def equivalent_results(closed: ClosedJaxpr, tracked: Collection[int]) -> list[Eq
     """The results of a program in classes of the same pattern, in order.
 
     Args:
-        tracked: inputs that results may have different ones of, such as those that are summed
-            over, and whose values are given at each call.
+        tracked: inputs that results may have different ones of, and whose values are given at each
+            call.
 
     Cost: one pass over the equations of each result; nothing is compiled.
     """
