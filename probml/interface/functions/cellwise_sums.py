@@ -62,9 +62,10 @@ def _over_states(closed: ClosedJaxpr, output: int, names: Sequence[str], values:
         at = {**values, **dict(zip(looks, states, strict=True))}
         return evaluate_results(closed, [output], lambda i: at[names[i]])[0]
 
+    mapped: Callable[..., jax.Array] = logs
     for i in reversed(range(len(looks))):
-        logs = jax.vmap(logs, in_axes=tuple(0 if j == i else None for j in range(len(looks))))
-    return logs
+        mapped = jax.vmap(mapped, in_axes=tuple(0 if j == i else None for j in range(len(looks))))
+    return mapped
 
 
 def _cells_of_elements(found: Mapping[str, np.ndarray], looks: Sequence[str], owner: str,

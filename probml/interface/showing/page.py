@@ -199,7 +199,7 @@ def _interval(name: str, some: pd.DataFrame) -> str:
                                f"{name} with 90% intervals", name)
     more = f" The first {MAX_INTERVALS} of {count}." if count > MAX_INTERVALS else ""
     said = ("Means and central 90% intervals." if "mean" in some else
-            "Estimateswith 90% intervals (estimate ± 1.645 standard errors).")
+            "Estimates with 90% intervals (estimate ± 1.645 standard errors).")
     return figure(picture, f"{said}{more}") if picture else ""
 
 
