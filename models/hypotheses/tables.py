@@ -157,6 +157,10 @@ def _counts(table) -> np.ndarray:
         row, column = np.argwhere(odd)[0]
         raise DataError(f"dependence: row {row}, column {column} of the table is "
                         f"{y[row, column]:g}: expected an integer of at least 0")
+    if min(y.shape) > 2 and y.any() and all(
+            (each[-1] == each[:-1].sum(0)).all() for each in (y, y.T)):
+        raise DataError("dependence: the last row and column of the table are the sums of the "
+                        "others: leave them out, as pandas.crosstab does with margins=False")
     if not y.sum() > 0:
         raise DataError("dependence: expected a table with at least one count above 0, got only "
                         "zeros")

@@ -304,7 +304,7 @@ def test_the_null_model_has_the_offset(family, link):
             near = min(levels, key=deviance)
             best = optimize.minimize_scalar(deviance, bounds=(near - 0.02, near + 0.02),
                                             method="bounded", options={"xatol": 1e-7})
-            assert null[True] == pytest.approx(best.fun, rel=1e-6)
+            assert null[True] == pytest.approx(best.fun, rel=1e-4)
             assert ours.score(TABLE, y, weights, **more) == pytest.approx(
                 1 - ours.deviance_ / null[True], abs=1e-9)
         else:
