@@ -294,7 +294,7 @@ class GeneralizedLinearModel(RegressionResults, Numeric):
         return inverse_link(self._link, X @ self.coef_ + self.intercept_ + offset)
 
     def _null_means(self, y, offset, weights, trials) -> np.ndarray:
-        """μ of every row in the model without columns, an intercept beside the offset, (n,)."""
+        """μ of every row in a model with an intercept and the offset alone, (n,)."""
         if not np.ptp(offset):
             return np.full_like(y, np.average(y, weights=weights * trials))
         return best_level(self._link, self._first_level(y, weights * trials, None), offset,
@@ -328,8 +328,8 @@ class GeneralizedLinearModel(RegressionResults, Numeric):
         return predicted(self.fit_, family, inputs, (self._level, self._spread), interval)
 
     def score(self, X, y, sample_weight=None, offset=None, trials=None):
-        """D², the share explained of the deviance of an intercept, beside the offset, alone; R² of
-        the normal, and of families with added zeros. Arguments as of fit."""
+        """D², the share that is explained of the deviance of a model with an intercept and the
+        offset alone; R² of the normal, and of families with added zeros. Arguments as of fit."""
         check_is_fitted(self, "coef_")
         mu, y = self._inverse_link(X, offset), column_or_1d(np.asarray(y, float))
         check_consistent_length(mu, y)
