@@ -128,14 +128,16 @@ def _table(X, where: str) -> np.ndarray:
     try:
         values = floats(X)
     except (TypeError, ValueError) as error:
-        hint = (f": {error}" if hasattr(X, "shape") else "; pass sequences of different lengths as "
-                                                         "a list of arrays")
+        hint = ("" if hasattr(X, "shape") else "; pass sequences of different lengths as a list of "
+                                               "arrays")
         word = X.iloc[0] if hasattr(X, "iloc") else X
         while isinstance(word, list | tuple | np.ndarray) and len(word):
             word = word[0]
         if isinstance(word, str):
             hint += (f", got {word!r}: convert text symbols to codes first, codes, names = "
                      f"pandas.factorize(symbols)")
+        elif hasattr(X, "shape"):
+            hint = f"; {error}"
         raise DataError(f"{where}: expected an array of numbers, of the shape (n_steps, d) "
                         f"or (n_steps,){hint}") from None
     if values.ndim == 1:
