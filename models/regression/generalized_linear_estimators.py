@@ -327,6 +327,15 @@ class GeneralizedLinearModel(RegressionResults, Numeric):
                   "offset": None if offset is None else offset / self._slope}
         return predicted(self.fit_, family, inputs, (self._level, self._spread), interval)
 
+    def log_prob(self, X, y, offset=None, trials=None):
+        """log p(y | x) of every row, (n,), in units of y; where the engine has a posterior,
+        averaged over it. Arguments as of fit."""
+        data, given = self.as_data(X, y), {"offset": offset, "trials": trials}
+        data |= {name: checked_column(each, name, len(data["x"])) for name, each in given.items()
+                 if each is not None}
+        data |= {} if offset is None else {"offset": data["offset"] / self._slope}
+        return self.fit_.log_prob(data) - np.log(self._spread)
+
     def score(self, X, y, sample_weight=None, offset=None, trials=None):
         """D², the share that is explained of the deviance of a model with an intercept and the
         offset alone; R² of the normal, and of families with added zeros. Arguments as of fit."""
