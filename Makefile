@@ -40,7 +40,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help env links demo test test-all slow test-versions fuzz faults kills hostile misuse certificates nightly times lint bench notebooks gallery house docs dist lock clean
+.PHONY: help env links demo test test-all slow peers test-versions fuzz faults kills hostile misuse certificates nightly times lint bench notebooks gallery house docs dist lock clean
 
 help:  ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -86,6 +86,9 @@ test-all: env  ## the slow reference fits as well
 
 slow: env  ## a tenth of the slow tests, another one each day; TENTH=3 SECONDS=600
 	@SLOW_TENTH=$(TENTH) SLOW_SECONDS=$(SECONDS) $(BIN)/python -m pytest -q -n $(WORKERS) -m slow
+
+peers: env  ## scikit-learn's and hmmlearn's own tests, run against our classes
+	@$(BIN)/python -m pytest -q tests/peers
 
 test-versions: env  ## what reads JAX's and NumPyro's insides, with the oldest, locked and newest of both, and other Pythons
 	@$(BIN)/python tests/versions.py

@@ -18,7 +18,6 @@
 | | `watch(callback)`: the progress of long work for a logger |
 | ask | a `Fit`: predict, predict_proba, decode, impute, log_prob, simulate, summary, report |
 | evaluate | `compare`, `calibration` (a `Calibration`), `decide`, `model.check` |
-| | `model.check_density`: is what an engine evaluates the model's own density? |
 | save | `fit.save(path)`, `load(path)` |
 | cite | `show_versions()`, `cite(model, engine)`; the command line `probml --help` |
 | errors | `DataError`, `ModelError`, `Refusal`; warnings: `ConvergenceWarning`, |

@@ -1,7 +1,7 @@
 """What users are told: an ill-formed model, a refusal, data that do not fit."""
 
 import difflib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import ClassVar, TypeVar
 
@@ -99,8 +99,9 @@ def meant(name: str, known: Iterable[str],
     return f". Did you mean {' or '.join(close)}?" if close else ""
 
 
-def listed(names: Sequence) -> str:
+def listed(names: Iterable) -> str:
     """Names in a message, the first twelve."""
+    names = list(names)
     more = f", … ({len(names)} in all)" if len(names) > 12 else ""
     return ", ".join(map(shortly, names[:12])) + more
 
@@ -133,8 +134,8 @@ def untraced(what: str, value: object) -> None:
     import jax  # by what is called with numbers: the command line's help comes without
 
     if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(value)):
-        raise ModelError(f"{what} is traced by jax.jit, vmap or grad, and has no numbers yet: "
-                         f"fits and questions run outside of these, and compile by themselves. "
-                         f"Call this with numbers, of many rows at once instead of by vmap; inside "
-                         f"jit or grad, compute with fit.params, or take "
+        raise ModelError(f"{what} is traced by jax.jit, vmap or grad and has no numbers yet, but "
+                         f"fits and predictions need numbers and compile by themselves. Call them "
+                         f"outside jit, vmap and grad, with many rows at once instead of vmap. "
+                         f"Inside jit or grad, use fit.params or "
                          f"numpyro.infer.util.log_density(model, ...)")

@@ -47,8 +47,7 @@ from probml.posteriors.conjugate import Marginals
 from probml.posteriors.posterior import Draws, Posterior
 from probml.posteriors.posterior import register as register_posterior
 from probml.structure.structure import Structure
-from probml.updates.objective import Objective
-from probml.updates.updates import natural_parameters
+from probml.updates.updates import Objective, natural_parameters
 
 __all__ = [
     "DIRICHLET", "GAUSSIAN", "INVERSE_GAMMA", "Block", "Capabilities", "Closed", "Code",

@@ -116,7 +116,7 @@ def test_the_reference_has_every_public_name_once_and_no_other():
     told = [name for page in sorted((DOCS / "reference").glob("*.md"))
             for name in re.findall(r"^::: (\S+)$", page.read_text(encoding="utf-8"), re.MULTILINE)]
     assert len(told) == len(set(told))
-    public = {*probml.__all__, *models.__all__, *PICTURES, "Certificate", "DensityCheck"}
+    public = {*probml.__all__, *models.__all__, *PICTURES, "Certificate"}
     assert {name.rpartition(".")[2] for name in told} == public
     for name in told:
         place, _, own = name.rpartition(".")

@@ -83,5 +83,5 @@ def test_texts_of_earlier_files_and_codes_of_later_ones_are_notes():
     assert str(Finding.read("one of many maxima")) == "One of many maxima. [note]"
     record = Finding.of(Code.MAX_ITERATIONS).record() | {"code": "not-yet-known", "message": "Oh."}
     assert Finding.read(record).code is Code.NOTE
-    with pytest.raises(TypeError, match="its finding is"):
+    with pytest.raises(TypeError, match="a warning in the file is damaged"):
         Finding.read({"code": "boundary"})

@@ -14,8 +14,8 @@ def refuse_cycle(graph: nx.DiGraph, what: str) -> None:
     """Raises ModelError naming a cycle of the graph, if it has one."""
     if not nx.is_directed_acyclic_graph(graph):
         cycle = [parent for parent, _ in nx.find_cycle(graph)]
-        raise ModelError(f"{what} has the cycle {' → '.join(map(repr, [*cycle, cycle[0]]))}: "
-                         f"remove or reverse one of these arcs")
+        raise ModelError(f"{what} has the cycle {' → '.join(map(repr, [*cycle, cycle[0]]))}, but "
+                         f"the graph must not have cycles. Remove or reverse one of these arcs")
 
 
 def refuse_counts(where: str, counts: Mapping[str, int | None]) -> None:
@@ -23,7 +23,7 @@ def refuse_counts(where: str, counts: Mapping[str, int | None]) -> None:
     for name, value in counts.items():
         if value is not None and (isinstance(value, bool) or not isinstance(value, int | np.integer)
                                   or value < 0):
-            raise ModelError(f"{where}: {name} must be an integer >= 0, got {value!r}")
+            raise ModelError(f"{where}({name}={value!r}): expected an integer of at least 0")
 
 
 def pairs_of(variables: Variables, arcs: Iterable | None, what: str,
@@ -39,15 +39,15 @@ def pairs_of(variables: Variables, arcs: Iterable | None, what: str,
     try:
         pairs = [arc if isinstance(arc, str) else tuple(arc) for arc in arcs]
     except TypeError:
-        raise ModelError(f"{where}: {what}: expected a list of pairs (parent, child), such as "
-                         f"{what}=[('a', 'b')], got {arcs!r:.200}") from None
+        raise ModelError(f"{where}({what}={arcs!r:.200}): expected a list of pairs (parent, "
+                         f"child), such as {what}=[('a', 'b')]") from None
     names, out = variables.names, []
     for arc in pairs:
         if isinstance(arc, str) or len(arc) != 2:
-            raise ModelError(f"{where}: {what}: expected a list of pairs (parent, child), such as "
-                             f"{what}=[('a', 'b')], got the element {arc!r:.200}")
+            raise ModelError(f"{where}({what}=...): expected a list of pairs (parent, child), such "
+                             f"as {what}=[('a', 'b')], got the element {arc!r:.200}")
         if strange := [name for name in arc if not isinstance(name, str) or name not in names]:
-            raise ModelError(f"{where}: {what} has the name {strange[0]!r}, which is not a column; "
+            raise ModelError(f"{where}: {what} contains {strange[0]!r}, which is not a column; "
                              f"{suggest_names(names, strange[0])}")
         out.append((names.index(arc[0]), names.index(arc[1])))
     return out
@@ -71,19 +71,19 @@ def rules_of(variables: Variables, whitelist: Iterable[tuple[str, str]] | None,
         for parent, child in arcs:
             arc = names[parent], names[child]
             if parent == child:
-                raise ModelError(f"{where}: {what} has the arc {arc[0]!r} → {arc[1]!r} from a node "
-                                 f"to itself: drop this arc")
+                raise ModelError(f"{where}: {what} contains the arc {arc[0]!r} → {arc[1]!r}, from "
+                                 f"a node to itself. Drop this arc")
             if what == "blacklist":
                 allowed[parent, child] = False
             elif continuous[parent] and not continuous[child]:
                 raise ModelError(
-                    f"{where}: whitelist has {arc[0]!r} → {arc[1]!r}, but a discrete node must not "
-                    f"have a continuous parent: reverse the arc, or cut {arc[0]!r} into classes "
-                    f"(pandas.cut)"
+                    f"{where}: the whitelist contains the arc {arc[0]!r} → {arc[1]!r}, but a "
+                    f"discrete node must not have a continuous parent. Reverse the arc, or cut "
+                    f"{arc[0]!r} into classes (pandas.cut)"
                 )
             elif not allowed[parent, child]:
                 raise ModelError(f"{where}: the arc {arc[0]!r} → {arc[1]!r} is in both whitelist "
-                                 f"and blacklist: drop the arc from one of the two")
+                                 f"and blacklist. Drop the arc from one of the two")
             else:
                 forced[parent, child] = True
     refuse_cycle(nx.DiGraph([(names[i], names[j]) for i, j in np.argwhere(forced)]),
@@ -92,6 +92,6 @@ def rules_of(variables: Variables, whitelist: Iterable[tuple[str, str]] | None,
     if (full := forced.sum(0) > most).any():
         child = int(np.argmax(full))
         raise ModelError(f"{where}: the whitelist gives {names[child]!r} {forced[:, child].sum()} "
-                         f"parents, expected at most max_parents={most}: raise max_parents, or "
-                         f"drop arcs from the whitelist")
+                         f"parents, more than max_parents={most}. Raise max_parents, or drop arcs "
+                         f"from the whitelist")
     return Rules(allowed, forced, most, any(arcs for _, arcs in lists))

@@ -38,10 +38,11 @@ import pandas as pd
 from numpyro import sample
 
 import probml
+from probml.errors import listed
 from probml.estimators.rules import hold, number, optional
 from probml.interface.showing.estimates import Estimates, Quantity
 from probml.interface.showing.summary import Table
-from probml.models.bayesian_networks.variables import items, list_names, read
+from probml.models.bayesian_networks.variables import items, read
 from probml.models.frames.measured import SHARE, centre_of, scale_of
 
 if TYPE_CHECKING:
@@ -143,21 +144,21 @@ def bayesian_network(
     for what, said in (("states", states), ("kinds", kinds)):
         if said is not None and not isinstance(said, Mapping):
             raise probml.ModelError(f"bayesian_network({what}={said!r:.200}): expected a mapping "
-                                    f"node → {what}, or None")
+                                    f"from nodes to {what}, or None")
     above = number(0.0, above=True)
     hold("bayesian_network", strength=(strength, optional(above)), mean_scale=(mean_scale, above),
          scale=(scale, optional(above)))
     known = {**nx.get_node_attributes(dag, "states"), **(states or {})}
     if kinds and data is None:
-        raise probml.ModelError("bayesian_network(kinds=...): kinds= gives the kinds of the "
-                                "columns of data=, but data= is missing. Give data=, or give "
-                                "states= instead of kinds=")
+        raise probml.ModelError("bayesian_network(kinds=...): kinds= describes the columns of "
+                                "data=, but data= is missing. Give data=, or give states= instead "
+                                "of kinds=")
     if data is not None:
         known = _read(dag, data, known, states or {}, kinds or {})
     stray = [name for name in known if name not in dag]
     if stray:
-        raise probml.ModelError(f"bayesian_network: states: expected names of nodes, "
-                                f"{list_names(dag)}, got {stray[0]!r}")
+        raise probml.ModelError(f"bayesian_network(states=...): {stray[0]!r} is not a node of the "
+                                f"graph; its nodes are {listed(dag)}")
     nodes = tuple(_node(dag, name, known)
                   for name in nx.lexicographical_topological_sort(dag, list(dag).index))
     _check_parents(nodes)
@@ -249,24 +250,23 @@ def _check(dag) -> None:
     import networkx as nx
 
     if not isinstance(dag, nx.DiGraph) or dag.is_multigraph():
-        raise probml.ModelError(f"bayesian_network: expected a networkx.DiGraph, got "
+        raise probml.ModelError(f"bayesian_network: expected a graph, a networkx.DiGraph, got a "
                                 f"{type(dag).__name__}")
     if not len(dag):
-        raise probml.ModelError("bayesian_network: expected a graph with at least one node, got an "
-                                "empty graph")
+        raise probml.ModelError("bayesian_network: the graph has no node. Add at least one node")
     odd = next((name for name in dag if not isinstance(name, str) or name == "rows"), None)
     if odd is not None:
         raise probml.ModelError(
-            f"bayesian_network: expected names of nodes that are strings other than 'rows', got "
-            f"{odd!r}: rename nodes by networkx.relabel_nodes(dag, ...)"
+            f"bayesian_network: the names of nodes must be strings other than 'rows', got {odd!r}. "
+            f"Rename nodes by networkx.relabel_nodes(dag, ...)"
         )
     try:
         cycle = [edge[0] for edge in nx.find_cycle(dag)]
     except nx.NetworkXNoCycle:
         return
     raise probml.ModelError(
-        f"bayesian_network: the graph has a cycle, {' → '.join([*cycle, cycle[0]])}, expected a "
-        f"graph without cycles: drop one of these edges"
+        f"bayesian_network: the graph has the cycle {' → '.join([*cycle, cycle[0]])}, but the "
+        f"graph must not have cycles. Drop one of these edges"
     )
 
 
@@ -276,41 +276,43 @@ def _node(dag, name: str, known: Mapping) -> tuple:
     states, where = known.get(name), f"bayesian_network: node '{name}'"
     if own is not None or parameters is not None:
         if not isinstance(own, Callable) or states is not None:
-            raise probml.ModelError(f"{where} is in distributions=, which needs a function that "
-                                    f"samples the node and no states= for it")
+            raise probml.ModelError(f"{where} is in distributions=, but it also has states, or its "
+                                    f"value is not a function. Give a function that samples the "
+                                    f"node, and no states for it")
         return name, tuple(dag.predecessors(name)), None, own, parameters
     if states is None:
         raise probml.ModelError(
-            f"{where} has no states: give states={{'{name}': ['no', 'yes']}}, the number of "
+            f"{where} has no states. Give states={{'{name}': ['no', 'yes']}}, the number of "
             f"states, or float for a Gaussian node, or give data=, from which the states are read"
         )
     if hasattr(states, "__index__") and not isinstance(states, bool):
         states = int(states)
     if isinstance(states, str | bool | Mapping) or not (states is float or isinstance(states, int)
                                                         or hasattr(states, "__iter__")):
-        raise probml.ModelError(f"{where}: its states must be a list of labels, the number of "
-                                f"states, or float, got {states!r}")
+        raise probml.ModelError(f"{where} has the states {states!r}, expected a list of labels, "
+                                f"the number of states, or float")
     if states is not float and not isinstance(states, int):
         states = tuple(states)
         if any(label is None or label != label for label in states):
             raise probml.ModelError(f"{where} has the state None or NaN, which mean a missing "
-                                    f"value: {states!r}. Call this state 'none' or 'missing'")
+                                    f"value: {states!r}. Give this state a name, such as 'none'")
         twice = next((label for label in states if states.count(label) > 1), None)
         if twice is not None:
-            raise probml.ModelError(f"{where} has the state {twice!r} twice")
+            raise probml.ModelError(f"{where} has the state {twice!r} twice. Give every state a "
+                                    f"different name")
     if states is not float and _size(states) < 1:
-        raise probml.ModelError(f"{where}: expected at least one state, got {states!r}")
+        raise probml.ModelError(f"{where} has the states {states!r}, expected at least one state")
     return name, tuple(dag.predecessors(name)), states, None, None
 
 
 def _read(dag, data, known: Mapping, said: Mapping, kinds: Mapping) -> dict:
     """Node → states: those that are said, and of the other nodes what the data show."""
     if stray := [name for name in kinds if name not in dag]:
-        raise probml.ModelError(f"bayesian_network: kinds: expected names of nodes, "
-                                f"{list_names(dag)}, got {stray[0]!r}")
+        raise probml.ModelError(f"bayesian_network(kinds=...): {stray[0]!r} is not a node of the "
+                                f"graph; its nodes are {listed(dag)}")
     if twice := [name for name in kinds if name in said]:
-        raise probml.ModelError(f"bayesian_network: node '{twice[0]}' is in both states and kinds: "
-                                f"drop the node from one of the two")
+        raise probml.ModelError(f"bayesian_network: node '{twice[0]}' is in both states= and "
+                                f"kinds=. Drop the node from one of the two")
     # attributes of the nodes
     learnt = {name: states for name, states in known.items() if name not in {**said, **kinds}}
     kept = {name for name, states in learnt.items() if states is not float
@@ -320,7 +322,7 @@ def _read(dag, data, known: Mapping, said: Mapping, kinds: Mapping) -> dict:
     columns = {name: column for name, column in items(data) if name in wanted}
     if absent := [name for name in wanted if name not in {**columns, **learnt}]:
         raise probml.DataError(f"bayesian_network: node '{absent[0]}' is not a column of the data. "
-                               f"Give the states of this node by states=")
+                               f"Give the states of this node, states={{'{absent[0]}': [...]}}")
     as_learnt = {name: "normal" if states is float else "categorical"
                  for name, states in learnt.items() if name in columns}
     found = read(columns, None, {**as_learnt, **kinds}, complete=False).states if columns else {}
@@ -338,15 +340,14 @@ def _check_parents(nodes) -> None:
                       and not _size(states[p])), None)
         if wrong is not None:
             raise probml.ModelError(
-                f"bayesian_network: node '{name}' is discrete and its parent '{wrong}' is not "
-                f"discrete, but a conditional probability table needs states of every parent. Cut "
-                f"'{wrong}' into classes, reverse the edge, or give '{name}' its own distribution "
-                f"function"
+                f"bayesian_network: node '{name}' is discrete, but its parent '{wrong}' is not, "
+                f"and a conditional probability table needs the states of every parent. Cut "
+                f"'{wrong}' into classes, reverse the edge, or give '{name}' a function in "
+                f"distributions="
             )
         for parent in parents:
             if kind is float and states[parent] is None:
                 raise probml.ModelError(
-                    f"bayesian_network: node '{name}' is Gaussian and its parent '{parent}' has "
-                    f"its own distribution function. Give '{name}' its own distribution function, "
-                    f"too"
+                    f"bayesian_network: node '{name}' is Gaussian, but its parent '{parent}' has a "
+                    f"function in distributions=. Give '{name}' a function in distributions=, too"
                 )

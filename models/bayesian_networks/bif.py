@@ -90,27 +90,27 @@ def network_of(fit: probml.Fit) -> Network:
     """The network that a fit of a discrete `bayesian_network` holds. Raises: ModelError, as
     write_bif."""
     if "nodes" not in fit.model.bound:
-        raise probml.ModelError(f"write_bif: expected a fit of bayesian_network, got one of model "
-                                f"'{fit.model.name}'")
+        raise probml.ModelError(f"write_bif: expected a fit of bayesian_network, got a fit of "
+                                f"model '{fit.model.name}'")
     states, tables, values = {}, {}, {**fit.given, **fit.params}
     for node in parents_of(fit.model):
         if f"{node}.table" not in values:
             raise probml.ModelError(
-                f"write_bif: node '{node}' is continuous or has its own distribution function, but "
-                f"BIF supports only discrete nodes with tables. Use fit.save(path), which saves "
-                f"any fit"
+                f"write_bif: node '{node}' is continuous or has a function in distributions=, but "
+                f"a BIF file can contain only discrete nodes with tables. Use fit.save(path), "
+                f"which saves any fit"
             )
         states[node], table = tuple(map(str, fit.labels(node))), np.asarray(values[f"{node}.table"])
         if len(set(states[node])) < len(states[node]):
-            raise probml.ModelError(f"write_bif: expected labels of node '{node}' that differ as "
-                                    f"text, got {fit.labels(node)}. Rename one")
+            raise probml.ModelError(f"write_bif: two labels of node '{node}' are the same text, "
+                                    f"{fit.labels(node)}. Rename one")
         # The shortest digits of a narrow float, 0.3 and not 0.30000001192092896, give that float
         # back.
         tables[node] = table if table.dtype == np.float64 else table.astype(str).astype(np.float64)
         if not (np.abs(table.sum(-1) - 1) <= TOLERANCE).all():
-            raise probml.ModelError(f"write_bif: the table of node '{node}' has a row of "
-                                    f"probabilities that does not sum to 1. If the fit has not "
-                                    f"converged, fit again first. Its status: {fit.status}")
+            raise probml.ModelError(f"write_bif: the table of node '{node}' contains probabilities "
+                                    f"that do not sum to 1. If the fit has not converged, fit "
+                                    f"again first. The status of the fit: {fit.status}")
     return Network("unknown", states, parents_of(fit.model), tables)
 
 
@@ -142,18 +142,18 @@ def _text(path: Path) -> str:
     """The text of a file, plain or gzip, UTF-8 or else Latin-1, in which every byte is a
     character."""
     if path.is_dir():
-        raise probml.ModelError(f"{path}: expected a BIF file, got a folder")
+        raise probml.ModelError(f"'{path}' is a folder, expected a BIF file")
     with open(path, "rb") as file:
         data = file.read(MAX_FILE_BYTES + 1)  # what has no end, as a device, is not waited for
     if data.startswith(b"\x1f\x8b"):
         try:
             data = gzip.GzipFile(fileobj=io.BytesIO(data)).read(MAX_FILE_BYTES + 1)
         except (OSError, EOFError, zlib.error) as error:
-            raise probml.ModelError(f"{path}: the gzip data are damaged or cut off before the last "
-                                    f"line: {error}") from None
+            raise probml.ModelError(f"{path}: the gzip file is damaged or incomplete: "
+                                    f"{error}") from None
     if len(data) > MAX_FILE_BYTES:
-        raise probml.ModelError(f"{path}: expected a network of at most {MAX_FILE_BYTES:,} bytes "
-                                f"of text, got more; this may not be a BIF file")
+        raise probml.ModelError(f"'{path}' contains more than {MAX_FILE_BYTES:,} bytes of text, "
+                                f"which is too large for a network. It may not be a BIF file")
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError:

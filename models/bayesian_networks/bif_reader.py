@@ -23,7 +23,7 @@ from typing import NamedTuple, NoReturn
 import numpy as np
 
 import probml
-from probml.models.bayesian_networks.variables import list_names
+from probml.errors import listed
 
 TOLERANCE = 1e-5  # how far the sum of a row may be from 1: files print few digits
 # numbers of all tables, 128 MB; the largest of the repositories has 81 thousand
@@ -168,9 +168,9 @@ class _Reader:
                 yield self.token
         self.at += 1
 
-    def numbers(self, node: str, start: int, listed: list[str]) -> None:
+    def numbers(self, node: str, start: int, words: list[str]) -> None:
         """Refuse the first of these tokens that is no number."""
-        for at, token in enumerate(listed, start):
+        for at, token in enumerate(words, start):
             try:
                 float(token)
             except ValueError:
@@ -194,10 +194,10 @@ def _states(read: _Reader, inside: str) -> tuple[str, ...]:
         read.expect(";", inside)
         if len(set(labels)) < len(labels):
             twice = Counter(labels).most_common(1)[0][0]
-            read.fail(f"{inside} has the state '{twice}' twice: {list_names(labels)}", start)
+            read.fail(f"{inside} has the state '{twice}' twice: {listed(labels)}", start)
         if count not in (None, [str(len(labels))]):
             read.fail(f"{inside} declares {', '.join(count)} states but lists {len(labels)}: "
-                      f"{list_names(labels)}", start)
+                      f"{listed(labels)}", start)
     return tuple(labels) or read.fail(f"{inside} has no states: expected type discrete [ 2 ] {{ "
                                       f"no, yes }};", at)
 
@@ -218,11 +218,11 @@ def _block(read: _Reader) -> tuple[str, tuple[str, ...], list[tuple]]:
             read.fail(f"{inside}: expected '(', 'table', 'default', 'property' or '}}', got "
                       f"{_format_token(key)}")
         read.at = start = before + 1
-        listed = read.tokens[start : read.find(";", inside)]
-        if "}" in listed:  # a semicolon is missing, and what follows is no part of the block
-            read.numbers(node, start, listed)
-        entries.append((at, key, start, listed))
-        read.at += len(listed) + 1
+        words = read.tokens[start : read.find(";", inside)]
+        if "}" in words:  # a semicolon is missing, and what follows is no part of the block
+            read.numbers(node, start, words)
+        entries.append((at, key, start, words))
+        read.at += len(words) + 1
     return node, parents, entries
 
 
@@ -280,8 +280,8 @@ def _table(read: _Reader, node: str, at: int, parents: tuple[str, ...], entries:
     try:
         values = np.array(list(map(float, numbers))).reshape(-1, k)
     except ValueError:
-        for _, _, start, listed in entries:
-            read.numbers(node, start, listed)
+        for _, _, start, words in entries:
+            read.numbers(node, start, words)
         raise
     sums = values.sum(-1)
     # what is not a number is wrong both times
@@ -308,25 +308,24 @@ def _entries_by_row(read: _Reader, block: _Block, entries: list[tuple]
     codes = [{label: code for code, label in enumerate(states[parent])} for parent in parents]
     places: dict[int, int] = {}
     numbers: list = []
-    for place, key, start, listed in entries:
+    for place, key, start, words in entries:
         whole = key == "table"
         found = range(rows) if whole else [rows] if key == "default" else [
             _index(read, node, place, key, parents, codes)
         ]
-        if len(listed) != k * len(found):
+        if len(words) != k * len(found):
             # a word among them, as where a semicolon is missing, explains the count
-            read.numbers(node, start, listed)
+            read.numbers(node, start, words)
             what = f"the table of '{node}'" if whole else block.row(found[0])
             read.fail(f"{what}: expected {k * len(found)} probabilities, one for each state of "
-                      f"'{node}' ({list_names(states[node])}) in each row, got "
-                      f"{len(listed)}", place)
+                      f"'{node}' ({listed(states[node])}) in each row, got {len(words)}", place)
         twice = next((index for index in found if index in places), None)
         if twice is not None:
             read.fail(f"{block.row(twice)} is given twice, first on line "
                       f"{read.line(places[twice])}: drop one", place)
         places.update(dict.fromkeys(found, place))
-        numbers += ([number for index in found for number in listed[index::rows]]
-                    if whole else listed)
+        numbers += ([number for index in found for number in words[index::rows]]
+                    if whole else words)
     if rows not in places and len(places) < rows:
         missing = next(index for index in range(rows) if index not in places)
         read.fail(f"{block.row(missing)} has no probabilities; {rows - len(places)} of {rows} rows "
@@ -354,12 +353,12 @@ def _index(read: _Reader, node: str, at: int, labels: list[str], parents: tuple[
            codes: list[dict[str, int]]) -> int:
     """The number of a configuration, the last parent running fastest."""
     if len(labels) != len(parents):
-        read.fail(f"'{node}': expected one label for each parent ({list_names(parents) or 'none'}) "
+        read.fail(f"'{node}': expected one label for each parent ({listed(parents) or 'none'}) "
                   f"before the probabilities, got ({', '.join(labels)})", at)
     index = 0
     for label, parent, code in zip(labels, parents, codes, strict=True):
         if label not in code:
-            read.fail(f"'{node}': expected a state of the parent '{parent}' ({list_names(code)}) "
+            read.fail(f"'{node}': expected a state of the parent '{parent}' ({listed(code)}) "
                       f"before the probabilities, got '{label}'", at)
         index = index * len(code) + code[label]
     return index

@@ -24,9 +24,10 @@ from scipy.special import xlogy
 from scipy.stats import chi2, t
 
 from probml import DataError, ModelError
+from probml.errors import listed
 from probml.estimators.rules import hold, several
 from probml.models.bayesian_networks.folding import combine_codes
-from probml.models.bayesian_networks.variables import Variables, list_names, read, suggest_names
+from probml.models.bayesian_networks.variables import Variables, read, suggest_names
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -64,10 +65,11 @@ def conditional_dependence(data, first: str, second: str, given: Iterable[str] =
     hold("conditional_dependence", given=(given, several("names of columns")))
     chosen = [first, second, *given]
     if strange := [name for name in chosen if not isinstance(name, str)]:
-        raise ModelError(f"conditional_dependence: expected names of columns, got {strange[0]!r}")
+        raise ModelError(f"conditional_dependence: {strange[0]!r} is not the name of a column. "
+                         f"Expected names that are strings")
     if twice := [name for name in chosen if chosen.count(name) > 1]:
-        raise ModelError(f"conditional_dependence: expected different columns in first, second and "
-                         f"given, got {twice[0]!r} twice")
+        raise ModelError(f"conditional_dependence: the column {twice[0]!r} is given twice. Give "
+                         f"different columns in first, second and given")
     variables = read(data, states, kinds, complete=False)
     if absent := [name for name in chosen if name not in variables.names]:
         raise DataError(f"conditional_dependence: {absent[0]!r} is not a column; "
@@ -88,8 +90,8 @@ def tests_of(variables: Variables, columns: Iterable[int]) -> tuple[str, ...]:
     if 0 < len(numbers) < len(columns):
         raise DataError(
             f"tests of independence: expected columns of one kind, got the continuous columns "
-            f"{list_names(variables.names[j] for j in numbers)} and the discrete columns "
-            f"{list_names(variables.names[j] for j in columns if j not in numbers)}: cut the "
+            f"{listed(variables.names[j] for j in numbers)} and the discrete columns "
+            f"{listed(variables.names[j] for j in columns if j not in numbers)}. Cut the "
             f"continuous columns into classes (pandas.cut), or pass kinds={{name: 'categorical'}} "
             f"or 'normal'"
         )

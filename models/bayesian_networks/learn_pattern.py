@@ -82,13 +82,13 @@ def learn_pattern(
     """
     if isinstance(level, bool) or not isinstance(level, float | int) or not 0 < level < 1:
         raise ModelError(f"learn_pattern(level={level!r}): expected a number between 0 and 1, the "
-                         f"p-value above which columns count as independent")
+                         f"p-value above which columns are treated as independent")
     refuse_counts("learn_pattern", {"most": most})
     variables = read(data, states, kinds, complete=False)
     able = tests_of(variables, range(len(variables.names)))
     if test is not None and (not isinstance(test, str) or test not in able):
-        raise ModelError(f"learn_pattern(test={test!r}): for columns of this kind expected one of "
-                         f"{', '.join(map(repr, able))}")
+        raise ModelError(f"learn_pattern(test={test!r}): for columns of these kinds expected one "
+                         f"of {', '.join(map(repr, able))}")
     joined = ~np.eye(len(variables.names), dtype=bool)
     for i, j in pairs_of(variables, blacklist, "blacklist", "learn_pattern"):
         joined[i, j] = joined[j, i] = False
@@ -166,7 +166,7 @@ def pattern_of(dag: nx.DiGraph) -> nx.DiGraph:
     Cost: O(d³) a rule that applies.
     """
     if not isinstance(dag, nx.DiGraph) or not nx.is_directed_acyclic_graph(dag):
-        raise ModelError(f"pattern_of: expected a directed acyclic graph (networkx.DiGraph), got "
+        raise ModelError(f"pattern_of: expected a graph without cycles, a networkx.DiGraph, got "
                          f"{dag!r}")
     nodes = list(dag)
     arcs = nx.to_numpy_array(dag, nodelist=nodes, weight=None).astype(bool)
@@ -195,7 +195,8 @@ def member_of(pattern: nx.DiGraph) -> nx.DiGraph:
     Cost: O(d⁴) at most.
     """
     if not isinstance(pattern, nx.DiGraph):
-        raise ModelError(f"member_of: expected a pattern (networkx.DiGraph), got {pattern!r}")
+        raise ModelError(f"member_of: expected the result of learn_pattern or pattern_of "
+                         f"(networkx.DiGraph), got {pattern!r}")
     nodes = list(pattern)
     arcs = nx.to_numpy_array(pattern, nodelist=nodes, weight=None).astype(bool)
     left, open_ = arcs.copy(), set(range(len(nodes)))
@@ -204,10 +205,10 @@ def member_of(pattern: nx.DiGraph) -> nx.DiGraph:
         sink = next((x for x in sorted(open_, reverse=True) if _may_end(left, x)), None)
         if sink is None:
             raise ModelError(
-                f"member_of: no acyclic graph has all arcs and colliders that the pattern has "
-                f"between {sorted(map(str, (nodes[x] for x in open_)))[:12]}, because the results "
-                f"of the independence tests contradict each other: use learn_pattern with another "
-                f"significance level, or learn_structure"
+                f"member_of: no graph without cycles has all arcs and colliders of the pattern "
+                f"between the nodes {sorted(map(str, (nodes[x] for x in open_)))[:12]}, because "
+                f"the results of the independence tests contradict each other. Use learn_pattern "
+                f"with another significance level, or learn_structure"
             )
         out[left[:, sink] & left[sink], sink] = True
         left[sink], left[:, sink] = False, False

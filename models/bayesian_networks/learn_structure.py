@@ -111,8 +111,7 @@ def learn_structure(
     the network fitted so far, which every round compiles.
     """
     if not isinstance(method, str) or method not in METHODS:
-        raise ModelError(f"learn_structure: the method {method!r} is unknown; "
-                         f"{suggest_names(METHODS, method)}")
+        raise ModelError(f"learn_structure(method={method!r}): {suggest_names(METHODS, method)}")
     hold("learn_structure", restarts=(restarts, integer(0, 1_000_000)), tabu=(tabu, integer(0)))
     refuse_counts("learn_structure", {"restarts": restarts, "tabu": tabu, "seed": seed,
                                       "max_parents": max_parents})
@@ -123,9 +122,9 @@ def learn_structure(
         refuse_unseen(variables)
     rules = rules_of(variables, whitelist, blacklist, max_parents, "learn_structure")
     if root is not None and method != "chow_liu":
-        raise ModelError(f"learn_structure: root={root!r} is supported only with "
-                         f"method='chow_liu', got method={method!r}. Omit root=, or put the arcs "
-                         f"into {root!r} on the blacklist")
+        raise ModelError(f"learn_structure: root={root!r} is only for method='chow_liu', got "
+                         f"method={method!r}. Omit root=, or put the arcs into {root!r} on the "
+                         f"blacklist")
 
     def search(scores: Scores, start: list[int] | None = None) -> tuple[list[int], list[float]]:
         if method == "chow_liu":
@@ -202,7 +201,7 @@ def structure_score(
         refuse_unseen(variables)
     scores = None if unseen else Scores(variables, score, strength)
     if not isinstance(dag, nx.DiGraph):
-        raise ModelError(f"structure_score: expected dag as a networkx.DiGraph, such as "
+        raise ModelError(f"structure_score: expected a graph, a networkx.DiGraph, such as "
                          f"nx.DiGraph([('parent', 'child')]), got a {type(dag).__name__}")
     known = set(variables.names)
     if strange := [node for node in dag if node not in known]:
@@ -210,7 +209,7 @@ def structure_score(
                          f"{suggest_names(variables.names, strange[0])}")
     if absent := [name for name in variables.names if name not in dag]:
         raise ModelError(
-            f"structure_score: the column {absent[0]!r} is not a node of the graph: add the node, "
+            f"structure_score: the column {absent[0]!r} is not a node of the graph. Add the node, "
             f"dag.add_node({absent[0]!r}), or drop the column, data[list(dag)]"
         )
     refuse_cycle(dag, "structure_score: the graph")
@@ -219,7 +218,7 @@ def structure_score(
         if variables.labels[place[child]] is not None and variables.labels[place[parent]] is None:
             raise ModelError(
                 f"structure_score: the discrete node {child!r} has the continuous parent "
-                f"{parent!r}, which no score supports: reverse the arc, or cut {parent!r} into "
+                f"{parent!r}, which is not supported. Reverse the arc, or cut {parent!r} into "
                 f"classes (pandas.cut)"
             )
     parents = [sum(1 << place[parent] for parent in dag.predecessors(name))

@@ -79,14 +79,14 @@ def edge_probabilities(
     variables = read(data, states, kinds)
     score = score_for(variables, score)
     if not isinstance(score, str) or score not in SCORES:
-        raise ModelError(f"edge_probabilities: the score {score!r} is not a log evidence; "
-                         f"{suggest_names(SCORES, score)}")
+        raise ModelError(f"edge_probabilities(score={score!r}): a score that is a log evidence is "
+                         f"needed; {suggest_names(SCORES, score)}")
     size = len(variables.names)
     if size > MAX_EXACT_COLUMNS:
-        raise ModelError(f"edge_probabilities: {size} columns have 2^{size} = {2**size:,} subsets, "
-                         f"expected at most {MAX_EXACT_COLUMNS} columns: choose fewer columns, or "
-                         f"call learn_structure on bootstrap samples of the rows and count how "
-                         f"often each edge occurs")
+        raise ModelError(f"edge_probabilities: {size} columns have 2^{size} = {2 ** size:,} "
+                         f"subsets, expected at most {MAX_EXACT_COLUMNS} columns. Choose fewer "
+                         f"columns, or call learn_structure on bootstrap samples of the rows and "
+                         f"count how often each edge occurs")
     scores = Scores(variables, score, strength)
     rules = rules_of(variables, whitelist, blacklist, max_parents, "edge_probabilities")
     out = pd.DataFrame(_arcs(scores, rules), variables.names, variables.names)

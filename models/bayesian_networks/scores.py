@@ -69,16 +69,16 @@ class Scores:
     def __init__(self, variables: Variables, score: str, strength: float = 1.0,
                  weights: np.ndarray | None = None):
         if not isinstance(score, str) or score not in SCORES:
-            raise ModelError(f"the score {score!r} is unknown; {suggest_names(SCORES, score)}")
+            raise ModelError(f"score={score!r}: {suggest_names(SCORES, score)}")
         if not (isinstance(strength, int | float | np.number)
                 and not isinstance(strength, bool) and 0 < strength < np.inf):
-            raise ModelError(f"strength={strength!r}, the equivalent sample size of bdeu: expected "
-                             f"a number above 0")
+            raise ModelError(f"strength={strength!r}, the equivalent sample size of score='bdeu': "
+                             f"expected a number above 0")
         self.continuous = variables.continuous
         if self.continuous and score in ("bdeu", "k2"):
             raise DataError(
                 f"column {variables.names[self.continuous[0]]!r} is continuous, and "
-                f"score={score!r} supports only discrete columns: choose score='bic', cut the "
+                f"score={score!r} supports only discrete columns. Choose score='bic', cut the "
                 f"column into classes (pandas.cut), or pass "
                 f"kinds={{{variables.names[self.continuous[0]]!r}: 'categorical'}} if the numbers "
                 f"of the column are categories"

@@ -180,10 +180,10 @@ def exact(variables: Variables, scores: Scores, rules: Rules) -> tuple[list[int]
     size = scores.size
     if size > MAX_EXACT_COLUMNS:
         raise ModelError(
-            f"learn_structure(method='exact'): {size} columns have 2^{size} = {2**size:,} subsets "
-            f"and {size * 2 ** (size - 1):,} families, about "
-            f"{size * 2 ** (size - 1) * 12 / 2**30:,.1f} GiB; expected at most "
-            f"{MAX_EXACT_COLUMNS} columns: choose method='hill_climb', or fewer columns"
+            f"learn_structure(method='exact'): {size} columns have 2^{size} = {2 ** size:,} "
+            f"subsets and {size * 2 ** (size - 1):,} families, about "
+            f"{size * 2 ** (size - 1) * 12 / 2 ** 30:,.1f} GiB; expected at most "
+            f"{MAX_EXACT_COLUMNS} columns. Choose method='hill_climb', or fewer columns"
         )
     whole = np.arange(1 << size)
     others = np.arange(1 << size - 1)
@@ -232,15 +232,15 @@ def tree(variables: Variables, scores: Scores, rules: Rules, root) -> tuple[list
         raise ModelError(
             f"learn_structure: root={root!r} is not a column; {suggest_names(names, root)}")
     if rules.given or rules.most == 0:
-        raise ModelError("learn_structure: chow_liu does not support whitelist, blacklist or "
-                         "max_parents=0: choose 'exact' or 'hill_climb'")
+        raise ModelError("learn_structure(method='chow_liu'): whitelist, blacklist and "
+                         "max_parents=0 are not supported. Choose method='exact' or 'hill_climb'")
     if 0 < len(variables.continuous) < size:
         continuous, discrete = variables.continuous[0], next(
             j for j, labels in enumerate(variables.labels) if labels is not None
         )
         raise ModelError(
             f"learn_structure(method='chow_liu'): expected columns of one kind, got the continuous "
-            f"{names[continuous]!r} and the discrete {names[discrete]!r}: choose "
+            f"{names[continuous]!r} and the discrete {names[discrete]!r}. Choose "
             f"method='hill_climb' or 'exact', which never give a discrete node a continuous parent"
         )
     likelihood = scores.likelihood()

@@ -10,6 +10,7 @@ import jax
 import numpy as np
 
 from probml import DataError
+from probml.errors import listed
 from probml.models.frames.kinds import refuse_dates, usual
 
 
@@ -53,20 +54,14 @@ class Variables:
                                                          strict=True) if guess]
             if taken := [name for name in taken
                          if (self.labels[self.names.index(name)] is None) == numbers]:
-                said.append(f"columns of integers with {words}: {list_names(taken)}")
+                said.append(f"columns of integers with {words}: {listed(taken)}")
         return "; ".join(said) + " (use kinds={...} to change this)" * bool(said)
-
-
-def list_names(names) -> str:
-    """Names for a message, the first twelve and how many there are."""
-    names = list(map(repr, names))
-    return ", ".join(names[:12]) + (f", … ({len(names)} in all)" if len(names) > 12 else "")
 
 
 def suggest_names(names, wrong=None) -> str:
     """The known names for a message, and the one nearest to a wrong name."""
     near = difflib.get_close_matches(str(wrong), [str(name) for name in names], 1)
-    return f"expected one of {list_names(names)}" + (f". Did you mean {near[0]!r}?" if near else "")
+    return f"expected one of {listed(names)}" + (f". Did you mean {near[0]!r}?" if near else "")
 
 
 def read(data, states: Mapping | None = None, kinds: Mapping | None = None,
@@ -88,21 +83,20 @@ def read(data, states: Mapping | None = None, kinds: Mapping | None = None,
     """
     columns = items(data)
     if strange := [name for name, _ in columns if not isinstance(name, str)]:
-        raise DataError(f"expected column names that are strings, got {strange[0]!r}: convert "
-                        f"them, data.columns = data.columns.astype(str)")
+        raise DataError(f"the names of columns must be strings, got {strange[0]!r}. Convert them, "
+                        f"data.columns = data.columns.astype(str)")
     if twice := [name for name, k in Counter(name for name, _ in columns).items() if k > 1]:
-        raise DataError(f"the data has several columns named {twice[0]!r}: rename or drop all "
+        raise DataError(f"the data contain several columns named {twice[0]!r}. Rename or drop all "
                         f"but one")
     names = tuple(name for name, _ in columns)
     states, kinds = (_check_mapping(what, said, names)
                      for what, said in (("states", states), ("kinds", kinds)))
     for name, kind in kinds.items():
         if not isinstance(kind, str) or kind not in ("categorical", "normal"):
-            raise DataError(f"kinds: column {name!r} is {kind!r}: expected 'categorical' or "
-                            f"'normal'")
+            raise DataError(f"kinds={{{name!r}: {kind!r}}}: expected 'categorical' or 'normal'")
         if kind == "normal" and name in states:
-            raise DataError(f"column {name!r} is 'normal' in kinds but has labels in states. Drop "
-                            f"the column from one of the two")
+            raise DataError(f"column {name!r} is 'normal' in kinds=, but has labels in states=. "
+                            f"Drop the column from one of the two")
     series = {name: _series(name, value, complete) for name, value in columns}
     lengths = {name: len(column) for name, column in series.items()}
     rows = max(lengths.values(), default=0)
@@ -111,7 +105,7 @@ def read(data, states: Mapping | None = None, kinds: Mapping | None = None,
                         f"rows and {len(names)} columns")
     if short := [name for name in names if lengths[name] != rows]:
         raise DataError(f"column {short[0]!r} has {lengths[short[0]]} rows, but another column has "
-                        f"{rows}. Give all columns the same rows")
+                        f"{rows}. Give all columns the same number of rows")
     found = [_column(name, column, states.get(name), kinds.get(name))
              for name, column in series.items()]
     labels, columns, guessed = zip(*found, strict=True)
@@ -124,11 +118,11 @@ def _check_mapping(what: str, said, names: tuple[str, ...]) -> dict:
         DataError: a setting that is no mapping from names of columns.
     """
     if said is not None and not isinstance(said, Mapping):
-        raise DataError(f"{what}: expected a mapping column → {what}, such as "
+        raise DataError(f"{what}: expected a mapping from columns to {what}, such as "
                         f"{what}={{{names[0] if names else 'a'!r}: ...}}, got a "
                         f"{type(said).__name__}")
     if strange := [name for name in said or () if name not in names]:
-        raise DataError(f"{what} has the name {strange[0]!r}, which is not a column; "
+        raise DataError(f"{what} contains {strange[0]!r}, which is not a column; "
                         f"{suggest_names(names, strange[0])}")
     return dict(said or {})
 
@@ -140,8 +134,8 @@ def items(data) -> list[tuple]:
         return [(name, data.column(j).to_pandas()) for j, name in enumerate(data.column_names)]
     if hasattr(data, "iloc") and hasattr(data, "columns"):
         return [(name, data.iloc[:, j]) for j, name in enumerate(data.columns)]
-    raise DataError(f"data: expected a DataFrame, a pyarrow Table or a mapping name → column, got "
-                    f"a {type(data).__name__}")
+    raise DataError(f"data: expected a DataFrame, a pyarrow Table or a mapping from names to "
+                    f"columns, got a {type(data).__name__}")
 
 
 def _series(name, value, complete: bool):
@@ -150,22 +144,22 @@ def _series(name, value, complete: bool):
     value = np.asarray(value) if hasattr(value,
                                          "__jax_array__") or isinstance(value, jax.Array) else value
     if getattr(value, "ndim", 1) != 1 or isinstance(value, str) or not hasattr(value, "__len__"):
-        raise DataError(f"column {name!r}: expected one value per row, got {type(value).__name__} "
-                        f"of shape {np.shape(value)}")
+        raise DataError(f"column {name!r}: expected one value per row, got a "
+                        f"{type(value).__name__} of shape {np.shape(value)}")
     try:
         column = pd.Series(value).reset_index(drop=True)
     except (TypeError, ValueError) as error:  # a set, which has no order
-        raise DataError(f"column {name!r}: expected one value per row, got {type(value).__name__} "
-                        f"({error})") from None
+        raise DataError(f"column {name!r}: expected one value per row, got a "
+                        f"{type(value).__name__} ({error})") from None
     if column.dtype.kind == "c":
-        raise DataError(f"column {name!r} has complex numbers. Make two columns, one of the real "
-                        f"parts and one of the imaginary parts")
+        raise DataError(f"column {name!r} contains complex numbers. Make two columns, one of the "
+                        f"real parts and one of the imaginary parts")
     if complete and (hidden := column.isna().to_numpy(bool)).any():
         raise DataError(
-            f"column {name!r} has a missing cell in row {int(np.argmax(hidden))} "
-            f"({int(hidden.sum())} in all), but missing values are not supported here. Drop these "
-            f"rows, data.dropna(), or fit a bayesian_network with a known graph to the incomplete "
-            f"data by EM and fill in the values by fit.impute(data)"
+            f"column {name!r} is missing in row {int(np.argmax(hidden))} ({int(hidden.sum())} rows "
+            f"in all), but missing values are not supported here. Drop these rows, data.dropna(); "
+            f"or fit a bayesian_network with a known graph, and fill in the values by "
+            f"fit.impute(data)"
         )
     return column
 
@@ -197,8 +191,9 @@ def _column(name, column, given, said=None) -> tuple[tuple | None, np.ndarray, b
         except (TypeError, ValueError) as error:
             if isinstance(error, DataError):
                 raise
-            raise DataError(f"{shown_as} is 'normal' in kinds but has values that are not numbers "
-                            f"({error})") from None
+            raise DataError(f"{shown_as} is 'normal' in kinds=, but contains values that are not "
+                            f"numbers ({error}). Convert the column to numbers, or omit it from "
+                            f"kinds=") from None
         seen = values[~np.isnan(values)]
         return None, values, guess is not None and bool((seen == np.floor(seen)).all())
     return (*_codes(name, column, given), guess is not None and number)
@@ -225,18 +220,21 @@ def _codes(name, column, given) -> tuple[tuple, np.ndarray]:
         distinct = set(labels)
     except TypeError as error:
         if given is not None:
-            raise DataError(f"states: expected for {name!r} a list of labels or the number of "
+            raise DataError(f"states={{{name!r}: ...}}: expected a list of labels or the number of "
                             f"states, got {given!r:.60}") from None
-        raise DataError(f"column {name!r} has values that cannot be sorted as labels ({error}): "
-                        f"convert the column to text or numbers") from None
+        raise DataError(f"column {name!r} contains values that cannot be sorted ({error}), but the "
+                        f"labels of a column must have an order. Convert the column to text or "
+                        f"numbers") from None
     if len(distinct) < len(labels) or not labels:
-        raise DataError(f"states: expected for {name!r} at least one label, and different labels, "
-                        f"got {labels}")
+        raise DataError(f"column {name!r} is missing in every row, so nothing can be learned about "
+                        f"it. Drop the column" if given is None else
+                        f"states={{{name!r}: ...}}: expected at least one label, and different "
+                        f"labels, got {labels}")
     lookup = {label: code for code, label in enumerate(labels)}
     if strange := [label for label in found if label not in lookup]:
         row = int(np.argmax(codes == found.index(strange[0])))
-        raise DataError(f"column {name!r} has the label {strange[0]!r} in row {row}, which is not "
-                        f"in states; {suggest_names(labels, strange[0])}")
+        raise DataError(f"column {name!r} is {strange[0]!r} in row {row}, which is not a label in "
+                        f"states=; {suggest_names(labels, strange[0])}")
     # unseen cells are −1, the last
     table = np.array([*(lookup[label] for label in found), -1], np.int32)
     return labels, table[codes]
@@ -245,15 +243,15 @@ def _codes(name, column, given) -> tuple[tuple, np.ndarray]:
 def _float(name, values: np.ndarray) -> np.ndarray:
     if np.isinf(values).any():
         row = int(np.argmax(np.isinf(values)))
-        raise DataError(f"column {name!r}: expected finite numbers, got {values[row]} in row "
-                        f"{row}: drop the row")
+        raise DataError(f"column {name!r} is {values[row]} in row {row}, expected a finite number. "
+                        f"Drop the row")
     if np.isnan(values).all():
         raise DataError(f"column {name!r} is missing in every row ({len(values)} in all), so "
                         f"nothing can be learnt about it. Drop the column")
     if np.nanmin(values) == np.nanmax(values):
         raise DataError(
-            f"column {name!r} is continuous and constant: a normal distribution fitted to it has "
-            f"variance 0, and the likelihood is unbounded. Drop the column, or make it discrete, "
-            f"data[name].astype(str)"
+            f"column {name!r} is continuous and constant, so a normal distribution fitted to it "
+            f"has variance 0 and the likelihood is unbounded. Drop the column, or make it "
+            f"discrete, data[{name!r}].astype(str)"
         )
     return values

@@ -77,15 +77,14 @@ class DynamicFactor(Projection, OfSequences):
         steps = self._steps(X, lengths, reset=True)
         values, k, d = steps.values, int(self.n_factors), steps.values.shape[1]
         if k > d:
-            raise ModelError(f"DynamicFactor(n_factors={k}): expected at most {d} factors, the "
-                             f"number of columns of X")
+            raise ModelError(f"DynamicFactor(n_factors={k}): X has only {d} columns. Use at most "
+                             f"{d} factors")
         if self.order >= steps.lengths.max():
-            raise ModelError(f"DynamicFactor(order={self.order}): expected an order below "
-                             f"{steps.lengths.max()}, the number of steps of the longest sequence "
-                             f"of X")
+            raise ModelError(f"DynamicFactor(order={self.order}): the longest sequence of X has "
+                             f"only {steps.lengths.max()} steps. Use a smaller order")
         if (constant := flat(values)).any():
-            raise DataError(f"{self._column(int(np.argmax(constant)))} is constant (the same at "
-                            f"every step). Drop the column")
+            raise DataError(f"{self._column(int(np.argmax(constant)))} is constant, so it contains "
+                            f"no information about the factors. Drop the column")
         self._centre, self._unit = np.nanmean(values, 0), np.nanstd(values, 0)
         scaled = self._scaled(steps)
         start, half = factors(covariance((values - self._centre) / self._unit), k)

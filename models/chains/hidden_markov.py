@@ -113,7 +113,7 @@ def hidden_markov(
     _positive("hidden_markov", concentration=concentration, scale=scale, mean_scale=mean_scale,
               alpha=alpha, shape=shape, rate=rate, first=first)
     if np.any(np.asarray(sticky, float) < 0):
-        raise probml.ModelError(f"hidden_markov(sticky={sticky!r}): expected non-negative numbers")
+        raise probml.ModelError(f"hidden_markov(sticky={sticky!r}): expected numbers of at least 0")
     if emission == "normal" or emission in _COVARIANCES:
         centre = centre_of("prior_centre", centre, d, "y")
         scale = scale_of("prior_scale", scale, d, "y")
@@ -184,9 +184,9 @@ def _chain(k: int, initial: str, concentration, sticky, first, transitions: str 
     flat, beginning = _as_vector(concentration, k), None
     after = weights_prior(transitions, concentration, k, "hidden_markov", "transitions")
     if transitions == "sticks" and np.any(np.asarray(sticky) != 0):
-        raise probml.ModelError(f"hidden_markov(transitions='sticks', sticky={sticky!r}): "
-                                f"transitions='sticks' does not support sticky: omit sticky, or "
-                                f"use transitions='sparse'")
+        raise probml.ModelError(f"hidden_markov(transitions='sticks', sticky={sticky!r}): sticky= "
+                                f"is not supported with transitions='sticks'. Omit sticky=, or use "
+                                f"transitions='sparse'")
     if initial == "free":
         beginning = sample("initial", dist.Dirichlet(_as_vector(first, k)) if transitions == "even"
                            else after)
@@ -224,5 +224,6 @@ def _check(k: int, d: int, emission: str, initial: str) -> None:
     if emission == "categorical" and d != 1:
         raise probml.ModelError(
             f"hidden_markov(emission='categorical', d={d}): expected d=1, because each step has "
-            f"one symbol. For several columns write a model function with a site for each column"
+            f"one symbol. For several columns write your own model function with one site for each "
+            f"column"
         )

@@ -171,11 +171,11 @@ class HiddenMarkov(ByName, OfEmissions):
         numbers = self._numbers_of_states()
         if numbers[-1] > len(steps.values):
             raise DataError(
-                f"HiddenMarkov(n_states={self.n_states}): expected at most {len(steps.values)} "
-                f"states, the number of steps of X"
+                f"HiddenMarkov(n_states={self.n_states}): X has only {len(steps.values)} steps. "
+                f"Use at most {len(steps.values)} states"
             )
         if sample_weight is not None and np.shape(sample_weight) != (len(steps.lengths),):
-            raise DataError(f"sample_weight has the shape {np.shape(sample_weight)}: expected "
+            raise DataError(f"sample_weight has the shape {np.shape(sample_weight)}, expected "
                             f"({len(steps.lengths)},), one number for each sequence")
         self._refuse_unconjugate()
         padded = self._padded(steps)
@@ -193,7 +193,7 @@ class HiddenMarkov(ByName, OfEmissions):
                if self.transitions == "even" else VB(**limits))
         engine, start, seed = self.engine or own, self._start_values(), self._seed()
         if start and len(numbers) > 1:
-            raise ModelError(f"start=: expected one number of states, such as n_states=3, got "
+            raise ModelError(f"start= needs a single number of states, such as n_states=3, got "
                              f"n_states={self.n_states!r}")
         fits = {k: self._model(k).fit(padded | self._hyperparameters(steps, sample_weight, k),
                                       engine, weights=sample_weight, seed=seed, start=start)
@@ -217,10 +217,10 @@ class HiddenMarkov(ByName, OfEmissions):
             and canonical_emission(self.emission) == "normal"):
             raise Refusal(
                 f"HiddenMarkov(transitions={self.transitions!r}, emission={self.emission!r}): "
-                f"these settings cannot be combined. These transitions are fitted by variational "
-                f"Bayes (VB), which needs conjugate priors, and emission={self.emission!r} has no "
-                f"conjugate prior. Use emission='full', 'categorical', 'bernoulli' or 'poisson', "
-                f"or transitions='even' and n_states=…")
+                f"these two settings cannot be combined. These transitions are fitted by "
+                f"variational Bayes (VB), which needs conjugate priors, but "
+                f"emission={self.emission!r} has none. Use emission='full', 'categorical', "
+                f"'bernoulli' or 'poisson', or transitions='even' with n_states=…")
 
     def _parameter_units(self, fit: Fit) -> dict[str, Unit]:
         """Entries of what states emit by the columns they are of, behind the states."""
@@ -246,8 +246,8 @@ class HiddenMarkov(ByName, OfEmissions):
         check(self)
         y, lengths = self._second(X, y, lengths)
         if not isinstance(self.n_states, Integral):
-            raise ModelError(f"partial_fit: expected one number of states, such as n_states=3, got "
-                             f"n_states={self.n_states!r}")
+            raise ModelError(f"partial_fit needs a single number of states, such as n_states=3, "
+                             f"got n_states={self.n_states!r}")
         if not hasattr(self, "fit_"):
             self.fit_ = make_updatable(self.fit(X, y, lengths=lengths, sample_weight=sample_weight),
                                        lambda: (self.fit_, self._further(X, y, lengths),

@@ -41,7 +41,7 @@ class ByName:
         try:
             value = np.asarray(value, float)
         except (TypeError, ValueError):
-            raise ModelError(f"{type(self).__name__}: expected numbers as '{site}', got "
+            raise ModelError(f"{type(self).__name__}: '{site}' must be numbers, got "
                              f"{value!r:.100}") from None
         self._values = {**getattr(self, "_values", {}), site: value}
         known = {**self.fit_.params, **self._values} if hasattr(self, "fit_") else self._values
@@ -101,7 +101,8 @@ class ByName:
     def startprob_(self, value):
         if self.initial != "free":
             raise ModelError(f"{type(self).__name__}(initial={self.initial!r}): startprob_ cannot "
-                             f"be set, because it is computed from transmat_; use initial='free'")
+                             f"be set, because with this setting it is computed from transmat_. "
+                             f"Use initial='free'")
         self._set("initial", value)
 
     @property

@@ -85,8 +85,8 @@ def read(X, lengths) -> Steps:
     listed = is_list(X)
     if listed:
         if lengths is not None:
-            raise DataError("lengths= is for sequences in one array, but X is a list of sequences, "
-                            "whose lengths are known. Omit lengths=")
+            raise DataError("X is a list of sequences, whose lengths are known, but lengths= is "
+                            "given, too. Omit lengths=")
         tables, labels = zip(*map(labels_of, X), strict=True) if len(X) else ((), ())
         parts = [_table(part, f"sequence {i} of X") for i, part in enumerate(tables)]
         widths, sizes = (np.array([part.shape[1] for part in parts]),
@@ -99,12 +99,12 @@ def read(X, lengths) -> Steps:
     if not sizes.any():
         raise DataError("X is empty: expected at least one sequence of at least one step")
     if not sizes.all():
-        raise DataError(f"sequence {int(np.argmin(sizes))} of X is empty (0 steps): drop this "
+        raise DataError(f"sequence {int(np.argmin(sizes))} of X is empty (0 steps). Drop this "
                         f"sequence")
     if (other := widths != widths[0]).any():
         i = int(np.argmax(other))
-        raise DataError(f"sequence {i} of X has {widths[i]} columns, expected {widths[0]}, as in "
-                        f"sequence 0. Give all sequences the same columns")
+        raise DataError(f"sequence {i} of X has {widths[i]} columns, but sequence 0 has "
+                        f"{widths[0]}. Give all sequences the same columns")
     return Steps(np.concatenate(parts), sizes, listed, not listed and lengths is None, tables,
                  labels)
 
@@ -137,13 +137,13 @@ def _table(X, where: str) -> np.ndarray:
         if isinstance(word, str):
             hint += (f", got {word!r}: convert text symbols to codes first, codes, names = "
                      f"pandas.factorize(symbols)")
-        raise DataError(f"{where}: expected an array of numbers, of the shape (n_steps, d) "
-                        f"or (n_steps,){hint}") from None
+        raise DataError(f"{where}: expected an array of numbers of shape (n_steps, d) or "
+                        f"(n_steps,){hint}") from None
     if values.ndim == 1:
         return values[:, None]
     if values.ndim != 2 or not values.shape[1]:
         raise DataError(
-            f"{where} has the shape {values.shape}: expected an array (n_steps, d) or (n_steps,)"
+            f"{where} has the shape {values.shape}, expected (n_steps, d) or (n_steps,)"
         )
     return values
 
@@ -157,15 +157,15 @@ def _lengths(lengths, steps: int) -> np.ndarray:
     except (TypeError, ValueError):
         valid = False
     if not valid:
-        raise DataError(f"lengths={lengths!r}: expected a list of integers, the number of steps of "
-                        f"each sequence in X")
+        raise DataError(f"lengths={lengths!r}: expected the number of steps of each sequence in X, "
+                        f"a list of integers")
     sizes = sizes.astype(int)
     if (sizes < 0).any():
         i = int(np.argmax(sizes < 0))
-        raise DataError(f"lengths[{i}] is {sizes[i]}: expected the number of steps of sequence "
+        raise DataError(f"lengths[{i}] is {sizes[i]}, expected the number of steps of sequence "
                         f"{i}, an integer of at least 1")
     if sizes.sum() != steps:
-        raise DataError(f"lengths add up to {sizes.sum()}, but X has {steps} steps: give the "
+        raise DataError(f"lengths= adds up to {sizes.sum()}, but X has {steps} steps. Give the "
                         f"number of steps of every sequence of X")
     return sizes
 
@@ -216,7 +216,7 @@ class OfSequences(Estimator):
             i = int(np.searchsorted(np.cumsum(sizes), step, side="right"))
             step, shown = step - int(sizes[:i].sum()), values[step, column]
             where = f"sequence {i}, step {step}, column {column}"
-            raise DataError(f"X has {shown:g} in {where}; expected {expected}. Missing values are "
+            raise DataError(f"X is {shown:g} in {where}, expected {expected}. Missing values are "
                             f"NaN")
 
     def _padded(self, steps: Steps) -> dict[str, ArrayLike]:
@@ -277,8 +277,9 @@ class OfEmissions(OfSequences):
         whole_ = np.isnan(values) | (values == np.floor(values)) & (values >= 0)
         if self.emission == "categorical":
             if d != 1:
-                raise DataError(f"X has {d} columns: expected one column of symbols 0, 1, …, for "
-                                f"emission='categorical'")
+                raise DataError(f"X has {d} columns, but emission='categorical' needs one column "
+                                f"of symbols 0, 1, …. Encode the columns as one, or use another "
+                                f"emission")
             refuse(~whole_, "a symbol, an integer >= 0")
             if reset:
                 most = int(np.nanmax(values)) + 1 if self.n_symbols is None else int(self.n_symbols)
@@ -318,16 +319,16 @@ class OfEmissions(OfSequences):
         try:
             known = [np.asarray(part, float) for part in parts]
         except (TypeError, ValueError):
-            raise DataError(f"y: expected states 0 … {self._numbers_of_states()[0] - 1}, and NaN "
-                            f"where the state is unknown, got values that are not "
-                            f"numbers") from None
+            raise DataError(f"y contains values that are not numbers. Expected states from 0 to "
+                            f"{self._numbers_of_states()[0] - 1}, and NaN where the state is "
+                            f"unknown") from None
         found = [part.shape for part in known]
         if found != ([(length,) for length in steps.lengths]
                      if steps.listed else [(len(steps.values),)]):
             raise DataError(
-                f"y has the shape {found if steps.listed else found[0]}: expected one state for "
-                f"each of the {len(steps.values)} steps of X, NaN where the state is unknown; pass "
-                f"the lengths of sequences by name, fit(X, lengths=...)"
+                f"y has the shape {found if steps.listed else found[0]}, expected one state for "
+                f"each of the {len(steps.values)} steps of X, and NaN where the state is unknown. "
+                f"Pass the lengths of sequences by name, fit(X, lengths=...)"
             )
         values = np.concatenate(known)
         wrong = ~np.isnan(values) & (
@@ -335,7 +336,7 @@ class OfEmissions(OfSequences):
         )
         if wrong.any():
             raise DataError(
-                f"y has {values[np.argmax(wrong)]:g} at step {int(np.argmax(wrong))}: expected a "
-                f"state in 0 … {self._numbers_of_states()[0] - 1}, or NaN"
+                f"y is {values[np.argmax(wrong)]:g} at step {int(np.argmax(wrong))}, expected a "
+                f"state from 0 to {self._numbers_of_states()[0] - 1}, or NaN"
             )
         return together(steps.parts(values))

@@ -122,12 +122,12 @@ class StructuralTimeSeries(OfSequences):
         values = steps.values[:, 0]
         self._centre, self._unit = np.nanmean(values), np.nanstd(values)
         if not self._unit > 1e-12 * abs(self._centre):
-            raise DataError(f"X is {self._centre:g} at every step; expected a series that varies")
+            raise DataError(f"X is {self._centre:g} at every step, so no component can be "
+                            f"estimated. Give a series that varies")
         for name, value in (("seasonal", self.seasonal), ("order", self.order)):
             if value and value >= steps.lengths.max():
-                raise ModelError(f"StructuralTimeSeries({name}={value}): expected a value below "
-                                 f"{steps.lengths.max()}, the number of steps of the longest "
-                                 f"series of X")
+                raise ModelError(f"StructuralTimeSeries({name}={value}): the longest series of X "
+                                 f"has only {steps.lengths.max()} steps. Use a smaller {name}")
         self._columns(exog, steps)
         model = structural_time_series(
             trend=self.trend, seasonal=None if self.seasonal is None else int(self.seasonal),
@@ -147,8 +147,8 @@ class StructuralTimeSeries(OfSequences):
 
     def _check_values(self, values: np.ndarray, sizes: np.ndarray, reset: bool) -> None:
         if values.shape[1] != 1:
-            raise DataError(f"X has {values.shape[1]} columns: expected one series, shape "
-                            f"(n_steps,): pass other columns as exog=, and several series as a "
+            raise DataError(f"X has {values.shape[1]} columns, expected one series, shape "
+                            f"(n_steps,). Pass other columns as exog=, and several series as a "
                             f"list")
         super()._check_values(values, sizes, reset)
 
@@ -170,21 +170,21 @@ class StructuralTimeSeries(OfSequences):
     def _read_exog(self, exog: DataLike, lengths: np.ndarray) -> np.ndarray:
         """The columns of exog unscaled, the steps of all series one after another."""
         if exog is None:
-            raise DataError(f"exog=None: expected the {self._wide} columns of exog with which "
-                            f"{type(self).__name__} was fitted")
+            raise DataError(f"exog=None: {type(self).__name__} was fitted with {self._wide} "
+                            f"columns of exog. Pass the values of these columns")
         x = read(exog, None)
         total = x.lengths if x.listed else np.array([len(x.values)])
         wanted = lengths if x.listed else np.array([lengths.sum()])
         if len(total) != len(wanted) or (total != wanted).any():
-            raise DataError(f"exog has {total.tolist()} steps: expected {wanted.tolist()}, as many "
-                            f"as the series have")
+            raise DataError(f"exog has {total.tolist()} steps, but the series have "
+                            f"{wanted.tolist()}. Give the same number of steps")
         if not np.isfinite(x.values).all():
             row, j = np.argwhere(~np.isfinite(x.values))[0]
-            raise DataError(f"exog has {x.values[row, j]} in row {row}, column {j}: expected "
-                            f"finite numbers, without missing cells")
+            raise DataError(f"exog is {x.values[row, j]} in row {row}, column {j}, expected a "
+                            f"finite number, because exog must not have missing values")
         if self._wide and x.values.shape[1] != self._wide:
-            raise DataError(f"exog has {x.values.shape[1]} columns: expected {self._wide}, as in "
-                            f"the fit")
+            raise DataError(f"exog has {x.values.shape[1]} columns, but the fit had {self._wide}. "
+                            f"Pass the columns of the fit")
         return x.values
 
     def _scaled(self, steps: Steps, exog: DataLike) -> dict[str, ArrayLike]:
@@ -195,7 +195,7 @@ class StructuralTimeSeries(OfSequences):
             x = (self._read_exog(exog, steps.lengths) - self._centre_x) / self._unit_x
             data["x"] = together(steps.parts(x))
         elif exog is not None and hasattr(self, "fit_"):
-            raise DataError("exog: expected None, because the model was fitted without exog")
+            raise DataError("exog= is given, but the model was fitted without exog. Omit exog=")
         return data
 
     def _begin(self, model: Model, share: float) -> dict[str, ArrayLike]:
@@ -317,8 +317,9 @@ class StructuralTimeSeries(OfSequences):
         later = {}
         if self._wide:
             if future is None:
-                raise DataError(f"forecast(future=None): expected the values of the {self._wide} "
-                                f"columns of exog at the forecast steps, future=...")
+                raise DataError(f"forecast(future=None): the model was fitted with {self._wide} "
+                                f"columns of exog. Pass their values at the forecast steps, "
+                                f"future=...")
             x = self._read_exog(future, np.full(len(given.lengths), int(steps)))
             later["x"] = ((x - self._centre_x) / self._unit_x).reshape(len(given.lengths),
                                                                       int(steps), -1)
@@ -346,7 +347,7 @@ class StructuralTimeSeries(OfSequences):
         check_is_fitted(self, "fit_")
         check_count("sample", "n_steps", n_steps)
         if self._wide:
-            raise DataError("sample: not supported for a model with exog: use fit_.simulate(1, "
+            raise DataError("sample is not supported for a model with exog. Use fit_.simulate(1, "
                             "x=...)")
         drawn = self.fit_.simulate(rows=1, steps=int(n_steps),
                                    seed=self._seed(random_state, "sample"))["y"][0]

@@ -28,6 +28,7 @@ from probml.estimators.rules import (
 )
 from probml.estimators.validation import check_is_fitted
 from probml.models.classifiers.naive_bayes_estimator import COVARIANCE
+from probml.models.frames.complete import require_classes
 from probml.models.frames.covariances import canonical
 from probml.models.frames.ties import warn_of_ties_in_array
 from probml.models.frames.units import InUnits
@@ -130,10 +131,10 @@ def _refuse_flat(estimator: Estimator, X, codes) -> None:
     groups = {f" in class {label!r}": X[codes == code]
               for code, label in enumerate(estimator.classes_.tolist())}
     if canonical(estimator.covariance).startswith("tied") and len(X) <= len(groups):
-        raise DataError(f"{type(estimator).__name__}: {len(X)} rows of {len(groups)} classes: the "
-                        f"number of samples must be more than the number of classes, or the "
-                        f"variance within classes cannot be estimated. Give more rows, or use "
-                        f"prior=True")
+        raise DataError(f"{type(estimator).__name__}: X has {len(X)} rows of {len(groups)} "
+                        f"classes. The number of samples must be more than the number of classes, "
+                        f"or the variance within classes cannot be estimated. Give more rows, or "
+                        f"use prior=True")
     # what is left after the classes' means, of all classes together
     if canonical(estimator.covariance).startswith("tied"):
         groups = {" in every class": np.concatenate(
@@ -142,14 +143,14 @@ def _refuse_flat(estimator: Estimator, X, codes) -> None:
     for where, mine in groups.items():
         if len(mine) < 2:
             raise DataError(
-                f"{where.removeprefix(' in ')} has {len(mine)} row: a normal distribution fitted "
-                f"to this class alone has variance 0, and the likelihood is unbounded. Keep "
+                f"{where.removeprefix(' in ')} has only {len(mine)} row, so a normal distribution "
+                f"fitted to this class alone has variance 0 and the likelihood is unbounded. Keep "
                 f"prior=True, share the covariance (covariance='shared'), or drop the class"
             )
         if (constant := flat(mine)).any():
             raise DataError(
-                f"{estimator._column(int(np.argmax(constant)))} is constant{where}: the variance "
-                f"of the column is 0 and the likelihood has no maximum. Drop the column, or keep "
+                f"{estimator._column(int(np.argmax(constant)))} is constant{where}, so its "
+                f"variance is 0 and the likelihood is unbounded. Drop the column, or keep "
                 f"prior=True"
             )
 
@@ -258,8 +259,8 @@ class MixtureDiscriminant(_Normals, Joint, PartlyLabelled, InUnits, Stepwise, Cl
         for code, label in enumerate(classes):
             mine = X[codes == code]
             if len(mine) < k:
-                raise DataError(f"class {label!r} has {len(mine)} rows, expected at least "
-                                f"n_components={k}: use at most {len(mine)} components")
+                raise DataError(f"class {label!r} has {len(mine)} rows, fewer than "
+                                f"n_components={k}. Use at most {len(mine)} components")
             means.append(far_rows(mine, k, random))
             precisions.append(precision_near(mine, means[-1], event))
         precision = np.stack(
@@ -340,9 +341,9 @@ class FisherDiscriminant(Projection, GaussianDiscriminant):
         k, d = self.means_.shape
         most = min(k - 1, d)
         if self.n_components is not None and self.n_components > most:
-            raise DataError(f"FisherDiscriminant(n_components={self.n_components}): expected at "
-                            f"most {most}, the number of discriminant directions of {k} classes "
-                            f"and {d} columns")
+            raise DataError(f"FisherDiscriminant(n_components={self.n_components}): {k} classes "
+                            f"and {d} columns have only {most} discriminant directions. Use at "
+                            f"most {most} components")
         self.mean_ = self.priors_ @ self.means_
         away = self.means_ - self.mean_
         root = np.linalg.cholesky(self.covariance_)
@@ -355,10 +356,7 @@ class FisherDiscriminant(Projection, GaussianDiscriminant):
 
     def _batch(self, X, y, sample_weight, classes, reset):
         X, codes, weights = super()._batch(X, y, sample_weight, classes, reset)
-        if len(np.unique(codes[~np.isnan(codes.astype(float))])) < 2:
-            names = self.classes_.tolist()
-            raise DataError(f"The number of classes has to be greater than one; y has 1 class, "
-                            f"{names}: give rows of another class")
+        require_classes(self.classes_[np.unique(codes[~np.isnan(codes.astype(float))]).astype(int)])
         return X, codes, weights
 
     @property

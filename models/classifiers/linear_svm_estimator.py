@@ -137,7 +137,7 @@ class LinearSVM(NoProbabilities, Planes):
         not matter."""
         if not self.fit_intercept:
             raise DataError("LinearSVM(loss='hinge', fit_intercept=False): the hinge loss is "
-                            "supported only with an intercept, fit_intercept=True; use "
+                            "supported only with an intercept. Use fit_intercept=True, or "
                             "loss='squared_hinge'")
         # in the frame's units the penalty would be another
         x, planes = X - self._centre, [1] if len(self.classes_) == 2 else range(len(self.classes_))
@@ -152,8 +152,8 @@ class LinearSVM(NoProbabilities, Planes):
         if not self.converged_:
             warnings.warn(
                 f"LinearSVM stopped after {self.n_iter_} iterations with a relative duality gap of "
-                f"{max(e.gap for e in found):.2g}: standardise the columns, lower C={self.C:g}, or "
-                f"raise max_iter={self.max_iter}", ConvergenceWarning, stacklevel=3)
+                f"{max(e.gap for e in found):.2g}. Standardise the columns, lower C={self.C:g}, "
+                f"or raise max_iter={self.max_iter}", ConvergenceWarning, stacklevel=3)
         self.coef_, self.intercept_ = self._planes(beta, bias)
         fit = model.at({"beta": beta, "intercept": bias, "weight_scale": self._scale()},
                        {"y": tuple(self.classes_.tolist())})

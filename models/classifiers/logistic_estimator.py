@@ -109,9 +109,9 @@ class LogisticRegression(RegressionResults, Planes):
             if self.engine is None or np.isfinite(self.C):
                 raise
             raise Refusal(
-                f"LogisticRegression(C={self.C}, engine={self.engine!r}): C=inf gives the weights "
-                f"no prior, and the rows do not identify all weights, so the posterior is "
-                f"improper. Choose a finite C, such as C=100 ({refusal})"
+                f"LogisticRegression(C={self.C}, engine={self.engine!r}): the posterior is "
+                f"improper, because C=inf gives the weights a flat prior and the rows do not "
+                f"identify all weights. Choose a finite C, such as C=100 ({refusal})"
             ) from refusal
         self._found(with_class_labels(fit, self.classes_))
         beta, bias = (fit.params["beta"].reshape(X.shape[1], -1),
@@ -139,16 +139,16 @@ class LogisticRegression(RegressionResults, Planes):
 
     def _family_of_y(self) -> str:
         if len(self.classes_) > 2:
-            raise ModelError(f"residuals: expected a model of two classes, 0 and 1, got "
-                             f"{len(self.classes_)} classes")
+            raise ModelError(f"residuals: the model has {len(self.classes_)} classes, but "
+                             f"residuals are defined only for two classes, 0 and 1")
         return "bernoulli"
 
     def _numbers_of(self, y) -> np.ndarray:
         y = np.asarray(y)
         if not np.isin(y, self.classes_).all():
             row = int(np.argmin(np.isin(y, self.classes_)))
-            raise DataError(f"residuals: expected y among the classes of the fit, "
-                            f"{self.classes_.tolist()}, got {y[row]} in row {row}")
+            raise DataError(f"residuals: y is {y[row]} in row {row}, which is not one of the "
+                            f"classes of the fit, {self.classes_.tolist()}")
         return (y == self.classes_[-1]).astype(float)
 
     def _inverse_link(self, X, offset) -> np.ndarray:

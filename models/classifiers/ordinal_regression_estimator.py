@@ -82,7 +82,8 @@ class OrdinalRegression(RegressionResults, Standardized, Margin):
             self._refuse_text()
         else:
             if absent := [each for each in self.classes_.tolist() if each not in order]:
-                raise DataError(f"y has {absent[0]!r}, expected values among categories={order}")
+                raise DataError(f"y contains {absent[0]!r}, which is not among categories={order}. "
+                                f"Add this category, in its place in the order")
             place = [order.index(each) for each in self.classes_.tolist()]
             codes = np.argsort(np.argsort(place))[codes]
             self.classes_ = self.classes_[np.argsort(place)]
@@ -117,10 +118,10 @@ class OrdinalRegression(RegressionResults, Standardized, Margin):
         """
         found = self.classes_.tolist()
         if len(found) > 2 and any(isinstance(each, str) for each in found):
-            raise DataError(f"y has the categories {listed(found)}, whose order is unknown, since "
-                            f"text has no order: give it, lowest first, "
-                            f"OrdinalRegression(categories=[...]), or y as "
-                            f"pandas.Categorical(y, categories=[...], ordered=True)")
+            raise DataError(f"y has the categories {listed(found)}, whose order is unknown, "
+                            f"because text has no order. Give the order, lowest first: "
+                            f"OrdinalRegression(categories=[...]), or y as pandas.Categorical(y, "
+                            f"categories=[...], ordered=True)")
 
     def _order(self, y) -> list | None:
         if self.categories is None:

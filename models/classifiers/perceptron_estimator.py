@@ -84,11 +84,11 @@ class Perceptron(NoProbabilities, Standardized, Margin):
         self.__dict__.pop("_fit", None)
         if not self.converged_:
             warnings.warn(
-                f"Perceptron stopped after max_iter={self.max_iter} epochs; the best separating "
-                f"hyperplanes misclassify {self.mistaken_} of {len(X)} rows. Either the classes "
-                f"are not linearly separable, or more epochs are needed. Standardise the columns, "
-                f"then raise max_iter. LogisticRegression and SupportVectorMachine do not need "
-                f"separable classes",
+                f"Perceptron stopped after max_iter={self.max_iter} epochs, and the best "
+                f"separating hyperplanes misclassify {self.mistaken_} of {len(X)} rows. Either the "
+                f"classes are not linearly separable, or more epochs are needed. Standardise the "
+                f"columns, and raise max_iter; or use LogisticRegression or SupportVectorMachine, "
+                f"which do not need separable classes",
                 ConvergenceWarning,
                 stacklevel=2,
             )

@@ -15,6 +15,7 @@ from probml.dataset.frames import shortest
 from probml.dataset.labels import labels_of
 from probml.errors import DataError, ModelError, listed
 from probml.interface.fit import Fit
+from probml.models.commandline.files import require_columns
 from probml.models.commandline.layouts import (
     PLAIN,
     Laid,
@@ -69,13 +70,14 @@ def columns_of(found: FitOrEstimator, table: pd.DataFrame) -> pd.DataFrame:
     missing = [name for name in wanted if name not in table.columns]
     unseen = found.__sklearn_tags__().input_tags.allow_nan and len(missing) < len(wanted)
     if missing and unseen:
-        warnings.warn(f"the table has no column {', '.join(map(repr, missing))}; its values are "
-                      f"treated as missing",
+        warnings.warn(f"the table has no column {', '.join(map(repr, missing))}, which the fitted "
+                      f"data had, so these values are treated as missing",
                       RuntimeWarning, stacklevel=2)
         table = table.assign(**dict.fromkeys(missing))
     elif missing:
-        raise DataError(f"the table has no column '{missing[0]}', to which {type(found).__name__} "
-                        f"was fitted; its columns are {listed(list(table.columns))}")
+        raise DataError(f"the table has no column '{missing[0]}', which the data of the fitted "
+                        f"{type(found).__name__} had; its columns are "
+                        f"{listed(list(table.columns))}")
     return table[list(wanted)]
 
 
@@ -88,13 +90,13 @@ def predict(found: FitOrEstimator, table: pd.DataFrame, site: str | None, proba:
         return _predict(found, laid, site, proba, layout.unknown)
     if not hasattr(found, "predict"):
         raise ModelError(f"predict: {type(found).__name__} does not predict a column. Use probml "
-                         f"forecast or probml impute")
+                         f"impute, or, for a time series, probml forecast")
     out = pd.DataFrame({"prediction": _ask_estimator(found, found.predict, table, layout)})
     if not proba:
         return out
     if not hasattr(found, "predict_proba"):
         raise ModelError(f"--proba: {type(found).__name__} predicts numbers, which have no class "
-                         f"probabilities")
+                         f"probabilities. Omit --proba")
     p = _ask_estimator(found, found.predict_proba, table, layout)
     labels = getattr(found, "classes_", range(p.shape[1]))
     return out.assign(**{f"p({label})": p[:, i] for i, label in enumerate(labels)})
@@ -143,15 +145,16 @@ def _latent_site(fit: Fit, data: DataLike, needed: bool) -> str | None:
     names = [site.name for site in sites if site.finite] or [site.name for site in sites]
     if len(names) == 1 or not needed:
         return names[0] if len(names) == 1 else None
-    raise ModelError(f"several sites are latent or missing, {names}: choose the site to predict, "
-                     f"--site NAME")
+    raise ModelError(f"predict: several sites are latent or missing, {names}. Choose the site to "
+                     f"predict, --site NAME")
 
 
 def impute(found: FitOrEstimator, table: pd.DataFrame, layout: Layout = PLAIN) -> pd.DataFrame:
     """The table with its unseen cells filled; columns that the model does not know stay."""
     if not hasattr(found, "impute"):
-        raise ModelError(f"{type(found).__name__} does not model the distribution of its columns, "
-                         f"so it cannot impute their missing values. Use a mixture or a network")
+        raise ModelError(f"impute: {type(found).__name__} does not model the distribution of its "
+                         f"columns, so it cannot fill in their missing values. Fit a model of all "
+                         f"columns, --model mixture or --model network")
     out = table.copy()
     if isinstance(found, Fit):
         laid = of_fit(found, table, layout)
@@ -206,19 +209,19 @@ def _simulate(fit: Fit, rows: int, seed: int, inputs: pd.DataFrame | None,
         laid = laid._replace(steps=(np.arange(rows),))
         return _frame(laid, _answers_by_row(fit, laid, fit.simulate(1, steps=rows, seed=seed)))
     if inputs is None:
-        raise ModelError(f"the model has the inputs {list(needed)}: give a table with these "
-                         f"columns, --data FILE")
+        raise ModelError(f"simulate: the model has the inputs {list(needed)}. Give a table with "
+                         f"these columns, --data FILE")
     laid = of_fit(fit, inputs, layout)
     missing = next((name for name in needed if name not in laid.data), None)
     if missing is not None:
-        raise DataError(f"--data: the table has no column '{missing}', an input of the model; the "
-                        f"columns are {listed(list(inputs.columns))}")
+        raise DataError(f"simulate --data: the table has no column '{missing}', which is an input "
+                        f"of the model; its columns are {listed(list(inputs.columns))}")
     given = {name: laid.data[name] for name in needed}
     shown = [name for name in inputs.columns if name in needed
              or any(name in laid.joined.get(own, ()) for own in needed)]
     return pd.concat([inputs[shown].reset_index(drop=True),
-                      _frame(laid,
-                             _answers_by_row(fit, laid, fit.simulate(seed=seed, **given)))], axis=1)
+                      _frame(laid, _answers_by_row(fit, laid, fit.simulate(seed=seed, **given)))],
+                     axis=1)
 
 
 def _answers_by_row(fit: Fit, laid: Laid, found: Mapping[str, ArrayLike]) -> dict[str, np.ndarray]:
@@ -243,25 +246,26 @@ def score(found: FitOrEstimator, table: pd.DataFrame, target: str | None,
         return out | {"log_score": found.score(laid.data, unknown=layout.unknown)}
     rows = columns_of(found, table)
     if target is None and _needs_target(found):
-        raise ModelError(f"a {type(found).__name__} is scored by its predictions. Name the column "
-                         f"with the true values, --target NAME; the columns are "
+        raise ModelError(f"score: a {type(found).__name__} is scored by its predictions. Name the "
+                         f"column with the true values, --target NAME; the columns are "
                          f"{list(table.columns)}")
     if target is None:
         return out | {"log_score": float(_by_table(found.score, rows))}
-    y = target_of(table, target)
+    require_columns(table, [target], "--target")
+    y = table[target].to_numpy()
     if hasattr(found, "classes_"):
         p = np.asarray(_by_table(found.predict_proba, rows))
         lookup = {label: i for i, label in enumerate(found.classes_.tolist())}
         unknown = next((label for label in y.tolist() if label not in lookup), None)
         if unknown is not None:
-            raise DataError(f"'{target}' has {unknown!r}, which was not in the training data: "
-                            f"expected one of {list(lookup)}")
+            raise DataError(f"score: '{target}' has the value {unknown!r}, which was not in the "
+                            f"training data. Expected values among {list(lookup)}")
         own = p[np.arange(len(y)), [lookup[label] for label in y.tolist()]]
         return out | {"accuracy": float(_by_table(found.score, rows, y)),
                       "log_score": float(np.log(np.maximum(own, 1e-300)).mean())}
     if not hasattr(found, "log_prob"):
-        raise ModelError(f"--target {target}: {type(found).__name__} does not predict a column: "
-                         f"omit --target")
+        raise ModelError(f"--target {target}: {type(found).__name__} does not predict a column. "
+                         f"Omit --target")
     return out | {"r2": float(_by_table(found.score, rows, y)),
                   "log_score": float(np.mean(_by_table(found.log_prob, rows, y)))}
 
@@ -279,28 +283,16 @@ def compare_files(files: dict[str, FitOrEstimator], table: pd.DataFrame, target:
     if target is None:
         estimators = [name for name, found in files.items() if not isinstance(found, Fit)]
         if estimators:
-            raise ModelError(f"'{estimators[0]}' contains a {type(files[estimators[0]]).__name__}, "
-                             f"which is compared by its predictions. Name the column with the true "
-                             f"values, --target NAME")
+            raise ModelError(f"compare: '{estimators[0]}' contains a "
+                             f"{type(files[estimators[0]]).__name__}, which is compared by its "
+                             f"predictions. Name the column with the true values, --target NAME")
         rows = {name: of_fit(found, table, layout).data for name, found in files.items()}
         return compare(files, rows, folds=folds).reset_index()
-    target_of(table, target)
+    require_columns(table, [target], "--target")
     data = {name: of_fit(found, table, layout).data if isinstance(found, Fit)
             else columns_of(found, table).assign(**{target: table[target]})
             for name, found in files.items()}
     return compare(files, data, target=target, folds=folds or 5).reset_index()
-
-
-def target_of(table: pd.DataFrame, target: str) -> np.ndarray:
-    """The column that is predicted.
-
-    Raises:
-        DataError: the table has no such column.
-    """
-    if target not in table.columns:
-        raise DataError(f"--target {target}: the table has no such column; its columns are "
-                        f"{listed(list(table.columns))}")
-    return table[target].to_numpy()
 
 
 def rows_of(found: FitOrEstimator, table: pd.DataFrame, layout: Layout) -> DataLike:
@@ -323,8 +315,8 @@ def forecast(found: FitOrEstimator, table: pd.DataFrame, steps: int, interval: f
     """
     fit = fit_of(found)
     if not fit.structure.chains or not hasattr(found, "forecast"):
-        raise ModelError(f"model '{fit.model.name}' has no time series, so it has no forecasts. "
-                         f"Use predict")
+        raise ModelError(f"forecast: model '{fit.model.name}' has no time steps, so it has no "
+                         f"forecasts. Use probml predict")
     table = index_by_date(table)
     of = _of_fit if isinstance(found, Fit) else _of_estimator
     ahead = of(found, table, steps, interval, layout)
@@ -341,8 +333,8 @@ def forecast(found: FitOrEstimator, table: pd.DataFrame, steps: int, interval: f
 def _of_fit(fit: Fit, table: pd.DataFrame, steps: int, interval: float | None,
             layout: Layout) -> dict[str, np.ndarray]:
     if fit.model.inputs:
-        raise ModelError(f"the model has the inputs {list(fit.model.inputs)}, whose values at the "
-                         f"forecast steps are not in the table. Forecast in Python, "
+        raise ModelError(f"forecast: the model has the inputs {list(fit.model.inputs)}, whose "
+                         f"values at the forecast steps are not in the table. Forecast in Python, "
                          f"fit.forecast(data, steps, {fit.model.inputs[0]}=…)")
     laid = of_fit(fit, table, layout)
     out: dict[str, np.ndarray] = {}
@@ -362,8 +354,8 @@ def _of_estimator(estimator: FitOrEstimator, table: pd.DataFrame, steps: int,
     rows, settings = columns_of(estimator, table), {}
     if interval is not None:
         if "interval" not in inspect.signature(estimator.forecast).parameters:
-            raise ModelError(f"--interval {interval}: {type(estimator).__name__} forecasts means "
-                             f"only: omit --interval")
+            raise ModelError(f"forecast --interval {interval}: {type(estimator).__name__} "
+                             f"forecasts means only. Omit --interval")
         settings["interval"] = interval
     X = rows if layout.by is None else sequences(rows, table, layout.by)
     found = estimator.forecast(X, steps, **settings)

@@ -30,8 +30,8 @@ def engine_of(text: str | None) -> Engine | None:
         own = inspect.signature(KNOWN[kind]).parameters.values()
         needed = [each.name for each in own if each.default is each.empty]
         if needed:
-            raise ModelError(f"--engine {text}: missing settings: {' and '.join(needed)}; write "
-                             f"\"{kind}({needed[0]}=('scale',))\"")
+            raise ModelError(f"--engine {text}: the engine needs the settings "
+                             f"{' and '.join(needed)}. Write \"{kind}({needed[0]}=('scale',))\"")
         return KNOWN[kind]()
     try:
         call = ast.parse(kind + text[len(name):], mode="eval").body
@@ -39,7 +39,7 @@ def engine_of(text: str | None) -> Engine | None:
             raise ValueError("settings are name=value")
         settings = {str(word.arg): ast.literal_eval(word.value) for word in call.keywords}
     except (SyntaxError, ValueError) as error:
-        raise ModelError(f"--engine {text}: expected settings of numbers and text, such as "
+        raise ModelError(f"--engine {text}: the settings must be numbers or text, such as "
                          f"'NUTS(draws=500)' ({error})") from None
     try:
         return KNOWN[kind](**settings)

@@ -12,7 +12,7 @@ import os
 import sys
 import traceback
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,8 +38,8 @@ def read_table(path: str) -> pd.DataFrame:
     """
     ending = Path(path).suffix.lower() if path != "-" else ".csv"
     if ending not in ENDINGS:
-        raise DataError(f"'{path}': expected a table, {', '.join(ENDINGS)}, got the ending "
-                        f"'{ending}'")
+        raise DataError(f"'{path}' has the ending '{ending}', expected a table that ends in one of "
+                        f"{', '.join(ENDINGS)}")
     try:
         if ending in (".csv", ".tsv"):
             out = read_text(path, "\t" if ending == ".tsv" else ",")
@@ -50,14 +50,14 @@ def read_table(path: str) -> pd.DataFrame:
     except DataError:
         raise
     except FileNotFoundError:
-        raise DataError(f"'{path}': this file does not exist") from None
+        raise DataError(f"'{path}': there is no such file") from None
     except ImportError as error:
-        raise DataError(f"'{path}': {ending} needs pyarrow: pip install 'probml[data]' "
-                        f"({error})") from None
+        raise DataError(f"'{path}': reading {ending} files needs pyarrow ({error}). Install it: "
+                        f"pip install 'probml[data]'") from None
     except Exception as error:
-        raise DataError(f"'{path}' is not a valid {ending[1:]} table: {error}") from None
+        raise DataError(f"'{path}' cannot be read as a {ending[1:]} table: {error}") from None
     if not len(out):
-        raise DataError(f"'{path}' has no rows")
+        raise DataError(f"'{path}' contains no rows")
     return out
 
 
@@ -68,8 +68,7 @@ def write_table(table: pd.DataFrame, path: str | None) -> None:
         return
     ending = Path(path).suffix.lower()
     if ending not in ENDINGS:
-        raise DataError(f"'{path}': expected one of {', '.join(ENDINGS)}, got the ending "
-                        f"'{ending}'")
+        raise DataError(f"'{path}' has the ending '{ending}', expected one of {', '.join(ENDINGS)}")
     try:
         with replacing(path) as place:
             if ending in (".csv", ".tsv"):
@@ -79,14 +78,25 @@ def write_table(table: pd.DataFrame, path: str | None) -> None:
     except OSError as error:
         raise DataError(f"'{path}' cannot be written: {error.strerror or error}") from None
     except ImportError as error:
-        raise DataError(f"'{path}': {ending} needs pyarrow: pip install 'probml[data]' "
-                        f"({error})") from None
+        raise DataError(f"'{path}': writing {ending} files needs pyarrow ({error}). Install it: "
+                        f"pip install 'probml[data]'") from None
     except (TypeError, ValueError, OverflowError) as error:  # Arrow's, of a column of several kinds
         if type(error).__module__ == "builtins" and ending in (".csv", ".tsv"):
             raise
-        raise DataError(f"'{path}': a {ending[1:]} file cannot store this table ({error}): write "
-                        f".csv"
+        raise DataError(f"'{path}': a {ending[1:]} file cannot store this table ({error}). Write a "
+                        f".csv file"
                         ) from None
+
+
+def require_columns(table: pd.DataFrame, columns: Iterable[str], option: str) -> None:
+    """
+    Raises:
+        DataError: the table has not all of these columns, which an option names.
+    """
+    missing = next((name for name in columns if name not in table.columns), None)
+    if missing is not None:
+        raise DataError(f"{option}: the table has no column '{missing}'; its columns are "
+                        f"{listed(list(table.columns))}")
 
 
 def check_kind(path: str, begins: bytes, what: str) -> None:
@@ -103,8 +113,8 @@ def check_kind(path: str, begins: bytes, what: str) -> None:
     with open(path, "rb") as file:
         head = file.read(len(begins))
     if head and head != begins:
-        raise ModelError(f"--out {path}: a file with this name exists that is not a {what}, and "
-                         f"would be overwritten. Use another name, or remove the file first")
+        raise ModelError(f"--out {path}: a file with this name exists, is not a {what}, and would "
+                         f"be overwritten. Use another name, or remove the file first")
 
 
 def write_json(value: object) -> None:
@@ -140,7 +150,7 @@ def open_fit(path: str, model: str | None = None,
     try:
         return load(path, None if model is None else own_model(model, settings or {}))
     except FileNotFoundError:
-        raise DataError(f"'{path}': this file does not exist") from None
+        raise DataError(f"'{path}': there is no such file") from None
     except ModelError as error:
         hint = str(error).replace("load(path, model)", "--model FILE.py:name")
         raise ModelError(hint) from None
@@ -172,7 +182,8 @@ def own_model(spec: str, settings: Mapping[str, object]) -> Model:
     """
     path, _, name = spec.rpartition(":")
     if not path.endswith(".py") or not name:
-        raise ModelError(f"--model {spec}: expected a model of the library or FILE.py:name")
+        raise ModelError(f"--model {spec}: expected the name of a model of the library, or "
+                         f"FILE.py:name")
     if not Path(path).is_file():
         raise ModelError(f"--model {spec}: there is no file '{path}'")
     module_name = Path(path).stem
@@ -187,15 +198,16 @@ def own_model(spec: str, settings: Mapping[str, object]) -> Model:
         own = [frame.lineno for frame in traceback.extract_tb(error.__traceback__)
                if frame.filename == path]
         line = own[-1] if own else getattr(error, "lineno", None)
-        raise ModelError(f"--model {spec}: '{path}' fails{f' at line {line}' if line else ''}: "
-                         f"{type(error).__name__}: {error}") from None
+        raise ModelError(f"--model {spec}: running '{path}' "
+                         f"failed{f' at line {line}' if line else ''}: {type(error).__name__}: "
+                         f"{error}") from None
     value = getattr(module, name, None)
     if isinstance(value, Generative):
         return value(**settings)
     if isinstance(value, Model):
         return value
     known = [key for key, item in vars(module).items() if isinstance(item, Generative | Model)]
-    raise ModelError(f"--model {spec}: '{path}' has no model '{name}'; its models are {known}")
+    raise ModelError(f"--model {spec}: '{path}' contains no model '{name}'; its models are {known}")
 
 
 def is_fit(found: FitOrEstimator) -> bool:
@@ -233,12 +245,12 @@ def read_text(path: str, comma: str) -> pd.DataFrame:
         _refuse_other(path, names, comma)
         raise DataError(f"'{path}': some rows have more values than the first line has names, "
                         f"{len(names)} ({listed(names)}). Give every column a name, and separate "
-                        f"values by commas (by tabs in .tsv)") from None
+                        f"values by commas (in a .tsv file by tabs)") from None
     head = read(header=None, nrows=1, dtype=str, keep_default_na=False).iloc[0]
     twice = head[head.duplicated() & (head != "")]
     if len(twice):
         raise DataError(f"'{path}' has {int((head == twice.iloc[0]).sum())} columns named "
-                        f"'{twice.iloc[0]}': rename or drop all but one")
+                        f"'{twice.iloc[0]}'. Rename or drop all but one")
     _refuse_other(path, list(out.columns), comma)
     text = [name for name, column in out.items() if not pd.api.types.is_numeric_dtype(column)]
     holed = [name for name in text if out[name].isna().any()]
@@ -255,10 +267,10 @@ def _refuse_other(path: str, names: list, comma: str) -> None:
     head = str(names[0])
     other = next((mark for mark in OTHERS if mark != comma and mark in head), None)
     if len(names) == 1 and other is not None:
-        raise DataError(f"'{path}' has one column, {head!r:.80}: the separator is {other!r}, "
-                        f"expected {comma!r}. Rewrite the file, pandas.read_csv({path!r}, "
-                        f"sep={other!r}, decimal=',').to_csv('new.csv', index=False), with "
-                        f"decimal='.' if the decimal mark is a point")
+        raise DataError(f"'{path}' is read as a single column, {head!r:.80}, because its values "
+                        f"are separated by {other!r}, not by {comma!r}. Rewrite the file: "
+                        f"pandas.read_csv({path!r}, sep={other!r}, decimal=',').to_csv('new.csv', "
+                        f"index=False), with decimal='.' if the decimal mark is a point")
 
 
 def _tell_unseen(said: pd.DataFrame, out: pd.DataFrame) -> None:
@@ -269,7 +281,7 @@ def _tell_unseen(said: pd.DataFrame, out: pd.DataFrame) -> None:
         if len(words):
             warnings.warn(f"column '{name}': {len(words)} values with the text "
                           f"{listed(list(words.unique()[:SHOWN]))} are read as missing. If such a "
-                          f"text is a value, spell it differently in the file",
+                          f"text is not a missing value, spell it differently in the file",
                           RuntimeWarning, stacklevel=2)
 
 
@@ -278,7 +290,7 @@ def _tell_numbers(name: str, column: pd.Series) -> None:
     seen = column.dropna().astype(str)
     odd = seen[pd.to_numeric(seen, errors="coerce").isna().to_numpy()]
     if len(seen) and 0 < len(odd) < MAX_ODD_SHARE * len(seen):
-        warnings.warn(f"column '{name}' is numeric except for {len(odd)} of {len(seen)} values, "
-                      f"with the text {listed(list(odd.unique()[:SHOWN]))}, so the column is read "
-                      f"as text. If these values are missing, leave them empty in the file",
+        warnings.warn(f"column '{name}' is read as text, because {len(odd)} of its {len(seen)} "
+                      f"values are not numbers: {listed(list(odd.unique()[:SHOWN]))}. If these "
+                      f"values are missing, leave them empty in the file",
                       RuntimeWarning, stacklevel=2)

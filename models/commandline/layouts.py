@@ -13,6 +13,7 @@ from jax.typing import ArrayLike
 from probml.errors import DataError, ModelError, listed
 from probml.interface.fit import Fit
 from probml.language.language import Bound
+from probml.models.commandline.files import require_columns
 from probml.structure.structure import Structure
 from probml.structure.trace import trace
 from probml.typing import DataLike, SiteValues
@@ -95,8 +96,8 @@ def of_fit(fit: Fit, table: pd.DataFrame, layout: Layout, without: str | None = 
     absent = [name for name, _ in fit.pattern if name not in laid.data and name != without]
     if absent and not (without == "" and len(absent) == 1):
         warnings.warn(f"the table has no column {', '.join(map(repr, absent))}, which the fitted "
-                      f"data had; its values are treated as missing. If the column has another "
-                      f"name, give --as {absent[0]}=COLUMN", RuntimeWarning, stacklevel=2)
+                      f"data had, so these values are treated as missing. If the column has "
+                      f"another name, give --as {absent[0]}=COLUMN", RuntimeWarning, stacklevel=2)
     if not without or not (without in table.columns or without in laid.joined):
         return laid
     if isinstance(laid.data, pd.DataFrame):
@@ -113,16 +114,16 @@ def _arrange_columns(structure: Structure | None, model: Bound,
         if structure is not None and name not in known:
             raise ModelError(f"--as {name}=…: model '{model.name}' has no site or input '{name}'; "
                              f"its sites and inputs are {known}")
-        _check_columns(table, columns, f"--as {name}={','.join(columns)}")
+        require_columns(table, columns, f"--as {name}={','.join(columns)}")
     # of what a fit remembers the table shows all columns, or it shows nothing of it
     own = {name: columns for name, columns in remembered.items() if set(columns) & set(table)}
     for name, columns in own.items():
-        _check_columns(table, columns, f"'{name}' consists of {list(columns)}")
+        require_columns(table, columns, f"'{name}' consists of {list(columns)}")
     joined = {**own, **layout.joined}
     chained = structure is not None and bool(structure.chains)
     if layout.by is not None and not chained:
         raise ModelError(f"--by {layout.by}: model '{model.name}' has no chain, so its rows are "
-                         f"not steps of sequences. Omit --by")
+                         f"not the steps of sequences. Omit --by")
     plain = [name for name in table.columns if name not in joined
              and (name in known or structure is None and not joined)]
     made = {name: table[columns[0]] if len(columns) == 1 and not _is_vector_site(structure, name)
@@ -155,22 +156,15 @@ def _is_vector_site(structure: Structure | None, name: str) -> bool:
     return site is not None and len(site.cells) > (site.time is not None)
 
 
-def _check_columns(table: pd.DataFrame, columns: Iterable[str], said: str) -> None:
-    missing = next((name for name in columns if name not in table.columns), None)
-    if missing is not None:
-        raise DataError(f"{said}: the table has no column '{missing}'; the columns are "
-                        f"{listed(list(table.columns))}")
-
-
 def _steps(table: pd.DataFrame, by: str | None) -> tuple[np.ndarray, ...]:
     """The rows of each sequence, in the order of the file."""
     if by is None:
         return (np.arange(len(table)),)
-    _check_columns(table, [by], f"--by {by}")
+    require_columns(table, [by], f"--by {by}")
     if table[by].isna().any():
         row = int(np.argmax(table[by].isna().to_numpy()))
-        raise DataError(f"--by {by}: expected the identifier of a sequence in every row, got an "
-                        f"empty cell in row {row}")
+        raise DataError(f"--by {by}: the identifier of the sequence is missing in row {row}, but "
+                        f"every row needs one. Drop the row, or fill in the identifier")
     codes, _ = pd.factorize(table[by])
     return tuple(np.flatnonzero(codes == code) for code in range(codes.max() + 1))
 
@@ -187,8 +181,8 @@ def _sequence_constant(name: str, value: np.ndarray, steps: tuple[np.ndarray, ..
         own = pd.unique(pd.Series(list(value[places]), dtype=object).map(str))
         if len(own) > 1:
             which = "the sequence" if by is None else f"sequence {i} of --by {by}"
-            raise DataError(f"column '{name}': expected one value for each sequence, got "
-                            f"{len(own)} values in {which}: {list(own[:3])}")
+            raise DataError(f"column '{name}' must have one value in each sequence, but it has "
+                            f"{len(own)} different values in {which}: {list(own[:3])}")
     return np.stack([value[places[0]] for places in steps])
 
 
@@ -203,8 +197,8 @@ def joined_of(texts: Iterable[str]) -> dict[str, tuple[str, ...]]:
         name, equals, columns = text.partition("=")
         own = tuple(column.strip() for column in columns.split(",") if column.strip())
         if not (equals and name and own):
-            raise ModelError(f"--as {text}: expected NAME=COLUMN or NAME=COLUMN,COLUMN, the name "
-                             f"of a site or input and its columns")
+            raise ModelError(f"--as {text}: expected NAME=COLUMN or NAME=COLUMN,COLUMN, where NAME "
+                             f"is a site or input of the model")
         out[name] = own
     return out
 

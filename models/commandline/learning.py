@@ -25,7 +25,7 @@ from probml.models import (
     learn_structure,
 )
 from probml.models.commandline.catalogue import MODELS, OWN, SEQUENCES, canonical_name
-from probml.models.commandline.files import own_model
+from probml.models.commandline.files import own_model, require_columns
 from probml.models.commandline.layouts import PLAIN, Layout, index_by_date, of_model, sequences
 from probml.models.frames.kinds import usual
 from probml.models.mixed_models.formulas import missing_cells
@@ -33,6 +33,7 @@ from probml.typing import FitOrEstimator
 
 NAMELESS = "Unnamed: "  # as pandas calls a column without a name
 MAX_CATEGORIES_KEPT = 20  # categories that are never too many
+CODED = "replace it by 0/1 columns, one for each of its values except one"
 
 
 class Wish(NamedTuple):
@@ -57,15 +58,12 @@ def learn(model: str, table: pd.DataFrame, wish: Wish) -> FitOrEstimator:
     """
     dropped = [name for said in wish.drop for name in (
         [said] if said in table.columns else said.split(","))]
-    missing = next((name for name in dropped if name not in table.columns), None)
-    if missing is not None:
-        raise DataError(f"--drop {missing}: the table has no such column; its columns are "
-                        f"{listed(list(table.columns))}")
+    require_columns(table, dropped, "--drop")
     table, model = _without_row_numbers(table.drop(columns=dropped)), canonical_name(model)
     if model in MODELS:
         if wish.layout.joined or wish.layout.by and model not in SEQUENCES:
             said = "--as" if wish.layout.joined else "--by"
-            raise ModelError(f"{said}: {model} uses the columns of the table as they are: omit "
+            raise ModelError(f"{said}: {model} uses the columns of the table as they are. Omit "
                              f"{said}")
         _refuse_options(model, wish, MODELS[model].takes)
         if model not in (*SEQUENCES, "meta") and wish.formula is None:
@@ -86,7 +84,7 @@ def _without_row_numbers(table: pd.DataFrame) -> pd.DataFrame:
         if (pd.api.types.is_integer_dtype(column) and len(column) > 1
                 and (column.diff()[1:] == 1).all()):
             warnings.warn(f"the column without a name in the file (read as '{name}') contains the "
-                          f"row numbers and is dropped",
+                          f"row numbers, so it is dropped",
                           RuntimeWarning, stacklevel=2)
             table = table.drop(columns=name)
     return table
@@ -113,12 +111,12 @@ def _refuse_names(table: pd.DataFrame) -> None:
                                                                    "every row")
     if not said:
         return
-    told = "; ".join(f"column '{name}' has {what}" for name, what in said.items())
+    problems = "; ".join(f"column '{name}' has {what}" for name, what in said.items())
     drops = " ".join(f"--drop '{name}'" for name in said)
     dates = (", or convert dates to numbers, such as the year or weekday"
              if "dates" in said.values() else "")
-    it = "it" if len(said) == 1 else "them"
-    raise DataError(f"{told}. A model cannot learn from such a column. Drop {it}, {drops}{dates}")
+    raise DataError(f"{problems}. A model cannot learn from such columns. Leave them out, "
+                    f"{drops}{dates}")
 
 
 def _refuse_options(model: str, wish: Wish, takes: tuple[str, ...]) -> None:
@@ -132,14 +130,13 @@ def _refuse_options(model: str, wish: Wish, takes: tuple[str, ...]) -> None:
                          f"--site {wish.target}")
     if wish.sizes is not None and "sizes" not in takes:
         sized = [name for name, kind in MODELS.items() if "sizes" in kind.takes]
-        raise ModelError(f"--components: {model} has no number of components or states, as "
-                         f"{', '.join(sized[:-1])} and {sized[-1]} have. If the model is a "
-                         f"function of your own, set the argument of the function, such as --set "
-                         f"k=3")
+        raise ModelError(f"--components: {model} has no number of components or states; "
+                         f"{', '.join(sized[:-1])} and {sized[-1]} have one. Omit --components. "
+                         f"For a function of your own, set its argument, such as --set k=3")
     if wish.formula is not None and "formula" not in takes:
         fits = " and ".join(name for name, kind in MODELS.items() if "formula" in kind.takes)
-        raise ModelError(f"--formula {wish.formula}: {model} has no formula, only {fits} have: "
-                         f"omit --formula")
+        raise ModelError(f"--formula {wish.formula}: {model} has no formula; only {fits} have one. "
+                         f"Omit --formula")
 
 
 def _dates(column: pd.Series) -> bool:
@@ -157,7 +154,8 @@ def sizes_of(text: str | None, option: str) -> Any:
         return None
     low, dash, high = text.partition("-")
     if not low.isdigit() or dash and not high.isdigit() or dash and int(high) < int(low):
-        raise ModelError(f"{option} {text}: expected an integer, or a range such as 1-5")
+        raise ModelError(f"{option} {text}: expected an integer, such as 3, or a range, such as "
+                         f"1-5")
     return range(int(low), int(high) + 1) if dash else int(low)
 
 
@@ -168,11 +166,9 @@ def split_target(table: pd.DataFrame, wish: Wish) -> tuple[pd.DataFrame, pd.Seri
         ModelError: no target was said. DataError: the table has no such column.
     """
     if wish.target is None:
-        raise ModelError(f"choose the column to predict, --target NAME; the columns are "
+        raise ModelError(f"the column to predict is not given, --target NAME; the columns are "
                          f"{listed(list(table.columns))}")
-    if wish.target not in table.columns:
-        raise DataError(f"--target {wish.target}: the table has no such column; its columns are "
-                        f"{listed(list(table.columns))}")
+    require_columns(table, [wish.target], "--target")
     return table.drop(columns=wish.target), table[wish.target]
 
 
@@ -185,8 +181,8 @@ def _made(kind: type, wish: Wish, **given: Any) -> FitOrEstimator:
     known = list(kind().get_params())
     unknown = next((name for name in wish.settings if name not in known), None)
     if unknown is not None:
-        raise ModelError(f"--set {unknown}=…: {kind.__name__} has no such setting; its settings "
-                         f"are {known}")
+        raise ModelError(f"--set {unknown}=…: {kind.__name__} has no setting '{unknown}'; its "
+                         f"settings are {known}")
     return kind(**{**given, **wish.settings})
 
 
@@ -213,16 +209,15 @@ def _factor(table: pd.DataFrame, wish: Wish) -> FitOrEstimator:
                  **sizes).fit(table)
 
 
-def _refuse_text(table: pd.DataFrame, what: str) -> None:
+def _refuse_text(table: pd.DataFrame, what: str, instead: str = CODED) -> None:
     """
     Raises:
         DataError: a column of text, where numbers are needed.
     """
     text = [name for name in table.columns if not pd.api.types.is_numeric_dtype(table[name])]
     if text:
-        raise DataError(f"column '{text[0]}' is text, expected numbers in the columns of a {what}: "
-                        f"drop the column, --drop '{text[0]}', or give one 0/1 column for each of "
-                        f"its values except one")
+        raise DataError(f"column '{text[0]}' is text, but a {what} needs columns of numbers. Drop "
+                        f"the column, --drop '{text[0]}', or {instead}")
 
 
 def _learn_generalized_linear(table: pd.DataFrame, wish: Wish) -> FitOrEstimator:
@@ -247,7 +242,7 @@ def _by_formula(table: pd.DataFrame, wish: Wish) -> FitOrEstimator:
     told = {name: value for name, value in given.items() if value is not None}
     if short := list(missing_cells(wish.formula, table)):
         rows, table = len(table), table.dropna(subset=short)
-        warnings.warn(f"columns {listed(short)} of the formula have missing values in "
+        warnings.warn(f"the columns {listed(short)} of the formula have missing values in "
                       f"{rows - len(table)} of {rows} rows; these rows are dropped",
                       RuntimeWarning, stacklevel=2)
     return formula(wish.formula, table).fit(**{**told, **wish.settings})
@@ -264,14 +259,14 @@ def _meta(table: pd.DataFrame, wish: Wish) -> FitOrEstimator:
     error = str(said.pop("standard_error", "standard_error"))
     X, y = split_target(table, wish)
     if error not in X.columns:
-        raise DataError(f"the standard errors of '{wish.target}' are expected in a column "
-                        f"'{error}': give the name of the column, --set standard_error=NAME; the "
-                        f"columns are {listed(list(X.columns))}")
+        raise DataError(f"the table has no column '{error}', which must contain the standard "
+                        f"errors of '{wish.target}'. Give the name of this column, --set "
+                        f"standard_error=NAME; the columns are {listed(list(X.columns))}")
     others = X.drop(columns=error)
     text = [name for name in others if not pd.api.types.is_numeric_dtype(others[name])]
     if len(text) > 1:
-        raise DataError(f"columns '{text[0]}' and '{text[1]}' are text, expected at most one "
-                        f"column of text, the names of the studies: drop the others, --drop "
+        raise DataError(f"the columns '{text[0]}' and '{text[1]}' are text, but only one column of "
+                        f"text is expected, the names of the studies. Drop the others, --drop "
                         f"'{text[1]}', or replace them by 0/1 columns")
     moderators = others.drop(columns=text)
     estimator = _made(MetaAnalysis, wish._replace(settings=said), random_state=wish.seed,
@@ -284,23 +279,19 @@ def _regression(table: pd.DataFrame, wish: Wish) -> FitOrEstimator:
     X, y = split_target(table, wish)
     known = y.notna()
     if known.any() and not known.all():
-        warnings.warn(f"column '{wish.target}' is empty in {int((~known).sum())} of {len(y)} rows, "
-                      f"which a regression cannot use; these rows are dropped", RuntimeWarning,
+        warnings.warn(f"column '{wish.target}' is missing in {int((~known).sum())} of {len(y)} "
+                      f"rows, which a regression cannot use; these rows are "
+                      f"dropped", RuntimeWarning,
                       stacklevel=2)
         X, y = X[known], y[known]
-    text = [name for name in X.columns if not pd.api.types.is_numeric_dtype(X[name])]
-    if text:
-        raise DataError(f"column '{text[0]}' is text, expected numbers in the columns of a "
-                        f"regression: drop the column, --drop '{text[0]}', or give one 0/1 column "
-                        f"for each of its values except one; or use --model network, which takes "
-                        f"columns of any kind and empty cells (then predict with --site "
-                        f"'{wish.target}')")
+    _refuse_text(X, "regression", f"{CODED}. Or use --model network, which takes columns of any "
+                 f"kind and missing values, and predict with --site '{wish.target}'")
     if pd.api.types.is_numeric_dtype(y) and not pd.api.types.is_bool_dtype(y):
         if wish.engine is not None:
-            raise ModelError(f"--engine {type(wish.engine).__name__}: not supported for a linear "
-                             f"regression, which has an exact posterior with scales chosen by the "
-                             f"evidence: omit --engine, or write the model as a function, "
-                             f"FILE.py:name")
+            raise ModelError(f"--engine {type(wish.engine).__name__} is not supported for a linear "
+                             f"regression, whose posterior is computed exactly, with the scales "
+                             f"chosen by the log evidence. Omit --engine, or write the model as a "
+                             f"function, FILE.py:name")
         return _made(BayesianLinearRegression, wish).fit(X, y)
     return _made(LogisticRegression, wish, engine=wish.engine).fit(X, y.to_numpy())
 
@@ -310,9 +301,10 @@ def _network(table: pd.DataFrame, wish: Wish) -> FitOrEstimator:
                if usual(column, f"column '{name}'") == "normal"]
     rows = table.dropna() if numbers else table  # with holes: structural EM, of categories alone
     if not len(rows):
-        raise DataError(f"every row has a missing value, and a graph with continuous columns "
-                        f"('{numbers[0]}') can be learnt only from rows without missing values. "
-                        f"Write a model with a known graph, FILE.py:name")
+        raise DataError(f"every row has a missing value, but a network with continuous columns "
+                        f"(such as '{numbers[0]}') can be learned only from rows without missing "
+                        f"values. Fill in the values, or write a model with a known graph, "
+                        f"FILE.py:name")
     dag = learn_structure(rows, **{"seed": wish.seed, **wish.settings})
     return bayesian_network(dag, data=table).fit(table, wish.engine, seed=wish.seed)
 
@@ -320,11 +312,7 @@ def _network(table: pd.DataFrame, wish: Wish) -> FitOrEstimator:
 def _hidden_markov(table: pd.DataFrame, wish: Wish) -> FitOrEstimator:
     by, table = wish.layout.by, index_by_date(table)
     numbers = table if by is None else table.drop(columns=by, errors="ignore")
-    text = [name for name in numbers if not pd.api.types.is_numeric_dtype(numbers[name])]
-    if text:
-        raise DataError(f"column '{text[0]}' is text, expected numbers, one row per step: drop the "
-                        f"column, --drop '{text[0]}', or, if the column identifies sequences, use "
-                        f"--by '{text[0]}'")
+    _refuse_text(numbers, "hidden Markov model", "if it identifies sequences, name it in --by")
     estimator = _made(HiddenMarkov, wish, n_states=2 if wish.sizes is None else wish.sizes,
                       random_state=wish.seed, engine=wish.engine)
     return estimator.fit(numbers if by is None else sequences(numbers, table, by))
@@ -334,14 +322,13 @@ def _series(table: pd.DataFrame, wish: Wish) -> FitOrEstimator:
     table = index_by_date(table)
     numbers = [name for name in table if pd.api.types.is_numeric_dtype(table[name])]
     if wish.target is None and len(numbers) != 1:
-        raise ModelError(f"choose the column of the series, --target NAME; the columns of numbers "
-                         f"are {numbers}")
+        raise ModelError(f"the column of the time series is not given, --target NAME; the columns "
+                         f"of numbers are {numbers}")
     name = wish.target or numbers[0]
-    if name not in table.columns:
-        raise DataError(f"--target {name}: the table has no such column; its columns are "
-                        f"{listed(list(table.columns))}")
+    require_columns(table, [name], "--target")
     if name not in numbers:
-        raise DataError(f"column '{name}' is text, expected a series of numbers, one row per step")
+        raise DataError(f"column '{name}' is text, but a time series needs numbers, one row per "
+                        f"step")
     estimator, by = _made(StructuralTimeSeries, wish, engine=wish.engine), wish.layout.by
     return estimator.fit(table[[name]] if by is None else sequences(table[[name]], table, by))
 
@@ -369,7 +356,7 @@ def setting(text: str) -> tuple[str, object]:
     """
     name, equals, value = text.partition("=")
     if not equals or not name:
-        raise ModelError(f"--set {text}: expected name=value")
+        raise ModelError(f"--set {text}: expected NAME=VALUE")
     words = {"true": True, "false": False, "none": None}
     if value.lower() in words:
         return name, words[value.lower()]

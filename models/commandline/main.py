@@ -263,8 +263,7 @@ def compare(data: str, fitted: tuple[str, ...], target: str | None, folds: int |
     """Compare several fitted models on the table DATA, the best first."""
     found = {Path(path).stem: files.open_any(path, models) for path in fitted}
     if len(found) < len(fitted):
-        raise ModelError(f"compare needs files with different names, got {list(fitted)}. "
-                         f"Rename one")
+        raise ModelError(f"compare: two files have the same name, {list(fitted)}. Rename one")
     _write(answers.compare_files(found, files.read_table(data), target, folds, layout), out,
            as_json)
 
@@ -282,7 +281,7 @@ def explain(fitted: str | None, data: str | None, model: str | None, settings: t
     parameters by their names in the model."""
     if fitted is None:
         if model is None:
-            raise click.UsageError("give a file, or --model FILE.py:name")
+            raise click.UsageError("expected a file, or --model FILE.py:name")
         bound = files.own_model(model, dict(map(learning.setting, settings)))
         rows = None if data is None else layouts.of_model(bound, files.read_table(data),
                                                           layout).data
@@ -330,8 +329,8 @@ def check(spec: str, rows: int, data: str | None, simulations: int, engine: str 
     1: no."""
     model = files.own_model(spec, dict(map(learning.setting, settings)))
     if model.inputs and data is None:
-        raise ModelError(f"the model has the inputs {list(model.inputs)}: give a table with these "
-                         f"columns, --data FILE")
+        raise ModelError(f"check: the model has the inputs {list(model.inputs)}. Give a table with "
+                         f"these columns, --data FILE")
     of = {"rows": rows} if data is None else {
         "data": layouts.of_model(model, files.read_table(data), layout).data}
     found = model.check(engine=engines.engine_of(engine), simulations=simulations, seed=seed, **of)
@@ -359,10 +358,11 @@ def report(fitted: str, data: str | None, target: str | None, out: str, model: s
     rows = () if table is None else (answers.rows_of(found, table, layout),)
     if target is not None:
         if table is None or files.is_fit(found):
-            raise ModelError(f"--target {target}: expected --data and the file of a model of the "
-                             f"library; for a function of your own, which finds its columns by "
-                             f"name, omit --target")
-        rows += (answers.target_of(table, target),)
+            raise ModelError(f"report --target {target}: --target is only for the file of a model "
+                             f"of the library, together with --data. Omit --target; a function of "
+                             f"your own finds its columns by their names")
+        files.require_columns(table, [target], "--target")
+        rows += (table[target].to_numpy(),)
     found.report(out, *rows, name=None if data in (None, "-") else Path(data).name)
     click.echo(f"written to {out}", err=True)
 

@@ -27,8 +27,10 @@ from probml.estimators.validation import (
     check_consistent_length,
     check_is_fitted,
     column_or_1d,
+    require_target,
 )
 from probml.models.experts.experts_frame import BRANCHES, ExpertsEstimator, centre_and_unit
+from probml.models.frames.complete import require_classes
 
 
 @dataclass(eq=False, repr=False)
@@ -113,28 +115,26 @@ class MixtureOfExperts(_Settings, RegressorMixin, ExpertsEstimator):
                 by name.
         """
         check(self)
-        if y is None:
-            raise DataError(f"This {type(self).__name__} estimator requires y to be passed, but "
-                            f"the target y is None.")
+        require_target(self, y)
         X, y = self._validated(X, reset=True), _answers(y)
         check_consistent_length(X, y)
         weights, kept = self._weigh(X, sample_weight)
         X, y = (X, y) if kept is None else (X[kept], y[kept])
         use = ~np.isnan(y)
         if not use.any():
-            raise DataError("every value of y is missing: expected at least one observed value")
+            raise DataError("every value of y is missing, so nothing can be estimated")
         X, y, weights = X[use], y[use], None if weights is None else weights[use]
         self._refuse_few(X, y)
         k, d = self._leaves, X.shape[1]
         if not self.prior and len(y) <= k * (d + 1):
             raise DataError(
-                f"n_samples={len(y)}: {k} experts with {d + 1} coefficients each can fit so few "
-                f"rows exactly, so the likelihood is unbounded. Give more than {k * (d + 1)} rows, "
-                f"or keep prior=True"
+                f"n_samples={len(y)}: so few rows can be fitted exactly by {k} experts with "
+                f"{d + 1} coefficients each, so the likelihood is unbounded. Give more than "
+                f"{k * (d + 1)} rows, or keep prior=True"
             )
         if not self.prior and y.min() == y.max():
-            raise DataError(f"y is constant ({y[0]:g}): the residual standard deviation of every "
-                            f"expert is 0 and the likelihood is unbounded. Keep prior=True")
+            raise DataError(f"y is constant ({y[0]:g}), so the residual standard deviation of "
+                            f"every expert is 0 and the likelihood is unbounded. Keep prior=True")
         self._standardise(X, weights)
         self._answer_centre, self._answer_unit = (float(v) for v in centre_and_unit(y, weights))
         data = self._data(X) | {"y": (y - self._answer_centre) / self._answer_unit}
@@ -207,9 +207,7 @@ class MixtureOfExpertsClassifier(_Settings, ExpertsEstimator, Classifier):
         seen = ~np.isnan(codes) if codes.dtype.kind == "f" else np.ones(len(codes), bool)
         X, codes, weights = (X[seen], codes[seen].astype(int),
                              None if weights is None else weights[seen])
-        if len(self.classes_) < 2:
-            raise DataError(f"y has one class, {self.classes_.tolist()[0]!r}, expected rows of two "
-                            f"classes or more")
+        require_classes(self.classes_)
         self._refuse_few(X, codes)
         self._standardise(X, weights)
         model = self._experts(classes=len(self.classes_))

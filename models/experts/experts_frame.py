@@ -73,7 +73,7 @@ class Learnt:
         check_is_fitted(self, "fit_")
         if self._sites and not self.gate:
             raise AttributeError(f"{type(self).__name__}(gate=False) has no gate, because the "
-                                 f"probabilities of the experts are the same in every row: use "
+                                 f"probabilities of the experts are the same in every row. Use "
                                  f"shares_")
         out = []
         for site in self._sites:
@@ -105,7 +105,7 @@ class Learnt:
             return np.ones(1)
         if self.gate:
             raise AttributeError(f"{type(self).__name__}(gate=True) has no shares_, because the "
-                                 f"probabilities of the experts depend on x: use gates(X)")
+                                 f"probabilities of the experts depend on X. Use gates(X)")
         return np.asarray(self.fit_.params["shares"])
 
     @property
@@ -173,9 +173,9 @@ class ExpertsEstimator(Learnt, Complete, Estimator):
         the priors, nor to rounding."""
         if not self.prior and (constant := flat(X)).any():
             raise DataError(
-                f"{self._column(int(np.argmax(constant)))} of X is constant (n_samples={len(X)}): "
-                f"its weight is not identified separately from the intercept. Drop the column, or "
-                f"keep prior=True"
+                f"{self._column(int(np.argmax(constant)))} of X is constant (n_samples={len(X)}), "
+                f"so its weight is not identified separately from the intercept. Drop the column, "
+                f"or keep prior=True"
             )
         self._centre, self._unit = centre_and_unit(X, weights)
 
@@ -214,8 +214,8 @@ class ExpertsEstimator(Learnt, Complete, Estimator):
         distinct = len(np.unique(np.column_stack([X, y]), axis=0)) if len(X) <= 10_000 else len(X)
         if distinct < self._leaves:
             raise DataError(
-                f"{type(self).__name__}({given}): expected at most {distinct} experts, the number "
-                f"of distinct rows of X and y (n_samples={len(X)}), got {self._leaves}"
+                f"{type(self).__name__}({given}): X and y have only {distinct} distinct rows "
+                f"(n_samples={len(X)}). Use at most {distinct} experts, not {self._leaves}"
             )
 
     def _learnt(self, fit, X, weights, unit: float) -> None:

@@ -41,13 +41,13 @@ def numbers_of(column, name: str) -> np.ndarray:
         for i, value in enumerate(column):
             if isinstance(value, str):
                 raise DataError(
-                    f"{name} must be numbers, got {value!r} in row {i}. If the column is "
+                    f"{name} is {value!r} in row {i}, expected a number. If the column is "
                     f"categorical, name it in categorical=[...]"
                 ) from None
         row, odd = next(((i, value) for i, value in enumerate(column)
                          if not isinstance(value, Number)), (0, column))
         raise KindError(f"{name}: float() argument must be a string or a real number, got a "
-                        f"{type(odd).__name__}, {shortly(odd)}, in row {row}: give each number a "
+                        f"{type(odd).__name__}, {shortly(odd)}, in row {row}. Give each number a "
                         f"separate column, or drop the column") from None
 
 
@@ -65,13 +65,14 @@ def labels_of(column, name: str) -> tuple:
     hidden = missing(values)
     seen = values[~hidden] if hidden.any() else values
     if values.dtype.kind == "f" and np.isinf(seen).any():
-        raise DataError(f"{name}: expected finite categories, got infinity")
+        raise DataError(f"{name} contains infinity, which is not a category. Use NaN for a missing "
+                        f"value")
     if values.dtype.kind != "O":
         return tuple(np.unique(seen).tolist())
     for value in seen.tolist():
         if not isinstance(value, str | bool | int | float | np.generic):
-            raise KindError(f"{name}: expected categories that are strings or numbers, got a "
-                            f"{type(value).__name__}")
+            raise KindError(f"{name} contains a {type(value).__name__}, but categories must be "
+                            f"strings or numbers. Convert the column to text")
     return tuple(sorted(set(seen.tolist()), key=lambda v: (isinstance(v, str), v)))
 
 

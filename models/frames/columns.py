@@ -173,7 +173,7 @@ class Columns:
 
         if np.ndim(name) or name not in self.names:
             raise ModelError(f"table({name!r}): there is no such "
-                             f"column{meant(str(name), map(str, self.names))}; the fitted columns "
+                             f"column{meant(str(name), map(str, self.names))}. The fitted columns "
                              f"are {list(self.names)}")
         found, labels = self.tables(params)[name], self.labels[self.names.index(name)]
         if labels is None:
@@ -192,21 +192,21 @@ class Columns:
             i = int(np.argmax(bad))
             if self._number(j):
                 warnings.warn(
-                    f"{self.describe_column(j)} has {np.asarray(column, object)[i]!r} in row {i}, "
-                    f"which was not in the training data: the {len(labels)} integers of this "
-                    f"column were treated as categories, so this value is treated as missing. Pass "
-                    f"kinds={{{self.names[j]!r}: 'normal'}} (or 'poisson') before the fit to treat "
-                    f"the column as numbers",
+                    f"{self.describe_column(j)} is {np.asarray(column, object)[i]!r} in row {i}, "
+                    f"which was not in the training data. The {len(labels)} integers of this "
+                    f"column were treated as categories, so this value is treated as missing. To "
+                    f"treat the column as numbers, pass kinds={{{self.names[j]!r}: 'normal'}} (or "
+                    f"'poisson') before the fit",
                     UserWarning,
                     stacklevel=2,
                 )
                 return np.where(bad, -1, codes)
             shown = ", ".join(map(repr, labels[:12])) + (", …" if len(labels) > 12 else "")
             raise DataError(
-                f"{self.describe_column(j)} has the category {np.asarray(column, object)[i]!r} in "
-                f"row {i}, which was not in the training data; expected one of {shown}. Give "
-                f"categories={{...}} before the fit, or unknown='prior' to give the category its "
-                f"prior probability"
+                f"{self.describe_column(j)} is {np.asarray(column, object)[i]!r} in row {i}, which "
+                f"was not in the training data; expected one of {shown}. Give all categories "
+                f"before the fit, categories={{...}}, or pass unknown='prior' to give the category "
+                f"its prior probability"
             )
         return codes
 
@@ -221,5 +221,5 @@ class Columns:
             i, c = map(int, np.unravel_index(np.argmax(bad), bad.shape))
             sign = "Negative values in data: " if values[i, c] < 0 else ""
             raise DataError(
-                f"{sign}{self.describe_column(js[c])} is of the kind {kind!r}: expected {words}, "
-                            f"got {values[i, c]:g} in row {i}")
+                f"{sign}{self.describe_column(js[c])} is {values[i, c]:g} in row {i}, but a column "
+                f"of the kind {kind!r} needs {words}")

@@ -12,7 +12,32 @@ from probml.estimators.validation import (
     check_consistent_length,
     column_or_1d,
     finite,
+    require_target,
 )
+
+
+def require_classes(classes: np.ndarray) -> None:
+    """
+    Raises:
+        DataError: there is only one class; in scikit-learn's words.
+    """
+    if len(classes) < 2:
+        raise DataError(f"The number of classes has to be greater than one; y has 1 class, "
+                        f"{classes.tolist()}. Give rows of another class")
+
+
+def refuse_missing(estimator, X: np.ndarray, but: str) -> None:
+    """
+    Args:
+        but: why X must be complete, and what to do.
+
+    Raises:
+        DataError: a cell is missing, by column and row.
+    """
+    if (missing := np.isnan(X)).any():
+        row, j = np.argwhere(missing)[0]
+        raise DataError(f"Input X contains NaN: {estimator._column(int(j))} is missing in row "
+                        f"{row} ({missing.any(1).sum()} rows have missing values), but {but}")
 
 
 class Complete:
@@ -34,21 +59,11 @@ class Complete:
             DataError: a cell is missing, by column and row.
         """
         X = self._numbers(X, reset).astype(float, copy=False)
-        if not finite(X) and (hole := np.isnan(X)).any():
-            row, j = np.argwhere(hole)[0]
-            raise DataError(
-                f"X contains NaN: {self._column(int(j))} is missing in row {row} "
-                f"({hole.any(1).sum()} rows have missing values), and {type(self).__name__} cannot "
-                f"infer missing values of X. Drop these rows, impute the values, or fit a joint "
-                f"model of X and y, such as GaussianDiscriminant, or gaussian_mixture(k=1, d=...) "
-                f"of both"
-            )
+        if not finite(X):
+            refuse_missing(self, X, f"{type(self).__name__} does not support missing values of X. "
+                           f"Drop these rows, or fill in the values; or use a model that supports "
+                           f"them, such as GaussianDiscriminant")
         return X
-
-    def _required(self, y) -> None:
-        if y is None:
-            raise DataError(f"This {type(self).__name__} estimator requires y to be passed, but "
-                            f"the target y is None.")
 
 
 class Numbered(Complete):
@@ -63,7 +78,7 @@ class Numbered(Complete):
                 by name.
         """
         check(self)
-        self._required(y)
+        require_target(self, y)
         X = self._require_complete(X, reset=True)
         y = check_array(column_or_1d(y, warn=True), dtype=np.float64, ensure_2d=False,
                         input_name="y")
@@ -71,7 +86,7 @@ class Numbered(Complete):
         weights, kept = self._weigh(X, sample_weight)
         rows = np.arange(len(y)) if kept is None else kept
         if not len(rows):
-            raise DataError("there are no rows to fit: every row has the weight 0")
+            raise DataError("there are no rows to fit, because every row has the weight 0")
         if kept is not None:
             X, y = X[kept], y[kept]
         return X, y, np.ones(len(rows)) if weights is None else weights, rows

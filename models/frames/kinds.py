@@ -38,9 +38,10 @@ def refuse_dates(column, name: str) -> None:
             return
         found = type(cell).__name__
     raise DataError(
-        f"{name} has dates or times ({found}), which may be meant as numbers or as categories. "
-        f"Convert the column to numbers, such as (column - column.min()).dt.total_seconds() / "
-        f"86400 for days, or to categories, such as column.dt.month.astype(str)"
+        f"{name} contains dates or times ({found}), and it is unclear whether they are numbers or "
+        f"categories. Convert the column to numbers, such as (column - "
+        f"column.min()).dt.total_seconds() / 86400 for days, or to categories, such as "
+        f"column.dt.month.astype(str)"
     )
 
 

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from probml import DataError, ModelError
+from probml.errors import listed
 from probml.estimators.estimator import Estimator, missing
 from probml.estimators.validation import validate_data
 from probml.models.frames.cells import column_of, labels_of, usual_of
@@ -24,8 +25,8 @@ def take(estimator: Estimator, X, reset: bool, frames: tuple) -> Any:
     if hasattr(X, "iloc"):
         X = validate_data(estimator, X, reset=reset, skip_check_array=True)
         if 0 in X.shape:
-            raise DataError(f"X is empty: expected at least 1 sample and 1 feature, got the shape "
-                            f"{X.shape}")
+            raise DataError(f"X is empty: its shape is {X.shape}, expected at least 1 sample and 1 "
+                            f"feature")
     elif categorical is None and kinds != "categorical" and "categorical" not in getattr(
         kinds, "values", tuple
     )():
@@ -76,7 +77,7 @@ def learn(X, categorical: Collection | str | None,
              for j, kind in enumerate(said)]
     for j, kind in enumerate(found):
         if kind != "categorical" and kind not in KINDS:
-            raise ModelError(f"kinds: {shown[j]} is {kind!r}: expected 'categorical' or one of "
+            raise ModelError(f"kinds: {shown[j]} is {kind!r}, expected 'categorical' or one of "
                              f"{', '.join(map(repr, KINDS))}")
     for j, kind in enumerate(found):
         if kind != "categorical":
@@ -102,8 +103,8 @@ def _position(key: Hashable, setting: str, width: int, names: Sequence[str] | No
         return list(names).index(key)
     if isinstance(key, int | np.integer) and not isinstance(key, bool) and -width <= key < width:
         return int(key) % width
-    raise ModelError(f"{setting} has {key!r}, which is not a column: expected one of "
-                     f"{_columns(names, width)}")
+    raise ModelError(f"{setting} contains {key!r}, which is not a column. Expected one of "
+                     f"{listed(range(width) if names is None else names)}")
 
 
 def _stated_kinds(categorical: Collection | str | None,
@@ -112,11 +113,11 @@ def _stated_kinds(categorical: Collection | str | None,
     """The kind of each column that the settings of `learn` state; None: none."""
     if not isinstance(kinds, str | Mapping | None):
         raise ModelError(f"kinds={kinds!r:.80}: expected None, one kind for all columns, or a "
-                         f"mapping of columns to kinds, got a {type(kinds).__name__}")
+                         f"mapping from columns to kinds, got a {type(kinds).__name__}")
     if categorical is not None and not isinstance(categorical, str) and (
             not isinstance(categorical, Iterable) or getattr(categorical, "ndim", 1) != 1):
         raise ModelError(f"categorical={categorical!r:.80}: expected None, 'all', or a list of "
-                         f"columns by name or index, got a {type(categorical).__name__}")
+                         f"columns, by name or number, got a {type(categorical).__name__}")
     said: list[str | None] = [kinds if isinstance(kinds, str) else None] * width
     for key, kind in (kinds or {}).items() if not isinstance(kinds, str) else ():
         said[_position(key, "kinds", width, names)] = kind
@@ -134,15 +135,9 @@ def _categories(values: object, name: str) -> tuple:
     found = list(values) if many else []
     if not found or any(isinstance(value, list | tuple | set | dict | np.ndarray)
                         for value in found):
-        raise ModelError(f"{name}={values!r:.80}: expected a list of the categories of a column, "
-                         f"such as ['no', 'yes'], for all columns alike, or a mapping of columns "
-                         f"to such lists")
+        raise ModelError(f"{name}={values!r:.80}: expected a list of the categories of every "
+                         f"column, such as ['no', 'yes'], or a mapping from columns to such lists")
     if twice := [value for i, value in enumerate(found) if value in found[:i]]:
-        raise ModelError(f"{name}={values!r:.80}: {twice[0]!r} occurs twice")
+        raise ModelError(f"{name}={values!r:.80}: {twice[0]!r} occurs twice. Give every category "
+                         f"once")
     return tuple(found)
-
-
-def _columns(names, width) -> str:
-    return f"0 … {width - 1}" if names is None else ", ".join(map(repr, names[:12])) + (
-        ", …" if width > 12 else ""
-    )

@@ -10,8 +10,9 @@ from probml.estimators.validation import (
     check_consistent_length,
     check_is_fitted,
     compute_class_weight,
+    require_target,
 )
-from probml.models.frames.complete import Complete
+from probml.models.frames.complete import Complete, require_classes
 
 
 class Margin(Complete, Classifier):
@@ -26,24 +27,21 @@ class Margin(Complete, Classifier):
                 be used, by name; one class only.
         """
         check(self)
-        self._required(y)
+        require_target(self, y)
         X = self._require_complete(X, reset=True)
         check_consistent_length(X, y)
         weights, kept = self._weigh(X, sample_weight)
         codes = self._codes(y, None)
         if codes.dtype.kind == "f":
             row = int(np.argmax(np.isnan(codes)))
-            raise DataError(f"y has no label in row {row}: {type(self).__name__} needs the class "
-                            f"of every row. Drop rows without a label")
+            raise DataError(f"y is missing in row {row}, but {type(self).__name__} needs the class "
+                            f"of every row. Drop rows without a class")
         if kept is not None:
             X, codes = X[kept], codes[kept]
         kept = np.arange(len(codes)) if kept is None else kept
         weights = np.ones(len(kept)) if weights is None else weights
         found = np.flatnonzero(np.bincount(codes, minlength=len(self.classes_)))
-        if len(found) < 2:
-            names = self.classes_[found].tolist()
-            raise DataError(f"The number of classes has to be greater than one; y has 1 class, "
-                            f"{names}: give rows of another class")
+        require_classes(self.classes_[found])
         if len(found) < len(self.classes_):
             self.classes_, codes = self.classes_[found], np.searchsorted(found, codes)
         return X, codes, weights, kept

@@ -42,7 +42,7 @@ def from_data(name: str, value, d: int, support=constraints.positive):
         return jnp.broadcast_to(jnp.asarray(value, float), (d,))
     if value != "each":
         raise probml.ModelError(f"{name.rpartition('_')[2]}={value!r}: expected numbers, or 'each' "
-                                f"to give the site '{name}' in the data")
+                                f"if the site '{name}' is given in the data")
     # flat: given in the data it adds nothing to the evidence
     return sample(name, dist.ImproperUniform(support, (), (d,)))
 

@@ -47,8 +47,8 @@ def _warn(shown: list[str], values: np.ndarray, advice: str) -> None:
                  f"values (as listed) in {len(values)} rows and are")
     warnings.warn(
         f"{which} fitted by normal distributions. A component can shrink onto one of these values, "
-        f"where its density is bounded only by the prior, so more components always get a higher "
-        f"score. {advice}",
+        f"where only the prior bounds its density, so the score always prefers more components. "
+        f"{advice}",
         UserWarning,
         stacklevel=5,
     )
@@ -66,13 +66,14 @@ def refuse_constant(columns: Columns, data: Mapping[str, np.ndarray], label: obj
     values, where = data["normal"], "" if label is None else f" in class {label!r}"
     if label is not None and len(values) < 2:
         raise DataError(
-            f"class {label!r} has {len(values)} row: normal distributions fitted to this class "
-            f"have variance 0, and the likelihood is unbounded. Keep prior=True, or drop the class"
+            f"class {label!r} has only {len(values)} row, so normal distributions fitted to this "
+            f"class have variance 0 and the likelihood is unbounded. Keep prior=True, or drop the "
+            f"class"
         )
     if flat(values).any():
         i = int(np.argmax(flat(values)))
         raise DataError(
-            f"{columns.describe_column(columns.groups['normal'][1][i])} is constant{where}: a "
-            f"normal distribution fitted to it has variance 0, and the likelihood is unbounded. "
+            f"{columns.describe_column(columns.groups['normal'][1][i])} is constant{where}, so a "
+            f"normal distribution fitted to it has variance 0 and the likelihood is unbounded. "
             f"Drop the column, or keep prior=True"
         )

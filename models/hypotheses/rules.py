@@ -108,7 +108,8 @@ def _basket_matrix(baskets) -> tuple[np.ndarray, dict]:
         where = (f"row {np.argwhere(odd)[0, 0]} of column "
                  f"{baskets.columns[np.argwhere(odd)[0, 1]]!r} has the value "
                  f"{table[tuple(np.argwhere(odd)[0])]}" if odd.any() else "the table has no rows")
-        raise DataError(f"association_rules: {where}: expected True or False, or 1 or 0")
+        raise DataError(f"association_rules: {where}, but the items of a basket must be True or "
+                        f"False, or 1 or 0")
     return numbers.astype(bool), {name: j for j, name in enumerate(baskets.columns)}
 
 
@@ -116,8 +117,8 @@ def _sets(itemsets, names: dict) -> Iterable[frozenset]:
     found = itemsets
     if hasattr(itemsets, "columns"):
         if "itemsets" not in itemsets.columns:
-            raise DataError(f"association_rules: expected a DataFrame of itemsets with a column "
-                            f"'itemsets', got the columns {list(itemsets.columns)}")
+            raise DataError(f"association_rules: the itemsets have the columns "
+                            f"{list(itemsets.columns)}, expected a column 'itemsets'")
         found = itemsets["itemsets"]
     sets = ("a list, tuple or set of sets of names", lambda v: isinstance(v, Iterable)
             and not isinstance(v, str | bytes | Mapping) and getattr(v, "ndim", 1) == 1)
@@ -128,8 +129,8 @@ def _sets(itemsets, names: dict) -> Iterable[frozenset]:
     for each in dict.fromkeys(frozenset(each) for each in found):
         unknown = [item for item in each if item not in names]
         if unknown:
-            raise DataError(f"association_rules: the set {set(each)} has {unknown[0]!r}, which is "
-                            f"not a column of the baskets; call mlxtend's functions with "
+            raise DataError(f"association_rules: the set {set(each)} contains {unknown[0]!r}, "
+                            f"which is not a column of the baskets. Call mlxtend's functions with "
                             f"use_colnames=True")
         if len(each) > 1:
             yield each

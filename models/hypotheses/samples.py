@@ -74,24 +74,24 @@ def two_samples(x, y, *, paired: bool = False, width: float = WIDTH, permutation
     seed = check_seed(seed, "two_samples")
     a, b = _numbers("x", x), _numbers("y", y)
     if paired and len(a) != len(b):
-        raise DataError(f"two_samples(paired=True): expected samples of the same length, got "
-                        f"{len(a)} numbers in x and {len(b)} in y")
+        raise DataError(f"two_samples(paired=True): x has {len(a)} numbers and y has {len(b)}, but "
+                        f"pairs need samples of the same length")
     if paired:
         seen = ~(np.isnan(a) | np.isnan(b))
         a, b = a[seen], b[seen]
     a, b = a[~np.isnan(a)], b[~np.isnan(b)]
     for name, group in (("x", a), ("y", b)):
         if len(group) < 2:
-            raise DataError(f"two_samples: expected at least 2 observed numbers in {name}, got "
-                            f"{len(group)}")
+            raise DataError(f"two_samples: {name} has {len(group)} observed numbers, but at least "
+                            f"2 are needed")
     difference = a - b if paired else None
     spread = (difference.std(ddof=1) if paired else
               np.sqrt(((len(a) - 1) * a.var(ddof=1) + (len(b) - 1) * b.var(ddof=1))
                       / (len(a) + len(b) - 2)))
     largest = max(np.abs(a).max(), np.abs(b).max())
     if not spread > 8 * np.finfo(float).eps * largest:  # else it is what rounding left of none
-        raise DataError("two_samples: expected numbers that vary; all numbers are equal to their "
-                        "means, so the standard deviation is 0 and the effect size is undefined")
+        raise DataError("two_samples: the numbers of each sample do not vary, so the standard "
+                        "deviation is 0 and the effect size is undefined")
     student = stats.ttest_rel(a, b) if paired else stats.ttest_ind(a, b)
     size = len(a) if paired else len(a) * len(b) / (len(a) + len(b))
     factor = log_bayes_factor(float(student.statistic), size, float(student.df), width)
@@ -145,9 +145,9 @@ def _numbers(name: str, values) -> np.ndarray:
     try:
         out = np.asarray(values, float)
     except (TypeError, ValueError):
-        raise DataError(f"two_samples: expected {name} as numbers, got {values!r}") from None
+        raise DataError(f"two_samples: {name} must be numbers, got {values!r}") from None
     if out.ndim != 1 or np.isinf(out).any():
-        raise DataError(f"two_samples: expected {name} as a one-dimensional array of finite "
-                        f"numbers, got "
+        raise DataError(f"two_samples: {name} must be a one-dimensional array of finite numbers, "
+                        f"got "
                         f"{'an infinite number' if out.ndim == 1 else f'the shape {out.shape}'}")
     return out

@@ -62,8 +62,8 @@ def screen(X: DataLike, y: ArrayLike, names: Sequence[str] | None = None) -> "pd
     table = X if hasattr(X, "columns") else _as_frame(X, names)
     target = _as_numbers(pd.Series(y if np.ndim(y) == 1 else np.ravel(y)), "y")
     if len(target) != len(table):
-        raise DataError(f"screen: X has {len(table)} rows, y has {len(target)}: expected one y for "
-                        f"each row")
+        raise DataError(f"screen: X has {len(table)} rows, y has {len(target)}. Pass one y for "
+                        f"each row of X")
     records = {name: _association(_as_numbers(table[name], f"column {name!r}"), target)
                for name in table.columns}
     out = pd.DataFrame.from_dict(records, orient="index",
@@ -81,7 +81,8 @@ def _as_frame(X: DataLike, names: Sequence[str] | None) -> "pd.DataFrame":
     except ValueError:
         X = np.zeros(0)
     if X.ndim != 2:
-        raise DataError(f"screen: expected a DataFrame or an array (n, d), got the shape {X.shape}")
+        raise DataError(f"screen: expected X as a DataFrame or an array (n, d), got the shape "
+                        f"{X.shape}")
     if names is None:
         return pd.DataFrame(X)
     hold("screen", names=(names, several("names of columns")))
@@ -99,8 +100,8 @@ def _as_numbers(column, name: str):
         column = (column - column.min()).dt.total_seconds()
     if column.dtype.kind == "f" and np.isinf(column.to_numpy(float, na_value=np.nan)).any():
         row = int(np.flatnonzero(np.isinf(column.to_numpy(float, na_value=np.nan)))[0])
-        raise DataError(f"screen: {name} is infinite in row {row}: expected finite numbers, or NaN "
-                        f"where missing")
+        raise DataError(f"screen: {name} is infinite in row {row}, expected a finite number, or "
+                        f"NaN for a missing value")
     return column
 
 

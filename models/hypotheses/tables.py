@@ -116,9 +116,9 @@ def log_bayes_factor(table, sampling: str = "joint", concentration=1.0, rate: fl
     own = a.sum(1) - (y.shape[1] - 1), a.sum(0) - (y.shape[0] - 1)
     if not (np.isfinite(a).all() and (a > 0).all() and all((xi > 0).all() for xi in own)):
         raise ModelError(f"dependence(concentration={concentration!r}): expected numbers above 0 "
-                         f"whose sum over each row exceeds the number of columns − 1, and over "
-                         f"each column the number of rows − 1; numbers of at least 1 are always "
-                         f"valid")
+                         f"whose sum over each row is above the number of columns − 1, and over "
+                         f"each column above the number of rows − 1. Numbers of at least 1 are "
+                         f"always valid")
     margins = [_gain(y.sum(1 - axis), xi) for axis, xi in enumerate(own)]
     out = _gain(y, a) - sum(margins)
     if sampling in ("rows", "columns"):
@@ -147,16 +147,16 @@ def _counts(table) -> np.ndarray:
     try:
         y = np.asarray(table, float)
     except (TypeError, ValueError):
-        raise DataError(f"dependence: expected a table of counts, got {table!r}") from None
+        raise DataError(f"dependence: the table must contain counts, got {table!r}") from None
     if y.ndim != 2 or min(y.shape) < 2:
-        raise DataError(f"dependence: expected a table of at least 2 rows and 2 columns, got the "
-                        f"shape {y.shape}; pandas.crosstab(a, b) counts two columns")
+        raise DataError(f"dependence: expected a table with at least 2 rows and 2 columns, got the "
+                        f"shape {y.shape}. To count two columns use pandas.crosstab(a, b)")
     odd = ~(np.isfinite(y) & (y >= 0) & (y == np.round(y)))
     if odd.any():
         row, column = np.argwhere(odd)[0]
-        raise DataError(f"dependence: row {row}, column {column} of the table is "
-                        f"{y[row, column]:g}: expected an integer of at least 0")
+        raise DataError(f"dependence: the table is {y[row, column]:g} in row {row}, column "
+                        f"{column}, expected a count, an integer of at least 0")
     if not y.sum() > 0:
-        raise DataError("dependence: expected a table with at least one count above 0, got only "
-                        "zeros")
+        raise DataError("dependence: all counts of the table are 0, expected at least one count "
+                        "above 0")
     return y.astype(int)

@@ -13,6 +13,7 @@ from probml.estimators.rules import SEED, Rule, Seed, check, check_count, one_of
 from probml.estimators.validation import DensityMixin, check_is_fitted
 from probml.interface.showing.estimates import Estimates, Quantity, no_tables
 from probml.interface.showing.summary import Table
+from probml.models.frames.complete import refuse_missing, require_classes
 from probml.models.kernels.kernel_density import factor, kernel_density, left_out, parzen_classifier
 from probml.posteriors.units import Unit, of_rows
 
@@ -60,18 +61,13 @@ class _Kernels(Estimator):
     def _centres(self, X):
         """Rows as centres, (n, d): complete."""
         X = X.astype(float)
-        if (hole := np.isnan(X)).any():
-            row, j = np.argwhere(hole)[0]
-            raise DataError(
-                f"X contains NaN: {self._column(int(j))} is missing in row {row} "
-                f"({hole.any(1).sum()} rows have missing values), and the centre of a kernel needs "
-                f"a number in every column. Drop these rows, or impute the values; only rows for "
-                f"prediction may have missing values"
-            )
+        refuse_missing(self, X, "every fitted row is the centre of a kernel and must be complete. "
+                       "Drop these rows, or fill in the values; only rows for prediction may have "
+                       "missing values")
         if np.ndim(self.bandwidth) == 1 and len(self.bandwidth) != X.shape[1]:
             raise ModelError(
-                f"{type(self).__name__}(bandwidth=...): expected one number or {X.shape[1]}, one "
-                f"for each column, got {len(self.bandwidth)}"
+                f"{type(self).__name__}(bandwidth=...): expected one number, or {X.shape[1]} "
+                f"numbers, one for each column, got {len(self.bandwidth)}"
             )
         return X
 
@@ -87,8 +83,8 @@ class _Kernels(Estimator):
                 int(np.argmax(alike))
             )
             raise DataError(
-                f"{column} is constant: its standard deviation is 0, so "
-                f"bandwidth={self.bandwidth!r} gives the bandwidth 0. Give bandwidth= as a number, "
+                f"{column} is constant, so its standard deviation is 0, and "
+                f"bandwidth={self.bandwidth!r} is 0 for this column. Give a number, bandwidth=..., "
                 f"or drop the column"
             )
 
@@ -193,9 +189,9 @@ class KernelDensity(DensityMixin, _Kernels):
         check_is_fitted(self, "fit_")
         check_count("sample", "n_samples", n_samples)
         if n_samples * len(self._unit) > MAX_SAMPLE_NUMBERS:
-            raise ModelError(f"sample(n_samples={n_samples!r}): expected at most "
-                             f"{MAX_SAMPLE_NUMBERS // len(self._unit):,} samples of "
-                             f"{len(self._unit)} columns")
+            raise ModelError(f"sample(n_samples={n_samples!r}): for {len(self._unit)} columns at "
+                             f"most {MAX_SAMPLE_NUMBERS // len(self._unit):,} samples can be drawn "
+                             f"at once. Ask for fewer samples")
         random, params = np.random.default_rng(self._seed(
             random_state, "sample")), self.fit_.params
         which = random.choice(len(params["weights"]), int(n_samples), p=params["weights"])
@@ -248,9 +244,7 @@ class ParzenClassifier(_Kernels, Classifier):
         X, codes = self._centres(X[seen]), codes[seen].astype(int)
         weights = np.ones(len(X)) if weights is None else weights[seen]
         k, (n, d) = len(self.classes_), X.shape
-        if k < 2:
-            raise DataError(f"y has one class, {self.classes_.tolist()[0]!r}, expected rows of two "
-                            f"classes or more; for one density use KernelDensity")
+        require_classes(self.classes_)
         total = np.bincount(codes, weights, k)
         self.class_prior_ = total / total.sum() if self.priors is None else self._check_priors(k)
         self._refuse_constant(X)

@@ -9,6 +9,7 @@ from probml import DataError
 from probml.estimators.classifier import Classifier
 from probml.estimators.rules import FLAG, SEED, Seed, check, number, parameter, sizes
 from probml.estimators.validation import check_is_fitted
+from probml.models.frames.complete import refuse_missing
 from probml.models.frames.scaling import middle_and_unit
 
 
@@ -74,9 +75,9 @@ class NearestNeighbours(Classifier):
         able = np.unique(np.atleast_1d(np.asarray(self.n_neighbors)))
         tried = able[able < max(len(X), 2)]
         if not len(tried):
-            raise DataError(f"NearestNeighbours(n_neighbors={self.n_neighbors!r}): expected at "
-                            f"most {len(X) - 1}, the number of neighbours of a row, since "
-                            f"n_samples={len(X)}")
+            raise DataError(f"NearestNeighbours(n_neighbors={self.n_neighbors!r}): a row of X has "
+                            f"only {len(X) - 1} neighbours, because n_samples={len(X)}. Use at "
+                            f"most {len(X) - 1} neighbours")
         self._middle, unit = middle_and_unit(X)
         self._unit = unit if self.scale else np.ones(X.shape[1])
         self._codes_, self._rows = codes, NearestNeighbors().fit(self._z(X))
@@ -95,11 +96,8 @@ class NearestNeighbours(Classifier):
 
     def _validated(self, X, reset: bool):
         X = super()._validated(X, reset)
-        if np.isnan(X).any():
-            row, j = np.argwhere(np.isnan(X))[0]
-            raise DataError(f"Input X contains NaN: {self._column(int(j))} is missing in row "
-                            f"{row}, but distances need a number in every column. Impute the "
-                            f"missing values first")
+        refuse_missing(self, X, "distances need a number in every column. Fill in the missing "
+                       "values first")
         return X
 
     def _z(self, X) -> np.ndarray:

@@ -108,8 +108,8 @@ class _Machine:
         if not (np.abs(own) < LARGEST).all():
             row = int(np.argmin(np.abs(own) < LARGEST))
             raise ModelError(f"{type(self).__name__}(kernel={self.kernel!r}): the kernel of row "
-                             f"{row} with itself is too large, {own[row]:g}: standardise the "
-                             f"columns of X")
+                             f"{row} with itself is {own[row]:g}, which is too large for accurate "
+                             f"results. Standardise the columns of X")
         return X
 
     def _about(self, X: np.ndarray) -> np.ndarray:
@@ -129,7 +129,7 @@ class _Machine:
         if not self.converged_:
             warnings.warn(
                 f"{type(self).__name__} stopped at max_iter={self.max_iter} steps before it "
-                f"converged to the tolerance tol={self.tol:g}: standardise the columns, lower "
+                f"converged to the tolerance tol={self.tol:g}. Standardise the columns, lower "
                 f"C={self.C:g}, or raise max_iter",
                 ConvergenceWarning,
                 stacklevel=4,
@@ -283,8 +283,8 @@ class SupportVectorMachine(NoProbabilities, _Machine, Margin):
             classes = self.classes_.tolist()
             unknown = next((name for name in self.class_weight if name not in classes), None)
             if unknown is not None:
-                raise ModelError(f"SupportVectorMachine(class_weight=...): expected classes among "
-                                 f"{classes}, got {unknown!r}")
+                raise ModelError(f"SupportVectorMachine(class_weight=...): {unknown!r} is not one "
+                                 f"of the classes {classes}")
             out = np.array([self.class_weight.get(name, 1.0) for name in classes], float)
             if not (np.isfinite(out) & (out > 0)).all():
                 raise ModelError(f"SupportVectorMachine(class_weight={dict(self.class_weight)!r}): "

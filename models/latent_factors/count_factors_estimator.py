@@ -66,8 +66,8 @@ class PoissonFactors(Projection, Estimator):
         check(self)
         X = self._counts(X, reset=True)
         if self.n_components > X.size:
-            raise ModelError(f"PoissonFactors(n_components={self.n_components}): expected at most "
-                             f"{X.size} components, the number of cells of X")
+            raise ModelError(f"PoissonFactors(n_components={self.n_components}): X has only "
+                             f"{X.size} cells. Use at most {X.size} components")
         random = np.random.default_rng(self._seed())
         found = max((self._found(X, random) for _ in range(self.n_init)),
                     key=lambda found: found.history[-1])
@@ -77,8 +77,9 @@ class PoissonFactors(Projection, Estimator):
         self.bound_, self.history_ = found.history[-1], np.array(found.history)
         self.converged_, self.n_iter_ = found.converged, len(found.history)
         if not found.converged:
-            warnings.warn(f"PoissonFactors stopped at max_iter={self.max_iter} before the bound "
-                          f"converged: raise max_iter, or tol", ConvergenceWarning, stacklevel=2)
+            warnings.warn(f"PoissonFactors stopped at max_iter={self.max_iter} iterations, before "
+                          f"the lower bound of the log evidence converged. Raise max_iter, or "
+                          f"tol", ConvergenceWarning, stacklevel=2)
         return self
 
     def _found(self, X, random, columns=None) -> Factors:
@@ -90,7 +91,8 @@ class PoissonFactors(Projection, Estimator):
         if (X < 0).any():
             row, j = np.argwhere(X < 0)[0]
             raise DataError(f"Negative values in data: {self._column(int(j))} of X is "
-                            f"{X[row, j]:g} in row {row}, expected counts, 0 or more, or NaN")
+                            f"{X[row, j]:g} in row {row}, expected a count of at least 0, or NaN "
+                            f"for a missing value")
         return X
 
     predict_proba = absent("predict_proba", "use transform(X) for the amounts of components")

@@ -83,8 +83,8 @@ class _Linear(InformationCriteria, Projection, Estimator):
             self._refuse_missing(np.isnan(X).all(0))
         (n, d), k = X.shape, self.n_components
         if k > d:
-            raise ModelError(f"{type(self).__name__}(n_components={k}): expected at most {d} "
-                             f"components, the number of columns of X (n_features={d})")
+            raise ModelError(f"{type(self).__name__}(n_components={k}): X has only {d} columns "
+                             f"(n_features={d}). Use at most {d} components")
         self._centre, self._unit = _means(X, weights), np.ones(d)
         self._unit = self._units(covariance(X - self._centre, weights))
         x = self._data(X)["x"]
@@ -158,13 +158,14 @@ class _Linear(InformationCriteria, Projection, Estimator):
         if self.prior and len(narrow) and (found > 2 * noise).all():
             at, unit = int(narrow[0]), float(self._unit[narrow[0]])
             warnings.warn(
-                f"{type(self).__name__}: {self._column(at)} of X has standard deviation "
-                f"{spread[at] * unit:.2g}, but the standard deviation of the noise was estimated "
-                f"as {np.sqrt(found.max()) * unit:.2g}, where maximum likelihood gives "
-                f"{np.sqrt(np.max(noise)) * unit:.2g}. The columns have different units, and the "
-                f"prior of the noise (scale={self.scale}, in units of the standard deviation of "
-                f"all columns) dominates the data. Standardise the columns, lower scale, or use "
-                f"FactorAnalysis, which does not depend on units", RuntimeWarning, stacklevel=3)
+                f"{type(self).__name__}: the columns have different units, and the prior of the "
+                f"noise (scale={self.scale}, in units of the standard deviation of all columns) "
+                f"dominates the data. The standard deviation of the noise was estimated as "
+                f"{np.sqrt(found.max()) * unit:.2g}, where maximum likelihood gives "
+                f"{np.sqrt(np.max(noise)) * unit:.2g}, and {self._column(at)} of X has the "
+                f"standard deviation {spread[at] * unit:.2g}. Standardise the columns, lower "
+                f"scale, or use FactorAnalysis, which does not depend on "
+                f"units", RuntimeWarning, stacklevel=3)
 
     def _check_rank(self, X, S) -> None:
         values = np.linalg.eigvalsh(S)[::-1]
@@ -173,8 +174,8 @@ class _Linear(InformationCriteria, Projection, Estimator):
         if len(X) == 1 or not np.isnan(X).any() and values[min(k, d - 1)] <= least * values[0]:
             raise DataError(
                 f"{type(self).__name__}(n_components={k}, prior=False): the rows "
-                f"(n_samples={len(X)}) lie in {int((values > least * values[0]).sum())} of {d} "
-                f"dimensions, so {k} components reproduce the rows without noise, and the "
+                f"(n_samples={len(X)}) vary in only {int((values > least * values[0]).sum())} of "
+                f"{d} dimensions, so {k} components reproduce the rows without noise, and the "
                 f"likelihood is unbounded. Use fewer components, or keep prior=True"
             )
 
@@ -420,9 +421,9 @@ class FactorAnalysis(_Linear):
     def _check_rank(self, X, S):
         if (constant := flat(X)).any():
             raise DataError(
-                f"{self._column(int(np.argmax(constant)))} is constant (n_samples={len(X)}): the "
-                f"noise of the column is 0 and the likelihood is unbounded. Drop the column, or "
-                f"keep prior=True"
+                f"{self._column(int(np.argmax(constant)))} is constant (n_samples={len(X)}), so "
+                f"its noise is 0 and the likelihood is unbounded. Drop the column, or keep "
+                f"prior=True"
             )
         super()._check_rank(X, S)
 

@@ -70,9 +70,9 @@ class ItemResponse(Projection, Estimator):
             self._refuse_missing(np.isnan(X).all(0))
         for j, (low, high) in enumerate(zip(np.nanmin(X, 0), np.nanmax(X, 0), strict=True)):
             if low == high and not self.prior:
-                raise DataError(f"{self._column(j)} has the answer {low:g} for every person: the "
-                                f"maximum likelihood estimate of the difficulty of this item is "
-                                f"infinite. Drop the column, or keep prior=True")
+                raise DataError(f"{self._column(j)} has the answer {low:g} for every person, so "
+                                f"the maximum likelihood estimate of the difficulty of this item "
+                                f"is infinite. Drop the column, or keep prior=True")
         model = item_response(items=X.shape[1], kind=self.kind)
         fit = model.fit({"y": X}, self.engine or MAP(prior=bool(self.prior)),
                         weights=weights, seed=self._seed())
@@ -93,8 +93,8 @@ class ItemResponse(Projection, Estimator):
         odd = ~(np.isnan(X) | (X == 0) | (X == 1))
         if odd.any():
             row, j = np.argwhere(odd)[0]
-            raise DataError(f"{self._column(int(j))} of X is {X[row, j]:g} in row {row}: expected "
-                            f"answers 0 or 1, or NaN where missing")
+            raise DataError(f"{self._column(int(j))} of X is {X[row, j]:g} in row {row}, expected "
+                            f"an answer, 0 or 1, or NaN for a missing answer")
         return X
 
     _n_features_out = 1
@@ -126,7 +126,7 @@ class ItemResponse(Projection, Estimator):
         check_is_fitted(self, "fit_")
         ability = as_numbers(ability, "information(ability)")
         if np.isnan(ability).any():
-            raise DataError("information(ability): expected numbers, got NaN")
+            raise DataError("information(ability): an ability is NaN, expected numbers")
         eta = ability[..., None] * self.discrimination_ + self.easiness_
         chance = 1 / (1 + np.exp(-eta))
         return (self.discrimination_**2 * chance * (1 - chance)).sum(-1)

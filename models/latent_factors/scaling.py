@@ -93,9 +93,9 @@ def classical_scaling(distances, k: int = 2) -> np.ndarray:
         if np.isinf(d).any():
             apart = np.argwhere(np.isinf(d))[0]
             raise probml.DataError(f"classical_scaling: no observed distances connect the points "
-                                   f"{apart[0]} and {apart[1]}, so the relative position of the "
-                                   f"two is not identified: give distances that connect these "
-                                   f"points, or scale the connected parts separately")
+                                   f"{apart[0]} and {apart[1]}, so their relative position is not "
+                                   f"identified. Give distances that connect these points, or "
+                                   f"scale the connected parts separately")
     b = -0.5 * d**2
     b = b - b.mean(0) - b.mean(1)[:, None] + b.mean()
     values, vectors = np.linalg.eigh(b)
@@ -124,11 +124,11 @@ def square(distances, where: str) -> np.ndarray:
             raise TypeError
         d = np.asarray(distances, float)
     except (TypeError, ValueError):
-        raise probml.DataError(f"{where}: expected distances that are numbers") from None
+        raise probml.DataError(f"{where}: the distances must be numbers") from None
     if d.ndim != 2 or d.shape[0] != d.shape[1] or len(d) < 2:
-        raise probml.DataError(f"{where}: expected the distances of n points, (n, n), n at least "
-                               f"2, got the shape {d.shape}; scipy.spatial.distance.squareform "
-                               f"converts n (n − 1) / 2 distances")
+        raise probml.DataError(f"{where}: expected an array (n, n) of the distances of n points, n "
+                               f"at least 2, got the shape {d.shape}. For n (n − 1) / 2 distances "
+                               f"use scipy.spatial.distance.squareform")
     size = np.nanmax(np.abs(d)) if not np.isnan(d).all() else 0.0
     for wrong, what in ((np.isinf(d) | (d < 0), "0 or more, or NaN where missing"),
                         (~(np.isclose(d, d.T, rtol=1e-7, atol=1e-9 * size)
@@ -137,8 +137,8 @@ def square(distances, where: str) -> np.ndarray:
                         (np.diag(np.nan_to_num(np.diag(d)) > 1e-9 * size), "0 on the diagonal")):
         if wrong.any():
             row, column = np.argwhere(wrong)[0]
-            raise probml.DataError(f"{where}: the distance of row {row} and column {column} is "
-                                   f"{d[row, column]:g}: expected {what}")
+            raise probml.DataError(f"{where}: the distance in row {row}, column {column} is "
+                                   f"{d[row, column]:g}, expected {what}")
     d = (d + d.T) / 2
     np.fill_diagonal(d, 0.0)
     return d

@@ -96,12 +96,12 @@ class MultidimensionalScaling(Estimator):
         self.classical_ = classical_scaling(d, self.n_components)
         self.unit_ = float(np.sqrt((apart**2).mean())) if apart.size else 0.0
         if not self.unit_ > 0:
-            raise DataError("MultidimensionalScaling: expected at least one distance above 0, but "
-                            "all points coincide")
+            raise DataError("MultidimensionalScaling: all distances are 0, so all points coincide. "
+                            "Give at least one distance above 0")
         if self.noise == "lognormal" and (apart == 0).any():
             pair = int(np.argmax(apart == 0))
             raise DataError(f"MultidimensionalScaling(noise='lognormal'): the points {first[pair]} "
-                            f"and {second[pair]} have the distance 0, which has no logarithm: drop "
+                            f"and {second[pair]} have the distance 0, which has no logarithm. Drop "
                             f"one of the two points, or use noise='normal'")
         pairs = {"first": first, "second": second, "distance": apart / self.unit_}
         random, first_one = np.random.default_rng(self._seed()), self.classical_ / self.unit_
@@ -157,7 +157,7 @@ class MultidimensionalScaling(Estimator):
         from sklearn.metrics.pairwise import nan_euclidean_distances
 
         if len(X) < 2:
-            raise DataError(f"MultidimensionalScaling: expected 2 rows or more, got n_samples = "
+            raise DataError(f"MultidimensionalScaling: expected at least 2 rows, got n_samples = "
                             f"{len(X)}")
         # far from 0 the distances would lose their digits
         return square(nan_euclidean_distances(X - np.nanmean(X, 0)), "MultidimensionalScaling")

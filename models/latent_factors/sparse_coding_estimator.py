@@ -62,7 +62,8 @@ class SparseCoding(Projection, Estimator):
         check(self)
         X = self._numbers(X, reset=True).astype(float)
         if not np.nansum(np.abs(X)) > 0:
-            raise DataError("SparseCoding: expected at least one observed cell of X that is not 0")
+            raise DataError("SparseCoding: all observed values of X are 0, so nothing can be "
+                            "estimated")
         random = np.random.default_rng(self._seed())
         found = min((self._found(X, self._rows(X, random)) for _ in range(self.n_init)),
                     key=lambda found: found.history[-1])
@@ -71,8 +72,9 @@ class SparseCoding(Projection, Estimator):
         self.objective_, self.history_ = found.history[-1], np.array(found.history)
         self.converged_, self.n_iter_ = found.converged, len(found.history) - 1
         if not found.converged:
-            warnings.warn(f"SparseCoding stopped at max_iter={self.max_iter} before the objective "
-                          f"converged: raise max_iter, or tol", ConvergenceWarning, stacklevel=2)
+            warnings.warn(f"SparseCoding stopped at max_iter={self.max_iter} iterations, before "
+                          f"the objective converged. Raise max_iter, or "
+                          f"tol", ConvergenceWarning, stacklevel=2)
         return self
 
     def _rows(self, X: np.ndarray, random: np.random.Generator) -> np.ndarray:

@@ -69,7 +69,7 @@ def written(text: str) -> Written:
     right = re.sub(r"^\+\s*", "", right).rstrip("+ ") or "1"
     names = [name for *_, name in groups]
     if twice := next((name for name in names if names.count(name) > 1), None):
-        raise ModelError(f"formula({text!r}): the grouping {twice!r} is in two brackets: write "
+        raise ModelError(f"formula({text!r}): the grouping {twice!r} is in two brackets. Write "
                          f"one, (1 + x | {twice}), or (1 + x || {twice}) without correlations")
     return Written(text, left.strip(), right, tuple(groups), tuple(offsets))
 
@@ -92,7 +92,7 @@ def _calls(text: str, part: str) -> Iterator[tuple[int, int, str]]:
                 before = re.search(r"[\w.]*$", part[: start - 1])
                 yield start, at, before.group() if before else ""
     if depth:
-        raise ModelError(f"formula({text!r}): the brackets do not match")
+        raise ModelError(f"formula({text!r}): the brackets do not match. Check the brackets")
 
 
 def _outer(inside: str) -> str:
@@ -174,7 +174,7 @@ class Terms:
         for name in columns:
             if name not in table.columns:
                 raise DataError(f"formula({self.parts.text!r}): the grouping {name!r} is not a "
-                                f"column of the table; the columns are {list(table.columns)}")
+                                f"column of the table; its columns are {list(table.columns)}")
         if len(columns) == 1:
             return table[columns[0]].to_numpy()
         gone = table[columns].isna().any(axis=1).to_numpy()
@@ -242,10 +242,11 @@ def _matrix(text: str, source: object, table: DataLike) -> "ModelMatrix":
         if isinstance(error, DataMismatchWarning):
             new = re.search(r"\{(.*)\}", str(error))
             names = re.sub(r"np\.\w+\((.*?)\)", r"\1", new.group(1)) if new else ""
-            raise DataError(f"formula({text!r}): the fitted rows had no category {names}, so that "
-                            f"its coefficient is unknown: drop such rows, or fit with rows of it"
+            raise DataError(f"formula({text!r}): the fitted rows had no category {names}, so its "
+                            f"coefficient is unknown. Drop rows of this category, or fit with rows "
+                            f"of it"
                             ) from None
-        raise DataError(f"formula({text!r}): {error_text(error)}; the table has the columns "
+        raise DataError(f"formula({text!r}): {error_text(error)}. The table has the columns "
                         f"{list(table.columns)}") from None
 
 
@@ -300,7 +301,8 @@ def _values(text: str, left: str, table: DataLike) -> np.ndarray:
     if left in table.columns and table[left].dtype.kind not in "biuf":
         if (gone := table[left].isna().to_numpy()).any():
             raise DataError(f"formula({text!r}): {left!r} is missing in row "
-                            f"{int(np.argmax(gone))}. Drop such rows")
+                            f"{int(np.argmax(gone))}. Drop rows with missing values, "
+                            f"table.dropna(subset=[{left!r}])")
         return table[left]
     return _numbers(text, left, table)
 
@@ -318,7 +320,8 @@ def _numbers(text: str, expression: str, table: DataLike,
         found = table[expression].to_numpy(float, na_value=np.nan)
         if not missing and np.isnan(found).any():
             raise DataError(f"formula({text!r}): {expression!r} is missing in row "
-                            f"{int(np.argmax(np.isnan(found)))}. Drop such rows")
+                            f"{int(np.argmax(np.isnan(found)))}. Drop rows with missing values, "
+                            f"table.dropna(subset=[{expression!r}])")
         return found
     try:
         parsed = formulaic.Formula(f"0 + {expression}" if re.fullmatch(r"`[^`]*`|[\w.]+\(.*\)",
@@ -328,9 +331,9 @@ def _numbers(text: str, expression: str, table: DataLike,
         raise ModelError(f"formula({text!r}): {error_text(error)}") from None
     made = _matrix(text, parsed, table)
     if made.shape[1] != 1:
-        raise ModelError(f"formula({text!r}): the left side of ~ must be one numeric "
-                         f"column, but it has the columns {list(made.columns)}. Name one response, "
-                         f"and code a category as 0 and 1")
+        raise ModelError(f"formula({text!r}): the left side of ~ must be one numeric column, but "
+                         f"it is the columns {list(made.columns)}. Name one response, and code a "
+                         f"category as 0 and 1")
     return made.iloc[:, 0].to_numpy(float)
 
 

@@ -95,12 +95,12 @@ class Formula:
         if trials is not None:
             given["trials"] = trials
         if ("event" in given or np.ndim(self.y) == 2) and not isinstance(model, SurvivalRegression):
-            raise ModelError(f"fit(family={family!r}): Surv(...) needs family= one of "
+            raise ModelError(f"fit(family={family!r}): for Surv(...) give family= one of "
                              f"{list(DISTRIBUTIONS)}")
         if other := next((name for name in given if name not in signature(model.fit).parameters),
                          None):
-            raise ModelError(f"fit(family={family!r}): {type(model).__name__} takes no {other}: "
-                             f"omit {other}")
+            raise ModelError(f"fit(family={family!r}): {type(model).__name__} does not support "
+                             f"{other}. Omit {other}")
         model.fit(self.X, self.y, sample_weight=sample_weight, **given)
         model.formula_ = self.terms
         return model
@@ -111,15 +111,15 @@ class Formula:
             for name in DISTRIBUTIONS}
         if self.effects and family in special:
             raise ModelError(f"fit(family={family!r}): formula({self.text!r}) has random effects, "
-                             f"such as (1 | group), which are not supported with this family: "
-                             f"write the model as a function")
+                             f"such as (1 | group), which are not supported with this family. Drop "
+                             f"them, or write the model as a function")
         if family in ("ordinal", "cumulative") and not self.intercept:
             raise ModelError(f"fit(family={family!r}): '0 +' leaves out the intercept, but the "
-                             f"thresholds of this family are intercepts: remove '0 +' from "
+                             f"thresholds of this family are intercepts. Remove '0 +' from "
                              f"formula({self.text!r})")
         if self.effects and not self.intercept:
             raise ModelError(f"fit: formula({self.text!r}) has no intercept, but MixedModel always "
-                             f"has one: remove '0 +'")
+                             f"has one. Remove '0 +'")
         if self.effects:
             columns = len(self.X.columns) - len(self.effects)
             fixed = {"fixed": self.fixed} if len(self.fixed) < columns else {}
@@ -181,8 +181,8 @@ def formula(text: str, table: DataLike, family: str | None = None, *,
         return _read(text, table)
     if isinstance(weights, str):
         if weights not in table.columns:
-            raise DataError(f"formula(weights={weights!r}): the table has no such column; it has "
-                            f"{list(table.columns)}")
+            raise DataError(f"formula(weights={weights!r}): the table has no such column; its "
+                            f"columns are {list(table.columns)}")
         weights = table[weights]
     settings = settings if engine is None else {**settings, "engine": engine}
     try:
@@ -214,11 +214,12 @@ def _read(text: str, table: DataLike) -> Formula:
     try:
         import formulaic
     except ModuleNotFoundError as error:
-        raise ModelError(f"formulas need formulaic ({error}): pip install 'probml[formula]'"
+        raise ModelError(f"formulas need formulaic ({error}). Install it: pip install "
+                         f"'probml[formula]'"
                          ) from None
     if not isinstance(text, str):
-        raise ModelError(f"formula: expected text first, formula('y ~ x', table), got a "
-                         f"{type(text).__name__}")
+        raise ModelError(f"formula({text!r:.60}, ...): the first argument must be text, such as "
+                         f"formula('y ~ x', table), got a {type(text).__name__}")
     refuse_habits(text)
     _refuse_missing(text, table)
     parts = written(text)
@@ -229,15 +230,16 @@ def _read(text: str, table: DataLike) -> Formula:
     except Exception as error:
         raise ModelError(f"formula({text!r}): {error_text(error)}") from None
     if not isinstance(parsed, formulaic.formula.SimpleFormula):
-        raise ModelError(f"formula({text!r}): write the effects of groups in brackets, y ~ x + (1 "
-                         f"| group)")
+        raise ModelError(f"formula({text!r}): the effects of groups must be in brackets. Write y ~ "
+                         f"x + (1 | group)")
     terms, effects, spec = Terms.learn(parts, parsed, table)
     X = terms.of(table)
     many = [name for name, columns in effects.items() if len(columns) > 1]
     bars = {bar for _, bar, _ in parts.groups}
     if len(bars) > 1 and any(bar == "|" and name in many for _, bar, name in parts.groups):
-        raise ModelError(f"formula({text!r}): has | and ||: write | throughout for correlated "
-                         f"effects, or || for uncorrelated ones")
+        raise ModelError(f"formula({text!r}): the formula contains both | and ||, which cannot be "
+                         f"combined. Write | throughout for correlated effects, or || for "
+                         f"uncorrelated effects")
     others = terms.others(table)
     y = others.pop("y", None)
     return Formula(text, X, y, INTERCEPT in terms.columns[0], effects or None, "||" not in bars,

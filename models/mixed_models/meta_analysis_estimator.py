@@ -85,21 +85,23 @@ class MetaAnalysis(RegressionResults, Estimator):
         n = len(y) if hasattr(y, "__len__") and getattr(y, "ndim", 1) else 0
         y, error = checked_column(y, "y", n), checked_column(standard_error, "standard_error", n)
         if y is None or error is None:
-            raise DataError("MetaAnalysis.fit: expected y and standard_error, numbers (n,)")
+            raise DataError("MetaAnalysis.fit: expected y and standard_error as numbers, one for "
+                            "each study")
         if not (error > 0).all():
             row = int(np.argmin(error > 0))
-            raise DataError(f"standard_error is {error[row]:g} in row {row}: expected numbers "
-                            f"above 0 (the standard error is the square root of a variance)")
+            raise DataError(f"MetaAnalysis.fit: standard_error is {error[row]:g} in row {row}, "
+                            f"expected a number above 0 (the standard error is the square root of "
+                            f"a variance)")
         x = self._moderators(X)
         p = 1 + x.shape[1]
         if len(x) not in (0, n) or n <= p - (self.method == "FE"):
-            raise DataError(f"MetaAnalysis.fit: expected more than {p} studies, and X of as many "
-                            f"rows as y, got {n} studies and X of the shape {x.shape}")
+            raise DataError(f"MetaAnalysis.fit: expected more than {p} studies, and one row of X "
+                            f"for each study, got {n} studies and X of the shape {x.shape}")
         x = x if p > 1 else np.zeros((n, 0))
         self.studies_ = list(range(n)) if index is None else list(index)
         if len(self.studies_) != n:
-            raise DataError(f"names: expected {n} names, one for each study, got "
-                            f"{len(self.studies_)}")
+            raise DataError(f"MetaAnalysis.fit: names has {len(self.studies_)} names, expected "
+                            f"{n}, one for each study")
         self._fit_model(y, error, x)
         self._learn(y, error, np.column_stack([np.ones(n), x]))
         return self
@@ -132,7 +134,9 @@ class MetaAnalysis(RegressionResults, Estimator):
         centre, spread = x.mean(0), x.std(0)
         if not (spread > 0).all():
             name = self._names[int(np.argmin(spread > 0))]
-            raise DataError(f"moderator {name!r} is the same in every study: drop it")
+            raise DataError(f"MetaAnalysis.fit: the moderator {name!r} is the same in every study, "
+                            f"so its coefficient is not identified separately from the mean. Drop "
+                            f"the moderator")
         data = {"y": (y - level) / unit, "standard_error": error / unit}
         data |= {"x": (x - centre) / spread} if self._names else {}
         fixed: dict[str, Any] = {} if self._names else {"x": None}
@@ -232,8 +236,8 @@ class MetaAnalysis(RegressionResults, Estimator):
         check_is_fitted(self, "fit_")
         table = {} if X is None else table_of(X)
         if missing := [name for name in self._names if name not in table]:
-            raise DataError(f"predict: X has no column {missing[0]!r}; the columns of the fitted "
-                            f"data are {self._names}")
+            raise DataError(f"predict: X has no column {missing[0]!r}. Give the columns of the "
+                            f"fitted data, {self._names}")
         x = numbers_of(table, self._names) if self._names else np.zeros((1, 0))
         design = np.column_stack([np.ones(len(x)), x])
         mean = design @ np.append(self.intercept_, self.coef_)

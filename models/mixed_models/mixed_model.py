@@ -60,7 +60,8 @@ def mixed_model(x, z, member, offset, trials, effects: Mapping, family="normal",
     """
     if not effects:
         raise probml.ModelError("mixed_model(effects={}): expected at least one grouping, such as "
-                                "{'subject': (18, 2)}: 18 levels with 2 columns each")
+                                "{'subject': (18, 2)}, which has 18 levels with 2 coefficients "
+                                "each")
     if scale_prior not in SCALE_PRIORS:
         raise probml.ModelError(f"mixed_model(scale_prior={scale_prior!r}): expected one of "
                                 f"{list(SCALE_PRIORS)}")

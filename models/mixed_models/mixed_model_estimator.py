@@ -220,31 +220,33 @@ class MixedModel(RegressionResults, NoProbabilities, RegressorMixin, Estimator):
     def _learn_columns(self, table: Mapping, weights: np.ndarray) -> None:
         """Which columns are groupings and which x; the labels of those, the units of these."""
         if self.effects is None:
-            raise ModelError(f"MixedModel(effects=None): expected {EFFECTS[0]}; without random "
+            raise ModelError(f"MixedModel(effects=None): expected {EFFECTS[0]}. Without random "
                              f"effects use BayesianLinearRegression or GeneralizedLinearModel")
         for name, columns in self.effects.items():
             for column in (name, *(c for c in columns if c != ONE)):
                 if column not in table:
-                    raise DataError(f"effects={dict(self.effects)}: X has no column {column!r}; "
-                                    f"its columns are {self._names}")
+                    raise DataError(f"MixedModel(effects={dict(self.effects)!r}): X has no column "
+                                    f"{column!r}; its columns are {self._names}")
         free = [name for name in table if name not in self.effects]
         self._fixed = free if self.fixed is None else list(self.fixed)
         if wrong := [name for name in self._fixed if name not in free]:
-            raise DataError(f"fixed={self._fixed}: {wrong[0]!r} is a grouping, or not a column of "
-                            f"X: expected some of {free}")
+            raise DataError(f"MixedModel(fixed={self._fixed!r}): {wrong[0]!r} is a grouping, or "
+                            f"not a column of X. Expected some of {free}")
         self._sites = effect_sites(self.effects)
         self.groups_ = {name: np.unique(labels_of(table, name)) for name in self.effects}
         for name, labels in self.groups_.items():
             if len(labels) < 2:
-                raise DataError(f"grouping {name!r} has one level, {labels.tolist()[0]!r}, so its "
-                                f"variance cannot be estimated: drop it from effects=")
+                raise DataError(f"the grouping {name!r} has only one level, "
+                                f"{labels.tolist()[0]!r}, so the variance between its levels "
+                                f"cannot be estimated. Drop {name!r} from effects=")
         x = numbers_of(table, self._fixed)
         self._centre = np.average(x, 0, weights)
         self._unit = np.sqrt(np.average((x - self._centre) ** 2, 0, weights))
         for name, wide in zip(self._fixed, np.ptp(x[weights > 0], 0), strict=True):
             if not wide > 0:
-                raise DataError(f"column {name!r} is the same in every row, so its coefficient is "
-                                f"not identified separately from the intercept. Drop the column")
+                raise DataError(f"column {name!r} of X is the same in every row, so its "
+                                f"coefficient is not identified separately from the intercept. "
+                                f"Drop the column")
         units = dict(zip(self._fixed, self._unit, strict=True)) | {ONE: 1.0}
         alone = [c for columns in self.effects.values() for c in columns if c not in units]
         square = np.average(numbers_of(table, alone) ** 2, 0, weights)
@@ -267,9 +269,9 @@ class MixedModel(RegressionResults, NoProbabilities, RegressorMixin, Estimator):
             code = self._codes(table, name)
             if (code < 0).any() and not new:
                 row = int(np.argmax(code < 0))
-                raise DataError(f"grouping {name!r} has a level that was not in the training data, "
-                                f"{labels_of(table, name).tolist()[row]!r} in row {row}: only "
-                                f"predict() supports new levels")
+                raise DataError(f"the grouping {name!r} has a level that was not in the training "
+                                f"data, {labels_of(table, name).tolist()[row]!r} in row {row}. "
+                                f"Only predict() supports new levels")
             member.append(np.where(code < 0, len(self.groups_[name]), code))
         data = {"z": np.concatenate(z, 1), "member": np.column_stack(member)}
         return {"x": (x - self._centre) / self._unit, **data} if self._fixed else data
@@ -309,7 +311,7 @@ class MixedModel(RegressionResults, NoProbabilities, RegressorMixin, Estimator):
         table = table_of(X)
         missing = [name for name in self._names if name not in table]
         if missing:
-            raise DataError(f"X has no column {missing[0]!r}; the columns of the fitted data are "
+            raise DataError(f"X has no column {missing[0]!r}. Give the columns of the fitted data, "
                             f"{self._names}")
         return table
 

@@ -195,8 +195,8 @@ def _sizes(sizes) -> list[int]:
     except (TypeError, ValueError):
         valid = False
     if not valid:
-        raise ModelError(f"how_many(sizes={sizes!r}): expected integers of at least 1, such as "
-                         f"range(1, 9)")
+        raise ModelError(f"how_many(sizes={sizes!r}): expected numbers of groups, integers of at "
+                         f"least 1, such as range(1, 9)")
     return found
 
 
@@ -204,16 +204,16 @@ def _rows(X, most: int) -> np.ndarray:
     try:
         out = np.asarray(X, float)
     except (TypeError, ValueError):
-        raise DataError("how_many: X must be numbers: encode or drop columns of text") from None
+        raise DataError("how_many: X must be numbers. Convert or drop columns of text") from None
     if out.ndim != 2 or not out.size:
-        raise DataError(f"how_many: expected X with rows and columns, got the shape {out.shape}")
+        raise DataError(f"how_many: X has the shape {out.shape}, expected rows and columns, (n, d)")
     odd = ~np.isfinite(out)
     if odd.any():
         row, column = np.argwhere(odd)[0]
-        raise DataError(f"how_many: row {row}, column {column} of X is {out[row, column]}: "
-                        f"distances need a finite number in every column. GaussianMixture(range(1, "
-                        f"9)) supports missing values, and imputes them")
+        raise DataError(f"how_many: X is {out[row, column]} in row {row}, column {column}, but "
+                        f"distances need a finite number in every column. Fill in the value, or "
+                        f"use GaussianMixture(range(1, 9)), which supports missing values")
     if len(out) < most:
-        raise DataError(f"how_many: X has {len(out)} rows, expected at least {most} for {most} "
-                        f"groups. Try fewer groups")
+        raise DataError(f"how_many: X has only {len(out)} rows, which cannot form {most} groups. "
+                        f"Try fewer groups")
     return out

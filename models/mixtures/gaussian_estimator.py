@@ -158,8 +158,8 @@ class GaussianMixture(InUnits, Mixture):
             return {}
         k, d = self.n_components, self.n_features_in_
         if not isinstance(k, Integral):
-            raise ModelError(f"weights_init, means_init and precisions_init need a single "
-                             f"n_components, got n_components={k!r}")
+            raise ModelError(f"weights_init, means_init and precisions_init need a single number "
+                             f"of components, got n_components={k!r}")
         tied = canonical(self.covariance_type).startswith("tied")
         shape = (() if tied else (k,)) + _matrix(self.covariance_type, d)
         names = {"weights": ("weights_init", (k,)), "mean": ("means_init", (k, d)),
@@ -173,7 +173,7 @@ class GaussianMixture(InUnits, Mixture):
                 start[site] = np.asarray(value, float)
             except (TypeError, ValueError):
                 raise ModelError(
-                    f"{name}: expected numbers of shape {expected}, got {value!r}"
+                    f"{name}: expected an array of numbers of shape {expected}, got {value!r}"
                 ) from None
             if start[site].shape != expected:
                 raise ModelError(f"{name} has shape {start[site].shape}, expected {expected}")
@@ -188,9 +188,9 @@ class GaussianMixture(InUnits, Mixture):
     def _check_likelihood_is_bounded(self, X, codes):
         if not self.covariance_type.endswith("spherical") and (constant := flat(X)).any():
             raise DataError(
-                f"{self._column(int(np.argmax(constant)))} is constant: a normal distribution "
-                f"fitted to it has variance 0, and the likelihood is unbounded. Drop the column, "
-                f"or keep prior=True"
+                f"{self._column(int(np.argmax(constant)))} is constant, so a normal distribution "
+                f"fitted to it has variance 0 and the likelihood is unbounded. Drop the column, or "
+                f"keep prior=True"
             )
 
     def _row_notes(self, X):

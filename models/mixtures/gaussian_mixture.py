@@ -64,9 +64,8 @@ def shapes(covariance: str, model: str):
     tied, shape = name.startswith("tied"), name.removeprefix("tied").strip() or "full"
     if shape not in _SHAPES:
         raise probml.ModelError(
-            f"{model}(covariance={covariance!r}): expected 'full', 'diagonal' or 'spherical', "
-            "or one matrix for all components: 'tied', 'tied diagonal' or 'tied spherical' "
-            "('diag', 'own' and 'shared' are understood)"
+            f"{model}(covariance={covariance!r}): expected 'full', 'diagonal' or 'spherical', or, "
+            f"for one matrix that all components share, 'tied', 'tied diagonal' or 'tied spherical'"
         )
     return tied, *_SHAPES[shape]
 

@@ -50,8 +50,8 @@ class Prototypes(Estimator):
             out[slice(None) if kept is None else kept] = weights
         name, able = type(self).__name__, int((out > 0).sum())
         if able < self.n_clusters:
-            raise DataError(f"{name}(n_clusters={self.n_clusters}): X has {able} rows (n_samples = "
-                            f"{len(X)}): use at most {able} groups")
+            raise DataError(f"{name}(n_clusters={self.n_clusters}): X has only {able} rows that "
+                            f"can form groups (n_samples = {len(X)}). Use at most {able} groups")
         if (empty := np.isnan(X).all(1)).any():
             raise DataError(f"{name}: row {int(np.argmax(empty))} of X has no observed value. Drop "
                             f"this row")
@@ -143,17 +143,18 @@ class KMedoids(Prototypes):
 
         if self.metric == "precomputed":
             if X.shape[0] != X.shape[1] and Y is X or np.isnan(X).any() or (X < 0).any():
-                raise DataError(f"KMedoids(metric='precomputed'): expected the distances of n "
-                                f"rows, (n, n), none missing or negative, got shape {X.shape}")
+                raise DataError(f"KMedoids(metric='precomputed'): expected an array (n, n) of the "
+                                f"distances of n rows, without missing or negative values, got "
+                                f"shape {X.shape}")
             return X
         if self.metric != "cosine":  # far from 0 the distances would lose their digits
             X, Y = X - self._middle, None if Y is X else Y - self._middle
         if not np.isnan(X).any() and (Y is None or not np.isnan(Y).any()):
             return pairwise_distances(X, Y, metric=self.metric)
         if self.metric not in ("euclidean", "sqeuclidean"):
-            raise DataError(f"KMedoids(metric={self.metric!r}): X has missing cells (NaN), which "
-                            f"only 'euclidean' and 'sqeuclidean' support: fill them, or use one of "
-                            f"these")
+            raise DataError(f"KMedoids(metric={self.metric!r}): X contains missing values (NaN), "
+                            f"which only 'euclidean' and 'sqeuclidean' support. Fill in the "
+                            f"values, or use one of these metrics")
         out = nan_euclidean_distances(X, Y, squared=self.metric == "sqeuclidean")
         return np.where(np.isnan(out), np.nanmean(out), out)
 
@@ -234,8 +235,9 @@ class FuzzyCMeans(Prototypes):
         self.objective_, self.history_ = found.history[-1], np.array(found.history)
         self.converged_, self.n_iter_ = found.converged, len(found.history)
         if not found.converged:
-            warnings.warn(f"FuzzyCMeans stopped at max_iter={self.max_iter} before the objective "
-                          f"converged: raise max_iter, or tol", ConvergenceWarning, stacklevel=2)
+            warnings.warn(f"FuzzyCMeans stopped at max_iter={self.max_iter} iterations, before the "
+                          f"objective converged. Raise max_iter, or "
+                          f"tol", ConvergenceWarning, stacklevel=2)
         return self
 
     def predict_proba(self, X):

@@ -85,7 +85,8 @@ class TopicModel(Projection, Estimator):
         X = self._counts(X, reset=True)
         data, counts = of_counts(X)
         if not len(counts):
-            raise DataError("TopicModel: every count of X is 0: X has no words")
+            raise DataError("TopicModel: every count of X is 0, so there are no words. Give at "
+                            "least one count above 0")
         n, size = X.shape
         alpha, eta = self._priors()
         model = latent_dirichlet(documents=n, words=size, k=self.n_components,
@@ -110,8 +111,8 @@ class TopicModel(Projection, Estimator):
         odd = ~(X >= 0)
         if odd.any():
             row, j = np.argwhere(odd)[0]
-            raise DataError(f"{self._column(int(j))} of X is {X[row, j]:g} in row {row}: expected "
-                            f"counts of words, 0 or more, and none missing")
+            raise DataError(f"{self._column(int(j))} of X is {X[row, j]:g} in row {row}, expected "
+                            f"a count of words, a number of at least 0, and no missing values")
         return X
 
     def _data(self, X):

@@ -81,15 +81,15 @@ def picture(fitted: FitOrEstimator, X: DataLike = None, y: ArrayLike = None):
     kind, why = kind_of(fitted), None
     for drawing in KINDS.get(kind, ()):
         if drawing.rows and X is None:
-            why = DataError(f"picture: this {type(fitted).__name__} does not store the rows that "
-                            f"it was fitted to: pass them, picture(fitted, X)")
+            why = DataError(f"picture: this {type(fitted).__name__} does not store the rows to "
+                            f"which it was fitted. Pass the rows, picture(fitted, X)")
             continue
         try:
             return drawing.draw(fitted, X, y)
         except (ModelError, DataError, Refusal) as error:
             why = why or error
-    raise why or ModelError(f"picture: there is no picture for a {type(fitted).__name__}; "
-                            f"pictures.intervals(fitted) shows the parameters")
+    raise why or ModelError(f"picture: there is no picture for a {type(fitted).__name__}. To show "
+                            f"its parameters use pictures.intervals(fitted)")
 
 
 def kind_of(fitted: FitOrEstimator) -> str:
@@ -226,12 +226,12 @@ def _smooth(fitted: FitOrEstimator, X: DataLike, y: ArrayLike):
 
 def _plot_confusion(fitted: FitOrEstimator, X: DataLike, y: ArrayLike):
     if y is None:
-        raise DataError("confusion: expected the target y")
+        raise DataError("confusion: the true labels are missing. Pass the target y")
     return confusion(np.asarray(y, object), np.asarray(fitted.predict(X), object))
 
 
 ELLIPSES = Drawing(
-    "Ellipses", _ellipses, "Rows in the colours of their probabilities, and and the normal "
+    "Ellipses", _ellipses, "Rows in the colours of their probabilities, and the normal "
                            "components as ellipses of 1 and 2 standard deviations.", each=True)
 PROFILE = Drawing(
     "Profile", lambda fitted, X, y: profile(fitted), "Mean or probability of each column in each "

@@ -63,8 +63,8 @@ def fit_of(call: str, fitted: FitOrEstimator) -> Fit:
     fit = fitted if isinstance(fitted, Fit) else getattr(fitted, "fit_", None)
     if not isinstance(fit, Fit):
         raise ModelError(f"{call}: expected a Fit or a fitted estimator, got "
-                         f"{fitted if isinstance(fitted, str) else type(fitted).__name__}: fit it "
-                         f"first")
+                         f"{fitted if isinstance(fitted, str) else type(fitted).__name__}. Fit the "
+                         f"model first")
     return fit
 
 
@@ -80,7 +80,7 @@ def numbers_of(call: str, name: str, value: ArrayLike, axes: tuple[int, ...]) ->
             raise TypeError(f"got {found.dtype}")
         found = found.astype(float)
     except (TypeError, ValueError) as error:
-        raise DataError(f"{call}({name}={value!r:.80}): expected numbers: {error}") from None
+        raise DataError(f"{call}({name}={value!r:.80}): expected numbers ({error})") from None
     if found.ndim not in axes or not found.size:
         raise DataError(f"{call}({name}=...): expected numbers with {' or '.join(map(str, axes))} "
                         f"axes, at least one of them, got the shape {found.shape}")

@@ -53,21 +53,22 @@ def effects(fitted: FitOrEstimator, name: str | None = None, labels: Sequence | 
     if name is None:
         have = list(sites) or groupings(fitted)
         if len(have) != 1:
-            raise ModelError(f"effects: expected the name of a grouping, one of {have}")
+            raise ModelError(f"effects: expected the name of a grouping, name=..., one of {have}")
         name = have[0]
     heading, name = name, sites.get(name, name)
     mean, spread, found, columns = _moments_of_levels(fitted, name)
     labels, several = found if labels is None else labels, mean.ndim == 2
     if mean.ndim not in (1, 2):
-        raise ModelError(f"effects(name={name!r}): expected effects (levels,) or (levels, "
-                         f"coefficients), got the shape {mean.shape}")
+        raise ModelError(f"effects(name={name!r}): expected effects of the shape (levels,) or "
+                         f"(levels, coefficients), got the shape {mean.shape}")
     if several:
         if isinstance(coordinate, str):
             coordinate = place_of("effects", "coordinate", coordinate, columns or ())
         whole = isinstance(coordinate, int | np.integer)
         if not (whole and -mean.shape[1] <= coordinate < mean.shape[1]):
-            raise ModelError(f"effects(coordinate={coordinate!r:.80}): expected an index below "
-                             f"{mean.shape[1]}, the number of coefficients of '{name}' per level")
+            raise ModelError(f"effects(coordinate={coordinate!r:.80}): expected an integer below "
+                             f"{mean.shape[1]}, the number of coefficients of '{name}' for each "
+                             f"level")
         mean, spread = mean[:, coordinate], spread[:, coordinate]
     words = list(range(len(mean))) if labels is None else items(labels, "effects(labels)")
     if len(words) != len(mean):
@@ -146,12 +147,12 @@ def components(fitted: FitOrEstimator, X: DataLike = None, ahead: Any = None):
     series = X
     if not isinstance(parts, Mapping):
         raise ModelError(f"components(fitted={parts!r:.80}): expected a StructuralTimeSeries, or a "
-                         f"mapping of parts to tables")
+                         f"mapping from names of components to tables")
     for name, table in {**parts, **({} if ahead is None else {"ahead": ahead})}.items():
         have = list(getattr(table, "columns", table if isinstance(table, Mapping) else ()))
         if not {"value", "lower", "upper"} <= set(have):
-            raise ModelError(f"components: part {name!r} has the columns {have}; expected the "
-                             f"columns 'value', 'lower' and 'upper'")
+            raise ModelError(f"components: the table of the component {name!r} has the columns "
+                             f"{have}, expected the columns 'value', 'lower' and 'upper'")
     seen = None if series is None else numbers_of("components", "series", series, (0, 1, 2)).ravel()
     count = len(parts) + (series is not None)
     if not count:
@@ -242,8 +243,8 @@ def biplot(fitted: FitOrEstimator, X: DataLike, names: Sequence[str] | None = No
         ("scores", scores), ("loadings", loadings)))
     names = columns if names is None else names
     if scores.ndim != 2 or scores.shape[1] < 2 or loadings.shape[1:] != scores.shape[1:]:
-        raise ModelError(f"biplot: expected scores (n, k) and loadings (d, k) of the same k, at "
-                         f"least 2, got {scores.shape} and {loadings.shape}")
+        raise ModelError(f"biplot: expected scores (n, k) and loadings (d, k) with the same k of "
+                         f"at least 2, got the shapes {scores.shape} and {loadings.shape}")
     words = [str(j) for j in range(len(loadings))] if names is None else [
         str(n) for n in items(names, "biplot(names)")]
     if len(words) != len(loadings):

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from probml import DataError, Fit, ModelError, Refusal
+from probml import DataError, Fit, ModelError, Refusal, errors
 from probml.assessment.pages.layout import Layout, arrange
 from probml.models.pictures.canvas import INK, PAPER, as_names, axes_of, figure_of, formerly
 from probml.typing import FitOrEstimator
@@ -41,7 +41,7 @@ class Shown(NamedTuple):
 def graph_of(fit):
     """The DAG of the sites in rows, and what do() has set: name → its text."""
     if not isinstance(fit, Fit):
-        raise ModelError(f"draw_network: expected a Fit, got {type(fit).__name__}: fit the model, "
+        raise ModelError(f"draw_network: expected a Fit, got {type(fit).__name__}. Fit the model, "
                          f"or use model.at(params)")
     before = fit.model if fit.learnt is None else fit.learnt
     dag, done = before.graph, {}
@@ -59,7 +59,7 @@ def row_of(fit, evidence, dag, done) -> dict[str, list]:
         return {}
     if isinstance(evidence, pd.DataFrame):
         if len(evidence) != 1:
-            raise DataError(f"draw_network: evidence has {len(evidence)} rows, expected one: pass "
+            raise DataError(f"draw_network: evidence has {len(evidence)} rows, expected one. Pass "
                             f"a single row, evidence.iloc[[0]]")
         evidence = {name: evidence[name].iloc[0] for name in evidence.columns}
     if not isinstance(evidence, Mapping | pd.Series):
@@ -68,10 +68,11 @@ def row_of(fit, evidence, dag, done) -> dict[str, list]:
     row = {}
     for name, value in evidence.items():
         if name in done:
-            raise DataError(f"draw_network: '{name}' is set by do(): drop it from the evidence")
+            raise DataError(f"draw_network: '{name}' is set by do(), so it cannot be in the "
+                            f"evidence. Drop it from the evidence")
         if not isinstance(name, str) or name not in dag and name not in fit.model.inputs:
-            raise ModelError(f"draw_network: the evidence has {name!r}, which is not a node; "
-                             f"the nodes are {_list(dag)}")
+            raise ModelError(f"draw_network: the evidence contains {name!r}, which is not a node; "
+                             f"the nodes are {errors.listed(dag)}")
         if np.ndim(value) and len(value) != 1:
             raise DataError(f"draw_network: evidence of '{name}' has {len(value)} rows, expected "
                             f"one: a label, or an array (1, states)")
@@ -83,7 +84,7 @@ def row_of(fit, evidence, dag, done) -> dict[str, list]:
             name
         ):
             raise DataError(f"draw_network: evidence of '{name}' is {value[0]!r}, expected one of "
-                            f"its states, {_list(fit.labels(name))}")
+                            f"its states, {errors.listed(fit.labels(name))}")
         row[name] = value
     return row
 
@@ -154,12 +155,6 @@ def _text(value) -> str:
         return "[" + ", ".join(map(_text, value)) + "]"
     text = f"{value:.3g}" if isinstance(value, float | np.floating) else str(value)
     return text if len(text) <= LETTERS else text[: LETTERS - 1] + "…"
-
-
-def _list(names) -> str:
-    names = list(names)
-    return ", ".join(map(repr, names[:12])) + (f", … ({len(names)} in all)" if len(names) > 12
-                                               else "")
 
 
 DETAILED = 30  # nodes up to which every one is a box with its probabilities

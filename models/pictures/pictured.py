@@ -44,7 +44,7 @@ def ask(fitted, X, numbers=True) -> Asked:
     if fit is None:
         raise ModelError(
             f"expected a fitted estimator or a Fit, got "
-            f"{fitted if isinstance(fitted, str) else type(fitted).__name__}: fit it first"
+            f"{fitted if isinstance(fitted, str) else type(fitted).__name__}. Fit it first"
         )
     sites = [site for site in fit.structure.sites.values() if site.rows]
     estimator = None if fit is fitted else fitted
@@ -56,7 +56,7 @@ def ask(fitted, X, numbers=True) -> Asked:
         target = next((name for name in ("class", "z", *unseen) if name in unseen), None)
         if target is None:
             raise ModelError(f"model '{fit.model.name}' has no latent discrete site, so it has no "
-                             f"components to draw")
+                             f"components that could be drawn")
     classes = [str(label) for label in getattr(estimator, "classes_", fit.labels(target))]
     title = "class" if hasattr(estimator, "classes_") or target == "class" else "component"
     rows = (([], None, None) if X is None else _mapping_rows(X, numbers) if estimator is None
@@ -72,8 +72,8 @@ def _table_rows(estimator, X, numbers: bool) -> tuple[list[str], DataLike, Calla
     elif (shape := np.asarray(X, object).shape)[1:2]:
         names = [f"column {j}" for j in range(shape[1])]
     else:
-        raise DataError(f"expected X as a matrix or a table with rows and columns, got the shape "
-                        f"{shape}")
+        raise DataError(f"X has the shape {shape}, expected a matrix or table with rows and "
+                        f"columns")
 
     def data(rows):
         return estimator._asked(rows if columns is None or hasattr(rows, "columns")
@@ -85,13 +85,13 @@ def _table_rows(estimator, X, numbers: bool) -> tuple[list[str], DataLike, Calla
 def _mapping_rows(X, numbers: bool) -> tuple[list[str], DataLike, Callable]:
     """As `_table_rows`, of the data of a Fit; as numbers those of its one site."""
     if not isinstance(X, Mapping):
-        raise ModelError(f"expected the data of a Fit as a mapping, {{'x': X}}, got "
+        raise ModelError(f"expected the data of a Fit as a mapping, such as {{'x': X}}, got a "
                          f"{type(X).__name__}")
     if not numbers:
         return [], X, lambda rows: rows
     if len(X) != 1:
-        raise ModelError(f"expected one site in the data, got {list(X)}: pass a fitted estimator, "
-                         f"or choose one site")
+        raise ModelError(f"expected the data of one site, got {list(X)}. Pass a fitted estimator, "
+                         f"or the data of one site")
     ((name, values),) = X.items()
     flat = np.ndim(values) == 1
     values = floats(values[:, None] if flat else values)
@@ -106,9 +106,9 @@ def floats(X) -> np.ndarray:
             X, float
         )
     except (TypeError, ValueError) as error:
-        raise DataError(f"this picture needs columns of numbers: {error}") from None
+        raise DataError(f"this picture needs columns of numbers ({error})") from None
     if values.ndim != 2:
-        raise DataError(f"expected X with rows and columns, got the shape {values.shape}")
+        raise DataError(f"X has the shape {values.shape}, expected rows and columns")
     return values
 
 
@@ -118,7 +118,7 @@ def column_of(asked: Asked, column) -> int:
     whole = isinstance(column, int | np.integer) and not isinstance(column, bool)
     if whole and -len(asked.names) <= column < len(asked.names):
         return int(column) % len(asked.names)
-    raise ModelError(f"column {column!r:.80} does not exist: expected an index or one of "
+    raise ModelError(f"there is no column {column!r:.80}. Expected a number, or one of "
                      f"{asked.names}")
 
 
@@ -128,7 +128,7 @@ def normals(asked: Asked):
     params = asked.fit.params
     if "mean" not in params or "precision" not in params:
         raise ModelError(f"model '{asked.fit.model.name}' has no normal components ('mean' and "
-                         f"'precision'): use pictures.profile(fitted) instead")
+                         f"'precision'). Use pictures.profile(fitted) instead")
     mean, precision = np.asarray(params["mean"]), np.asarray(params["precision"])
     d, lead = mean.shape[-1], mean.shape[:-1]
     kind = next(site.kind for site in asked.fit.structure.sites.values() if site.rows
@@ -153,7 +153,7 @@ def tables(estimator, asked: Asked):
     fit, columns, found = asked.fit, getattr(estimator, "columns_", None), []
     if np.ndim(fit.params.get("mean")) > 2:
         raise ModelError(f"model '{fit.model.name}' has several components in a class, so a class "
-                         f"has no single mean: use pictures.ellipses instead")
+                         f"has no single mean. Use pictures.ellipses instead")
     for site in fit.structure.sites.values():
         if site.rows and site.name != asked.target:
             found += _site_rows(estimator, asked, site)
@@ -192,8 +192,9 @@ def _site_rows(estimator, asked: Asked, site) -> list[tuple]:
     value = params.get(f"{site.name}_{parameter}")
     if value is None:
         raise ModelError(
-            f"profile: model '{asked.fit.model.name}' has no parameter '{site.name}_{parameter}', "
-            f"expected one with the means or probabilities of '{site.name}' in each {asked.title}"
+            f"profile: model '{asked.fit.model.name}' has no parameter '{site.name}_{parameter}' "
+            f"with the means or probabilities of '{site.name}' in each {asked.title}, so there is "
+            f"nothing to draw"
         )
     if moments is not None:
         mean, variance = moments(np.asarray(value).reshape(len(value), width))

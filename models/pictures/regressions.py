@@ -160,8 +160,8 @@ def _residuals(call: str, fitted: FitOrEstimator, X: DataLike,
     fit = fit_of(call, fitted)
     if fitted is fit:
         if not isinstance(X, Mapping) and not hasattr(X, "columns"):
-            raise DataError(f"{call}: expected the data of a Fit as a table, or as a mapping of "
-                            f"names to values")
+            raise DataError(f"{call}: expected the data of the Fit, as a table or as a mapping "
+                            f"from names to values")
         site = next((name for name in X if name in fit.structure.sites
                      and fit.structure.sites[name].rows), None)
         if site is None:
@@ -172,7 +172,8 @@ def _residuals(call: str, fitted: FitOrEstimator, X: DataLike,
         middle = np.asarray(fit.predict(rows, site), float)
         return middle, target - middle, f"residual of {site}"
     if y is None:
-        raise DataError(f"{call}: expected the target y of an estimator, {call}(estimator, X, y)")
+        raise DataError(f"{call}: the target y of the estimator is missing. Pass {call}(estimator, "
+                        f"X, y)")
     if not hasattr(fitted, "predict") or hasattr(fitted, "classes_"):
         raise ModelError(f"{call}: expected a regression, got {type(fitted).__name__}")
     target, middle = numbers_of(call, "y", y, (1,)), np.asarray(fitted.predict(X), float)
@@ -185,8 +186,8 @@ def _table_of(fitted: FitOrEstimator, X: DataLike) -> "pd.DataFrame":
     if X is None:
         X = getattr(fitted, "_fitted_rows", {}).get("X")
     if X is None:
-        raise DataError(f"effects_of: this {type(fitted).__name__} does not store the rows that it "
-                        f"was fitted to: pass them, effects_of(estimator, column, X)")
+        raise DataError(f"effects_of: this {type(fitted).__name__} does not store the rows to "
+                        f"which it was fitted. Pass the rows, effects_of(estimator, column, X)")
     if isinstance(fitted, Fit):
         return {name: X[name] for name in X if name in fitted.model.inputs}
     return as_pandas(X)

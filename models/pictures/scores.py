@@ -26,14 +26,14 @@ def confusion(truth, predicted, *, labels: Sequence | None = None, ax=None):
     truth, predicted = (np.fromiter(items(value, f"confusion({name})"), object) for name, value in (
         ("truth", truth), ("predicted", predicted)))
     if truth.shape != predicted.shape:
-        raise DataError(f"confusion: expected two lists of labels of equal length, got the shapes "
-                        f"{truth.shape} and {predicted.shape}")
+        raise DataError(f"confusion: the true and the predicted labels have the shapes "
+                        f"{truth.shape} and {predicted.shape}, expected two lists of equal length")
     kept = np.array([label is not None and label == label for label in truth])
     truth, predicted = truth[kept], predicted[kept]
     if labels is not None:
         labels = items(labels, "confusion(labels)")
         if new := (set(truth) | set(predicted)) - set(labels):
-            raise DataError(f"confusion: {_sort_labels(new)[0]!r} is not in "
+            raise DataError(f"confusion: the label {_sort_labels(new)[0]!r} is not in "
                             f"labels={list(labels)!r}")
         rows = columns = list(labels)
     else:
@@ -80,8 +80,8 @@ def choosing(fitted, X=None, *, ax=None):
     table = table.reset_index() if "n_components" not in table.columns else table
     found = [name for name in (*_CRITERIA, "score") if name in table.columns]
     if "n_components" not in table.columns or not found:
-        raise DataError(f"choosing: expected 'n_components' and any of 'bic', 'icl', 'score', got "
-                        f"the columns {list(table.columns)}")
+        raise DataError(f"choosing: expected a table with the column 'n_components' and any of "
+                        f"'bic', 'icl' and 'score', got the columns {list(table.columns)}")
     table = table.sort_values("n_components")
     ax, k = axes_of(ax), table["n_components"].to_numpy()
     lines, other = [], ax
@@ -143,8 +143,8 @@ def comparison(table, criterion=None, *, ax=None):
     if (not isinstance(criterion, str) or criterion not in _CRITERION
         or criterion not in table.columns or table[criterion].isna().all()):
         have = [name for name in _CRITERION if name in table.columns and table[name].notna().any()]
-        raise DataError(f"comparison(criterion={criterion!r:.80}): the table has no values of "
-                        f"this criterion; expected one of {have}")
+        raise DataError(f"comparison(criterion={criterion!r:.80}): the table has no column of this "
+                        f"criterion. Expected one of {have}")
     title, unit, error, greater = _CRITERION[criterion]
     table = table.sort_values(criterion, ascending=not greater)
     value = table[criterion].to_numpy(float)

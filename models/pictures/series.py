@@ -46,11 +46,11 @@ def timeline(fitted: FitOrEstimator, X: DataLike, *, row: int = 0, column: int =
     fit = fit_of("timeline", fitted)
     chains = fit.structure.markov
     if len(chains) != 1:
-        raise ModelError(f"timeline: expected a fit with one MarkovChain, got "
+        raise ModelError(f"timeline: expected a fit with one MarkovChain, got a "
                          f"{type(fitted).__name__} with the chains {list(chains)}")
     if isinstance(fitted, Fit):
         if not isinstance(X, Mapping) or len(X) != 1:
-            raise DataError("timeline: expected the data of a Fit as a mapping with one site, "
+            raise DataError("timeline: expected the data of the Fit, a mapping with one site, "
                             "{'y': y}")
         (name, given), = X.items()
         path = fit.decode(X, [chains[0]])[chains[0]]
@@ -98,7 +98,7 @@ def bands(fitted: FitOrEstimator, X: SiteValues, along: str, site: str | None = 
     """
     fit = fit_of("bands", fitted)
     if not hasattr(X, "items"):
-        raise DataError(f"bands(X={X!r:.80}): expected a table, or a mapping of names to values")
+        raise DataError(f"bands(X={X!r:.80}): expected a table, or a mapping from names to values")
     if not isinstance(along, str) or along not in X:
         raise DataError(f"bands(along={along!r:.80}): expected one of {list(X)}")
     hold("bands", interval=(interval, within(0.0, 1.0)))
@@ -133,8 +133,8 @@ def learning(fitted: FitOrEstimator, X: DataLike = None, *, ax: "Axes | None" = 
     fit = fit_of("learning", fitted)
     history = np.asarray([] if fit.history is None else fit.history, float).ravel()
     if history.size < 2:
-        raise ModelError(f"learning: {fit.engine} has no objective at each iteration that could be "
-                         f"drawn: expected a fit by an optimiser, such as EM or MAP")
+        raise ModelError(f"learning: {fit.engine} does not store the objective of each iteration, "
+                         f"so there is nothing to draw. Fit by an optimiser, such as EM or MAP")
     ax = axes_of(ax)
     lines = ax.plot(history, color=COLOURS[0], label="objective")
     ax.set(xlabel="iteration", ylabel="objective")

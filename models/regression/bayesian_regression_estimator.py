@@ -93,17 +93,17 @@ class BayesianLinearRegression(FromMoments):
         X, y, weights = self._read(X, y, sample_weight)
         d, centred = X.shape[1], bool(self.fit_intercept)
         if np.ndim(self.weight_scale) == 1 and len(self.weight_scale) != d:
-            raise ModelError(f"BayesianLinearRegression(weight_scale=...): expected one number or "
-                             f"{d}, got {len(self.weight_scale)}")
+            raise ModelError(f"BayesianLinearRegression(weight_scale=...): expected one number, or "
+                             f"{d} numbers, one for each column, got {len(self.weight_scale)}")
         found = moments(X, y, weights, centred)
         free, chosen = found.rows - centred, isinstance(self.weight_scale, str)
         if self.noise is None and (free <= 0 or chosen and free <= 1):
             beside = " in addition to the intercept" * centred
             told = f"n_samples={len(X)}" if weights is None else (
                 f"the sample weights sum to {found.rows:g} rows")
-            raise DataError(f"{told}, which are too few rows to estimate the "
-                            f"noise{beside}{' and the scale of the weights' * chosen}; give more "
-                            f"rows, or noise=...")
+            raise DataError(f"{told}, which are too few rows to estimate the standard deviation of "
+                            f"the noise{beside}{' and the scale of the weights' * chosen}. Give "
+                            f"more rows, or noise=...")
         self.moments_, self._scales, self.notes_ = found, [], []
         each = isinstance(self.weight_scale, str) and self.weight_scale == "each"
         groups = [[j] for j in range(d)] if each else [np.arange(d)]
@@ -144,7 +144,7 @@ class BayesianLinearRegression(FromMoments):
             if away[j] > HELD:
                 names, unit = self._column_names, np.sqrt(self.moments_.rows)
                 text = (f"one prior scale is used for columns with standard deviations from "
-                        f"{lengths.min() / unit:.1g} to {lengths.max() / unit:.1g}: the "
+                        f"{lengths.min() / unit:.1g} to {lengths.max() / unit:.1g}, and the "
                         f"coefficient of column {names[j] if names else j!r} is {away[j]:.2g} "
                         f"standard deviations from its value for standardised columns. Standardise "
                         f"the columns, or use weight_scale='each'")
@@ -160,8 +160,8 @@ class BayesianLinearRegression(FromMoments):
             or scales.variance * given.rows > NONE * total):
             return
         of = "" if self._flat_target else f" of output {output}"
-        text = (f"the noise{of} was estimated as nearly 0, {np.sqrt(scales.variance):.2g}: "
-                f"{self.n_features_in_} weights fit {self.moments_.rows:g} rows exactly, and "
+        text = (f"the noise{of} was estimated as nearly 0, {np.sqrt(scales.variance):.2g}, because "
+                f"{self.n_features_in_} weights fit {self.moments_.rows:g} rows exactly. The "
                 f"standard deviations of predictions are too small. Give noise=..., or fewer "
                 f"columns")
         self.notes_.append(text)
@@ -195,8 +195,8 @@ class BayesianLinearRegression(FromMoments):
 
     def _coefficients(self) -> tuple[np.ndarray, np.ndarray]:
         if not self._flat_target:
-            raise ModelError("confint: expected an estimator of one output, y of the shape (n,): "
-                             "fit each output separately")
+            raise ModelError("confint: y has several outputs, but confint is for one output, y of "
+                             "the shape (n,). Fit each output separately")
         found, mean = self._weights[0], self.moments_.mean[: self.n_features_in_]
         errors = np.sqrt((found.spread**2).sum(1))
         if not self.fit_intercept:

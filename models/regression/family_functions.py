@@ -103,4 +103,5 @@ def unit_deviance(family: str, y: np.ndarray, mu: np.ndarray, trials: ArrayLike 
     if family in ("bernoulli", "binomial"):
         return 2 * trials * (xlogy(y, y) - xlogy(y, mu)
                              + xlogy(1 - y, 1 - y) - xlogy(1 - y, 1 - mu))
-    raise ModelError(f"family {family!r} has no deviance of single rows: use kind='pearson'")
+    raise ModelError(f"family={family!r}: the deviance of single rows is not defined for this "
+                     f"family. Use kind='pearson'")

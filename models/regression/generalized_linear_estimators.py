@@ -159,8 +159,9 @@ class GeneralizedLinearModel(RegressionResults, Numeric):
         check_targets(family, y, trials, rows)
         self._link, weak = self.link or FAMILIES[family], self.engine == BAYES
         if weak and self.penalty:
-            raise ModelError(f"GeneralizedLinearModel(penalty={self.penalty}, engine='bayes'): "
-                             f"both are priors of the coefficients: use one of them")
+            raise ModelError(f"GeneralizedLinearModel(penalty={self.penalty!r}, engine='bayes'): "
+                             f"penalty= and engine='bayes' both give priors of the coefficients. "
+                             f"Use one of them")
         x, normal = self._frame(X, weights, always=weak), family == "normal"
         (self._level, self._spread), (self._base, self._slope) = units_of(
             family, self._link, y, weights, self.fit_intercept, weak)
@@ -421,7 +422,7 @@ class RobustRegression(RegressionResults, Numeric):
         n, d = X.shape
         if n <= d + int(self.fit_intercept):
             raise DataError(f"n_samples={n}: {d} columns and an intercept fit every row exactly, "
-                            f"so the scale of the noise is 0: give more rows")
+                            f"so the residual scale is 0. Give more rows")
         x = self._frame(X, weights, always=True)
         self._level, self._spread = middle, spread = middle_and_spread(y, weights,
                                                                        self.fit_intercept)
@@ -430,8 +431,9 @@ class RobustRegression(RegressionResults, Numeric):
         first = np.linalg.lstsq(design * root[:, None], (y - middle) / spread * root, rcond=None)[0]
         left = (y - middle) / spread - design @ first
         if np.sqrt(np.average(left**2, weights=weights)) < 1e-10:
-            raise DataError("a linear function of the columns fits every row of y exactly: the "
-                            "scale of the noise is 0, so a robust regression is undefined")
+            raise DataError("a linear function of the columns fits every row of y exactly, so the "
+                            "residual scale is 0 and a robust regression is undefined. Use "
+                            "family='gaussian', or check y")
         model = robust_regression(
             df=None if self.df is None else float(self.df),
             weight_scale="each" if self.penalty else None,

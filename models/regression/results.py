@@ -65,8 +65,8 @@ class RegressionResults:
     def _maximum(self, name: str) -> float:
         check_is_fitted(self, "fit_")
         if self.loglik_ is None:
-            raise AttributeError(f"this {type(self).__name__} has no {name}: its estimate is not a "
-                                 f"maximum of the likelihood, because it has a posterior or a "
+            raise AttributeError(f"this {type(self).__name__} has no {name}, because its estimate "
+                                 f"is not a maximum of the likelihood: it has a posterior or a "
                                  f"penalty. Compare such fits by probml.compare")
         return self.loglik_
 
@@ -138,8 +138,8 @@ class RegressionResults:
         tails = np.array([(1 - level) / 2, (1 + level) / 2])
         estimate, errors = self._coefficients()
         if np.isnan(errors).all():
-            raise ModelError(f"confint: this {type(self).__name__} has no standard errors: fit it "
-                             f"again to compute them")
+            raise ModelError(f"confint: this {type(self).__name__} stores no standard errors. Fit "
+                             f"it again to compute them")
         return self._bounds(estimate[:, None] + errors[:, None] * norm.ppf(tails), tails)
 
     def _bounds(self, bounds: np.ndarray, tails: np.ndarray):
@@ -185,12 +185,13 @@ class RegressionResults:
         trials = checked_column(trials, "trials", len(y))
         family, extra = self._family_of_y(), self._family_parameters()
         if family == "binomial" and trials is None:
-            raise DataError("residuals: family 'binomial' needs trials=, an array (n,)")
+            raise DataError("residuals: family='binomial' needs the number of trials of each row, "
+                            "trials=, an array (n,)")
         n = np.ones(len(y)) if trials is None else trials
         mu = self._inverse_link(X, offset)
         if len(mu) != len(y):
-            raise DataError(f"residuals: X has {len(mu)} rows, y has {len(y)}: expected one y for "
-                            f"each row")
+            raise DataError(f"residuals: X has {len(mu)} rows, y has {len(y)}. Pass one y for each "
+                            f"row of X")
         left = y / n - mean_of_y(family, mu, extra)
         if kind == "pearson":
             return left / np.sqrt(variance_function(family, mu, n, extra))
@@ -245,25 +246,27 @@ def likelihood_ratio_test(small: FitOrEstimator, large: FitOrEstimator):
                              f"such as GeneralizedLinearModel or MixedModel, got a "
                              f"{type(each).__name__}")
         if each.loglik_ is None:
-            raise ModelError(f"likelihood_ratio_test({name}=...): this {type(each).__name__} has a "
-                             f"posterior or a penalty, so its estimate is not a maximum of the "
-                             f"likelihood: use probml.compare")
+            raise ModelError(f"likelihood_ratio_test({name}=...): the estimate of this "
+                             f"{type(each).__name__} is not a maximum of the likelihood, because "
+                             f"it has a posterior or a penalty. Use probml.compare")
     ours, others = small._row_sums, large._row_sums
     if ours.shape != others.shape or not np.allclose(ours, others, rtol=1e-9):
         raise DataError(f"likelihood_ratio_test: the models were fitted to different rows of y "
                         f"({small.n_observations_:.0f} and {large.n_observations_:.0f} rows). Fit "
                         f"both to the rows without missing values in any of their columns")
     if small._restricted != large._restricted:
-        raise ModelError("likelihood_ratio_test: restricted likelihoods (reml=True) of different "
-                         "fixed effects cannot be compared: fit both with reml=False")
+        raise ModelError("likelihood_ratio_test: the two models have different fixed effects and "
+                         "restricted likelihoods (reml=True), which cannot be compared. Fit both "
+                         "with reml=False")
     df, gained = large.n_parameters_ - small.n_parameters_, large.loglik_ - small.loglik_
     if df <= 0:
-        raise ModelError(f"likelihood_ratio_test: expected the larger model second, got "
-                         f"{small.n_parameters_} and {large.n_parameters_} parameters")
+        raise ModelError(f"likelihood_ratio_test: the second model must be the larger one, but the "
+                         f"models have {small.n_parameters_} and {large.n_parameters_} parameters. "
+                         f"Exchange the two")
     if gained < -1e-4 * (1 + abs(small.loglik_)) ** 0.5:
-        raise ModelError(f"likelihood_ratio_test: the log-likelihood of the larger model is lower, "
-                         f"by {-gained:.4g}: the models are not nested, or the larger one has not "
-                         f"converged")
+        raise ModelError(f"likelihood_ratio_test: the log-likelihood of the larger model is lower "
+                         f"by {-gained:.4g}. Either the models are not nested, or the larger one "
+                         f"has not converged")
     statistic = max(2 * gained, 0.0)
     found = {name: [each.n_parameters_, each.aic_, each.bic_, each.loglik_, -2 * each.loglik_]
              for name, each in both.items()}
@@ -313,8 +316,8 @@ def expected_response(fit: Fit, family: str, inputs: SiteValues, units: tuple[fl
             if name in fit.model.inputs}
     if family == "bernoulli":
         if interval is not None:
-            raise ModelError(f"predict(interval={interval!r}): y is 0 or 1 and has no interval: "
-                             f"omit interval=; predict(X) is the probability of 1")
+            raise ModelError(f"predict(interval={interval!r}): y is 0 or 1, so it has no interval. "
+                             f"Omit interval=; predict(X) is the probability of 1")
         return fit.predict_proba(data, "y", unknown="new")[:, 1]
     level, unit = units
     found = fit.predict(data, "y", interval=interval, unknown="new")

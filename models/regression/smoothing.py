@@ -70,8 +70,9 @@ def smoothing(h, lines: int = 1, curves: tuple = (), wide: float = 1e6, shape=0.
     """
     if lines + sum(curves) != h.shape[-1]:
         total = lines + sum(curves)
-        raise probml.ModelError(f"smoothing(lines={lines}, curves={curves}): expected numbers that "
-                                f"add up to the {h.shape[-1]} columns of h, got {total}")
+        raise probml.ModelError(f"smoothing(lines={lines}, curves={curves}): the numbers add "
+                                f"up to {total}, but h has {h.shape[-1]} columns. Give numbers "
+                                f"that add up to the columns of h")
     variance = sample("variance", dist.InverseGamma(shape, rate))
     spread = jnp.full(lines, wide)
     if curves:
@@ -114,8 +115,8 @@ def bspline_basis(z, knots=3, boundary=None) -> np.ndarray:
         z, np.linspace(0, 1, int(knots) + 2)[1:-1])
     if not low < high or (inner.size and not (low < inner.min() and inner.max() < high
                                               and (np.diff(inner) > 0).all())):
-        raise probml.DataError(f"bspline_basis: expected increasing knots inside {low:g} … "
-                               f"{high:g}, got {inner.tolist()}: use fewer knots")
+        raise probml.DataError(f"bspline_basis: the knots must be increasing and between {low:g} "
+                               f"and {high:g}, got {inner.tolist()}. Use fewer knots")
     return _splines(np.concatenate([[low] * 4, inner, [high] * 4]), z).sparse().toarray()
 
 
@@ -138,11 +139,11 @@ def _knots(knots) -> bool:
 def _vector(z) -> np.ndarray:
     found = _floats(z)
     if found is None:
-        raise probml.DataError("expected a vector of finite numbers")
+        raise probml.DataError("the column of a spline must be a vector of finite numbers")
     z = found
     if z.ndim != 1 or not z.size or not np.isfinite(z).all():
-        raise probml.DataError(f"expected a vector of finite numbers, got an array of shape "
-                               f"{z.shape}")
+        raise probml.DataError(f"the column of a spline must be a vector of finite numbers; its "
+                               f"shape is {z.shape}, or it contains NaN or infinity")
     return z
 
 
@@ -225,8 +226,8 @@ def curve(x, knots: int = 20, penalty: str = "curvature") -> Curve:
     distinct = np.unique(_vector(x))
     if len(distinct) < 4:
         few = distinct.tolist()
-        raise probml.DataError(f"a curve needs at least 4 distinct values, got {len(few)}: {few}. "
-                               f"Make the column linear, or drop it")
+        raise probml.DataError(f"a curve needs at least 4 distinct values, but the column has "
+                               f"{len(few)}: {few}. Make the column linear, or drop it")
     inner = min(int(knots), len(distinct) - 3)
     low, high = distinct[0], distinct[-1]
     if penalty == "differences":

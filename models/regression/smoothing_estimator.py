@@ -92,15 +92,16 @@ class SmoothingSpline(FromMoments):
         X, y, weights = self._read(X, y, sample_weight)
         d = X.shape[1]
         if np.ndim(self.knots) == 1 and len(self.knots) != d:
-            raise ModelError(f"SmoothingSpline(knots={self.knots!r}): expected one number or {d}, "
-                             f"one for each column")
+            raise ModelError(f"SmoothingSpline(knots={self.knots!r}): expected one number, or {d} "
+                             f"numbers, one for each column")
         self.design_ = design(X, self.knots, self.penalty, self._lines(d), weights)
         groups = self.design_.groups
         size = sum(map(len, groups))
         rows = float(len(y) if weights is None else weights.sum())
         if rows <= d + 1 and (self.noise is None or len(y) == 1):
-            raise DataError(f"n_samples={len(y)}: too few for an intercept and {d} straight lines, "
-                            f"which need more than {d + 1} rows")
+            raise DataError(f"n_samples={len(y)}: these rows are too few for an intercept and {d} "
+                            f"straight lines, which need more than {d + 1} rows. Give more rows, "
+                            f"or fewer columns")
         found = smooth_moments(self.design_, X, y[:, 0], weights)
         try:
             given = evidence.problem(found, d, size)
@@ -114,8 +115,8 @@ class SmoothingSpline(FromMoments):
             scales = evidence.choose(given, groups, floor, variance)
         else:
             if np.ndim(self.lam) == 1 and len(self.lam) != len(groups):
-                raise ModelError(f"SmoothingSpline(lam={self.lam!r}): expected one number, "
-                                 f"or a list of {len(groups)} numbers, one for each curve")
+                raise ModelError(f"SmoothingSpline(lam={self.lam!r}): expected one number, or "
+                                 f"{len(groups)} numbers, one for each curve")
             each = np.broadcast_to(1.0 if self.lam is None else self.lam, len(groups))
             ratio = np.concatenate([np.zeros(0), *(np.full(len(m), 1 / lam)
                                                    for m, lam in zip(groups, each, strict=True))])
@@ -140,7 +141,7 @@ class SmoothingSpline(FromMoments):
             else:
                 known = names or f"0 … {d - 1}"
                 raise ModelError(f"SmoothingSpline(linear={self.linear!r}): {column!r} is not a "
-                                 f"column; the columns are {known}")
+                                 f"column of X; its columns are {known}")
         return found
 
     def predict(self, X, return_std=False, interval=None):

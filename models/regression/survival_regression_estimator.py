@@ -96,8 +96,8 @@ class SurvivalRegression(RegressionResults, Numeric):
         kind = np.select([low == high, np.isinf(high), low == 0], [EXACT, RIGHT, LEFT], INTERVAL)
         self.n_events_ = float(weights[kind != RIGHT].sum())
         if not self.n_events_:
-            raise DataError("every row is right censored, expected at least one event: without an "
-                            "event the likelihood has no maximum")
+            raise DataError("every row is right censored, so the likelihood has no maximum. Give "
+                            "at least one row with an event")
         first, last = np.log(np.where(low > 0, low, high)), np.log(np.where(kind == RIGHT, low,
                                                                            high))
         self._level, weak = (float(np.average(first, weights=weights)) if self.fit_intercept
@@ -141,17 +141,17 @@ class SurvivalRegression(RegressionResults, Numeric):
                                                                              len(times))
             if not np.isin(event, (0, 1)).all():
                 row = int(np.argmin(np.isin(event, (0, 1))))
-                raise DataError(f"event is {event[row]:g} in row {row}: expected 1, the event, or "
-                                f"0, censored")
+                raise DataError(f"event is {event[row]:g} in row {row}, expected 1 (the event was "
+                                f"observed) or 0 (censored)")
             low, high = times, np.where(event == 1, times, np.inf)
         else:
-            raise DataError(f"y: expected times (n,) with event= (n,), or an earlier and a later "
-                            f"time (n, 2) without event=, got the shape {times.shape}")
+            raise DataError(f"y has the shape {times.shape}. Expected times (n,) with event= (n,), "
+                            f"or an earlier and a later time for each row, (n, 2), without event=")
         good = (low >= 0) & (high > 0) & (low <= high) & np.isfinite(low) & (high > 0) & ~(
             (low == 0) & np.isinf(high))
         if not good.all():
             row = int(np.argmin(good))
-            raise DataError(f"y is ({low[row]:g}, {high[row]:g}) in row {row}: expected times "
+            raise DataError(f"y is ({low[row]:g}, {high[row]:g}) in row {row}, expected times "
                             f"above 0, the earlier first")
         return low, high
 
@@ -211,7 +211,7 @@ class SurvivalRegression(RegressionResults, Numeric):
             times = np.zeros(1)
         eta = self._linear(X)
         if times.ndim != 1 or not times.size or not (times > 0).all():
-            raise DataError("predict_survival: expected times above 0, (m,)")
+            raise DataError("predict_survival: expected times as numbers above 0, of shape (m,)")
         scale = np.array([self.scale_])
         if is_posterior(self.fit_):
             draws = self.fit_.draws(DRAWS)
@@ -237,7 +237,7 @@ class SurvivalRegression(RegressionResults, Numeric):
         earlier = high[:, None] < low[None, :]
         earlier |= (high[:, None] == low[None, :]) & np.isinf(high)[None, :]
         if not earlier.any():
-            raise DataError("score: because of censoring there is no pair of rows whose earlier "
-                            "event is known; expected at least one such pair")
+            raise DataError("score: because of censoring, it is unknown for every pair of rows "
+                            "which event was earlier. Give at least one pair for which it is known")
         right = (found[:, None] < found[None, :]) + 0.5 * (found[:, None] == found[None, :])
         return float(right[earlier].mean())

@@ -47,8 +47,8 @@ def checked_column(values, name: str, count: int,
         good = False
     if not good:
         got = f"shape {values.shape}" if isinstance(values, np.ndarray) else f"{values!r:.60}"
-        raise DataError(f"{name}: expected finite numbers, one for each row of X, ({count},), got "
-                        f"{got}")
+        raise DataError(f"{name}: expected one finite number for each row of X, shape ({count},), "
+                        f"got {got}")
     return values if rows is None else values[rows]
 
 
@@ -66,22 +66,22 @@ def check_targets(family: str, y: np.ndarray, trials: np.ndarray | None, rows: n
         row = int(rows[np.argmin(good)])
         counts = (". For counts of successes use family='binomial' with trials="
                   * (family == "bernoulli"))
-        raise DataError(f"y is {y[np.argmin(good)]:g} in row {row}: family {family!r} expects "
+        raise DataError(f"y is {y[np.argmin(good)]:g} in row {row}, but family={family!r} needs "
                         f"{words}{counts}")
     if family != "binomial" and trials is not None:
-        raise DataError(f"trials= is an argument of family 'binomial' only, got family {family!r}: "
-                        f"omit trials=")
+        raise DataError(f"trials= is only for family='binomial', got family={family!r}. Omit "
+                        f"trials=")
     if trials is not None and ((trials < 1) | (y > trials)).any():
         row = int(rows[np.argmax((trials < 1) | (y > trials))])
-        raise DataError(f"row {row}: y must be the number of successes, with trials >= 1 and y <= "
-                        f"trials")
+        raise DataError(f"y is the number of successes and must be at most trials, and trials must "
+                        f"be at least 1, which is not so in row {row}")
 
 
 def asked_offset(fit: Fit, offset, count: int) -> np.ndarray | None:
     """The offset of a question, checked; warns where the rows that were fitted had one and there is
     none, since the answer is then for an offset of 0."""
     if offset is None and "offset" in fit.model.inputs:
-        warnings.warn("the model was fitted with offset=, and none is given: the answer is for "
-                      "an offset of 0, of counts an exposure of 1. Give offset=, an array (n,) as "
-                      "in fit; zeros if that is meant", ReliabilityWarning, stacklevel=4)
+        warnings.warn("the model was fitted with offset=, but predict was called without it, so "
+                      "the prediction is for an offset of 0 (for counts: an exposure of 1). Give "
+                      "offset=, an array (n,) as in fit", ReliabilityWarning, stacklevel=4)
     return checked_column(offset, "offset", count)

@@ -70,10 +70,10 @@ def units_of(family: str, link: str, y: np.ndarray, weights: np.ndarray, centred
         unit = middle_and_spread(y, weights, False)[1]
         return (0.0, unit), DIVIDED[link](unit)
     if link != "log":
-        raise ModelError(f"engine='bayes' has no default priors for family {family!r} with link "
-                         f"{link!r}, whose coefficients have the units of y, so priors that fit "
-                         f"all data do not exist: use link='log' or 'logit', or a function with "
-                         f"priors of your own")
+        raise ModelError(f"engine='bayes' has no default priors for family={family!r} with "
+                         f"link={link!r}, because the coefficients have the units of y, and no "
+                         f"prior fits all units. Use link='log' or 'logit', or write the model as "
+                         f"a function with priors of your own")
     return (0.0, 1.0), (0.0, 1.0)
 
 
@@ -95,7 +95,7 @@ def refuse_exact(x: np.ndarray | None, y: np.ndarray, intercept: bool) -> None:
         if len(told) <= rank or np.sqrt(np.mean((told - some @ beta) ** 2)) > 1e-10:
             return
     raise DataError("a linear function of the columns fits every row of y exactly (for example if "
-                    "y is constant): the residual standard deviation is not identified, and "
+                    "y is constant), so the residual standard deviation is not identified and "
                     "engine='bayes' has no posterior. Use engine=None, or check y")
 
 

@@ -13,7 +13,7 @@ import numpyro.distributions as dist
 from probml import DataError
 from probml.estimators.estimator import Estimator, absent
 from probml.estimators.rules import SEED, Seed, check, integer, number, optional, parameter
-from probml.estimators.validation import check_is_fitted, column_or_1d
+from probml.estimators.validation import check_is_fitted, column_or_1d, require_target
 from probml.models.frames.scaling import middle_and_unit
 
 LIKELIHOODS: dict[str, Callable] = {
@@ -156,9 +156,9 @@ class Boosted(Estimator):
             logs = _logs(scores, y, programs)
             train_score.append(logs[train].mean())
             if not np.isfinite(train_score[-1]):
-                raise DataError(f"Boosted: after {len(self.trees_)} trees the log-likelihood is "
-                                f"{train_score[-1]}: lower learning_rate, or use a likelihood with "
-                                f"heavier tails")
+                raise DataError(f"Boosted: the log-likelihood is {train_score[-1]} after "
+                                f"{len(self.trees_)} trees. Lower learning_rate, or use a "
+                                f"likelihood with heavier tails")
             if len(held):
                 held_score.append(logs[held].mean())
                 if len(held_score) - 1 - int(np.argmax(held_score)) >= PATIENCE:
@@ -179,28 +179,26 @@ class Boosted(Estimator):
         return _programs_of(self.likelihood)
 
     def _target_of(self, X, y, programs: _Programs) -> np.ndarray:
-        if y is None:
-            raise DataError("This Boosted estimator requires y to be passed, but the target y is "
-                            "None.")
+        require_target(self, y)
         y = np.asarray(column_or_1d(y, warn=True), float)
         if len(y) != len(X):
             raise DataError(f"Boosted: X has {len(X)} rows, y has {len(y)}: inconsistent numbers "
-                            f"of samples")
+                            f"of samples. Pass one y for each row of X")
         found: list = []
         with jax.enable_x64(True):
             jax.eval_shape(lambda f: found.append(self._likelihood()(f)), np.zeros(len(y)))
         given = found[0]
         if not isinstance(given, dist.Distribution) or given.shape() != (len(y),):
-            raise DataError(f"Boosted: the function likelihood= must give a NumPyro distribution "
+            raise DataError(f"Boosted: the function likelihood= must return a NumPyro distribution "
                             f"of the shape ({len(y)},) for {len(y)} scores, got "
                             f"{getattr(given, 'shape', lambda: type(given).__name__)()}")
         with jax.enable_x64(True):
             within = np.asarray(programs.within(y)) & np.isfinite(y)
         if not within.all():
             row = int(np.argmin(within))
-            raise DataError(f"Boosted: y is {y[row]:g} in row {row}, outside the support of the "
-                            f"likelihood, {type(given).__name__}: check this value, or choose "
-                            f"another likelihood=")
+            raise DataError(f"Boosted: y is {y[row]:g} in row {row}, which is outside the support "
+                            f"of the likelihood, {type(given).__name__}. Check this value, or "
+                            f"choose another likelihood=")
         return y
 
     def _split(self, n: int) -> tuple[np.ndarray, np.ndarray]:

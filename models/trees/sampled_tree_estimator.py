@@ -113,11 +113,11 @@ class SampledTree(Classifier):
         self.expected_leaves_ = float(self.leaves_.mean())
         self.r_hat_ = self._r_hat()
         if self.r_hat_ > APART:
-            warnings.warn(f"SampledTree: the chains do not agree: R-hat of the log density is "
+            warnings.warn(f"SampledTree: the chains do not agree. R-hat of the log density is "
                           f"{self.r_hat_:.2f}, and the probabilities of the training rows differ "
-                          f"by {self._chain_discrepancy(X):.2g} from their mean on average: chains "
-                          f"rarely move between trees when rows are many, so more draws help "
-                          f"little. predict_proba is the mean of all chains: raise chains (now "
+                          f"by {self._chain_discrepancy(X):.2g} from their mean on average. With "
+                          f"many rows, chains rarely move between trees, so more draws help "
+                          f"little. predict_proba is the mean of all chains. Raise chains (now "
                           f"{self.chains}), or use EvidenceTree, which needs no chains",
                           ConvergenceWarning, stacklevel=2)
         return self

@@ -157,11 +157,11 @@ def check(
     engine = None if engine is None else _with_posterior(checked(engine, "check"))
     if (isinstance(simulations, bool) or not isinstance(simulations, int | np.integer)
         or simulations < 2 * MIN_EXPECTED_COUNT):
-        raise ModelError(f"check(simulations={simulations!r}): expected an integer of at least "
-                         f"{2 * MIN_EXPECTED_COUNT}")
+        raise ModelError(f"check(simulations={simulations!r}): expected the number of data sets to "
+                         f"simulate, an integer of at least {2 * MIN_EXPECTED_COUNT}")
     if not isinstance(simulator, Bound | None):
-        raise ModelError(f"check(simulator={simulator!r:.80}): expected another Model, got a "
-                         f"{type(simulator).__name__}")
+        raise ModelError(f"check(simulator={simulator!r:.80}): expected the Model from which the "
+                         f"data are simulated, got a {type(simulator).__name__}")
     held, shown = template(model, data, rows, check_steps(steps, "check"))
     plan = held.plan()
     if engine is None:
@@ -186,10 +186,9 @@ def check(
 
 def _with_posterior(engine: Engine) -> Engine:
     if engine.capabilities.finds == "point":
-        raise Refusal(f"check: expected an engine that gives a posterior, and "
-                      f"{type(engine).__name__} gives a point estimate. Choose another engine, "
-                      f"such as check(..., engine=probml.NUTS()); model.explain(data) lists the "
-                      f"engines")
+        raise Refusal(f"check: {type(engine).__name__} gives a point estimate, but check needs an "
+                      f"engine that gives a posterior. Use check(..., engine=probml.NUTS()); "
+                      f"model.explain(data) lists the other engines")
     return engine
 
 

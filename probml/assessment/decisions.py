@@ -49,8 +49,8 @@ def decide(probabilities: object, loss: object = None, reject: float | None = No
     costs, names = table(loss, p.shape[-1], labels)
     if reject is not None and (isinstance(reject, bool) or not isinstance(
             reject, int | float | np.number) or not 0 <= reject < np.inf):
-        raise ModelError(f"decide(reject={reject!r}): expected a number of at least 0 (the cost of "
-                         f"deciding nothing), or None")
+        raise ModelError(f"decide(reject={reject!r}): expected the cost of deciding nothing, a "
+                         f"number of at least 0, or None")
     expected = p @ costs
     actions = expected.argmin(-1)
     if reject is not None:
@@ -74,8 +74,8 @@ def distribution(probabilities: object, verb: str) -> np.ndarray:
     if p.ndim < 2 or not p.shape[-1]:
         hint = (". For two states give both columns: np.column_stack([1 - p, p])"
                 if p.ndim == 1 else "")
-        raise DataError(f"{verb}(probabilities): expected an array of n rows and k states, shape "
-                        f"(n, k), got shape {p.shape}{hint}")
+        raise DataError(f"{verb}(probabilities): expected an array of shape (n, k), one row for "
+                        f"each case and one column for each state, got shape {p.shape}{hint}")
     total = p.sum(-1)
     bad = ~((p >= 0).all(-1) & (np.abs(total - 1) <= SUM_TOLERANCE))
     if bad.any():
@@ -103,8 +103,8 @@ def table(loss: ArrayLike, states: int, labels: Sequence | None) -> tuple[np.nda
         have, want = list(loss.index), list(range(states)) if labels is None else labels
         if len(have) != states or set(have) != set(want):
             raise ModelError(f"decide(loss): expected a table with one row for each of the "
-                             f"{states} states, indexed by {want}, got {len(have)} rows indexed by "
-                             f"{have}")
+                             f"{states} states, with the index {want}, but the table has "
+                             f"{len(have)} rows with the index {have}")
         loss = loss.loc[want]
         names, loss = list(loss.columns), loss.to_numpy()
     try:
@@ -137,7 +137,7 @@ def _frame(loss: Mapping):
     for truth, row in loss.items():
         if lacking := [action for action in actions if action not in row]:
             raise ModelError(f"decide(loss): the true state {truth!r} has no loss for the action "
-                             f"{lacking[0]!r}: give a loss for each of the actions {actions}")
+                             f"{lacking[0]!r}. Give a loss for each of the actions {actions}")
     return pd.DataFrame([[row[action] for action in actions] for row in loss.values()],
                         index=list(loss), columns=actions)
 

@@ -161,7 +161,7 @@ class Dimensions:
                 if self.taken.setdefault(free, (meaning, size)) == (meaning, size):
                     self.coords.setdefault(free, np.arange(size))
                     return free
-        raise AssertionError("a hundred dimensions of one name")
+        raise AssertionError(f"a hundred dimensions have the name '{name}'")
 
     def _name_axes(self, name: str, shape: tuple) -> list[str]:
         """Default names of the axes of a shape."""

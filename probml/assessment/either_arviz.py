@@ -119,7 +119,8 @@ def _old() -> Any | None:
             arviz = importlib.import_module("arviz")
     except ImportError as error:
         if error.name != "arviz":  # it is there, and something below it is not
-            raise ModelError(f"arviz is installed but cannot be imported: {error}") from error
+            raise ModelError(f"arviz is installed but cannot be imported ({error}). Install it "
+                             f"again: pip install --force-reinstall arviz") from error
         return None
     return arviz if arviz.__version__.startswith("0.") else None
 

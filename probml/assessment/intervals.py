@@ -44,10 +44,10 @@ def interval(fit: Fitted, held: dataset.Data, site: str, probability: float, plu
                          f"take quantiles of fit.draws(n)['{site}']")
     if found.states is not None:
         raise ModelError(f"predict(interval=...): site '{site}' has unordered states, which have "
-                         f"no intervals: use predict_proba(data, '{site}')")
+                         f"no intervals. Use predict_proba(data, '{site}')")
     if given != queries.ALL:
-        raise ModelError(f"predict(interval=..., given={given!r}): an interval always conditions "
-                         f"on all observed values of a row. Use given='all'")
+        raise ModelError(f"predict(interval=..., given={given!r}): an interval is computed only "
+                         f"from all observed values of a row. Use given='all'")
     tails = (0.5 - probability / 2, 0.5 + probability / 2)
     if found.kind == deterministics.KIND:
         return Interval(fit._deterministic_means(held, [site], plug_in)[site],
@@ -78,9 +78,9 @@ def median(fit: Fitted, held: dataset.Data, site: str, plug_in: bool, given: str
         Refusal: it is a vector, or cannot be drawn from.
     """
     if given != queries.ALL:
-        raise Refusal(f"predict(given={given!r}): expected given='all', because site '{site}' has "
-                      f"no mean, and the median that is predicted instead conditions on all "
-                      f"observed cells")
+        raise Refusal(f"predict(given={given!r}): site '{site}' has no finite mean, so predict "
+                      f"returns its median, which is computed only from all observed values of a "
+                      f"row. Use given='all'")
     _warn_without_mean(fit, site)
     return _answer_for_new_values(held, site,
                                   lambda held: _quantiles(fit, held, site, (0.5,), plug_in))[0]
@@ -110,11 +110,12 @@ def _warn_without_mean(fit: Fitted, site: str) -> None:
     """
     found = fit.structure.sites[site]
     if found.event:
-        raise Refusal(f"site '{site}' ({found.kind}) is a vector without a finite mean in NumPyro, "
-                      f"and a vector has no median to predict instead: use simulate(given=...)")
+        raise Refusal(f"predict: site '{site}' ({found.kind}) is a vector whose mean is not "
+                      f"finite, so predict has no value for it. Draw values with "
+                      f"simulate(given=data)")
     warnings.warn(
-        f"model '{fit.model.name}': site '{site}' ({found.kind}) has no finite mean in NumPyro; "
-        f"the prediction is the median of {REPLICATES} simulated values per row instead",
+        f"model '{fit.model.name}': the mean of site '{site}' ({found.kind}) is not finite, so "
+        f"predict returns the median of {REPLICATES} simulated values per row instead",
         RuntimeWarning,
         stacklevel=4,
     )

@@ -156,17 +156,18 @@ def compute_calibration(fit: Fitted, data: object, site: str | None, plug_in: bo
              and s.name in held.table.columns]
     if site is None and not sites:
         raise ModelError(f"calibration: expected data with observed values of a discrete site of "
-                         f"model '{fit.model.name}', got only {list(held.table.columns)}. For a "
-                         f"continuous site compare the values with the bounds of predict(data, "
-                         f"interval=0.9)")
+                         f"model '{fit.model.name}', but the data contain only "
+                         f"{list(held.table.columns)}. For a continuous site, compare its values "
+                         f"with the bounds of predict(data, interval=0.9)")
     if site is None and len(sites) != 1:
-        raise ModelError(f"calibration: the data have {len(sites)} discrete sites, "
-                         f"{[s.name for s in sites]}: choose one of them, site='{sites[0].name}'")
+        raise ModelError(f"calibration: the data contain {len(sites)} discrete sites, "
+                         f"{[s.name for s in sites]}. Choose one of them, site='{sites[0].name}'")
     name = fit._checked_row_site(site or sites[0].name)
     column = held.table.columns.get(name)
     if column is None or column.likelihood is not None:
-        raise DataError(f"calibration: expected data with the true values of '{name}', got only "
-                        f"{list(held.table.columns)}")
+        raise DataError(f"calibration: the data contain no values of '{name}', with which the "
+                        f"predictions are compared, but only {list(held.table.columns)}. Add the "
+                        f"column '{name}' to the data")
     p = asking.answer(fit, held.without([name]), [("probability", name)], plug_in)[1][
         "probability", name]
     truth = tables.to_labels(column.values, fit.names.get(name)).astype(object)
@@ -184,14 +185,14 @@ def _with_known_truth(truth: object, p: np.ndarray, names: tuple) -> tuple[np.nd
     flat = truth.ravel()
     known = ~pd.isna(flat)
     if not known.any():
-        raise DataError("calibration(truth): expected at least one observed label, but every label "
-                        "is missing")
+        raise DataError("calibration(truth): every true label is missing, so the predictions "
+                        "cannot be compared with them")
     order = {name: k for k, name in enumerate(names)}
     codes = np.array([order.get(label, -1) for label in flat[known]])
     if (codes < 0).any():
         label = flat[known][np.argmax(codes < 0)]
-        raise DataError(f"calibration(truth): expected true labels among {list(names)}, got "
-                        f"{label!r}")
+        raise DataError(f"calibration(truth): a true label is {label!r}, which is not one of the "
+                        f"labels {list(names)}")
     return codes, p.reshape(-1, p.shape[-1])[known]
 
 

@@ -167,8 +167,8 @@ def standard_error(fit: Fitted, errors: StandardErrors, name: str,
     why = errors.reasons.get(name, errors.reasons.get("", ""))
     sd = deviations({name: errors.root.get(name, np.full(1, np.nan))})[name]
     if given is not None and name not in errors.root:
-        return {"sd": given, "note": f"the sd is conditional on the estimates of the other "
-                                     f"parameters: {why}"}
+        return {"sd": given, "note": f"the sd does not include the uncertainty of the other "
+                                     f"parameters, because {why}"}
     sd = sd if given is None else np.hypot(sd, given)
     return {"sd": sd} | ({"note": np.where(np.isnan(sd), why, "")} if why else {})
 
@@ -250,14 +250,14 @@ def own_data(fit: Fitted, data: object, verb: str) -> dataset.Data:
         DataError: data that the model cannot take.
     """
     if data is None and fit.data is None:
-        raise ModelError(f"{verb}: the Fit by {short_name(fit.engine)} does not store the data to "
+        raise ModelError(f"{verb}: a Fit by {short_name(fit.engine)} does not store the data to "
                          f"which it was fitted. Pass these data as an argument, as a mapping or "
                          f"table")
     held = present(fit.data) if data is None else fit._read(data)
     if not held.table.columns and not (held.structure.losses
                                        and (held.table.inputs or fit.model.whole)):
-        raise ModelError(f"{verb}: expected the data to which model '{fit.model.name}' was fitted, "
-                         f"but these data have no observed values")
+        raise ModelError(f"{verb}: the data contain no observed value of model '{fit.model.name}'. "
+                         f"Pass the data to which the model was fitted")
     return held
 
 
@@ -297,8 +297,8 @@ def to_arviz(fit: Fitted, data: object = None, prior: int | None = None,
              along: Callable[[Mapping], Mapping] = lambda draws: {}):
     """See Fit.to_arviz; `along` as in summary."""
     if fit.learnt is not None:
-        raise ModelError("to_arviz(): this Fit was returned by do(). Call to_arviz() on the Fit "
-                         "on which do() was called: its posterior is the same")
+        raise ModelError("to_arviz(): this Fit was returned by do(). Call to_arviz() of the Fit on "
+                         "which do() was called, whose posterior is the same")
     draws = posterior_draws(fit)
     held = own_data(fit, data, "to_arviz()")
     either_arviz.needed()
@@ -337,9 +337,9 @@ def _check_entries(fit: Fitted, held: dataset.Data, seen: Sequence[str],
     entries = chains * count * n * (1 + sum(math.prod(site.along(held.steps)) for site in sized))
     if entries > MAX_ROW_NUMBERS and not fit.model.whole:
         raise Refusal(
-            f"to_arviz(): {chains * count} draws of {n} rows need arrays with {entries:.2g} "
-            f"numbers, more than the limit of {MAX_ROW_NUMBERS:.2g}. Pass fewer rows, "
-            f"to_arviz(data), or fit with fewer draws"
+            f"to_arviz(): {chains * count} draws for each of {n} rows need arrays with "
+            f"{entries:.2g} numbers, more than the limit of {MAX_ROW_NUMBERS:.2g}. Pass fewer "
+            f"rows, to_arviz(data), or fit with fewer draws"
         )
 
 
@@ -363,7 +363,8 @@ def _row_groups(fit: Fitted, held: dataset.Data, draws: dict, seen: list[str],
     except Refusal as why:
         if not fit.belief.rows(1, 0):
             raise
-        warnings.warn(f"to_arviz(): the result has no group log_likelihood: {why}", RuntimeWarning,
+        warnings.warn(f"to_arviz(): the result does not contain the group log_likelihood, because "
+                      f"log-likelihoods of rows cannot be computed: {why}", RuntimeWarning,
                       stacklevel=4)
     chains, count = next(iter(draws.values())).shape[:2]
     flat = {name: value.reshape(-1, *value.shape[2:]) for name, value in draws.items()}
@@ -446,8 +447,8 @@ def _row_values(fit: Fitted, held: dataset.Data, draws: dict[str, np.ndarray],
              else lacking).append(site.name)
     if lacking:
         warnings.warn(
-            f"to_arviz(): the result does not contain {lacking}, because they are computed from "
-            f"values that are missing in the data and were not sampled. For their means use "
+            f"to_arviz(): the result does not contain {lacking}, because these values are computed "
+            f"from missing values of the data, which were not sampled. For their means use "
             f"fit.predict(data, '{lacking[0]}')",
             RuntimeWarning,
             stacklevel=4,

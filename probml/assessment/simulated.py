@@ -85,10 +85,9 @@ def _fitted(engine: Engine, problem: Problem, truth: Mapping, draws: int) -> Dra
         raise Refusal(f"{type(engine).__name__}: {outcome.status.headline}")
     found = fitting.posterior(plan, outcome, known, problem.rows)
     if plan.free and not found.varies:
-        raise Refusal(f"check: expected an engine that gives a posterior, and "
-                      f"{type(engine).__name__} gives a point estimate. Choose another engine, "
-                      f"such as check(..., engine=probml.NUTS()); model.explain(data) lists the "
-                      f"engines")
+        raise Refusal(f"check: {type(engine).__name__} gives a point estimate, but check needs an "
+                      f"engine that gives a posterior. Use check(..., engine=probml.NUTS()); "
+                      f"model.explain(data) lists the other engines")
     values = {name: np.asarray(value).reshape(-1, *np.shape(value)[2:])
               for name, value in present(found.chains).items()} if found.stats else jax.device_get(
                   found.draw(plan, known, draws, problem.seed))
@@ -136,8 +135,8 @@ def template(model: Bound, data: DataLike, rows: int | None,
     try:
         known = set(names)
     except TypeError:
-        raise ModelError(f"check({data!r:.60}): expected data (a mapping or table), or a number of "
-                         f"rows, rows=100") from None
+        raise ModelError(f"check({data!r:.60}): expected data (a mapping or table), or the number "
+                         f"of rows to simulate, rows=100") from None
     if rows is None and not known:
         raise ModelError(f"check: the number of rows to simulate is unknown. Pass data, "
                          f"model.check(data), or, if model '{model.name}' has no inputs, pass the "
@@ -146,7 +145,7 @@ def template(model: Bound, data: DataLike, rows: int | None,
     soft = next((name for name, column in held.table.columns.items()
                  if column.likelihood is not None), None)
     if soft is not None:
-        raise Refusal(f"check: site '{soft}' is given as label probabilities (one column for each "
+        raise Refusal(f"check: '{soft}' is given as label probabilities (one column for each "
                       f"state), which check cannot simulate. Give one state in each row, or drop "
                       f"'{soft}' from the data")
     if held.table.columns:
@@ -239,8 +238,8 @@ def _simulator_structure(held: dataset.Data, plan: Plan, simulator: object) -> S
         ModelError: it lacks an observed site, or shares no parameter.
     """
     if not isinstance(simulator, Bound):
-        raise ModelError(f"check(simulator={simulator!r}): expected another Model, from which the "
-                         f"data are simulated")
+        raise ModelError(f"check(simulator={simulator!r}): expected the Model from which the data "
+                         f"are simulated")
     inputs = {name: (a.shape[1:], a.dtype.kind) for name, a in held.table.inputs.items()}
     missing = next((name for name in simulator.inputs if name not in inputs), None)
     if missing is not None:
@@ -261,9 +260,10 @@ def _simulator_structure(held: dataset.Data, plan: Plan, simulator: object) -> S
     shared = [n for n in (*plan.free, *plan.globals) if n in structure.sites
               and structure.sites[n].shape == sites[n].shape]
     if not shared:
-        raise ModelError(f"check(simulator={simulator!r}): the simulator has no parameter of the "
-                         f"same name and shape as a parameter of the checked model. Those of the "
-                         f"checked model are {[*plan.free, *plan.globals]}")
+        raise ModelError(f"check(simulator={simulator!r}): the simulator has no parameter that the "
+                         f"checked model has with the same name and shape, so there is no true "
+                         f"value to compare with. The parameters of the checked model are "
+                         f"{[*plan.free, *plan.globals]}")
     return structure
 
 

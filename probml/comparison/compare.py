@@ -109,7 +109,7 @@ def compare(
     if target is not None:
         if not isinstance(target, str):
             raise ModelError(f"compare(target={target!r:.80}): expected the name of the column "
-                             f"that is predicted")
+                             f"that is to be predicted")
         _refuse_weights(fits, weights, target)
         return predictions(fits, data, target, folds, engines, seed)
     contestants = _contestants(fits, data, weights, engines)
@@ -151,7 +151,8 @@ def _evaluate(contestants: Mapping, splits: Any, rows: int, seed: int) -> _Score
                 out.folds[name] = _scores(contestant, splits, rows, seed)
             except ModelError as error:
                 out.missing[name] |= dict.fromkeys(FOLDS, str(error))
-                warnings.warn(f"compare: '{name}' has no held-out score: {error}", UserWarning,
+                warnings.warn(f"compare: '{name}' has no held-out score, because "
+                              f"{error}", UserWarning,
                               stacklevel=3)
     return out
 
@@ -196,17 +197,17 @@ def _refuse_weights(fits: object, weights: object, target: str) -> None:
                  if isinstance(fit, Fit) and fit.weighted), None)
     if weights is not None or name is not None:
         had = "weights=" if name is None else f"'{name}', which was fitted with weights,"
-        raise ModelError(f"compare(target={target!r}): {had} is not supported, because folds are "
-                         f"refitted and scored without weights: repeat rows as often as their "
-                         f"weights say, and fit these")
+        raise ModelError(f"compare(target={target!r}): {had} is not supported, because models are "
+                         f"refitted to each fold and scored without weights. Repeat each row as "
+                         f"often as its weight says, and fit these rows")
 
 
 def _contestants(fits: object, data: object, weights: object,
                  engines: Mapping[str, Engine]) -> dict[str, ComparedFit]:
     if not isinstance(fits, Mapping) or not fits:
         got = "none" if isinstance(fits, Mapping) else f"a {type(fits).__name__}"
-        raise ModelError(f'compare(fits): expected a mapping name → Fit with at least one, got '
-                         f'{got}: compare({{"a": a, "b": b}}, data)')
+        raise ModelError(f"compare(fits): expected a mapping from names to at least one Fit, got "
+                         f"{got}. Write compare({{'a': a, 'b': b}}, data)")
     rows = rows_of_each(fits, data)
     unknown = next((name for name in engines if name not in fits), None)
     if unknown is not None:
@@ -219,15 +220,15 @@ def _contestants(fits: object, data: object, weights: object,
                     "Fit") if hasattr(fit, "fit_") else ""
             hint = hint or (": to compare estimators by their predictions, pass target="
                             if hasattr(fit, "get_params") else "")
-            raise ModelError(f"compare(fits): expected a Fit for '{name}', got a "
-                             f"{type(fit).__name__}{hint}")
+            raise ModelError(f"compare(fits): '{name}' has the type {type(fit).__name__}, expected "
+                             f"a Fit{hint}")
         if fit.learnt is not None:
-            raise ModelError(f"compare(fits): '{name}' is a Fit that do() returned. Pass the Fit "
-                             f"on which do() was called")
+            raise ModelError(f"compare(fits): '{name}' is a Fit that was returned by do(). Pass "
+                             f"the Fit on which do() was called")
         if source_of(rows[name]) is not None:
-            raise ModelError(f"compare('{name}'): the data of this fit are read in batches, but "
-                             f"compare needs all rows in memory. Hold out some batches, and "
-                             f"compare fit.score(...) of the fits on the held-out batches")
+            raise ModelError(f"compare(fits): '{name}' was fitted to data that are read in "
+                             f"batches, but compare needs all rows in memory. Hold out some "
+                             f"batches, and compare fit.score(...) of the fits on these batches")
         own, weight = weighed(rows[name], weights)
         held = reports.own_data(fit, own, f"compare('{name}')")
         held = _with_weights(str(name), fit, held, weight)
@@ -246,14 +247,15 @@ def _with_weights(name: str, fit: Fit, held: Data, weights: object) -> Data:
     if weights is not None:
         held = held._replace(weights=read_weights(weights, n))
     if fit.weighted and held.weights is None:
-        raise DataError(f"compare: '{name}' was fitted with weights of rows, and none are given: "
-                        f"compare(..., weights=...), as they were in fit")
+        raise DataError(f"compare: '{name}' was fitted with weights of rows, but compare was "
+                        f"called without weights. Pass the weights of the fit, compare(..., "
+                        f"weights=...)")
     rows: float | None = fit.data.table.rows if fit.data is not None else None
     if rows is None and not fit.weighted and fit.kept is not None and not fit.kept.running:
         rows = float(np.asarray(fit.kept.summary.weights))
     if rows is not None and abs(rows - n) > 0.5:
-        raise DataError(f"compare: '{name}' was fitted to {rows:g} rows, but the data have "
-                        f"{n} rows: give the fitted rows, each row once")
+        raise DataError(f"compare: '{name}' was fitted to {rows:g} rows, but the data have {n} "
+                        f"rows. Pass the fitted rows, each row once")
     return held
 
 
@@ -263,13 +265,13 @@ def _same_rows(contestants: Mapping[str, ComparedFit]) -> tuple[int, np.ndarray]
     for other in others:
         if other.rows != first.rows:
             raise DataError(
-                f"compare: expected fits to the same rows, because likelihoods of different rows "
-                f"cannot be compared, but '{first.name}' was fitted to {first.rows} rows, "
-                f"'{other.name}' to {other.rows} rows"
+                f"compare: '{first.name}' was fitted to {first.rows} rows and '{other.name}' to "
+                f"{other.rows} rows, but likelihoods of different rows cannot be compared. Fit all "
+                f"models to the same rows"
             )
         if not np.array_equal(first.weights, other.weights):
-            raise DataError(f"compare: expected fits to the same rows with the same weights; those "
-                            f"of '{first.name}' and '{other.name}' differ")
+            raise DataError(f"compare: '{first.name}' and '{other.name}' were fitted with "
+                            f"different weights of rows. Fit all models with the same weights")
         ours, theirs = first.seen, other.seen
         if set(ours) != set(theirs):
             raise DataError(
@@ -287,9 +289,9 @@ def _same_rows(contestants: Mapping[str, ComparedFit]) -> tuple[int, np.ndarray]
             if not np.all(same):
                 where = (f", first in row {int(np.argwhere(~same)[0, 0])}" if a.shape == b.shape
                          else f": shapes {a.shape} and {b.shape}")
-                raise DataError(f"compare: expected fits to the same data, but '{first.name}' and "
-                                f"'{other.name}' were fitted to different values of "
-                                f"'{site}'{where}")
+                raise DataError(f"compare: '{first.name}' and '{other.name}' were fitted to "
+                                f"different values of '{site}'{where}. Fit all models to the same "
+                                f"data")
     return first.rows, first.weights
 
 

@@ -108,8 +108,10 @@ class ComparedFit:
             raise ModelError(str(why)) from None
         either_arviz.needed()
         if (self.weights != np.floor(self.weights)).any():
-            raise ModelError("leave-one-out needs weights that are whole numbers, how often a row "
-                             "was observed, since it leaves out one of these")
+            raise ModelError("compare: leave-one-out cross-validation leaves out one observation "
+                             "at a time, so weights must be whole numbers, which say how often "
+                             "each row was observed. Fit with whole weights, or use "
+                             "cross-validation, compare(..., folds=10)")
         logs = self.logs(draws)
         found = either_arviz.leave_one_out(draws, logs)
         out = {"elpd_loo": found.elpd, "se": found.se, "p_loo": found.p,
@@ -135,9 +137,9 @@ class ComparedDensity(ComparedFit):
         model = self.fit.model
         found = model.generative.observed(model.bound, self._inputs)
         if not found:
-            raise ModelError(f"compare: model '{self.name}' has no likelihood to compare, because "
-                             f"its function has numpyro.factor statements and no observed site: "
-                             f"write the likelihood as numpyro.sample(..., obs=...)")
+            raise ModelError(f"compare: model '{self.name}' has no likelihood, because its "
+                             f"function has numpyro.factor statements and no observed site. Write "
+                             f"the likelihood as numpyro.sample(..., obs=...)")
         return found
 
     @property

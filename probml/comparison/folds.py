@@ -92,6 +92,6 @@ def splits_of(folds: Any, rows: int, seed: int, classes: np.ndarray | None = Non
         ) from None
     for train, test in out:
         if not len(train) or not len(test) or np.intersect1d(train, test).size:
-            raise ModelError("compare(folds=...): every fold needs at least one training row and "
-                             "one test row, and no row may be in both")
+            raise ModelError("compare(folds=...): expected folds with at least one training row "
+                             "and one test row, and no row in both")
     return out

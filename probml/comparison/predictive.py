@@ -137,12 +137,12 @@ def predictions(fits: Mapping[str, FitOrEstimator], data: object, target: str, f
         one, other = (next(name for name, kind in kinds.items() if kind is wanted)
                       for wanted in (True, False))
         raise ModelError(f"compare(target='{target}'): '{one}' predicts '{target}' as a class and "
-                         f"'{other}' as a number: compare only classifiers, or only regressions")
+                         f"'{other}' as a number. Compare only classifiers, or only regressions")
     discrete = next(iter(kinds.values()))
     known = np.flatnonzero([not _unseen(value) for value in truth])
     if len(known) < 2:
-        raise DataError(f"compare(target='{target}'): expected at least 2 rows with a value of "
-                        f"'{target}', got {len(known)}")
+        raise DataError(f"compare(target='{target}'): the data contain only {len(known)} values of "
+                        f"'{target}', but at least 2 are needed")
     others = np.setdiff1d(np.arange(len(truth)), known)
     splits = _splits(truth, known, others, folds, discrete, seed)
     scores, plain = (DISCRETE, "accuracy") if discrete else (CONTINUOUS, "rmse")
@@ -192,11 +192,11 @@ def _splits(truth: np.ndarray, known: np.ndarray, others: np.ndarray, folds: obj
 def _contestants(fits: object, data: object, target: str,
                  engines: Mapping[str, Engine]) -> tuple[dict[str, Any], np.ndarray]:
     if not isinstance(fits, Mapping) or not fits:
-        raise ModelError(f'compare(fits): expected a mapping name → Fit or estimator, got '
-                         f'{fits!r}: compare({{"a": a, "b": b}}, data)')
+        raise ModelError(f"compare(fits): expected a mapping from names to Fits or estimators, got "
+                         f"{fits!r}. Write compare({{'a': a, 'b': b}}, data)")
     if data is None:
-        raise ModelError(f"compare(target='{target}'): expected data with the column '{target}', "
-                         f"got no data")
+        raise ModelError(f"compare(target='{target}'): the data are missing. Pass data with the "
+                         f"column '{target}'")
     unknown = next((name for name in engines if not isinstance(fits.get(name), Fit)), None)
     if unknown is not None:
         ours = [name for name, fit in fits.items() if isinstance(fit, Fit)]
@@ -208,9 +208,9 @@ def _contestants(fits: object, data: object, target: str,
             first, truth = name, mine
         elif len(mine) != len(truth) or not all(a == b or _unseen(a) and _unseen(b)
                                                 for a, b in zip(mine, truth, strict=True)):
-            raise DataError(f"compare(target='{target}'): expected fits to the same rows with the "
-                            f"same values of '{target}', but '{first}' and '{name}' were fitted to "
-                            f"different rows or values")
+            raise DataError(f"compare(target='{target}'): '{first}' and '{name}' were fitted to "
+                            f"different rows, or to different values of '{target}'. Fit all models "
+                            f"to the same rows")
         out[name] = _contestant(str(name), fits[name], rows, target, mine, engines.get(name))
     return out, truth
 
@@ -219,8 +219,8 @@ def _contestant(name: str, given: object, rows: object, target: str, truth: np.n
                 engine: Engine | None) -> Any:
     if isinstance(given, Fit):
         if given.learnt is not None:
-            raise ModelError(f"compare(fits): '{name}' is a Fit that do() returned. Pass the Fit "
-                             f"on which do() was called")
+            raise ModelError(f"compare(fits): '{name}' is a Fit that was returned by do(). Pass "
+                             f"the Fit on which do() was called")
         site = given.structure.sites.get(target)
         if site is None or not site.rows or site.factor or site.cells:
             what = ("is not a site" if site is None else "lies outside rows()" if not site.rows
@@ -233,8 +233,8 @@ def _contestant(name: str, given: object, rows: object, target: str, truth: np.n
         from sklearn.base import is_classifier, is_regressor
     except ModuleNotFoundError as error:
         raise ModelError(f"compare(fits): expected a Fit for '{name}', got a "
-                         f"{type(given).__name__}; estimators need scikit-learn "
-                         f"({error})") from None
+                         f"{type(given).__name__}. Estimators can be compared only if scikit-learn "
+                         f"is installed ({error}): pip install 'probml[sklearn]'") from None
     if isinstance(given, type) or not hasattr(given, "get_params") or not (is_classifier(given)
                                                                            or is_regressor(given)):
         what = given.__name__ if isinstance(given, type) else type(given).__name__
@@ -255,7 +255,7 @@ def _truth(rows: DataLike, target: str, name: str) -> np.ndarray:
                                                         else rows)
     if target not in names:
         raise DataError(f"compare(target='{target}'): the data of '{name}' have no column "
-                        f"'{target}'; the columns are {list(names)}")
+                        f"'{target}', which is to be predicted; the columns are {list(names)}")
     values = rows[target]
     values = (values.to_numpy(dtype=object, na_value=None) if hasattr(values, "na_value")
               or hasattr(values, "iloc") else np.asarray(values))
@@ -305,8 +305,8 @@ def _refuse_absent(truth: np.ndarray, splits: list, target: str) -> None:
                 count = int((truth == label).sum())
                 raise DataError(
                     f"compare(folds=...): class {label!r} of '{target}' ({count} rows) is in the "
-                    f"test rows of fold {fold} but not in its training rows: use fewer folds or "
-                    f"stratified folds, or drop the class"
+                    f"test rows of fold {fold} but in none of its training rows, so no model can "
+                    f"predict it. Use fewer folds or stratified folds, or drop the class"
                 )
 
 

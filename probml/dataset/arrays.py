@@ -84,10 +84,10 @@ def as_raw(what: str, value: object, rows: bool):
                         f"encoding='latin-1')") from None
     if rows and raw.values.ndim == 0:
         raise DataError(f"{what} needs one value per row, got a single value. Pass a list or an "
-                        f"array whose first axis is the rows, or, if the value is the same in all "
+                        f"array whose first axis is the rows. If the value is the same in all "
                         f"rows, give it as an argument of the model, model(name=value).")
     if rows and len(raw.values) == 0:
-        raise DataError(f"the data is empty: {what} has 0 rows, expected at least 1.")
+        raise DataError(f"the data are empty: {what} has 0 rows, expected at least 1.")
     return raw
 
 
@@ -134,7 +134,7 @@ def _from_numpy(what: str, value: object, rows: bool):
         a = np.asarray(value)
     except ValueError as error:
         raise DataError(f"{what} is not a rectangular array, because its lists have different "
-                        f"lengths. Pad the shorter lists with NaN ({error}).") from None
+                        f"lengths ({error}). Pad the shorter lists with NaN.") from None
     if a.dtype.kind == "U" and not isinstance(value, np.ndarray):
         a = np.array(value, object)  # NumPy would write the numbers and NaN beside text as text
     if a.dtype.kind in "UTO":
@@ -143,9 +143,10 @@ def _from_numpy(what: str, value: object, rows: bool):
         return Raw(a if a.dtype.isnative else a.astype(a.dtype.newbyteorder("=")))
     if a.dtype.kind == "f" or a.dtype.name.startswith(("bfloat", "float")):
         return Raw(a.astype(np.float32 if a.dtype.itemsize < 4 else np.float64))
-    how = (": for times, (t - t.min()) / pandas.Timedelta(days=1); for names of groups, text"
+    how = (": times to numbers, (t - t.min()) / pandas.Timedelta(days=1), and names of groups to "
+           "text."
            if a.dtype.kind in "mM" else ".")
-    raise DataError(f"{what} has dtype {a.dtype}, expected numbers, labels or booleans: convert "
+    raise DataError(f"{what} has dtype {a.dtype}, expected numbers, labels or booleans. Convert "
                     f"the values first{how}")
 
 

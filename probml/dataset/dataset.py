@@ -179,8 +179,9 @@ class Data(NamedTuple):
         if missing:
             shape = (table.rows, more, *table.inputs[missing[0]].shape[2:])
             got = np.shape(inputs.get(missing[0], 0))
-            raise ModelError(f"forecast needs the values of the input '{missing[0]}' at the "
-                             f"forecast steps, an array of shape {shape}, got shape {got}")
+            raise ModelError(f"forecast: the model has the input '{missing[0]}', whose values at "
+                             f"the forecast steps are needed as an array of shape {shape}, got "
+                             f"shape {got}")
         out: dict[str, ArrayLike] = dict(table.values)
         at = last[:, None] + np.arange(more)
         for name, codes in table.inputs.items():
@@ -314,9 +315,9 @@ class Data(NamedTuple):
                 raise
             count = int(latent.sum())
             raise Refusal(f"site '{name}' is missing in {count} row{'s' * (count > 1)}, first in "
-                          f"row {int(np.argwhere(latent)[0, 0])}. Drop these rows, or fill in the "
-                          f"values. With missing values of '{name}' the model cannot be fitted: "
-                          f"{refusal}") from None
+                          f"row {int(np.argwhere(latent)[0, 0])}, and with missing values of "
+                          f"'{name}' the model cannot be fitted. Drop these rows, or fill in the "
+                          f"values. The reason: {refusal}") from None
 
     def carrying(self, names: Iterable[str]) -> "Data":
         """The same data, in which the missing cells of some continuous sites count as observed,

@@ -185,7 +185,8 @@ def check_order(data: object, weights: object = None) -> None:
             matching them by position would mix up rows; or data are NumPy records.
     """
     if isinstance(data, np.ndarray) and data.dtype.names:
-        raise DataError(f"data are records of NumPy with the fields {list(data.dtype.names)}: pass "
+        raise DataError(f"the data are a record array of NumPy, with the fields "
+                        f"{list(data.dtype.names)}, but a table is expected. Pass "
                         f"pandas.DataFrame(data)")
     columns: dict[Any, Any] = dict(data) if isinstance(data, Mapping) else {"data": data}
     if weights is not None:
@@ -211,8 +212,8 @@ def check_once(data: object) -> None:
     held = [str(name) for name in names_of(data)]
     name = next((name for name, count in Counter(held).items() if count > 1), None)
     if name is not None:
-        raise DataError(f"the table has {held.count(name)} columns named '{name}'. Keep one of "
-                        f"them: table.loc[:, ~table.columns.duplicated()] keeps the first of each")
+        raise DataError(f"the table has {held.count(name)} columns named '{name}'. Rename them, or "
+                        f"keep the first of each, table.loc[:, ~table.columns.duplicated()]")
 
 
 def is_far(data: object) -> bool:
@@ -263,8 +264,8 @@ def in_columns(name: str, table: DataLike, columns: Sequence[str], what: str) ->
         return table
     missing = [column for column in columns if column not in own]
     if missing:
-        raise DataError(f"'{name}' lacks the column {missing[0]!r}: expected the columns of "
-                        f"{what}, {list(columns)}, got {list(own)}")
+        raise DataError(f"'{name}' has no column {missing[0]!r}. Expected the columns of {what}, "
+                        f"{list(columns)}, got {list(own)}")
     place = {column: i for i, column in enumerate(own)}
     at, table = [place[column] for column in columns], to_pandas(table)
     return table.iloc[:, at] if hasattr(table, "iloc") else table.select(at)
@@ -332,13 +333,13 @@ def select_known_columns(items: SiteValues, expected: Mapping[str, Any],
     if close is not None or whole or len(extra) == len(items):
         check(extra[0] if close is None else close, True, expected, inputs, model)
     if len(absent) > asked:
-        raise DataError(f"{model}: the table has no column '{absent[0]}', and has the column "
-                        f"'{extra[0]}', which the model does not use. If '{extra[0]}' contains the "
-                        f"values of '{absent[0]}', rename it; if '{absent[0]}' is latent, drop "
-                        f"{listed(extra)}")
+        raise DataError(f"model '{model}': the table has no column '{absent[0]}', and has the "
+                        f"column '{extra[0]}', which the model does not use. If '{extra[0]}' "
+                        f"contains the values of '{absent[0]}', rename it; if '{absent[0]}' is "
+                        f"latent, drop {listed(extra)}")
     if absent:
-        warnings.warn(f"{model}: the table has no column '{absent[0]}', so '{absent[0]}' is "
-                      f"missing in all rows. The model does not use the columns "
+        warnings.warn(f"model '{model}': the table has no column '{absent[0]}', so '{absent[0]}' "
+                      f"is missing in all rows. The model does not use the columns "
                       f"{listed(extra)}", RuntimeWarning, stacklevel=2)
     return {name: value for name, value in items.items() if name not in extra}
 
@@ -362,8 +363,8 @@ def check(name: str, frame: bool, expected: Mapping[str, Any], inputs: Sequence[
             hint = (f"'{vectors[0]}' has several values per row. Pass a mapping, such as "
                     f"{{'{vectors[0]}': "
                     f"table[['a', 'b']]}}.")
-        raise DataError(f"{model}: '{name}' is neither a site nor an input of the model. Known "
-                        f"names: {listed(own)}. {hint}")
+        raise DataError(f"model '{model}': '{name}' is neither a site nor an input of the model. "
+                        f"Known names: {listed(own)}. {hint}")
     if frame and (name in vectors or not expected[name].rows):
         where = "in every row" if name in vectors else "outside rows"
         hint = (f"Pass a mapping, such as {{'{name}': table[['a', 'b']]}}" if name in vectors

@@ -83,8 +83,8 @@ def keys_of(what: str, column: object) -> tuple[list[Hashable], np.ndarray]:
         raise DataError(f"{what} has the shape {raw.values.shape}, expected one value per row, "
                         f"shape (n,)")
     if raw.missing.any():
-        raise DataError(f"{what} is missing in row {int(np.argmax(raw.missing))}: this column "
-                        f"gives the row of the other table to which each row belongs. Drop the row")
+        raise DataError(f"{what} is missing in row {int(np.argmax(raw.missing))}, but this column "
+                        f"says to which row of the other table each row belongs. Drop the row")
     if raw.labels is not None:
         return list(raw.labels), raw.values
     values, codes = np.unique(raw.values, return_inverse=True)

@@ -163,8 +163,9 @@ def along_time(structure: Structure, items: SiteValues,
     known = structure.declared or (next(iter(lengths.values())) if lengths else steps)
     if known is None:
         names = [site.name for site in structure.sites.values() if site.time is not None]
-        raise DataError(f"{structure.model.name}: the number of time steps is unknown. Give data "
-                        f"for one of {names}, or give the number by the argument steps.")
+        raise DataError(f"model '{structure.model.name}': the number of time steps is unknown, "
+                        f"because the data contain none of {names}. Give data for one of these "
+                        f"sites, or give the number, steps=...")
     odd = next((name for name, length in lengths.items() if length != known), None)
     if odd is not None:
         other = next((f"'{name}' has {length}" for name, length in lengths.items()
@@ -175,7 +176,8 @@ def along_time(structure: Structure, items: SiteValues,
             f"of arrays."
         )
     if 0 in lengths.values():
-        raise DataError(f"'{next(iter(lengths))}' is empty: it has 0 steps, expected at least 1.")
+        raise DataError(f"'{next(iter(lengths))}' is empty: it has 0 time steps, expected at least "
+                        f"1.")
     for (one, mine), (other, theirs) in itertools.pairwise(each.items()):
         if len(mine) == len(theirs) and (mine != theirs).any():
             i = int(np.argmax(mine != theirs))

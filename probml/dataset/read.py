@@ -66,8 +66,8 @@ def check(structure: Structure, table: Table) -> None:
                 cell = f", cell {list(where[1:])}" if where[1:] else ""
                 raise DataError(
                     f"'{name}' ({site.kind}) is {values[where]:g} in row {where[0]}{cell}, but "
-                    f"must be at {'most' if end == 'upper_bound' else 'least'} {bound[where]:g} "
-                    f"there, a bound that the model computes from "
+                    f"must be at {'most' if end == 'upper_bound' else 'least'} {bound[where]:g} in "
+                    f"this row. The model computes this bound from "
                     f"{' and '.join(repr(t) for t in takes)}"
                 )
 
@@ -160,8 +160,8 @@ def _check_columns(model: Bound, known: dict[str, ArrayLike]) -> None:
     done = next((name for name, _ in model.interventions
                  if name in getattr(known, "column_names", known)), None)
     if done is not None:
-        raise errors.DataError(f"the data contain '{done}', but do() sets '{done}' in every row. "
-                               f"Drop it from the data")
+        raise errors.DataError(f"the data contain '{done}', but do() sets '{done}' to a fixed "
+                               f"value in every row. Drop '{done}' from the data")
 
 
 def _read_input(model: Bound, known: dict[str, ArrayLike], name: str, rows: int | None,
@@ -174,9 +174,9 @@ def _read_input(model: Bound, known: dict[str, ArrayLike], name: str, rows: int 
     # np.ndim would convert a column of Arrow
     if not hasattr(full, "to_pandas") and not np.ndim(full):
         raise errors.DataError(
-            f"{model.name}: the input '{name}' is a single value, {value!r}, but an input needs "
-            f"one value per row, shape (n, ...). If it is the same in all rows, give it as an "
-            f"argument of the model, {model.name}({name}={value!r})"
+            f"model '{model.name}': the input '{name}' is a single value, {value!r}, but an input "
+            f"needs one value per row, shape (n, ...). If it is the same in all rows, give it as "
+            f"an argument of the model, {model.name}({name}={value!r})"
         )
     padded = full is not value
     # text is padded with None
@@ -202,8 +202,8 @@ def _check_computed(model: Bound, structure: Structure, known: object) -> None:
     computed = next((name for name in structure.deterministics if name in _columns(known)), None)
     if computed is not None:
         raise errors.DataError(
-            f"{model.name}: '{computed}' is computed by the model (numpyro.deterministic, or a "
-            f"reparametrised site), so the data cannot contain it. Drop '{computed}' from the "
+            f"model '{model.name}': '{computed}' is computed by the model (numpyro.deterministic, "
+            f"or a reparametrised site), so the data cannot contain it. Drop '{computed}' from the "
             f"data, or, to observe it, sample it without reparametrisation"
         )
 
@@ -216,9 +216,9 @@ def _read_sequences(structure: Structure, known: dict[str, ArrayLike], steps: in
         return known, None, None
     known, model = ragged.of_table(known), structure.model
     if not isinstance(known, Mapping) and hasattr(known, "shape"):
-        raise errors.DataError(f"{model.name}: the model has time steps, and a column of a table "
-                               f"has no axis for them. Pass a mapping from names to arrays of "
-                               f"shape (rows, steps, ...)")
+        raise errors.DataError(f"model '{model.name}': the model has time steps, and a column of a "
+                               f"table has no axis for them. Pass a mapping from names to arrays "
+                               f"of shape (rows, steps, ...)")
     if not isinstance(known, Mapping):
         tables.read(known, {}, list(model.inputs), model=model.name)  # raises
     return ragged.along_time(structure, known, steps)

@@ -83,8 +83,18 @@ class Weighed(Source):
 
 
 def parts_of(source: Source) -> Iterator[Part]:
-    """A new iterator of the parts of a source."""
-    return named(source.parts())
+    """A new iterator of the parts of a source.
+
+    Raises:
+        DataError: it has no part with rows.
+    """
+    any_rows = False
+    for part in named(source.parts()):
+        any_rows = True
+        yield part
+        del part  # frees the memory before the next part is read
+    if not any_rows:
+        raise DataError("the data source returned no batches, expected at least one batch of rows")
 
 
 def named(parts: Iterator[Part | tuple[str, DataLike]]) -> Iterator[Part]:

@@ -115,9 +115,9 @@ def read(data: object, expected: Mapping[str, Expected], inputs: Sequence[str] =
     missing = next((name for name in inputs if name not in items), None)
     if missing is not None:
         hint = frames.lacked(missing, items) if frame else ""
-        raise DataError(f"{model}: the data have no '{missing}', which is an input of the model. "
-                        f"Add '{missing}' to the data, or, if it is the same in all rows, give it "
-                        f"as an argument of the model, {model}(…, {missing}=...).{hint}")
+        raise DataError(f"model '{model}': the data have no '{missing}', which is an input of the "
+                        f"model. Add '{missing}' to the data, or, if it is the same in all rows, "
+                        f"give it as an argument of the model, {model}(…, {missing}=...).{hint}")
     items = frames.select_known_columns(items, expected, inputs, asked, model) if frame else items
     sites = [name for name in items if name not in inputs]
     for name in sites:
@@ -152,7 +152,7 @@ def read_weights(weights: object, rows: int, all_rows: bool = True) -> np.ndarra
     out = _complete("weights", raw).astype(np.float64)
     deny(out < 0, "weights", out, ">= 0", hint="A row with weight 0 is ignored.")
     if all_rows and not out.any():
-        raise DataError("All weights are zero; at least one row needs a weight above 0.")
+        raise DataError("all weights are zero. At least one row needs a weight above 0.")
     return out
 
 
@@ -162,7 +162,7 @@ def to_labels(codes: np.ndarray, labels: tuple | None) -> np.ndarray:
         return codes
     codes = np.asarray(codes).astype(np.intp, copy=False)  # bool would be a mask, not an index
     if codes.size and (codes.min() < 0 or codes.max() >= len(labels)):
-        raise DataError(f"expected codes from 0 to {len(labels) - 1}, for the labels "
+        raise DataError(f"expected codes from 0 to {len(labels) - 1}, because there are the labels "
                         f"{listed(labels)}, got codes from {codes.min()} to {codes.max()}.")
     kinds = set(map(type, labels))
     if len(kinds) == 1 and kinds <= {str, int, float, bool}:
@@ -185,8 +185,8 @@ def _items(data: DataLike, expected: Mapping[str, Expected], inputs: Sequence[st
     known = ", ".join(f"'{name}': ..." for name in (*inputs, *sites) or "x")
     rest = ", ..." * bool(inputs and not sites)
     file = " Read a file first: pandas.read_csv(path)." * isinstance(data, str | os.PathLike)
-    raise DataError(f"{model}: data must be a mapping from names to arrays, a DataFrame or a "
-                    f"pyarrow Table, got {type(data).__name__}. Pass "
+    raise DataError(f"model '{model}': data must be a mapping from names to arrays, a DataFrame or "
+                    f"a pyarrow Table, got {type(data).__name__}. Pass "
                     f"{some}{{{known}{rest}}}.{file}")
 
 
@@ -194,7 +194,7 @@ def _agreed(counts: dict[str, int], rows: int | None, height: int | None, known:
             model: str):
     """The number of rows, the same in all columns."""
     if rows is not None and rows < 1 or height == 0:
-        raise DataError(f"{model}: the data are empty: expected at least 1 row, got 0.")
+        raise DataError(f"model '{model}': the data are empty: expected at least 1 row, got 0.")
     n = rows or height or (Counter(counts.values()).most_common(1)[0][0] if counts else None)
     for odd in (name for name, count in counts.items() if count != n):
         base = next((f"'{name}' has {n}" for name, count in counts.items() if count == n),
@@ -202,8 +202,8 @@ def _agreed(counts: dict[str, int], rows: int | None, height: int | None, known:
         raise DataError(f"'{odd}' has {counts[odd]} rows, but {base}. Every column needs the same "
                         f"rows in the same order. {UNSEEN}")
     if n is None and known:
-        raise DataError(f"{model}: the data is empty, so the number of rows is unknown. Give one "
-                        f"of {listed(known)}, or give the number, rows=n.")
+        raise DataError(f"model '{model}': the data is empty, so the number of rows is unknown. "
+                        f"Give one of {listed(known)}, or give the number, rows=n.")
     return n or 1
 
 
@@ -300,7 +300,7 @@ def _how_to_convert(text: Any) -> str:
             float(said)
             return (f"The value is text that looks like a number: {instead} converts the column to "
                     f"numbers.")
-    return UNSEEN
+    return f"Convert the column to numbers. {UNSEEN}"
 
 
 def _complete(what: str, raw: Raw):
@@ -361,8 +361,8 @@ def _checked(e: Expected, values: np.ndarray, seen: np.ndarray | None):
     if seen is not None and not seen.any():
         return None
     if seen is not None and not e.rows:
-        deny(~seen, f"'{e.name}'", None, "given completely or not at all, since it is a parameter "
-                                         "(sampled outside rows())",
+        deny(~seen, f"'{e.name}'", None, "observed in all elements or in none, because it is a "
+                                         "parameter (sampled outside rows())",
              False)
     if e.valid is not None:
         with np.errstate(all="ignore"):

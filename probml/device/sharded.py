@@ -51,8 +51,8 @@ class Remote(Rows):
         return self.example
 
     def fold(self, step: Callable, init: object, *along: object) -> tuple[PyTree, PyTree]:
-        raise Refusal("the rows are on a cluster, where they have no fixed order, but this "
-                      "computation needs a fixed order. Pass rows in memory", ("EM", "MAP"))
+        raise Refusal("an engine that needs the rows in a fixed order cannot use rows on a Dask "
+                      "cluster (where=client). Pass a table in memory", ("EM", "MAP"))
 
     def accumulate(self, function: Callable, *along: object) -> tuple[PyTree, PyTree]:
         """As Rows.accumulate, for functions without output per chunk; sums are in float64."""
@@ -61,8 +61,8 @@ class Remote(Rows):
         def total(chunk: Chunk) -> PyTree:
             found, own = function(chunk, *along)
             if jax.tree.leaves(own):
-                raise Refusal("the rows are on a cluster, and results for each row cannot be "
-                              "returned from there. Pass rows in memory")
+                raise Refusal("rows on a Dask cluster (where=client) do not return one result per "
+                              "row. Pass a table in memory")
             said.append(own)
             return found
 

@@ -126,15 +126,16 @@ class Streamed(Rows):
 
     def _batches(self, size: int) -> "Mixed":
         if self.mixed is None or self.mixed.size != size:
-            raise Refusal("the data are read in batches, so the engine needs a batch size, such "
-                          "as probml.EM(batch_rows=1000)")
+            raise Refusal("the data are read in batches, so the engine needs the number of rows of "
+                          "a batch, such as probml.EM(batch_rows=1000)")
         return self.mixed
 
 
 def _refuse(kept: object) -> None:
     if jax.tree.leaves(kept):
-        raise Refusal("the data are read in batches, and this call returns a result for each row. "
-                      "Pass rows in memory")
+        raise Refusal("this method returns one result per row, which is not supported for data "
+                      "that are read in batches. Pass a table in memory, or use fit.answer(source, "
+                      "ask=[...], to=path)")
 
 
 @dataclass(frozen=True)

@@ -183,28 +183,31 @@ class EM(Engine):
         if any(grouping.nodes for grouping in plan.groupings):
             raise Refusal(f"{where}: the group effects '{plan.effects[0]}' are integrated out "
                           f"({describe_integration(plan.groupings)}), and EM has no M-step for "
-                          f"this",
+                          f"such integrals",
                           ("MAP",))
         noiseless.refuse_noiseless(plan, "EM")
         if problem.asked or not plan.free:
             return
         if plan.groupings and not plan.variables:
-            raise Refusal(f"{where} faster than MAP: EM converges slowly when group effects such "
-                          f"as '{plan.effects[0]}' are integrated out", ("MAP",))
+            raise Refusal(f"EM is slower than MAP for {problem}, because EM converges slowly when "
+                          f"group effects such as '{plan.effects[0]}' are integrated out", ("MAP",))
         near = next((group for group in plan.latents if not group.kind.exact), None)
         if near is not None and not plan.variables:
             raise Refusal(
-                f"{where} faster than MAP: '{near.name}' is {near.kind.description}, and its "
-                f"M-step is iterative and would compute the integral of every row in each step",
+                f"EM is slower than MAP for {problem}, because '{near.name}' is "
+                f"{near.kind.description}, and the M-step is iterative and would compute the "
+                f"integral of every row in each step",
                 ("MAP",))
         for block in all_blocks(plan, self.prior) if plan.complete else ():
             if not (block.form and block.conjugate):
-                raise Refusal(f"{where} faster than MAP: no discrete variable is latent, and "
-                              f"'{block.names[0]}' has no closed-form M-step ({block.why})",
+                raise Refusal(f"EM is not faster than MAP for {problem}, because no discrete "
+                              f"variable is latent and '{block.names[0]}' has no closed-form "
+                              f"M-step ({block.why})",
                               ("MAP",))
         if names := climbed_on_rows(plan, self.prior):
-            raise Refusal(f"{where} faster than MAP: '{names[0]}' has no closed-form M-step, and "
-                          f"an iterative M-step would pass over all rows in each step", ("MAP",))
+            raise Refusal(f"EM is slower than MAP for {problem}, because '{names[0]}' has no "
+                          f"closed-form M-step, and an iterative M-step would pass over all rows "
+                          f"in each step", ("MAP",))
 
     def reason_to_skip(self, problem: Problem) -> str:
         return "the model has no latent variable, and other engines give a posterior" if (

@@ -346,9 +346,9 @@ class Engine(ABC):
         old = {each.name: getattr(self, each.name) for each in fields(Capabilities)
                if hasattr(type(self), each.name) and each.name not in settings}
         if old:
-            warnings.warn(f"{type(self).__name__}: the property `capabilities` of this engine "
-                          f"should return {', '.join(old)}; the class should not have them as "
-                          f"attributes", DeprecationWarning, stacklevel=2)
+            warnings.warn(f"{type(self).__name__} is an engine whose class has the attributes "
+                          f"{', '.join(old)}. Return them from its property `capabilities` "
+                          f"instead", DeprecationWarning, stacklevel=2)
         return Capabilities(**old)
 
     def refuse(self, problem: Problem) -> None:
@@ -460,14 +460,14 @@ def checked(engine: object, verb: str = "") -> Engine:
                 and issubclass(engine, Engine) else ". Give all observations as one mapping, "
                                                     "fit({'x': x, 'y': "
                                                     "y})" if hasattr(engine, "shape") else "")
-        raise ModelError(f"{said} is not an engine: expected an engine, such as probml.EM(), "
+        raise ModelError(f"{said} is not an engine. Expected an engine, such as probml.EM(), "
                          f"probml.Exact() or probml.NUTS(), or None{hint}")
     try:
         hash(engine)
     except TypeError as error:
         raise ModelError(f"{said}: the settings of an engine must be hashable ({error}). Make the "
-                         f"class of the engine a @dataclass(frozen=True), with tuples instead of "
-                         f"lists and arrays") from None
+                         f"class of the engine a @dataclass(frozen=True), and use tuples instead "
+                         f"of lists and arrays") from None
     return engine
 
 

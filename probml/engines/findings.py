@@ -431,7 +431,7 @@ class Finding:
         except ValueError:  # of a later version
             return cls.of(Code.NOTE, text=str(record["message"]))
         except (KeyError, AttributeError) as error:
-            raise TypeError(f"its finding is {record!r:.60}") from error
+            raise TypeError(f"a warning in the file is damaged: {record!r:.60}") from error
 
 
 def _to_json_value(value: object) -> object:

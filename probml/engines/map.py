@@ -144,15 +144,16 @@ class MAP(Engine):
                              f"as optax.adam(1e-2), or None for L-BFGS")
         if (isinstance(self.held_out, bool) or not isinstance(self.held_out, int | float)
             or not 0 <= self.held_out < 1):
-            raise ModelError(f"MAP(held_out={self.held_out!r}): expected a fraction of the rows, 0 "
-                             f"≤ held_out < 1")
+            raise ModelError(f"MAP(held_out={self.held_out!r}): expected a fraction of the rows, a "
+                             f"number of at least 0 and below 1")
         for name in ("batch_rows", "held_out"):
             if getattr(self, name) and self.optimizer is None:
-                raise ModelError(f"MAP({name}=...) needs optimizer=, for example optax.adam(1e-2): "
-                                 f"the default optimiser, L-BFGS, uses all rows in every step")
+                raise ModelError(f"MAP({name}=...) needs an optimiser, such as "
+                                 f"optimizer=optax.adam(1e-2), because the default optimiser, "
+                                 f"L-BFGS, uses all rows in every step")
         if self.patience is not None and not self.held_out:
-            raise ModelError(f"MAP(patience={self.patience}) needs held_out=, the fraction of the "
-                             f"rows to hold out, for example 0.1")
+            raise ModelError(f"MAP(patience={self.patience!r}) needs held-out rows. Give their "
+                             f"fraction, such as held_out=0.1")
 
     @property
     def capabilities(self) -> Capabilities:

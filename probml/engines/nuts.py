@@ -23,9 +23,8 @@ from probml.engines.engine import (
 from probml.engines.findings import Code, Finding
 from probml.engines.optimization.objective import unflat
 from probml.engines.progress import Progress
-from probml.engines.sampling import carrying, places
-from probml.engines.sampling.chains import Chains, Limit, Run, Verdict, diagnose_chains
-from probml.engines.sampling.nuts_kernel import Settings
+from probml.engines.sampling import carrying
+from probml.engines.sampling.chains import Chains, Limit, Run, Settings, Verdict, diagnose_chains
 from probml.engines.sampling.states import with_states
 from probml.engines.start import begin
 from probml.engines.start.start import check_distinct
@@ -178,7 +177,7 @@ class NUTS(Engine):
         known, begun, measure = (self._start_with_rows if plan.carried
                                  else self._start_of_parameters)(problem)
         begun = jax.device_get(begun)
-        starts = places.starts(problem, known, begun, self.chains, measure)
+        starts = carrying.starts(problem, known, begun, self.chains, measure)
         frame = choose_frame(begun)
         chains = Chains(plan, frame, known, rows, Settings(self.warmup, self.max_tree_depth),
                         self.chains, self.draws, self.chain_method)
@@ -251,7 +250,7 @@ class NUTS(Engine):
         if not verdict.r_hat > HIGH_R_HAT:
             return own, []
         mass = diagnostics.log_mass(run.z, run.stats["log_density"])
-        left = mass < mass.max() - places.MAX_LOWER
+        left = mass < mass.max() - carrying.MAX_LOWER
         return np.where(left, np.argmax(mass), own), [
             Finding.of(Code.CHAINS_MOVED, count=left.sum())] * bool(left.any())
 
@@ -273,7 +272,7 @@ class NUTS(Engine):
         return (Read(values, inside, found, moved if found else 0),
                 diagnose_chains(values, run.z, run.stats, target, self.max_tree_depth))
 
-    def _start_with_rows(self, problem: Problem) -> tuple[Known, begin.Mode, places.Measure]:
+    def _start_with_rows(self, problem: Problem) -> tuple[Known, begin.Mode, carrying.Measure]:
         """The mode of parameters and latent variables of rows, where chains start, and a function
         that measures the curvature elsewhere."""
         plan = problem.plan
@@ -284,7 +283,7 @@ class NUTS(Engine):
         begin.check_density(plan, begun, begin.compiled_prior_point(plan, known), known, "NUTS")
         return known, begun, measure
 
-    def _start_of_parameters(self, problem: Problem) -> tuple[Known, begin.Mode, places.Measure]:
+    def _start_of_parameters(self, problem: Problem) -> tuple[Known, begin.Mode, carrying.Measure]:
         """As `_start_with_rows`, for the parameters alone; elsewhere if the optimisation found no
         mode, as at a scale of 0, which no chain would leave."""
         found = self._near_mode(problem)
@@ -294,7 +293,7 @@ class NUTS(Engine):
             return found
         return self._near_mode(replace(problem, mode_is_atypical=True))
 
-    def _near_mode(self, problem: Problem) -> tuple[Known, begin.Mode, places.Measure]:
+    def _near_mode(self, problem: Problem) -> tuple[Known, begin.Mode, carrying.Measure]:
         plan, rows, spread = problem.plan, problem.rows, self._spread(problem,
                                                                       density.size(problem.plan))
         incidental = problem.mode_is_atypical or any(

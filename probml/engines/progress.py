@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import jax
 
 from probml.engines.engine import Status
-from probml.errors import ModelError
 from probml.numerics.compiling import underway
-from probml.numerics.outside.checkpoint import GrowingList, LoopState, check_same_form
+from probml.numerics.outside.checkpoint import LoopState
 from probml.numerics.outside.watching import Step, watchers
 from probml.numerics.precision import in_same_precision
 from probml.typing import PyTree
@@ -224,13 +223,13 @@ class Loop:
         kept: names of attributes that are saved, pytrees of arrays. lists: to which turns append.
 
     Args:
-        state: of the loop. lists: name → the shape of what a turn appends to this list.
+        state: of the loop. lists: their names.
     """
 
     kept: tuple[str, ...] = ("state",)
 
-    def __init__(self, state: PyTree = None, **lists: GrowingList):
-        self.state, self.grown = state, lists
+    def __init__(self, state: PyTree, *lists: str):
+        self.state = state
         self.lists: dict[str, list] = {name: [] for name in lists}
 
     def read(self) -> dict[str, PyTree]:
@@ -266,16 +265,8 @@ def iterate(bar: Progress, limit: int, turn: Callable[[int], StepResult], lanes:
     key = f"{bar.section}/{lane}"
     past = journal.past(key) if journal else None
     if past is not None and held is not None:
-        try:
-            done, status = past.counted(limit), Status(past.status)
-            check_same_form(held.read(), past.held, "the state")
-            for name, added in held.grown.items():
-                added.check(past.held[name], done, f"the state, '{name}'")
-            held.write(past.held)
-        except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-            raise ModelError(f"the checkpoint cannot be read at '{bar.section}' ({error}): another "
-                             f"version of probml wrote it, or the file is damaged. Delete the "
-                             f"checkpoint, and fit again") from None
+        done, status = past.done, Status(past.status)
+        held.write(past.held)
         bar.advance(done * lanes, past.value)
         if status is not Status.RUNNING:
             return status

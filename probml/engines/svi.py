@@ -149,14 +149,13 @@ class SVI(Engine):
         if plan.carried and (callable(self.guide) or self.batch_rows is not None):
             setting = "guide=function" if callable(self.guide) else "batch_rows=..."
             raise Refusal(f"SVI({setting}) cannot fit {problem}: every row has a latent variable, "
-                          f"'{plan.carried[0]}', and this setting does not support such models. "
-                          f"Use a named guide, such as guide='normal', without batch_rows; or "
-                          f'integrate="all"')
+                          f"'{plan.carried[0]}', which this setting does not support. Use "
+                          f"guide='normal' without batch_rows, or integrate=\"all\"")
         if self.batch_rows is not None and plan.row_globals:
             raise Refusal(
                 f"SVI(batch_rows=...) cannot fit {problem}: all rows depend on the latent discrete "
-                f"site '{plan.row_globals[0]}', so that the log-likelihood is not a sum over "
-                f"batches. Omit batch_rows"
+                f"site '{plan.row_globals[0]}', so the log-likelihood is not a sum over rows. Omit "
+                f"batch_rows"
             )
 
     def run(self, problem: Problem) -> Outcome:

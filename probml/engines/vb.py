@@ -55,8 +55,8 @@ class VB(Engine):
     """Variational Bayes by message passing (Attias 1999; Winn & Bishop 2005): q(z) Π_b q(θ_b)
     nearest to the posterior of latent variables and parameters, each q(θ_b) the conjugate
     distribution of a block of parameters, as in the closed M-steps of EM. Discrete latent variables
-    of a row are summed out and continuous ones integrated out (factors, effects, rates, states of a
-    time series), at log densities averaged over q(θ).
+    of a row are summed out and continuous ones integrated out (factors, effects, rates), at log
+    densities averaged over q(θ).
 
     The bound E[log p(x, z, θ)] − E[log q] never falls; `Fit.bound` has it, below log p(x) by the
     divergence of q from the posterior. Only one labelling of k exchangeable states is found, to
@@ -83,8 +83,8 @@ class VB(Engine):
     where 200 evidences cost at most half of the iterations, and not with batches.
 
     Raises:
-        Refusal: a block without a conjugate update; continuous latent variables that only
-            Laplace's approximation integrates; discrete latent variables outside rows.
+        Refusal: a block without a conjugate update; continuous latent variables along time, or
+            that only Laplace's approximation integrates; discrete latent variables outside rows.
 
     Cost: an iteration is one of EM; small tables, and rows with continuous latent variables, are
         evaluated at two more values for each block, with d joint coefficients at d + 1; for
@@ -141,8 +141,8 @@ class VB(Engine):
                      or not group.kind.averages), None)
         if near is not None:
             raise Refusal(f"{where}: site '{near.name}' ({sites[near.name].kind}) is latent inside "
-                          f"rows(), {near.kind.description}, and VB needs the expectation of this "
-                          f"integral over the parameters, which has no closed form",
+                          f"rows() and {near.kind.description}. VB would need the expectation of "
+                          f"this integral over the parameters, which has no closed form",
                           ("EM", "NUTS"))
         moving = next((name for name in plan.chains if name in plan.rowwise), None)
         if moving is not None:
@@ -284,8 +284,8 @@ def _concentrations(problem: Problem,
 
 def _refusal(problem: Problem, name: str) -> Refusal:
     return Refusal(f"VB cannot fit {problem} for several numbers of states at once, because the "
-                   f"states of parameter '{name}' ({problem.plan.structure.sites[name].kind}) are "
-                   f"not independent. Fit each number of states separately")
+                   f"entries of parameter '{name}' ({problem.plan.structure.sites[name].kind}) for "
+                   f"different states are not independent. Fit each number of states separately")
 
 
 @jit(static_argnums=(0, 1, 2))

@@ -23,6 +23,7 @@ from probml.estimators.validation import (
     check_consistent_length,
     check_is_fitted,
     column_or_1d,
+    require_target,
 )
 from probml.interface.fit import Fit
 from probml.interface.model import Model
@@ -75,8 +76,8 @@ class Classifier(ClassifierMixin, Estimator):
         given, k = np.asarray(given, float), len(self.classes_)
         if given.shape != (k,) or abs(given.sum() - 1) > SUM_TOLERANCE:
             raise ModelError(f"{type(self).__name__}(priors={given.tolist()}): expected {k} "
-                             f"probabilities that sum to 1, one for each class, in the order of "
-                             f"{self.classes_.tolist()}")
+                             f"probabilities that sum to 1, one for each of the classes "
+                             f"{self.classes_.tolist()}, in this order")
         return {"weights": given}
 
     def _solve(self, model: Model, data: Mapping, weights: object, start: Mapping,
@@ -89,9 +90,7 @@ class Classifier(ClassifierMixin, Estimator):
     def _batch(self, X: object, y: object, sample_weight: object, classes: object,
                reset: bool) -> tuple:
         """(X, codes, weights) of one batch, checked; `reset`: columns and classes are set by it."""
-        if y is None:
-            raise DataError(f"This {type(self).__name__} estimator requires y to be passed, but "
-                            f"the target y is None.")
+        require_target(self, y)
         weights, kept = self._weigh(X, sample_weight)
         if kept is not None:
             y = np.asarray(y)
@@ -120,8 +119,8 @@ class Classifier(ClassifierMixin, Estimator):
         self.classes_ = np.unique(known if classes is None else classes)
         codes = np.minimum(np.searchsorted(self.classes_, known), len(self.classes_) - 1)
         if classes is not None and (new := self.classes_[codes] != known).any():
-            raise DataError(f"y has the class {known[new].tolist()[0]!r}, which is not one of the "
-                            f"classes {self.classes_.tolist()}")
+            raise DataError(f"y contains the class {known[new].tolist()[0]!r}, which is not one of "
+                            f"the classes {self.classes_.tolist()}")
         return _with_missing(codes, hidden)
 
     def predict(self, X: object):
@@ -218,8 +217,8 @@ class Stepwise(Classifier):
         if self.fit_.kept is None:
             self.fit_ = make_updatable(self)
         if classes is not None and not np.array_equal(np.unique(classes), self.classes_):
-            raise DataError(f"partial_fit(classes={list(classes)}): expected the classes of the "
-                            f"first call, {self.classes_.tolist()}")
+            raise DataError(f"partial_fit(classes={list(classes)}): expected the same classes as "
+                            f"in the first call, {self.classes_.tolist()}")
         data, weights = self._weighted_data(*self._batch(X, y, sample_weight, self.classes_, False))
         if weights is not None and not weights.any():
             return self  # only unlabelled rows, of weight 0
@@ -279,8 +278,9 @@ class Additive(Stepwise):
             check_is_fitted(other, "fit_")
             if (type(other) is not type(self) or other.fit_.model != self.fit_.model
                 or not np.array_equal(other.classes_, self.classes_)):
-                raise DataError(f"merge: expected {self.fit_.model!r} with the classes "
-                                f"{self.classes_.tolist()}, got {other.fit_.model!r} with the "
+                raise DataError(f"merge: expected two estimators of the same model and classes, "
+                                f"got {self.fit_.model!r} with the classes "
+                                f"{self.classes_.tolist()} and {other.fit_.model!r} with the "
                                 f"classes {getattr(other, 'classes_', None)}")
             values = self._merged_hyperparameters([other])
             self._keep(replace_given(self.fit_, values).merge(replace_given(other.fit_, values)),

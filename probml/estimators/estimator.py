@@ -404,17 +404,18 @@ def make_updatable(estimator: Any, first: Callable[[], tuple] | None = None) -> 
     before, estimator._first = getattr(estimator, "_first", None), None
     if fit.kept is None and fit.by is not None and fit.by.capabilities.incremental_update is None:
         raise Refusal(f"partial_fit: this {name} was fitted by {short_name(fit.engine)}, which "
-                      f"stores no sufficient statistics of model '{fit.model.name}' that further "
-                      f"rows can update. Fit all rows together, or use engine=probml.EM() or "
-                      f"probml.VB(), which store them if all updates have a closed form")
+                      f"stores no sufficient statistics of model '{fit.model.name}', so it cannot "
+                      f"be updated with further rows. Fit all rows together, or use "
+                      f"engine=probml.EM() or probml.VB(), which store them if all updates have a "
+                      f"closed form")
     before = before or first and first()
     if fit.kept is None and before:
         made, data, weights = before
         return dataclasses.replace(fit, kept=made.running(data, weights=weights).kept)
     if fit.kept is None:
-        raise DataError(f"partial_fit: this {name} was fitted by fit() to more than "
-                        f"{MAX_RETAINED_NUMBERS} numbers, or loaded from a file, so it has no "
-                        f"stored sufficient statistics that further rows can update. Call "
+        raise DataError(f"partial_fit: this {name} stores no sufficient statistics, so it cannot "
+                        f"be updated with further rows, because it was loaded from a file or "
+                        f"fitted by fit() to more than {MAX_RETAINED_NUMBERS} numbers. Call "
                         f"partial_fit instead of fit for the first rows")
     # the statistics of complete rows are the same at every point
     return fit if fit.kept.running else dataclasses.replace(

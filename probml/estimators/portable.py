@@ -129,12 +129,14 @@ class Portable:
         for name, value in meta["state"].items():
             setattr(estimator, name, unpacked(value, arrays, FITS))
         if not isinstance(getattr(estimator, "fit_", None), Fit):
-            raise TypeError(f"its attribute fit_ is {getattr(estimator, 'fit_', None)!r:.60}")
+            raise TypeError(f"the attribute fit_ in the file is "
+                            f"{getattr(estimator, 'fit_', None)!r:.60}, expected a Fit")
         count, names = (getattr(estimator, name, None) for name in ("n_features_in_",
                                                                     "feature_names_in_"))
         if not isinstance(count, int | None) or names is not None and (
                 np.shape(names) != (count,) or not all(isinstance(name, str) for name in names)):
-            raise TypeError(f"it has {count!r:.60} columns with the names {names!r:.60}")
+            raise TypeError(f"the file has n_features_in_={count!r:.60}, but the column names "
+                            f"{names!r:.60}")
         return estimator
 
 
@@ -150,7 +152,7 @@ def _bytes(fit: Fit, arrays: dict[str, np.ndarray]) -> str:
     """A fit as the bytes of its file, in an array of the estimator's file."""
     if not fit.model.generative.__module__.startswith(ROOT):
         raise ModelError(f"save: the model '{fit.model.name}' is your own function, which "
-                         f"probml.load cannot import. Use pickle")
+                         f"probml.load cannot import. Use pickle or joblib")
     whole, name = io.BytesIO(), f"fit/{len(arrays)}"
     np.savez(whole, **file_contents(fit))  # type: ignore[arg-type]
     arrays[name] = np.frombuffer(whole.getvalue(), np.uint8)

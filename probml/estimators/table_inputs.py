@@ -17,7 +17,6 @@ from probml.dataset.frames import as_pandas, is_table, like, native
 from probml.dataset.labels import labels_of
 from probml.errors import DataError
 from probml.estimators.validation import RegressorMixin
-from probml.numerics.process.cores import looked_at_once
 from probml.typing import DataLike, FitOrEstimator
 
 # arguments that may be a table or a column of one
@@ -59,8 +58,7 @@ def _with_tables(verb: Callable) -> Callable:
             read = {**dict(zip(names, args, strict=False)), **named}
             if "X" in read and "y" in read:
                 _check_target(read["X"], read["y"], where)
-        with looked_at_once():
-            found = verb(self, *args, **named)
+        found = verb(self, *args, **named)
         if verb.__name__ in LEARN:
             self._fitted_rows = given if verb.__name__ == "fit" and _is_small(given) else {}
         if verb.__name__ == "impute":
@@ -91,13 +89,13 @@ def _check_target(X: DataLike, y: ArrayLike, where: str) -> None:
         DataError: there is no y, or not one a row.
     """
     if y is None:
-        raise DataError(f"{where} requires y to be passed, but the target y is None")
+        raise DataError(f"{where} requires y to be passed, but the target y is None. Pass y")
     # tables without NumPy's protocol are not passed to NumPy; a sparse one has no length
     sizes = [value.shape[0] if getattr(value, "shape", None) else len(value) for value in (X, y)
              if hasattr(value, "__len__") and getattr(value, "shape", True) != ()]
     if len(set(sizes)) > 1:
         raise DataError(f"{where}: Found input variables with inconsistent numbers of samples: X "
-                        f"has {sizes[0]} rows, y has {sizes[1]}")
+                        f"has {sizes[0]} rows, y has {sizes[1]}. Pass one y for each row of X")
 
 
 def _rows(value: DataLike, name: str, estimator: FitOrEstimator, where: str) -> DataLike:
@@ -123,7 +121,8 @@ def _rows(value: DataLike, name: str, estimator: FitOrEstimator, where: str) -> 
             return [as_pandas(part) for part in value] if tables else value
         _refuse_scalar(value, name, where)
     if name == "y" and np.asarray(value).ndim == 0:
-        raise DataError(f"{where}: expected one y for each row of X, got {reprlib.repr(value)}")
+        raise DataError(f"{where}: expected y as an array with one value for each row of X, got "
+                        f"{reprlib.repr(value)}")
     if name in NUMBERS or name == "y" and isinstance(estimator, RegressorMixin):
         return _numbers(value, name, where)
     return value
@@ -156,7 +155,7 @@ def _numbers(value: object, name: str, where: str) -> DataLike:
     if array.dtype.kind == "b" and not array.ndim:
         raise DataError(f"{where}: expected numbers as {name}, one for each row, got {value!r}")
     if name in NUMBERS and array.dtype.kind == "f" and not np.isfinite(array).all():
-        raise DataError(f"{where}: {name} contains NaN or infinity: expected a finite number in "
+        raise DataError(f"{where}: {name} contains NaN or infinity, expected a finite number in "
                         f"every row")
     return value if array.dtype.kind in "biuf" and value is not array else array
 

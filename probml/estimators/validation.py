@@ -60,6 +60,7 @@ __all__ = [
     "finite",
     "places_of",
     "refuse_nonfinite",
+    "require_target",
     "validate_data",
 ]
 
@@ -69,6 +70,16 @@ class ConvergenceWarning(errors.ConvergenceWarning, exceptions.ConvergenceWarnin
 
 
 errors.ConvergenceWarning.kind = ConvergenceWarning
+
+
+def require_target(estimator: object, y: object) -> None:
+    """
+    Raises:
+        DataError: there is no y; in scikit-learn's words.
+    """
+    if y is None:
+        raise DataError(f"This {type(estimator).__name__} estimator requires y to be passed, but "
+                        f"the target y is None. Pass y")
 
 
 def validate_data(estimator: object, X: object, **settings: object) -> np.ndarray:
@@ -118,12 +129,12 @@ def _refuse_dates(X: DataLike, error: TypeError | None) -> None:
             them to numbers, in units that depend on their dtype (s, ns).
     """
     if getattr(getattr(X, "dtype", None), "kind", "O") in "Mm":
-        raise DataError(f"X holds dates or times ({X.dtype}), which are not numbers. Convert them "
-                        f"to numbers, such as (X - X.min()) / np.timedelta64(1, 'D') for days"
+        raise DataError(f"X contains dates or times ({X.dtype}), which are not numbers. Convert "
+                        f"them to numbers, such as (X - X.min()) / np.timedelta64(1, 'D') for days"
                         ) from error
     for name, kind in zip(getattr(X, "columns", ()), getattr(X, "dtypes", ()), strict=False):
         if getattr(kind, "kind", "O") in "Mm":
-            raise DataError(f"column '{name}' of X holds dates or times ({kind}), which are not "
+            raise DataError(f"column '{name}' of X contains dates or times ({kind}), which are not "
                             f"numbers. Convert them to numbers, such as (X['{name}'] - "
                             f"X['{name}'].min()).dt.total_seconds() / 86400 for days") from error
 
@@ -153,8 +164,8 @@ def _refuse_cells(X: DataLike, error: Exception) -> None:
                         if isinstance(cell, str) else "float() argument must be a string or a real "
                         f"number, got a {type(cell).__name__}, {shortly(cell)}")
                 raise kind(f"column {name} of X, row {row}: {said}. Convert the column to numbers, "
-                           f"drop it, or encode it, with pandas.get_dummies(X), or for regressions "
-                           f"by probml.models.formula('y ~ …', table)") from error
+                           f"drop it, or encode it: with pandas.get_dummies(X), or, for a "
+                           f"regression, with probml.models.formula('y ~ …', table)") from error
 
 
 def _one_axis(X: DataLike) -> DataError:

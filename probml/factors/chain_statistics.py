@@ -14,7 +14,7 @@ import jax.numpy as jnp
 
 from probml.device.rows import Chunk, Known, Steps
 from probml.elimination.kalman import evidence as kalman_evidence
-from probml.elimination.kalman.filter import apply, previous, product, transpose
+from probml.elimination.kalman.filter import previous
 from probml.errors import present
 from probml.factors.linear_chains import (
     at_first,
@@ -24,7 +24,6 @@ from probml.factors.linear_chains import (
     states_second,
     steps_first,
     system,
-    tilt,
     varying,
 )
 from probml.factors.naturals import environment, over_states
@@ -72,7 +71,6 @@ def smoothed_moments(plan: Plan, params: Mapping, known: Known, rows: Chunk, gro
         chain, _, centre = system(plan, env, known, rows, group)
         found, noise = kalman_evidence.smoothed_moves(chain)
         found = found._replace(mean=found.mean + centre)
-        noise = _untilted(tilt(plan, env, known, rows, group), found, noise)
         return jax.tree.map(steps_first, (*found, noise))
 
     found = jax.tree.map(lambda leaf: states_second(leaf, plan.group_scope(group)),
@@ -84,21 +82,6 @@ def smoothed_moments(plan: Plan, params: Mapping, known: Known, rows: Chunk, gro
     if steps.rows.weights is not None:
         spread = jnp.where(steps.rows.weights.reshape(-1, *(1,) * (spread.ndim - 1)), spread, 0.0)
     return Path(spread, *found)
-
-
-def _untilted(tilted: tuple[jax.Array, jax.Array] | None, found: kalman_evidence.Smoothed,
-              noise: kalman_evidence.Noise) -> kalman_evidence.Noise:
-    """The noise of moves at the E-step's parameters, from that of averaged moves and their
-    difference (linear_chains.tilt)."""
-    if tilted is None:
-        return noise
-    slope, offset = tilted
-    before, spread = previous(found.mean), previous(found.covariance)
-    mixed, turned = product(slope, noise.across), product(spread, transpose(slope))
-    return kalman_evidence.Noise(
-        noise.mean + apply(slope, before) + offset,
-        noise.covariance + mixed + transpose(mixed) + product(slope, turned),
-        noise.across + turned)
 
 
 def statistics(plan: Plan, rows: Chunk, group: Group, middle: Middle, path: Path) -> Totals:

@@ -107,8 +107,8 @@ def best_cells(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Gr
     except Tangled:
         other = next(name for name in group.cellwise if name not in names)
         raise Refusal(f"decode(sites={list(names)}): the jointly most probable values of "
-                      f"'{names[0]}', with '{other}' summed out, cannot be computed. Decode both "
-                      f"sites, or use predict_proba for each of the two") from None
+                      f"'{names[0]}' cannot be computed with '{other}' summed out. Decode both, or "
+                      f"use predict_proba for each of the two") from None
     return Factor(log, plan.group_scope(group)), found
 
 
@@ -274,10 +274,10 @@ def _over_cells(plan: Plan, params: Mapping, known: Known, rows: Chunk, name: st
     fixed, scope, (group, *others) = (environment(plan, params, known), plan.scope(name),
                                       plan.groups(name))
     where = f"model '{plan.structure.model.name}': '{name}'"
-    how = "Draw whole rows by simulate(given=data), and average over the draws"
+    how = "Draw whole rows with simulate(given=data), and average over the draws"
     if others:
         raise Refusal(f"{where} depends on '{hidden[0]}' and on '{others[0].name}', which are both "
-                      f"latent, and its mean can be computed over only one latent site. {how}")
+                      f"latent, but a mean can be computed over only one latent site. {how}")
 
     def row_expectation(own: Mapping[str, jax.Array], varying: Mapping[str, jax.Array], seen: Seen):
         return over_states(plan, lambda env: hidden_cells.expectation(
@@ -289,7 +289,8 @@ def _over_cells(plan: Plan, params: Mapping, known: Known, rows: Chunk, name: st
                                                          _seen(plan, rows, group))
     except Tangled as tangled:
         raise Refusal(f"{where} is computed from several missing values of '{tangled.names[0]}' in "
-                      f"a row, and its mean can be computed over only one of them. {how}") from None
+                      f"a row, but a mean can be computed over only one missing value. "
+                      f"{how}") from None
 
 
 def split_by_site(plan: Plan, group: Group, flat: jax.Array) -> dict[str, jax.Array]:

@@ -7,7 +7,6 @@ system with the lanes last. Arguments that depend on no row and no step are comp
 
 import functools
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -20,12 +19,11 @@ from probml.elimination.kalman import evidence
 from probml.elimination.kalman import evidence as kalman_evidence
 from probml.elimination.kalman import filter as kalman
 from probml.elimination.kalman.evidence import forward
-from probml.errors import present
 from probml.factors.naturals import group_environment, over_states
 from probml.factors.rowwise import row_environment
-from probml.latents.chains import averaged, linear_chain
-from probml.latents.chains.averaged import Tilt
-from probml.latents.latent import SETTINGS, Group, places
+from probml.latents.chains import linear_chain
+from probml.latents.chains.linear_chain import Moves, Sight
+from probml.latents.latent import Group, places
 from probml.plan.plan import Plan
 from probml.structure.densities import cells
 from probml.typing import PyTree
@@ -158,7 +156,7 @@ def system(plan: Plan, env: Mapping, known: Known, rows: Chunk,
     (rows,); and the origin of its states, (D, lanes or 1): the mean of the first state of each row,
     so that a level far from 0 keeps its precision."""
     steps, size = rows.along, len(rows.weights)
-    begin, moves, sight, tilts = _programs(plan, env, known, rows, group)
+    begin, moves, sight = _programs(plan, env, known, rows, group)
     value, masks = _seen(plan, steps, steps.length * size * steps.blocks, group, sight)
     which, given, shown = _given(plan, steps, size, group)
     slope = jnp.concatenate([sight.slope, jnp.broadcast_to(which, (len(sight.slope),
@@ -169,19 +167,15 @@ def system(plan: Plan, env: Mapping, known: Known, rows: Chunk,
     alive = None if alive is None else alive.reshape(steps.length, -1)
     if alive is not None and steps.even and steps.blocks == 1:
         alive = alive[:, :1]  # rows that pad a chunk have no weight, whatever their steps
-    below, seen = (part if alive is None else part & alive[:, None]
-                   for part in (_concatenate_masks(masks), _concatenate_masks(masks + shown)))
-    own = Numbers(jnp.concatenate([value, given], 1), slope, variance, log, seen)
-    if tilts is not None:
-        own = _joined(own, _tilting(plan, group, tilts, steps, size, below, alive))
-    lanes = (steps.length, own.seen.shape[1], size * steps.blocks)
-    volume = jnp.broadcast_to(jnp.where(own.seen, _to_lanes(steps, own.log), 0.0), lanes)
+    seen = _concatenate_masks(masks + shown)
+    seen = seen if alive is None else seen & alive[:, None]
+    lanes = (steps.length, seen.shape[1], size * steps.blocks)
+    volume = jnp.broadcast_to(jnp.where(seen, _to_lanes(steps, log), 0.0), lanes)
     volume = volume.reshape(*lanes[:2], size, steps.blocks).sum((0, 1, 3))
-    volume += 0.0 if tilts is None else tilts[0].log
     chain = kalman.System(*(
         jnp.moveaxis(begin.offset, 0, -1), jnp.moveaxis(begin.covariance, 0, -1),
-        *(_to_lanes(steps, leaf) for leaf in moves), _to_lanes(steps, own.value),
-        _to_lanes(steps, own.slope), _to_lanes(steps, own.variance), own.seen, alive, steps.blocks
+        *(_to_lanes(steps, leaf) for leaf in (*moves, jnp.concatenate([value, given], 1), slope,
+                                              variance)), seen, alive, steps.blocks
     ))
     centre = chain.mean
     if centre.shape[-1] > 1:  # of a sequence in blocks that of its first block
@@ -196,94 +190,21 @@ def _concatenate_masks(masks: list) -> jax.Array:
                             for mask in masks], 1)
 
 
-class Numbers(NamedTuple):
-    """The measurements of steps: (N, m), but slope (N, m, D), with a leading 1 where all are equal;
-    and which are observed, (T or 1, m, M or 1)."""
-
-    value: jax.Array
-    slope: jax.Array
-    variance: jax.Array
-    log: jax.Array
-    seen: jax.Array
-
-
-def _joined(one: Numbers, other: Numbers) -> Numbers:
-    def both(a: jax.Array, b: jax.Array) -> jax.Array:
-        lead = max(len(a), len(b))
-        return jnp.concatenate([jnp.broadcast_to(leaf, (lead, *leaf.shape[1:]))
-                                for leaf in (a, b)], 1)
-
-    numbers = (both(a, b) for a, b in zip(one[:-1], other[:-1], strict=True))
-    return Numbers._make((*numbers, _concatenate_masks([one.seen, other.seen])))
-
-
-def _programs(plan: Plan, env: Mapping, known: Known, rows: Chunk, group: Group) -> tuple:
-    """First states, moves and measurements of every step; and, where they are averaged over
-    settings of `env`, the averages themselves, else None."""
-    structure, steps = plan.structure, rows.along
+def _programs(plan: Plan, env: Mapping, known: Known, rows: Chunk,
+              group: Group) -> tuple[Moves, Moves, Sight]:
+    """First states, moves and measurements of every step."""
+    steps = rows.along
     own = varying(plan, known, steps, group.names)
     begun = {name: at_first(steps, leaf) for name, leaf in own.items()}
     below = varying(plan, known, steps, linear_chain.emission_sites(group))
-    of: PyTree = averaged if env.get(SETTINGS) else linear_chain
-    begin, moves, sight = (_led(functools.partial(made, structure, group), env, moving)
-                           for made, moving in ((of.first, begun), (of.moves, own),
-                                                (of.sight, below)))
-    if of is linear_chain:
-        return begin, moves, sight, None
-    return begin.moves, moves.moves, sight.sight, (begin, moves, sight)
-
-
-def _tilting(plan: Plan, group: Group, tilts: tuple[Tilt, Tilt, averaged.Seen], steps: Steps,
-             rows: int, seen: jax.Array, alive: jax.Array | None) -> Numbers:
-    """The factors of states in averaged moves and measurements, as measurements of variance 1.
-
-    Args:
-        seen: which measurements are observed, (T or 1, m, M or 1). alive: as of a System.
-    """
-    _, moves, sight = tilts
-    count = steps.length * rows * steps.blocks
-    parts, size = sight.slope.shape[1], sight.slope.shape[-2]
-    own = jnp.repeat(seen[:, averaged.heads(plan.structure, group)], size, 1)
-    wide = moves.slope.shape[-1]
-    led = ~_first_steps(steps, rows)
-    # the factor of a state comes from the move out of it
-    slope, offset, log = (leaf if len(leaf) == 1 else shifted(kalman.following, steps, leaf)
-                          for leaf in (moves.slope, moves.offset, moves.log))
-    led = kalman.following(jnp.asarray(led if alive is None else led & alive))
-    moved = jnp.repeat(led[:, None], size, 1)
-    zero = jnp.zeros((len(log), size), log.dtype)
-
-    def numbers(slope: jax.Array, offset: jax.Array, log: jax.Array,
-                seen: jax.Array | None) -> Numbers:
-        value = jnp.broadcast_to(-offset, (count, offset.shape[1]))
-        return Numbers(value, slope, jnp.ones_like(log), log, seen)
-
-    lead = len(sight.offset)  # not -1: the array may be empty
-    return _joined(numbers(sight.slope.reshape(lead, parts * size, wide),
-                           sight.offset.reshape(lead, parts * size),
-                           jnp.zeros((lead, parts * size)), own),
-                   numbers(slope, offset, zero.at[:, 0].set(log), moved))
+    return tuple(_led(functools.partial(made, plan.structure, group), env, moving)
+                 for made, moving in ((linear_chain.first, begun), (linear_chain.moves, own),
+                                      (linear_chain.sight, below)))
 
 
 def shifted(by: Callable, steps: Steps, leaf: jax.Array) -> jax.Array:
     """An array of steps, (N, ...), moved along time `by` filter.previous or filter.following."""
     return by(leaf.reshape(steps.length, -1, *leaf.shape[1:]), 1).reshape(leaf.shape)
-
-
-def tilt(plan: Plan, env: Mapping, known: Known, rows: Chunk,
-         group: Group) -> tuple[jax.Array, jax.Array] | None:
-    """The differences of averaged moves from those at the parameters of `env`, slope and offset, in
-    the layout of a System; None where moves are not averaged."""
-    if not env.get(SETTINGS):
-        return None
-
-    def gap(at: Mapping) -> tuple[jax.Array, jax.Array]:
-        here = linear_chain.moves(plan.structure, group, at)
-        there = averaged.moves(plan.structure, group, at).moves
-        return present(there.slope) - present(here.slope), there.offset - here.offset
-
-    found = _led(gap, env, varying(plan, known, rows.along, group.names))
-    return _to_lanes(rows.along, found[0]), _to_lanes(rows.along, found[1])
 
 
 def _seen(plan: Plan, steps: Steps, count: int, group: Group,

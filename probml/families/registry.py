@@ -40,7 +40,7 @@ def register(entry: Entry) -> Entry:
         if roles not in ((type(None), type(None)), (type(entry.likelihood), type(entry.prior))):
             raise ModelError(f"families.register: the distribution {known.__name__} is already "
                              f"registered, as {_found[known]}. To register it differently, make a "
-                             f"subclass, class My{known.__name__}({known.__name__}), register the "
+                             f"subclass, class My{known.__name__}({known.__name__}), register this "
                              f"subclass, and use it in the model")
     for kind in entry.domains:
         domains.add(kind)

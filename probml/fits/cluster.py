@@ -29,7 +29,7 @@ from probml.device.sharded import Remote
 from probml.device.streamed import Cut
 from probml.engines.engine import Problem
 from probml.errors import DataError, Refusal, present
-from probml.fits.places import Place
+from probml.fits.places import Place, is_frame
 from probml.language.language import Bound
 from probml.numerics.outside.sent import Pool, Program, received_for_many
 from probml.structure.trace import trace
@@ -196,8 +196,8 @@ class Cluster(Place):
                             f"Convert a pandas DataFrame by dask.dataframe.from_pandas(table, "
                             f"npartitions=4)")
         if not (weights is None or isinstance(weights, str)):
-            raise DataError("weights=: the data are a Dask DataFrame, so weights must be the name "
-                            "of one of its columns, weights='...'")
+            raise DataError("the data are a Dask DataFrame, so weights must be the name of one of "
+                            "its columns, fit(frame, weights='...')")
         self.weights = weights
         double, content = jax.config.jax_enable_x64, portable(model)
         every = self.client.compute(data.to_delayed())
@@ -205,8 +205,8 @@ class Cluster(Place):
         self.frames = [frame for frame, rows in zip(every, counts, strict=True) if rows]
         sizes = [rows for rows in counts if rows]
         if not sizes:
-            raise DataError(f"model '{model.name}': expected a Dask DataFrame with at least one "
-                            f"row, got one without rows")
+            raise DataError(f"model '{model.name}': the Dask DataFrame has no rows, expected at "
+                            f"least one")
         names = [f"partition {i}" for i, rows in enumerate(counts) if rows]
         first = np.concatenate([[0], np.cumsum(sizes)[:-1]]).tolist()
         profiles = [self.client.submit(profile_partition, content, double, frame, name, begin,
@@ -225,12 +225,14 @@ class Cluster(Place):
                 runs: int = 1) -> Iterator[tuple[Rows, Known]]:
         held, plan = problem.data, problem.plan
         if apart:
-            raise Refusal(f"{problem}: held_out= is not supported for rows on a cluster. Omit "
-                          f"held_out=, and evaluate fit.score(...) on other rows")
+            raise Refusal(f"{problem}: held_out= is not supported for rows on a Dask cluster "
+                          f"(where=client). Omit held_out=, and evaluate fit.score(...) on other "
+                          f"rows")
         if batch is not None:
-            raise Refusal(f"{problem}: batch_rows= is not supported for rows on a cluster, because "
-                          f"each worker sums over all of its rows. Omit batch_rows=, or read the "
-                          f"files in this process, fit(pyarrow.dataset.dataset(folder), ...)")
+            raise Refusal(f"{problem}: batch_rows= is not supported for rows on a Dask cluster "
+                          f"(where=client), because each worker sums over all of its rows. Omit "
+                          f"batch_rows=, or read the files in this process, "
+                          f"fit(pyarrow.dataset.dataset(folder), ...)")
         survey, cutter = present(held.survey), Cut.of(held, plan, copies, alone=True)
         some = held.taken(np.arange(1))
         recipe = Recipe(
@@ -265,9 +267,9 @@ class Cluster(Place):
                     raise  # the task's own; one that is finished may be slow to come here
                 alone = 0.0 if self.client.scheduler_info()["workers"] else alone + POLL_SECONDS
                 if alone >= MAX_SECONDS_WITHOUT_WORKERS:
-                    raise DataError(f"the fit was stopped, because the cluster had no workers "
-                                    f"for {MAX_SECONDS_WITHOUT_WORKERS:.0f} seconds. Its progress "
-                                    f"since the last checkpoint is lost. Start workers, and fit "
+                    raise DataError(f"the fit was stopped, because the cluster had no workers for "
+                                    f"{MAX_SECONDS_WITHOUT_WORKERS:.0f} seconds. The iterations "
+                                    f"since the last checkpoint are lost. Start workers, and fit "
                                     f"again") from None
 
 
@@ -292,17 +294,6 @@ class _Workers(Pool):
             sums = [client.submit(added, *group, pure=False) if len(group) > 1 else group[0]
                     for group in _grouped(sums, SUMS_PER_TASK)]
         return self.cluster.result(sums[0])
-
-
-def is_frame(data: object) -> bool:
-    """Whether data are a Dask DataFrame."""
-    return type(data).__module__.partition(".")[0] in ("dask", "dask_expr") and hasattr(
-        data, "to_delayed")
-
-
-def is_client(where: object) -> bool:
-    """Whether a place is a `dask.distributed.Client`."""
-    return type(where).__module__.partition(".")[0] == "distributed" and hasattr(where, "submit")
 
 
 def _grouped(values: Sequence, size: int) -> list[Sequence]:

@@ -160,8 +160,9 @@ def _read_record(entry: dict, read: _Reader) -> Any:
     found = named(entry["module"], entry["name"])
     # what a module of ours has imported from elsewhere is no record of ours
     if _fields(found) is None or not found.__module__.startswith(ROOT):
-        raise ModelError(f"{entry['module']}.{entry['name']} is not a class of values that a file "
-                         f"may contain")
+        raise ModelError(f"the file contains a value of the class "
+                         f"{entry['module']}.{entry['name']}, which is not one of the classes that "
+                         f"probml saves. Load only files that were written by save()")
     return found(**{name: read.one(item) for name, item in entry["value"].items()})
 
 
@@ -225,8 +226,8 @@ def named(module: str, name: str) -> Any:
         ModelError: it is none of this package, or not there.
     """
     if not module.startswith(ROOT) or not all(part.isidentifier() for part in module.split(".")):
-        raise ModelError(f"{module}.{name} is not part of probml, and for safety a file may refer "
-                         f"only to code of probml")
+        raise ModelError(f"the file refers to {module}.{name}, which is not part of probml. For "
+                         f"safety, load() imports only code of probml")
     try:
         library = importlib.import_module(LIBRARY) if module.startswith(LIBRARY) else None
         public = library is not None and name in library.__all__
@@ -234,7 +235,8 @@ def named(module: str, name: str) -> Any:
         for part in name.split("."):
             found = getattr(found, part)
     except (ImportError, AttributeError) as error:
-        raise ModelError(f"{module}.{name} cannot be imported: {error}") from None
+        raise ModelError(f"the file refers to {module}.{name}, which cannot be imported: "
+                         f"{error}") from None
     return found
 
 

@@ -41,13 +41,20 @@ from probml.engines.start.prior import given_start
 from probml.errors import DataError, Refusal, present
 from probml.evidence.e_step import global_posterior
 from probml.factors.digits import has_cancellation, has_diffuse_start
-from probml.fits import boundary, standard_errors
-from probml.fits.cluster import Cluster, is_client, is_frame
-from probml.fits.condensing import summarised
+from probml.fits import boundary
+from probml.fits.cluster import Cluster
 from probml.fits.double import least_precise, retry_in_float64
 from probml.fits.merging import RetainedStatistics, open_journal
-from probml.fits.places import Devices, Place, SingleDevice
-from probml.fits.standard_errors import FittedRows
+from probml.fits.places import (
+    Devices,
+    FittedRows,
+    Place,
+    SingleDevice,
+    is_client,
+    is_frame,
+    retain_rows,
+    summarised,
+)
 from probml.fits.unidentified_effects import (
     find_few_groups,
     find_single_row_groups,
@@ -104,9 +111,8 @@ def infer(model: Bound, data: object, engine: Engine | None, weights: object, se
     engine = None if engine is None else checked(engine)
     if engine is not None and seconds is not None:
         raise errors.ModelError(f"fit({type(engine).__name__}(...), seconds={seconds!r}): seconds= "
-                                f"limits the time of sampling in fits without a named engine. Omit "
-                                f"seconds=, or give the time limit to the engine, "
-                                f"NUTS(seconds={seconds!r})")
+                                f"limits the sampling time of a fit without a named engine. Omit "
+                                f"seconds=, or use the engine NUTS(seconds={seconds!r})")
     title = type(engine).__name__ if engine else f"fit of '{model.name}'"
     with Progress(title, None, False) as bar:
         held, run, note = _inferred(model, data, engine, weights, seed, start, bar, checkpoint,
@@ -131,10 +137,10 @@ def _inferred(
 ) -> tuple[dataset.Data, InferenceResult, Finding | None]:
     """The data as read, the run of an engine, and the finding that it was in float64 and why."""
     if model.whole and weights is not None:
-        raise Refusal(f"weights= needs one weight per row, but the function of model "
-                      f"'{model.name}' has no plate of independent rows. Write `with "
-                      f"probml.rows():` instead of the numpyro.plate of the rows, or "
-                      f"numpyro.handlers.scale around the sites to be weighted")
+        raise Refusal(f"model '{model.name}' has no plate of independent rows, but weights= gives "
+                      f"one weight per row. Write `with probml.rows():` instead of the "
+                      f"numpyro.plate of the rows, or numpyro.handlers.scale around the sites to "
+                      f"be weighted")
     with Progress("first look", None, False) as look, parts.reporting_progress(look.passed):
         held = place.open_data(model, data, weights)
     bar.about, weight = held.extent, held.weights
@@ -178,12 +184,12 @@ def _refuse_unobserved(held: dataset.Data) -> None:
         return
     outside = next(iter(values), None)
     if outside is None:
-        raise errors.DataError(f"model '{model.name}': every value of the data is missing; "
-                               f"expected at least one observed value")
+        raise errors.DataError(f"model '{model.name}': every value of the data is missing, so "
+                               f"nothing can be estimated")
     advice = tables.outside(outside, held.structure.sites[outside].plates,
                             next(iter(np.shape(values[outside])), None))
-    raise errors.DataError(f"model '{model.name}': the data contain no site inside rows(), only "
-                           f"'{outside}', which is outside rows(): {advice}")
+    raise errors.DataError(f"model '{model.name}': the data contain no site inside rows(), but "
+                           f"only '{outside}', which is outside rows(): {advice}")
 
 
 def _why_float64(engine: Engine, plan: Plan, held: dataset.Data) -> str | None:
@@ -263,7 +269,7 @@ def _run(held: dataset.Data, ladder: tuple, weight: np.ndarray | None, seed: int
             NOT_LOADED, engine, outcome, jax.device_get(known.given),
             posterior(plan, outcome, known, rows),
             _sufficient_statistics(engine, problem, second_moments, outcome), False, data.pattern,
-            standard_errors.retain_rows(engine, first, held, weight))
+            retain_rows(engine, first, held, weight))
 
 
 def _run_later_engines(held: dataset.Data, ladder: tuple, weight: np.ndarray | None, seed: int,
@@ -300,8 +306,8 @@ def _with_effects(plan: Plan, outcome: Outcome, known: Known, rows: Rows) -> Out
         raise Refusal(f"model '{plan.structure.model.name}': the effects '{lost}' are not finite "
                       f"at the estimate ({outcome.status.headline}). Possible causes are weights, "
                       f"inputs or data values that are too large or too small for double "
-                      f"precision, or a standard deviation that went to 0. Give them in other "
-                      f"units, or a prior that vanishes at 0")
+                      f"precision, or a standard deviation that went to 0. Rescale the data, or "
+                      f"use a prior of the standard deviation that vanishes at 0")
     params = {**outcome.params, **belief.moments.mean}
     if outcome.posterior.varies:
         return outcome._replace(params=params)
@@ -433,7 +439,7 @@ def infer_sizes(models: Mapping[int, Bound], data: object, site: str, engine: EM
         own = held._replace(model=models[size], structure=trace(models[size], held.shapes))
         out[size] = InferenceResult(held, engine, outcome.noting(note), jax.device_get(known.given),
                                     outcome.posterior, None, note is not None, held.pattern,
-                                    standard_errors.retain_rows(engine, engine, own, weight),
+                                    retain_rows(engine, engine, own, weight),
                                     is_weighted(held))
     return out
 
@@ -455,8 +461,8 @@ def place_of(where: object, data: object) -> Place:
     if is_client(where):
         return Cluster(where)
     if is_frame(data):
-        raise DataError("the data are a Dask DataFrame, so fit needs the client of its cluster: "
-                        "fit(frame, ..., where=client), with client = dask.distributed.Client(...)")
+        raise DataError("the data are a Dask DataFrame, so fit needs the client of its cluster, "
+                        "fit(frame, ..., where=client) with client = dask.distributed.Client(...)")
     if where is None:
         return SingleDevice()
     mesh = mesh_of(where)

@@ -38,9 +38,8 @@ from probml.engines.restarting.batches import (
     improve_point,
     sites_without_statistics,
 )
-from probml.errors import DataError, Refusal, present
+from probml.errors import Refusal, present
 from probml.fits import boundary
-from probml.fits.condensing import condensed
 from probml.fits.double import retry_in_float64
 from probml.fits.fitting import DataSummary, InferenceResult, check_precision
 from probml.fits.merging import (
@@ -51,6 +50,7 @@ from probml.fits.merging import (
     merge_patterns,
     merge_statistics,
 )
+from probml.fits.places import condensed
 from probml.numerics.transfer import placed_all
 from probml.plan import decide
 from probml.plan.plan import Plan
@@ -103,7 +103,7 @@ def _map_partitions(fit: Fitted, data: object, weights: object, made: Callable) 
         DataError: there is no partition, or bad rows, by name.
     """
     data, weights = parts.weighed(data, weights)
-    source, found = parts.source_of(data), None
+    source = parts.source_of(data)
     pieces = iter((Part("the data", data, weights=weights),)) if source is None else (
         parts_of(source))
     for part in pieces:
@@ -111,9 +111,6 @@ def _map_partitions(fit: Fitted, data: object, weights: object, made: Callable) 
             found = made(fit, part.rows, part.weights)
         del part  # before another comes
         yield found
-    if found is None:
-        raise DataError("update: the data source has no batches; expected at least one batch of "
-                        "rows")
 
 
 def _statistics_of_rows(fit: Fitted, data: object, weights: object) -> StatisticsWithPattern:
@@ -306,7 +303,7 @@ def merge_expected_statistics(fit: Fitted, one: StatisticsWithPattern,
                 if own["log"].shape[-2] > 1:
                     raise Refusal(f"update of model '{fit.model.name}': site '{name}' has several "
                                   f"values in each row and is observed in some batches and missing "
-                                  f"in others, and the statistics of such batches cannot be added. "
+                                  f"in others, so the statistics of the batches cannot be added. "
                                   f"Fit all rows together")
                 statistics[name] = own["log"][..., 0, :]
         return kept._replace(summary=summary._replace(statistics=statistics)), part[1]

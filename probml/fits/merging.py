@@ -9,6 +9,7 @@ The identity of a fit in its checkpoint: its model, data, engine, start and seed
 
 import re
 from collections.abc import Mapping
+from importlib.metadata import version
 from typing import NamedTuple, Self
 
 import jax
@@ -83,12 +84,12 @@ def check_mergeable(a: Fitted, b: Fitted) -> None:
              "labels": (a.names, b.names)}
     for what, (one, other) in named.items():
         if one != other:
-            raise ModelError(f"merge: expected fits with the same {what}, got {one!r} and "
+            raise ModelError(f"merge: expected two fits with the same {what}, got {one!r} and "
                              f"{other!r}")
     for name in a.columns.keys() & b.columns.keys():
         if a.columns[name] != b.columns[name]:
             raise DataError(f"merge: '{name}' has the columns {list(a.columns[name])} in one fit "
-                            f"and {list(b.columns[name])} in the other: fit both with the same "
+                            f"and {list(b.columns[name])} in the other. Fit both with the same "
                             f"columns in the same order, {name}[{list(a.columns[name])}]")
     measured = values_of(a.structure.sites, {**a.kept.measured, **b.kept.measured})
     if a.given.keys() != b.given.keys() or any(not np.array_equal(a.given[k], b.given[k])
@@ -111,11 +112,11 @@ def check_has_statistics(fit: Fitted) -> None:
                       f"the numpyro.plate of the rows")
     if fit.kept is None or fit.kept.running:
         raise Refusal(
-            f"merge: the fit of model '{fit.model.name}' by {short_name(fit.engine)} has no "
-            f"sufficient statistics that can be added. Possible causes are a latent variable that "
-            f"was summed or integrated out, a site without sufficient statistics, or a fit that "
-            f"was loaded from a file. Fit all rows together; for latent discrete sites, "
-            f"fit.running(rows).update(more) continues EM with further rows"
+            f"the fit of model '{fit.model.name}' by {short_name(fit.engine)} has no sufficient "
+            f"statistics, so it cannot be merged or updated. Possible causes are a latent variable "
+            f"that was summed or integrated out, a site without sufficient statistics, or a fit "
+            f"that was loaded from a file. Fit all rows together; or, for latent discrete sites, "
+            f"continue EM with further rows, fit.running(rows).update(more)"
         )
 
 
@@ -212,6 +213,7 @@ def open_journal(checkpoint: Checkpoint, model: Bound, data: Data, engine: Engin
         "seed": str(seed),
         "start": f"{sorted(start)} ({digest(begun)[:DIGEST_DIGITS]})",
         "precision": double,
+        "version": f"probml {version('probml')}, JAX {jax.__version__}",
     }, **({"every": gathered} if several else {}))
 
 

@@ -1,11 +1,15 @@
 """The place of the rows of a fit: one device, a source that is read in each pass, several devices
-or processes. A place opens data and loads them; engines do not depend on which it is."""
+or processes. A place opens data and loads them, or their sufficient statistics; engines do not
+depend on which it is."""
 
 import contextlib
+import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 from jax.sharding import Mesh
 
@@ -13,15 +17,21 @@ from probml.dataset.dataset import Data
 from probml.dataset.sources import parts, processes
 from probml.dataset.sources.chosen import split
 from probml.device import layout, load, sharded
+from probml.device.blocks import Blocks
 from probml.device.rows import Known, Rows, Summary
 from probml.device.streamed import open_batches, open_stream
-from probml.engines.engine import Problem
+from probml.engines.engine import Engine, Problem
 from probml.engines.progress import reading
+from probml.engines.start.prior import prior_point
 from probml.errors import ModelError, Refusal, present
-from probml.fits.condensing import condensed
+from probml.evidence.e_step import summarise
 from probml.language.language import Bound
+from probml.numerics.compiling import ONCE, jit
 from probml.numerics.outside.meshes import shared
 from probml.numerics.outside.processes import joint
+from probml.numerics.transfer import placed
+from probml.plan.plan import Plan
+from probml.typing import SiteValues
 
 MAX_REPLICATED_NUMBERS = 2**22  # in all rows, up to which every device may hold them
 
@@ -71,8 +81,8 @@ class SingleDevice(Place):
             learnt, left = split(held.size, apart, problem.seed) if apart else (None, None)
             if left is not None and not 0 < left.rows < held.size:
                 raise ModelError(f"{problem}: held_out={apart} of {held.size} rows holds out "
-                                 f"{left.rows} rows; expected at least 1 row to hold out, and at "
-                                 f"least 1 row to fit")
+                                 f"{left.rows} rows. Both the held-out rows and the others need at "
+                                 f"least 1 row")
             held = held._replace(survey=held.survey._replace(chosen=learnt))
             feed, rows, known = open_stream(held, plan, copies)
             stack.enter_context(feed)
@@ -112,9 +122,9 @@ class Devices(Place):
                 runs: int = 1) -> Iterator[tuple[Rows, Known]]:
         held, plan = problem.data, problem.plan
         if plan.carried:
-            raise Refusal(f"{problem} has a latent variable in each row, '{plan.carried[0]}', "
-                          f"whose values are sampled, which is supported only on one device. Omit "
-                          f'where=, or use integrate="all"')
+            raise Refusal(f"{problem} samples a latent variable of each row, '{plan.carried[0]}', "
+                          f"which is supported only on one device. Omit where=, or use "
+                          f'integrate="all"')
         if held.survey is not None:
             with joint() if shared(self.mesh) else contextlib.nullcontext():
                 yield sharded.load_sharded(held, plan, self.mesh, copies)
@@ -126,3 +136,81 @@ class Devices(Place):
                                 devices=1 if few else self.mesh.size)
         yield (sharded.replicate_rows if few else sharded.distribute_rows)(rows, self.mesh), known
 
+
+def condensed(data: Data, plan: Plan, weights: np.ndarray | None = None,
+              start: SiteValues | None = None) -> tuple[Summary, Known]:
+    """The sufficient statistics of the rows of an additive plan, and the values that rows share.
+
+    Args:
+        start: see load.load.
+
+    Cost: one pass. Of many rows memory of a few blocks, and one program whatever their number;
+        blocks are added in double.
+    """
+    blocks = None if data.steps else Blocks(data, plan, weights)
+    if blocks is None or blocks.fits_few_blocks:
+        rows, known = load.load(data, plan, weights, params=start)
+        return summarised(plan, known, rows), known
+    total: Any = None
+    for part in blocks.results(lambda block: summarised(plan, blocks.known, block)):
+        part = jax.tree.map(lambda leaf: np.asarray(leaf, float), part)
+        total = part if total is None else jax.tree.map(np.add, total, part)
+    return jax.tree.map(lambda leaf: placed(leaf, blocks.kinds.real), total), blocks.passed()
+
+
+@jit(static_argnums=0, seldom=ONCE)
+def summarised(plan: Plan, known: Known, rows: Rows) -> Summary:
+    """The sufficient statistics of rows on the device, or that are being copied there."""
+    return summarise(plan, prior_point(plan, known), known, rows)
+
+
+def is_frame(data: object) -> bool:
+    """Whether data are a Dask DataFrame."""
+    return type(data).__module__.partition(".")[0] in ("dask", "dask_expr") and hasattr(
+        data, "to_delayed")
+
+
+def is_client(where: object) -> bool:
+    """Whether a place is a `dask.distributed.Client`."""
+    return type(where).__module__.partition(".")[0] == "distributed" and hasattr(where, "submit")
+
+
+# The rows that a fit retains.
+
+MAX_RETAINED_NUMBERS = 2**22  # in the rows that a fit of a point retains: 32 MiB
+
+
+class FittedRows(NamedTuple):
+    """The rows that were fitted, from which a fit of a point computes standard errors when asked.
+
+    Attributes:
+        data: the rows, in the user's own arrays where these are numbers. weights: (n,); None: 1
+            each. first: the engine for which the plan was made.
+        checksum: of rows and weights when they were fitted, to detect a change in place.
+    """
+
+    data: Data
+    weights: np.ndarray | None
+    first: Engine
+    checksum: int | None = None
+
+
+def retain_rows(engine: Engine, first: Engine, data: Data,
+                weights: np.ndarray | None) -> FittedRows | None:
+    """The rows that a fit of a point retains; None where they are many, or read in parts."""
+    few = data.survey is None and data.table.rows * max(data.numbers, 1) <= MAX_RETAINED_NUMBERS
+    if not few or engine.capabilities.finds != "point":
+        return None
+    return FittedRows(data, weights, first, checksum(data, weights))
+
+
+def checksum(data: Data, weights: np.ndarray | None) -> int:
+    """A checksum of rows and weights; a GB takes about a second."""
+    table, found = data.table, 0
+    arrays = [*table.inputs.values(), *table.values.values(), weights]
+    arrays += [part for column in table.columns.values()
+               for part in (column.values, column.seen, column.likelihood)]
+    for array in arrays:
+        if array is not None and not np.asarray(array).dtype.hasobject:
+            found = zlib.crc32(np.ascontiguousarray(array).view(np.uint8).data, found)
+    return found

@@ -122,11 +122,10 @@ def errors_of(meta: Json, arrays: Mapping[str, np.ndarray],
     found = rekeyed(found, meta["former"])
     moves, count = found["moves"], len(found["curvature"])
     if len(found["identified"]) != count or any(len(own) != count for own in moves.values()):
-        raise ValueError("the number of its standard errors differs from the size of its "
-                         "Hessian")
+        raise ValueError("the number of standard errors differs from the size of the Hessian")
     for name in moves.keys() & point.keys():
         if moves[name].shape[1:] != np.shape(point[name]):
-            raise ValueError(f"its standard errors of '{name}' have the shape "
+            raise ValueError(f"the standard errors of '{name}' have the shape "
                              f"{moves[name].shape[1:]}, expected {np.shape(point[name])}")
     posterior = found["posterior"]
     return StandardErrors.of(moves, found["curvature"], found["identified"].astype(bool),
@@ -142,9 +141,9 @@ def encoded(meta: Json) -> np.ndarray:
     for site, labels in meta.get("names", {}).items():
         odd = [x for x in labels if not isinstance(x, str | int | float | None)]
         if odd:
-            raise ModelError(f"save: '{site}' has the label {odd[0]!r}, a {type(odd[0]).__name__}: "
-                             f"but the labels in a file can only be text, numbers or booleans. "
-                             f"Convert the column before the fit, as in column.astype(str)")
+            raise ModelError(f"save: '{site}' has the label {odd[0]!r}, a {type(odd[0]).__name__}, "
+                             f"but labels in a file can only be text, numbers or booleans. Convert "
+                             f"the column before the fit, such as column.astype(str)")
     return np.frombuffer(json.dumps(meta).encode(), np.uint8)
 
 
@@ -197,6 +196,12 @@ def _is_of_library(model: Bound) -> bool:
     return model.generative.__module__.startswith(LIBRARY_PREFIX)
 
 
+def damaged(path: object, why: object) -> ModelError:
+    """The error about a file that is not as `save` writes it."""
+    return ModelError(f"'{path}' is not a fit saved by probml, or is damaged: {why}. Load a file "
+                      f"that save() wrote")
+
+
 def restore_posterior(meta: Mapping, arrays: Mapping, plan: Plan, path: object) -> Posterior:
     """The posterior of a file, with its arrays checked against the shapes of the model.
 
@@ -208,9 +213,9 @@ def restore_posterior(meta: Mapping, arrays: Mapping, plan: Plan, path: object) 
             or ("Point" if meta.get("closed") is None else "Closed"))
     if kind not in KINDS:
         raise ModelError(f"'{path}' contains a posterior of kind {kind!r}, but the known kinds are "
-                         f"{sorted(KINDS)}. First import the package that defines the kind "
-                         f"{kind!r}")
+                         f"{sorted(KINDS)}. Import the package that defines the kind {kind!r} "
+                         f"before load()")
     try:
         return KINDS[kind].restored(meta, arrays, plan)
     except ModelError as error:
-        raise ModelError(f"'{path}' is not a fit saved by probml: {error}") from None
+        raise damaged(path, error) from None

@@ -23,7 +23,6 @@ the inverse of the joint information of β and v, given the variance components 
 """
 
 import functools
-import zlib
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -31,7 +30,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from probml.dataset.dataset import Data
 from probml.device.load import load
 from probml.device.rows import Known, Rows
 from probml.engines import importance
@@ -48,6 +46,7 @@ from probml.engines.optimization.objective import flat, optimum_at
 from probml.engines.progress import Progress
 from probml.evidence import density
 from probml.evidence.random_effects import conditional_means
+from probml.fits.places import FittedRows, checksum
 from probml.numerics.compiling import ASKED, jit
 from probml.numerics.curvature import MAX_HESSIAN_COORDINATES, MIN_CURVATURE, scaled, units
 from probml.numerics.optimum import Optimum
@@ -56,7 +55,7 @@ from probml.numerics.transfer import placed_all
 from probml.plan import decide, random_effects
 from probml.plan.plan import Plan
 from probml.plan.spreads import scale_parameters
-from probml.posteriors.pareto import k_limit
+from probml.posteriors.diagnostics import k_limit
 from probml.posteriors.units import Unit, ways_in_units
 from probml.structure.trace import trace
 
@@ -72,26 +71,10 @@ MIN_EXACT_CURVATURE, MIN_DIFFERENCED_CURVATURE = 1e-11, MIN_CURVATURE[np.dtype(n
 MAX_UNIDENTIFIED_SHARE = 1e-6  # of a squared derivative, along directions not identified
 MAX_REMAINING_GAIN = 0.125  # nats that an optimiser may still gain: half a standard error
 MAX_FALL_ERROR = 0.3  # nats between 1/2 and the fall of the objective one standard deviation away
-MAX_RETAINED_NUMBERS = 2**22  # in the rows that a fit of a point retains: 32 MiB
 MAX_DERIVATIVES = 2**26  # numbers in the derivatives of all quantities along all directions
 POSTERIOR_DRAWS = 400  # importance draws that compare the posterior with the point
 MAX_MEAN_OFFSET = 0.5  # posterior standard deviations between the posterior mean and the point
 MAX_UNASKED_WORK = 2**28  # numbers that differences pass over where no data are given: some 10 s
-
-
-class FittedRows(NamedTuple):
-    """The rows that were fitted, from which a fit of a point computes standard errors when asked.
-
-    Attributes:
-        data: the rows, in the user's own arrays where these are numbers. weights: (n,); None: 1
-            each. first: the engine for which the plan was made.
-        checksum: of rows and weights when they were fitted, to detect a change in place.
-    """
-
-    data: Data
-    weights: np.ndarray | None
-    first: Engine
-    checksum: int | None = None
 
 
 class StandardErrors(NamedTuple):
@@ -136,27 +119,6 @@ class StandardErrors(NamedTuple):
         return np.where(undefined, np.nan, derivatives[self.identified] * curvature**-0.5)
 
 
-def retain_rows(engine: Engine, first: Engine, data: Data,
-                weights: np.ndarray | None) -> FittedRows | None:
-    """The rows that a fit of a point retains; None where they are many, or read in parts."""
-    few = data.survey is None and data.table.rows * max(data.numbers, 1) <= MAX_RETAINED_NUMBERS
-    if not few or engine.capabilities.finds != "point":
-        return None
-    return FittedRows(data, weights, first, _checksum(data, weights))
-
-
-def _checksum(data: Data, weights: np.ndarray | None) -> int:
-    """A checksum of rows and weights; a GB takes about a second."""
-    table, found = data.table, 0
-    arrays = [*table.inputs.values(), *table.values.values(), weights]
-    arrays += [part for column in table.columns.values()
-               for part in (column.values, column.seen, column.likelihood)]
-    for array in arrays:
-        if array is not None and not np.asarray(array).dtype.hasobject:
-            found = zlib.crc32(np.ascontiguousarray(array).view(np.uint8).data, found)
-    return found
-
-
 def standard_errors(fitted: FittedRows, engine: Engine, point: Mapping[str, np.ndarray],
                     units: Mapping[str, Unit], computed: bool,
                     unlimited: bool = False) -> StandardErrors:
@@ -169,7 +131,7 @@ def standard_errors(fitted: FittedRows, engine: Engine, point: Mapping[str, np.n
     Cost: of a regression a Hessian; else four gradients a parameter, each a pass over all rows.
     """
     held = fitted.data
-    if fitted.checksum not in (None, _checksum(held, fitted.weights)):
+    if fitted.checksum not in (None, checksum(held, fitted.weights)):
         return StandardErrors.missing("the array of the data was changed in place after the fit; "
                                       "call fit.summary(data) with the fitted data")
     with Progress("standard errors", None, False), jax.enable_x64(True):

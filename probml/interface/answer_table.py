@@ -45,17 +45,18 @@ def answer_questions(fit: Fitted, data: DataLike, ask: Any, site: str | None,
     if wrong or not ask or len(set(ask)) < len(ask):
         said = repr(wrong[0]) if wrong else list(ask)
         raise ModelError(f"answer(ask={said}): expected a list of some of {list(QUERIES)}, each "
-                         f"once")
+                         f"once, such as ask=['predict']")
     if to is None:
         found = pd.concat([part.to_pandas() for part in _tables(
             fit, data, ask, site, default_site)], ignore_index=True)
         return found.set_axis(data.index) if isinstance(data, pd.DataFrame) else found
     path = as_path(to, "answer(to)")
     if path.suffix not in FILE_SUFFIXES:
-        raise ModelError(f"answer(to='{path}'): expected a file that ends in one of "
+        raise ModelError(f"answer(to='{path}'): expected the name of a file that ends in one of "
                          f"{list(FILE_SUFFIXES)}")
     if not path.parent.is_dir():
-        raise ModelError(f"answer(to='{path}'): the folder '{path.parent}' does not exist")
+        raise ModelError(f"answer(to='{path}'): the folder '{path.parent}' does not exist. Create "
+                         f"the folder first, or give another path")
     with replacing(path) as temporary:
         _write_tables(temporary, path.suffix, _tables(fit, data, ask, site, default_site))
     return path
@@ -78,8 +79,6 @@ def _tables(fit: Fitted, data: object, ask: Sequence[str], site: str | None,
             bar.passed(rows)
             del part  # before another comes
             yield found
-    if schema is None:
-        raise DataError("the data source has no batches; expected at least one batch of rows")
 
 
 def _widen_counts(fit: Fitted, table: "pa.Table") -> "pa.Table":
@@ -108,8 +107,9 @@ def _cast_to(table: "pa.Table", schema: "pa.Schema") -> "pa.Table":
     try:
         return table.cast(schema)
     except (pa.ArrowException, ValueError) as error:
-        raise DataError(f"the results of this batch have other types than those of earlier batches "
-                        f"({error}). Give the columns the same types in all batches") from None
+        raise DataError(f"the results for this batch have other types than those for earlier "
+                        f"batches ({error}). Give the columns the same types in all "
+                        f"batches") from None
 
 
 def _table(fit: Fitted, rows: Data, ask: Sequence[str], site: str | None,

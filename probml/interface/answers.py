@@ -67,14 +67,14 @@ class Answers(Record):
             raise Refusal(f"'{site}' is computed from other sites (deterministic), so its "
                           f"posterior has no closed form. Use {instead}")
         if found.rows:
-            raise ModelError(f"site '{site}' is inside rows() and has one posterior per row. Use "
-                             f"predict_proba(data, '{site}')")
+            raise ModelError(f"posterior('{site}'): '{site}' is inside rows(), so it has one "
+                             f"posterior for each row. Use predict_proba(data, '{site}')")
         plan, table = self._plan, self.belief.table
         if found.discrete and table is not None:
             if site not in plan.variables:
                 raise Refusal(f"posterior('{site}'): '{site}' ({found.kind}) has infinitely many "
                               f"values, and no observed site depends on it, so its posterior is "
-                              f"its prior and cannot be listed")
+                              f"its prior and cannot be given as a table")
             axis = plan.globals.index(site)
             joint = jnp.exp(table).sum(tuple(i for i in range(table.ndim) if i != axis))
             # (joint states, *cells, states)
@@ -84,8 +84,9 @@ class Answers(Record):
             return Shifted(probs, found.low) if found.low else dist.Categorical(probs=probs)
         found = self.belief.marginal(plan, self._known(), site) if site in self.point else None
         if found is None:
-            raise Refusal(f"{short_name(self.engine)} has no closed-form posterior of '{site}'. "
-                          f"Use {self._expression_outside_rows(site)}", ("Exact", "Laplace"))
+            raise Refusal(f"posterior('{site}'): {short_name(self.engine)} has no closed form of "
+                          f"the posterior of '{site}'. Use "
+                          f"{self._expression_outside_rows(site)}", ("Exact", "Laplace"))
         return found
 
     def draws(self, n: int, seed: int = 0) -> dict[str, np.ndarray]:
@@ -102,10 +103,11 @@ class Answers(Record):
             Refusal: the engine found a point. ModelError: no number of draws.
         """
         if self.certain:
-            raise Refusal(f"{short_name(self.engine)} gives point estimates, not a posterior. The "
-                          f"estimates are in fit.params", ("NUTS", "Laplace"))
+            raise Refusal(f"{short_name(self.engine)} gives point estimates, which have no draws. "
+                          f"The estimates are in fit.params", ("NUTS", "Laplace"))
         if not isinstance(n, Integral) or not 1 <= n <= LONGEST:
-            raise ModelError(f"draws(n={n!r:.60}): expected an integer from 1 to {LONGEST:,}")
+            raise ModelError(f"draws(n={n!r:.60}): expected the number of draws, an integer from 1 "
+                             f"to {LONGEST:,}")
         draws, sites = self._draws(int(n), check_seed(seed, "draws")), self.structure.sites
         found = {name: sites[name].valued(np.asarray(value)) for name, value in draws.items()}
         found |= {name: np.asarray(value)
@@ -171,15 +173,15 @@ class Answers(Record):
         joint = [s.name for s in held.structure.sites.values() if s.discrete and not s.rows]
         if joint and site in (None, *joint):
             name = site or joint[0]
-            raise Refusal(f"predict_proba(data, '{name}'): '{name}' is outside rows(), and "
-                          f"predict_proba returns probabilities of sites inside rows(). Use "
-                          f"posterior('{name}') for the fitted data, or decode(data)")
+            raise Refusal(f"predict_proba(data, '{name}'): '{name}' is outside rows(), but "
+                          f"predict_proba is for sites inside rows(). Use posterior('{name}') for "
+                          f"the fitted data, or decode(data)")
         met = marginal_weights.find_summed_sites(held).met
         names = list(met)
         name = site or (names[0] if len(names) == 1 else "")
         if name not in met:
             raise Refusal(f"predict_proba(site={site!r}): model '{self.model.name}' has no plate "
-                          f"of independent rows, so predict_proba is available only for the "
+                          f"of independent rows, so predict_proba gives only the probabilities of "
                           f"discrete sites whose elements are summed out one by one: "
                           f"{names or 'none'}. Choose one of these, or use posterior(site). For "
                           f"probabilities of rows write `with probml.rows():` instead of a "
@@ -198,7 +200,7 @@ class Answers(Record):
         unknown = next((name for name in wanted if name not in summed), None)
         if unknown is not None or not wanted:
             raise Refusal(f"decode(sites={sites!r}): model '{self.model.name}' has no plate of "
-                          f"independent rows, so decode is available only for the sites that are "
+                          f"independent rows, so decode gives only the values of sites that are "
                           f"summed out: {list(summed) or joint or 'none'}. Choose some of these")
         return marginal_weights.decode_summed_sites(self, held, summed, wanted)
 
@@ -213,7 +215,7 @@ class Answers(Record):
 
     def _checked_row_site(self, name: str) -> str:
         if not self._site(name, discrete=True).rows:
-            raise ModelError(f"site '{name}' is outside rows(), and this method is for sites "
+            raise ModelError(f"site '{name}' is outside rows(), but this method is for sites "
                              f"inside rows(). Use posterior('{name}')")
         return name
 
@@ -227,16 +229,17 @@ class Answers(Record):
             found = sites[0]
             raise ModelError(
                 f"model '{self.model.name}' has no latent discrete site whose states could have "
-                f"probabilities: '{found.name}' ({found.kind}) is continuous. Use predict(data, "
-                f"'{found.name}') or name a discrete site by site="
+                f"probabilities, because '{found.name}' ({found.kind}) is continuous. Use "
+                f"predict(data, '{found.name}'), or name a discrete site, site='...'"
             )
         if not sites:
             seen = [name for name in held.pattern if self.structure.sites[name].rows]
             raise ModelError(f"every value of these rows is observed, so there is nothing to "
-                             f"predict. Drop the column to be predicted, one of {listed(seen)}")
+                             f"predict. Drop the column that is to be predicted, one of "
+                             f"{listed(seen)}")
         if len(wholly or candidates) != 1:
             raise ModelError(f"{len(candidates)} sites are latent or missing, {candidates}. Name "
-                             f"the one to predict by site=")
+                             f"the one that is to be predicted, site='{candidates[0]}'")
         return (wholly or candidates)[0]
 
     def _predicted(self, held: dataset.Data, name: str, plug_in: bool, given: str,
@@ -251,8 +254,8 @@ class Answers(Record):
             return tables.to_labels(self._probabilities(held, name, plug_in, given).argmax(-1),
                                     self.names.get(name))
         if not found.rows:
-            raise ModelError(f"predict: site '{name}' is outside rows() and has the same value for "
-                             f"all rows. Use {self._expression_outside_rows(name)}")
+            raise ModelError(f"predict: site '{name}' is outside rows(), so it has the same value "
+                             f"for all rows. Use {self._expression_outside_rows(name)}")
         if not self.structure.has_mean(name):
             return intervals.median(self, held, name, plug_in, given)
         table = self._weighted_values(held, name, plug_in, given)
@@ -282,8 +285,8 @@ class Answers(Record):
                    and plan.pattern.get(name) != "seen"]
         if lacking:
             raise Refusal(
-                f"decode(sites={list(wanted)}): the most probable path of '{inner[0]}' with "
-                f"'{lacking[0]}' summed out cannot be computed. Decode both jointly, "
+                f"decode(sites={list(wanted)}): the most probable path of '{inner[0]}' cannot be "
+                f"computed with '{lacking[0]}' summed out. Decode both jointly, "
                 f"sites={[*wanted, *lacking]}, or use predict_proba for the probabilities of each "
                 f"step"
             )
@@ -315,16 +318,15 @@ class Answers(Record):
             name = next((name for name in group.cellwise if name in wanted), None)
             if name is not None and group.names:
                 raise Refusal(f"decode: the values of '{name}' in a row depend on "
-                              f"'{group.names[0]}', which is latent and continuous, and their "
-                              f"jointly most probable values with '{group.names[0]}' integrated "
-                              f"out cannot be computed. Use predict_proba(data, '{name}') for the "
-                              f"probabilities of each value")
+                              f"'{group.names[0]}', which is latent and continuous, so their "
+                              f"jointly most probable values cannot be computed. Use "
+                              f"predict_proba(data, '{name}') for the probabilities of each value")
             above = next((v for v in plan.group_scope(group) if v not in wanted), None)
             if name is not None and above is not None:
-                raise Refusal(f"decode: the values of '{name}' in a row depend on '{above}', and "
-                              f"their jointly most probable values with '{above}' summed out "
-                              f"cannot be computed. Decode both, sites={[*wanted, above]}, or use "
-                              f"predict_proba(data, '{name}')")
+                raise Refusal(f"decode: the values of '{name}' in a row depend on '{above}', so "
+                              f"their jointly most probable values cannot be computed with "
+                              f"'{above}' summed out. Decode both, sites={[*wanted, above]}, or "
+                              f"use predict_proba(data, '{name}')")
             below = next((n for n in wanted if n not in plan.hidden
                           and plan.pattern.get(n) != "seen" and not set(group.cellwise).isdisjoint(
                               self.structure.sites[n].parents)), None)
@@ -379,8 +381,8 @@ class Answers(Record):
         out = {}
         for name in names:
             if not self._site(name).rows:
-                raise ModelError(f"'{name}' is computed outside rows() and is the same for every "
-                                 f"row. Use fit.params['{name}']")
+                raise ModelError(f"predict: '{name}' is computed outside rows(), so it is the same "
+                                 f"for every row. Use fit.params['{name}']")
             if any(not self._is_observed_or_summed(held, parent)
                    for parent in self.structure.deterministics[name].parents):
                 out[name] = intervals.simulated_mean(self, held, name, plug_in)

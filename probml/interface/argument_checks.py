@@ -47,6 +47,8 @@ OF_MODELS = {
     "optimize": "fit(data, probml.MAP())", "variational": "fit(data, probml.SVI())",
     "logp": "log_density(data, params)", "log_prob": "fit(data).log_prob(rows), or log_density",
     "predict": "fit(data).predict(rows)", "predict_proba": "fit(data).predict_proba(rows)",
+    "check_density": "check(rows=100), or compare log_density(data, params) with "
+                     "numpyro.infer.util.log_density",
     "to_graphviz": "draw()", "render": "draw()", "plot": "draw()",
 }
 

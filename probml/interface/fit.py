@@ -23,7 +23,8 @@ from probml.errors import ModelError, Refusal
 from probml.evidence.e_step import log_evidence
 from probml.factors.naturals import argument_table, log_prior
 from probml.fits import further, saving, standard_errors
-from probml.fits.standard_errors import FittedRows, StandardErrors
+from probml.fits.places import FittedRows
+from probml.fits.standard_errors import StandardErrors
 from probml.interface.answer_table import answer_questions
 from probml.interface.argument_checks import OF_FITS, checked_verbs, missing_attribute
 from probml.interface.functions.read_function import read_function
@@ -202,13 +203,14 @@ class Fit(Questions):
         engine = self.made_by
         if engine is None:
             return StandardErrors.missing(
-                f"the engine '{self.engine}' cannot be restored from a file")
+                f"the engine '{self.engine}' is not restored from a file")
         if engine.capabilities.finds != "point":
             return None
         if self.outcome is Status.DIVERGED:
             return StandardErrors.missing("the objective has no maximum")
         if rows is None:
-            return StandardErrors.missing("this Fit does not store its data; use fit.summary(data)")
+            return StandardErrors.missing("this Fit does not store its data, from which they are "
+                                          "computed (use fit.summary(data))")
         try:
             return standard_errors.standard_errors(
                 rows._replace(first=rows.first or engine), engine, self.point, self.units,
@@ -256,8 +258,8 @@ class Fit(Questions):
         missing = next((name for name in plan.free if name not in self.point), None)
         if missing is not None:
             raise ModelError(
-                f"log_joint needs a value of every parameter of model '{self.model.name}', but "
-                f"at(params) was called only with {list(self.point)}. Give '{missing}', too"
+                f"log_joint: a value of every parameter of model '{self.model.name}' is needed, "
+                f"but at(params) was called only with {list(self.point)}. Add '{missing}' to params"
             )
         rows, known = load.load(held, plan, params=self.point)
         return float(_log_joint(plan, placed_all(dict(self.point)), known, rows))
@@ -279,8 +281,8 @@ class Fit(Questions):
             labels = self.names.get(name)
             if labels is not None and not any(value is x or np.ndim(value) == 0 and value == x
                                               for x in labels):
-                raise ModelError(f"do({{'{name}': {value!r}}}): expected one of its labels, "
-                                 f"{list(labels)}")
+                raise ModelError(f"do({{'{name}': {value!r}}}): expected one of the labels of "
+                                 f"'{name}', {list(labels)}")
             codes[name] = (value if labels is None
                            else labels.index(value) + self._lowest_value(name))
         acted: Any = self.model
@@ -298,8 +300,8 @@ class Fit(Questions):
         """
         found = self._site(site, discrete=True)
         if found.states is None or found.family is None:
-            raise ModelError(f"table('{site}'): a site of kind {found.kind} has no conditional "
-                             f"probability table. Use predict_proba(data, '{site}')")
+            raise ModelError(f"table('{site}'): '{site}' is a {found.kind}, which has no "
+                             f"conditional probability table. Use predict_proba(data, '{site}')")
         sites, parents = self.structure.sites, [p for p in found.parents
                                                 if self.structure.sites[p].discrete]
         pattern = {name: "seen" for name in (site, *parents) if sites[name].rows}
@@ -434,8 +436,8 @@ class Fit(Questions):
         if estimator is not None and not isinstance(data, Mapping):
             return estimator._subject(data, y, name)
         if y is not None:
-            raise ModelError("report(y=...): y= is an argument of report of estimators only. Put "
-                             "the target into the data as a column, and call report(path, data)")
+            raise ModelError("report(y=...): y= is only for the report of an estimator. Add the "
+                             "target to the data as a column, and call report(path, data)")
         return of_fit(self, data, name)
 
     def __repr__(self) -> str:

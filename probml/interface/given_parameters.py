@@ -34,14 +34,14 @@ def fit_at(model: Bound, params: SiteValues, labels: Mapping[str, tuple]) -> Fit
     """See Model.at."""
     for name, given in labels.items():
         if not isinstance(given, Iterable) or isinstance(given, str | bytes | Mapping):
-            raise ModelError(f"at(labels): the labels of '{name}' are {given!r:.60}; expected a "
-                             f"tuple with one label for each state")
+            raise ModelError(f"at(labels=...): the labels of '{name}' are {given!r:.60}, expected "
+                             f"a tuple with one label for each state")
     names = {k: tuple(v) for k, v in labels.items()}
     for name, given in names.items():
         twice = next((label for i, label in enumerate(given) if label in given[:i]), None)
         if twice is not None:
-            raise ModelError(f"at(labels): '{name}' has the label {twice!r} twice in "
-                             f"{list(given)}; labels must differ between states or entries")
+            raise ModelError(f"at(labels=...): '{name}' has the label {twice!r} twice, "
+                             f"{list(given)}. Give every state or entry a different label")
     point = {name: as_numbers(value, f"at(params): '{name}'") for name, value in params.items()}
     if model.inputs or lacks_rows(model):
         return _Deferred(model, point, {}, names=names)
@@ -141,8 +141,8 @@ as_pytree(_Deferred)
 def _check_params(structure: Structure, params: Mapping[str, np.ndarray]) -> None:
     missing = next((name for name in structure.reaching if name not in params), None)
     if missing is not None:
-        raise ModelError(f"at(params) has no value of '{missing}'; the parameters are "
-                         f"{list(structure.parameters)}")
+        raise ModelError(f"at(params): the parameter '{missing}' has no value. Give a value of "
+                         f"each of the parameters {list(structure.parameters)}")
     for name in (name for name in structure.parameters if name in params):
         if params[name].shape != structure.sites[name].shape:
             raise ModelError(f"at(params): '{name}' has shape {params[name].shape}, expected "
@@ -151,12 +151,12 @@ def _check_params(structure: Structure, params: Mapping[str, np.ndarray]) -> Non
             check_distributions(f"at(params): '{name}'", params[name])
         domain = structure.sites[name].domain
         if not np.isfinite(params[name]).all() or not domain.holds(params[name]):
-            raise ModelError(f"at(params): '{name}' lies outside its support ({domain.name}) or "
-                             f"is not finite: got {params[name].tolist()}")
+            raise ModelError(f"at(params): the value of '{name}' is {params[name].tolist()}, which "
+                             f"is not finite or outside the support of '{name}' ({domain.name})")
     for name in params:
         if name not in structure.parameters:
-            raise ModelError(f"at(params) has '{name}', which is not a parameter; the parameters "
-                             f"are {list(structure.parameters)}")
+            raise ModelError(f"at(params): '{name}' is not a parameter of the model. The "
+                             f"parameters are {list(structure.parameters)}")
 
 
 def _check_labels(structure: Structure, labels: Mapping[str, tuple]) -> None:
@@ -166,8 +166,9 @@ def _check_labels(structure: Structure, labels: Mapping[str, tuple]) -> None:
             low, high = bounds([index])
             if len(set(given)) < len(given) or high is not None and len(given) > high - low + 1:
                 raise ModelError(
-                    f"at(labels): '{name}' indexes {index.description} of {index.length} entries; "
-                    f"expected different labels, at most one for each entry, got {list(given)}"
+                    f"at(labels=...): '{name}' indexes {index.description}, which has "
+                    f"{index.length} entries; expected at most {index.length} different labels, "
+                    f"got {list(given)}"
                 )
             continue
         site = structure.sites.get(name)
@@ -175,8 +176,8 @@ def _check_labels(structure: Structure, labels: Mapping[str, tuple]) -> None:
             finite = [s.name for s in structure.sites.values() if s.states] + list(
                 structure.indexed
             )
-            raise ModelError(f"at(labels): '{name}' is neither a site with a finite list of states "
-                             f"nor an index; expected one of {finite}")
+            raise ModelError(f"at(labels=...): '{name}' is neither a site with a finite list of "
+                             f"states nor an index. Expected one of {finite}")
         if len(given) != site.states or len(set(given)) < len(given):
-            raise ModelError(f"at(labels): '{name}' has {site.states} states; expected "
+            raise ModelError(f"at(labels=...): '{name}' has {site.states} states; expected "
                              f"{site.states} different labels, got {list(given)}")

@@ -16,6 +16,7 @@ from probml.engines.findings import Finding
 from probml.errors import ModelError
 from probml.fits import saving
 from probml.fits.encoding import named, unpacked
+from probml.fits.saving import damaged
 from probml.interface.fit import Fit
 from probml.interface.given_parameters import fit_at
 from probml.interface.model import Generative
@@ -53,8 +54,8 @@ def load(path: str | os.PathLike, model: Bound | None = None) -> Fit:
         OSError: it does not exist, or may not be read.
     """
     if model is not None and not isinstance(model, Bound):
-        raise ModelError(f"load(path, model): model must be the model that was fitted, called with "
-                         f"its settings, {getattr(model, '__name__', 'mixture')}(...), got "
+        raise ModelError(f"load(path, model): expected the model that was fitted, called with its "
+                         f"settings, such as {getattr(model, '__name__', 'mixture')}(...), got "
                          f"{model!r}")
     as_path(path, "load(path)")
     try:
@@ -64,14 +65,12 @@ def load(path: str | os.PathLike, model: Bound | None = None) -> Fit:
             return restore(path, meta, arrays, model)
         if model is not None:
             raise ModelError(f"'{path}' contains a fitted {meta['face'][1]}, which includes its "
-                             f"model. Use load(path)")
+                             f"model. Omit the model, load(path)")
         return named(*meta["face"])._restored(meta, arrays)
     except (ModelError, FileNotFoundError, PermissionError):
         raise
     except Exception as error:
-        raise ModelError(
-            f"'{path}' is not a fit saved by probml ({type(error).__name__}: {error})"
-        ) from None
+        raise damaged(path, f"{type(error).__name__}: {error}") from None
 
 
 def read_file(raw: IO[bytes], path: object) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
@@ -81,8 +80,8 @@ def read_file(raw: IO[bytes], path: object) -> tuple[dict[str, Any], dict[str, n
         long = sum(member.file_size for member in packed.infolist())
     size = raw.seek(0, io.SEEK_END)
     if long > size:
-        raise ModelError(f"'{path}' is not a fit saved by probml: its {size:,} bytes would unpack "
-                         f"to {long:,}, but Fit.save does not compress")
+        raise damaged(path, f"its {size:,} bytes would unpack to {long:,} bytes, but save() does "
+                            f"not compress")
     raw.seek(0)
     with np.load(raw, allow_pickle=False) as file:
         arrays = {name: file[name] for name in file.files}
@@ -98,8 +97,8 @@ def read_file(raw: IO[bytes], path: object) -> tuple[dict[str, Any], dict[str, n
            and (value.dtype.kind not in kinds or value.dtype.kind == "f" and value.itemsize > 8
                 or name.startswith(ARRAYS_WITHOUT_NAN) and np.isnan(value).any())]
     if odd:
-        raise ModelError(f"'{path}' is not a fit saved by probml: '{odd[0]}' has dtype "
-                         f"{arrays[odd[0]].dtype}, or contains NaN; expected numbers")
+        raise damaged(path, f"'{odd[0]}' has the dtype {arrays[odd[0]].dtype}, or contains NaN; "
+                            f"expected numbers")
     return meta, arrays
 
 
@@ -115,8 +114,8 @@ def restore(path: str | os.PathLike, meta: Json, arrays: Mapping[str, np.ndarray
     read = bool(model.generative.key)
     if meta["identity"] != model.identity or meta.get("read", read) != read:
         raise ModelError(f"'{path}' was saved from the model {meta['model']}, not from {model!r}. "
-                         f"Pass the model of the fit; for a function without rows(), or of several "
-                         f"tables, use load(path, model.read(data))")
+                         f"Pass the model of the fit, load(path, model). For a function without "
+                         f"rows(), or of several tables, use load(path, model.read(data))")
     if isinstance(model.generative, RelationalFunction) and meta.get("places"):
         # as many cells a row as in the fitted data; a query may have more rows, or fewer
         model = type(model)(model.generative.with_widths(meta["places"]), model.settings)
@@ -144,7 +143,7 @@ def restore(path: str | os.PathLike, meta: Json, arrays: Mapping[str, np.ndarray
     other = difference(fit.structure, meta.get("structure", {}))
     if other is not None:
         raise ModelError(f"'{path}' was saved from another model named '{model.name}': {other}. "
-                         f"Pass the model of the fit, or fit this model")
+                         f"Pass the model that was fitted, or fit this model")
     _check_sites(fit, path)
     belief = saving.restore_posterior(meta, arrays, fit._plan, path)
     found = _check_draws(replace(fit, belief=belief), path)
@@ -187,7 +186,7 @@ def _library_model(path: object, meta: Json,
     zoo = meta.get("zoo")
     if not zoo:
         raise ModelError(f"'{path}' was saved from {meta['model']}, which is your own model and "
-                         f"cannot be stored in a file. Use load(path, model)")
+                         f"not stored in the file. Use load(path, model)")
     if not str(zoo["module"]).startswith(saving.LIBRARY_PREFIX):
         raise ModelError(f"'{path}' was saved from a model of {zoo['module']}, which is not in the "
                          f"model library of probml. Use load(path, model)")
@@ -229,27 +228,26 @@ def _check_sites(fit: Fit, path: object) -> None:
     sites = fit.structure.sites
     for name, word in fit.pattern:
         if name not in sites or word not in PATTERNS:
-            raise ModelError(f"'{path}' is not a fit saved by probml: '{name}' is not a site of "
-                             f"the model, or its pattern of missing values, {word!r}, is unknown")
+            raise damaged(path, f"'{name}' is not a site of the model, or its pattern of missing "
+                                f"values, {word!r}, is unknown")
     for name, value in fit.given.items():
         if name not in sites or value.shape != sites[name].shape:
-            raise ModelError(f"'{path}' is not a fit saved by probml: the fixed value of '{name}' "
-                             f"has the shape {value.shape}, or '{name}' is not a site of the model")
+            raise damaged(path, f"the fixed value of '{name}' has the shape {value.shape}, or "
+                                f"'{name}' is not a site of the model")
     for name, labels in fit.names.items():
         known = name in fit.model.inputs or name in sites and sites[name].finite == len(labels)
         if not known or len(set(labels)) < len(labels):
-            raise ModelError(f"'{path}' is not a fit saved by probml: the labels of '{name}' are "
-                             f"{list(labels)!r:.60}, expected different labels, one for each state")
+            raise damaged(path, f"the labels of '{name}' are {list(labels)!r:.60}, expected "
+                                f"different labels, one for each state")
     for name, value in fit.errors.items():
         if name not in fit.point or value.shape != np.shape(fit.point[name]):
-            raise ModelError(f"'{path}' is not a fit saved by probml: the standard errors of "
-                             f"'{name}' have the shape {value.shape}, expected that of the "
-                             f"estimate")
+            raise damaged(path, f"the standard errors of '{name}' have the shape {value.shape}, "
+                                f"expected that of the estimate")
     wanted = {name: sites[name].shape for name in fit._plan.free}
     if {name: value.shape for name, value in fit.point.items()} != wanted:
         got = {name: value.shape for name, value in fit.point.items()}
-        raise ModelError(f"'{path}' is not a fit saved by probml: its parameters have the shapes "
-                         f"{got}, but those of the model have the shapes {wanted}")
+        raise damaged(path, f"its parameters have the shapes {got}, but those of the model have "
+                            f"the shapes {wanted}")
 
 
 def _check_draws(fit: Fit, path: object) -> Fit:
@@ -262,7 +260,7 @@ def _check_draws(fit: Fit, path: object) -> Fit:
     wrong = [name for name in plan.free
              if drawn[name].shape[1:] != fit.structure.sites[name].shape]
     if wrong:
-        raise ModelError(f"'{path}' is not a fit saved by probml: its draws of '{wrong[0]}' have "
-                         f"the shape {drawn[wrong[0]].shape[1:]}, expected "
-                         f"{fit.structure.sites[wrong[0]].shape}")
+        raise damaged(path, f"its draws of '{wrong[0]}' have the shape "
+                            f"{drawn[wrong[0]].shape[1:]}, expected "
+                            f"{fit.structure.sites[wrong[0]].shape}")
     return fit

@@ -24,7 +24,6 @@ from probml.engines.engine import Engine
 from probml.errors import ModelError
 from probml.fits import fitting
 from probml.interface.argument_checks import OF_MODELS, checked_verbs, missing_attribute
-from probml.interface.checked_density import checked_density
 from probml.interface.fit import Fit
 from probml.interface.functions.read_function import read_function
 from probml.interface.functions.readings import site_values
@@ -70,7 +69,8 @@ def model(function: Callable | None = None, *, rows: str | None = None) -> "Gene
             that is named rows. At `fit`: the plate that `rows` names cannot be the rows, and why.
     """
     if rows is not None and not isinstance(rows, str):
-        raise ModelError(f"model(rows={rows!r}): expected the name of a plate in the function")
+        raise ModelError(f"model(rows={rows!r}): expected the name of a plate in the model "
+                         f"function")
     return functools.partial(model, rows=rows) if function is None else Generative(function, rows)
 
 
@@ -87,8 +87,8 @@ class Generative:
     def __init__(self, function: Callable, chosen: str | None = None):
         self.chosen = chosen  # a plate of its own that is to be the rows
         if not callable(function) or isinstance(function, type):
-            raise ModelError(f"probml.model({function!r:.60}): expected a generative function, "
-                             f"which samples its sites with numpyro.sample")
+            raise ModelError(f"probml.model({function!r:.60}): expected a model function, which "
+                             f"samples its sites with numpyro.sample")
         own = unwrapped(function)
         if not hasattr(function, "__name__"):  # a handler that decorates, functools.partial
             for name in ("__name__", "__qualname__", "__module__", "__doc__"):
@@ -160,8 +160,8 @@ class Generative:
         if not name.startswith("_") and hasattr(Model, name):
             raise AttributeError(
                 f"model '{self.__name__}' must be called with its settings before '{name}' can be "
-                f"used: {self.__name__}(...).{name}. Its arguments are {self.signature}; do not "
-                f"pass those that the data provide"
+                f"used: {self.__name__}(...).{name}. Its arguments are {self.signature}. Leave out "
+                f"those that are in the data"
             )
         raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
 
@@ -335,8 +335,8 @@ class Model(Bound):
         values = as_mapping(values, "do(values)", "{'smoke': 1}")
         if lacks_rows(self):
             name = next(iter(values), "smoke")
-            raise ModelError(f"do({{'{name}': ...}}): model '{self.name}' has no rows(), so do() "
-                             f"needs a Fit. Write fit(data).do({{'{name}': ...}}), or "
+            raise ModelError(f"do({{'{name}': ...}}): model '{self.name}' has no rows(), so only a "
+                             f"Fit has do(). Write fit(data).do({{'{name}': ...}}), or "
                              f"at(params).do({{'{name}': ...}})")
         return self._acted(values)
 
@@ -349,14 +349,6 @@ class Model(Bound):
         """log p(data, params) = log p(params) + Σ log p(row | params), the latent discrete sites
         summed out: one number. Arguments and errors as of `at` and Fit.log_joint."""
         return self.at(params, labels).log_joint(data)
-
-    def check_density(self, data: object, engine: object = None, seed: object = 0):
-        """Whether the log density that `fit(data, engine)` would evaluate is that of the function
-        itself by NumPyro, log p(parameters, rows), at three random points, on some of the rows: a
-        DensityCheck, with `ok`. Latent variables are summed, or integrated, out by brute force
-        (Refusal: there are too many). Raises: as `fit`. Cost: a few seconds."""
-        self.check_context()
-        return checked_density(self, data, engine, check_seed(seed, "check_density"))
 
     def check(
         self,

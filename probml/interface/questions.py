@@ -125,7 +125,7 @@ class Questions(Serving):
         self.structure.need_rows("joint")
         sites = (sites,) if isinstance(sites, str) else tuple(sites or ())
         if not sites or len(set(sites)) < len(sites):
-            raise ModelError(f"joint(sites={list(sites)}): expected one or more sites, each once")
+            raise ModelError(f"joint(sites={list(sites)}): expected one or more different sites")
         for name in sites:
             if math.prod(self.structure.sites[self._checked_row_site(name)].cells) > 1:
                 raise ModelError(f"joint(sites={sites}): '{name}' has several values in a row; use "
@@ -230,15 +230,15 @@ class Questions(Serving):
         """
         held = self._read(data)
         if sites is not None and isinstance(sites, str):
-            raise ModelError(f"decode(sites={sites!r}): pass a list, ['{sites}']")
+            raise ModelError(f"decode(sites={sites!r}): expected a list of names, ['{sites}']")
         if self.model.whole:
             return self._decode_joint_density(held, sites)
         # the best path of a longer sequence need not begin with that of the one that was given
         held = held._replace(lengths=held.given)
         finite = [s.name for s in self.structure.sites.values() if s.rows and s.finite]
         if not finite and sites is None:
-            raise ModelError(f"decode: no site inside rows() of model '{self.model.name}' is "
-                             f"discrete with a finite list of values. Use predict or impute for "
+            raise ModelError(f"decode: model '{self.model.name}' has no discrete site inside "
+                             f"rows() with a finite list of values. Use predict or impute for "
                              f"numbers and counts")
         every = [name for name in finite if held.pattern.get(name) != "seen"]
         wanted = tuple(sites) if sites is not None else tuple(every)
@@ -372,9 +372,9 @@ class Questions(Serving):
             if rows not in (None, held.table.rows) or inputs:
                 both = f"rows={rows}" if not inputs else f"{next(iter(inputs))}=..."
                 raise ModelError(
-                    f"simulate({both}, given=...): given= has {held.table.rows} rows, and simulate "
-                    f"draws each of them once. Omit {both}; to draw a row several times, repeat it "
-                    f"in given="
+                    f"simulate({both}, given=...): given= contains {held.table.rows} rows, and "
+                    f"simulate draws each of them once. Omit {both}; to draw a row several times, "
+                    f"repeat it in given="
                 )
         key = random_key(seed)
         drawn = members.answer(self, held, plug_in,

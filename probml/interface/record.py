@@ -193,9 +193,9 @@ class Record(Fitted):
         if index is None or index.high is None or index.low is None:
             indexed = ([found.name for found in self.structure.indexed.values()]
                        if self.shapes else [])
-            raise ModelError(f"labels('{name}'): expected a site with states or an index with a "
-                             f"known number of entries; the indices of model '{self.model.name}' "
-                             f"are {indexed}")
+            raise ModelError(f"labels('{name}'): expected a site with a finite list of states, or "
+                             f"an index with a known number of entries. The indices of model "
+                             f"'{self.model.name}' are {indexed}")
         return tuple(range(index.low, index.high + 1))
 
     @property
@@ -214,22 +214,22 @@ class Record(Fitted):
     def _site(self, name: str, discrete: bool = False):
         sites = self.structure.named
         if not isinstance(name, str):
-            raise ModelError(f"expected the name of a site, got {name!r:.60}; the sites of model "
+            raise ModelError(f"expected the name of a site, got {name!r:.60}. The sites of model "
                              f"'{self.model.name}' are {list(sites)}")
         if name in dict(self.model.interventions):
-            raise ModelError(f"site '{name}' is set by do() to a known value in every row, so "
-                             f"there is nothing to infer")
+            raise ModelError(f"do() set site '{name}' to a known value in every row, so there is "
+                             f"nothing to predict")
         if name not in sites and name in self.model.renamed:
             warn(name, self.model.renamed[name])
             name = self.model.renamed[name]
         if name not in sites:
-            raise ModelError(f"model '{self.model.name}' has no site '{name}'; its sites are "
+            raise ModelError(f"model '{self.model.name}' has no site '{name}'. Its sites are "
                              f"{list(sites)}")
         if discrete and sites[name].finite is None:
             instead = ("use impute(data) or simulate(..., given=data)" if sites[name].rows
                        else f"use {self._expression_outside_rows(name)}")
-            raise ModelError(f"site '{name}' ({sites[name].kind}) has no finite list of states: "
-                             f"{instead}")
+            raise ModelError(f"site '{name}' ({sites[name].kind}) has no finite list of states, so "
+                             f"its states have no probabilities. Instead {instead}")
         return sites[name]
 
     def _expression_outside_rows(self, name: str) -> str:

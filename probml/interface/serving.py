@@ -41,7 +41,7 @@ class Serving(Answers):
                 everything.
         """
         if not isinstance(ask, str) or ask not in Compiled.ASKS:
-            raise ModelError(f"compiled({ask!r}): expected one of {list(Compiled.ASKS)}")
+            raise ModelError(f"compiled(ask={ask!r:.60}): expected one of {list(Compiled.ASKS)}")
         held = self._read(example)
         guess = ask != "log_prob" and site is None
         name = self._site_to_predict(held, continuous=ask == "predict") if guess else site
@@ -73,8 +73,8 @@ class Serving(Answers):
         found = self.structure.markov
         name = site or (found[0] if len(found) == 1 else None)
         if name not in found:
-            raise ModelError(f"pairs(site={site!r}): expected the name of a MarkovChain; those of "
-                             f"model '{self.model.name}' are {list(found)}")
+            raise ModelError(f"pairs(site={site!r}): expected the name of a MarkovChain. The "
+                             f"MarkovChains of model '{self.model.name}' are {list(found)}")
         held = self._read(data).loosened([name])
         return asking.answer(self, held, [("pairs", name)], plug_in)[1]["pairs", name][:, 1:]
 
@@ -105,20 +105,21 @@ class Serving(Answers):
         normal some thousand draws.
         """
         if check_steps(steps, "forecast") is None:
-            raise ModelError("forecast(steps=None): expected a number of steps, an integer of at "
-                             "least 1")
+            raise ModelError("forecast(steps=None): expected the number of steps to forecast, an "
+                             "integer of at least 1")
         held = self._read(data)
         structure = held.structure
         unknown = [name for name in inputs if name not in structure.timed]
         if unknown:
-            raise ModelError(f"forecast: '{unknown[0]}' is not an input with a time axis; such "
-                             f"inputs of model '{self.model.name}' are {list(structure.timed)}")
+            raise ModelError(f"forecast: '{unknown[0]}' is not an input with a time axis. The "
+                             f"inputs with a time axis of model '{self.model.name}' are "
+                             f"{list(structure.timed)}")
         if not structure.chains or structure.declared:
-            raise ModelError(
-                f"forecast(steps={steps}) of model '{self.model.name}': the model fixes the number "
-                f"of steps of {list(structure.chains)} to {structure.declared}, so it cannot "
-                f"forecast further steps. Omit steps= of these chains in the model"
-            )
+            why = (f"fixes the number of steps of {list(structure.chains)} to "
+                   f"{structure.declared}, so it cannot forecast further steps. Omit steps= of "
+                   f"these chains in the model" if structure.chains else
+                   "has no chain, so it has no time steps to forecast. Use predict(data)")
+            raise ModelError(f"forecast(steps={steps}): model '{self.model.name}' {why}")
         last = np.full(held.table.rows, held.steps) if held.given is None else held.given
         longer = held.extended(last, steps, self._read, inputs)
         filled = self._imputed(longer, plug_in)

@@ -110,24 +110,14 @@ def _running(eqn: JaxprEqn, marks: Marks, end: End, numbers: Numbers) -> np.ndar
 
 
 def _window(eqn: JaxprEqn, marks: Marks, end: End, numbers: Numbers) -> np.ndarray:
-    """A reduction over a sliding window, axis by axis; padding depends on nothing."""
-    params, shapes = eqn.params, (_shape(eqn.invars[0]), _shape(eqn.outvars[0]))
-    m = _ranked(_joined(marks, end), len(shapes[0]))
-    for axis, (count, places) in enumerate(zip(*shapes, strict=True)):
-        size, step, gap, spread = (params[key][axis] for key in (
-            "window_dimensions", "window_strides", "window_dilation", "base_dilation"))
-        first, wide = params["padding"][axis][0], (-1, *(1,) * (m.ndim - axis - 1))
-        if m.shape[axis] == 1 or (size, step, spread, first, places) == (1, 1, 1, 0, count):
-            continue
-        if m.size * size > MAX_TRACKED_ELEMENTS:
-            m = end.join.reduce(m, axis, keepdims=True, initial=end.blank)
-            continue
-        before, m = m, np.asarray(end.blank)
-        for at in (np.arange(places) * step + i * gap - first for i in range(size)):
-            inside = (at % spread == 0) & (at >= 0) & (at < count * spread)
-            near = np.take(before, np.where(inside, at // spread, 0), axis)
-            m = end.join(m, np.where(inside.reshape(wide), near, end.blank))
-    return m
+    """A reduction over a sliding window: along the axes of the window each element depends on
+    all."""
+    rank, params = len(_shape(eqn.invars[0])), eqn.params
+    moved = [params[key] for key in ("window_dimensions", "window_strides", "base_dilation")]
+    axes = tuple(axis for axis in range(rank) if any(own[axis] != 1 for own in moved)
+                 or tuple(params["padding"][axis]) != (0, 0))
+    return end.join.reduce(_ranked(_joined(marks, end), rank), axes, keepdims=True,
+                           initial=end.blank)
 
 
 def _opaque(eqn: JaxprEqn, marks: Marks, end: End, numbers: Numbers) -> np.ndarray | list | None:

@@ -76,8 +76,8 @@ class GaussianChain(Chain):
             ((d, d), (d, d), (d, d), (d,)), strict=True
         ):
             if array.shape[array.ndim - len(tail) :] != tail:
-                raise ModelError(f"GaussianChain: initial_mean has {d} elements, so {name} must "
-                                 f"end in {tail}; its shape is {array.shape}")
+                raise ModelError(f"GaussianChain: initial_mean has {d} elements, so the shape of "
+                                 f"{name} must end in {tail}, but it is {array.shape}")
             lead = array.shape[: array.ndim - len(tail)]
             if name != "initial_covariance" and lead:
                 *lead, length = lead
@@ -213,7 +213,7 @@ def check_semidefinite(what: str, matrix: object,
                else f"has the negative eigenvalue {least[at]:.4g}" if sound[at]
                else "is not symmetric")
         raise ModelError(f"{what}{where} is not a covariance matrix: "
-                         f"{np.round(matrix[at], 6).tolist()} {why}; expected a symmetric matrix "
+                         f"{np.round(matrix[at], 6).tolist()} {why}. Expected a symmetric matrix "
                          f"without negative eigenvalues, such as A @ A.T")
 
 
@@ -222,7 +222,7 @@ def check_stable(what: str, transition: object, steps: int) -> None:
     steps."""
     matrix = np.asarray(transition, float)
     if not np.isfinite(matrix).all():
-        raise ModelError(f"{what} has entries that are not finite")
+        raise ModelError(f"{what} contains NaN or infinity")
     grows = np.abs(np.linalg.eigvals(matrix)).max(-1, initial=0.0)
     worst = float(grows.max(initial=0.0))
     if worst > 1 and steps * np.log(worst) > np.log(GROWTH):

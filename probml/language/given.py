@@ -24,12 +24,12 @@ def as_mapping(value: object, where: str, example: str) -> dict[str, ArrayLike]:
     if value is None:
         return {}
     if not isinstance(value, Mapping):
-        raise ModelError(f"{where}: expected a mapping by name, such as {example}, got a "
-                         f"{type(value).__name__}, {reprlib.repr(value)}")
+        raise ModelError(f"{where}: expected a mapping from names to values, such as {example}, "
+                         f"got a {type(value).__name__}, {reprlib.repr(value)}")
     odd = next((name for name in value if not isinstance(name, str)), None)
     if odd is not None:
-        raise ModelError(f"{where}: expected names of sites, such as {example}, got the key "
-                         f"{odd!r}")
+        raise ModelError(f"{where}: expected names of sites as keys, such as {example}, got the "
+                         f"key {odd!r}")
     untraced(where, dict(value))
     return dict(value)
 

@@ -60,8 +60,8 @@ def rows(name: str | None = None, of: str | None = None, by: str | None = None) 
     size = _ROWS.get()
     if size is None:
         raise RowsUnknown(
-            "rows() needs the number of rows. Call the model that its settings give, model(rows=n, "
-            "**inputs), not the decorated function"
+            "rows() needs the number of rows. Call the decorated function with its settings first, "
+            "and the result with the number of rows, f(k=3)(rows=100, **inputs)"
         )
     if isinstance(size, Tables | Nested):
         return size.plate(name, of, by)
@@ -114,8 +114,10 @@ def resolve_steps(own: int | None, kind: str) -> int:
     if found is not None and (own is None or overrules):
         return found
     if own is None:
-        raise ModelError(f"the number of time steps of a {kind} is unknown. Give {kind}(..., "
-                         f"steps=...), or model.simulate(rows, steps=...)")
+        raise ModelError(f"the number of time steps of a {kind} is unknown. Put the {kind} inside "
+                         f"`with probml.rows():`, where each row is a sequence and the data have "
+                         f"the length, or give {kind}(..., steps=...), or model.simulate(rows, "
+                         f"steps=...)")
     return int(own)
 
 
@@ -350,13 +352,13 @@ class Bound:
         missing = [name for name in self.inputs if name not in inputs]
         unknown = [name for name in inputs if name not in self.inputs]
         if unknown:
-            raise ModelError(f"model '{self.name}' has no input '{unknown[0]}': its inputs are "
+            raise ModelError(f"model '{self.name}' has no input '{unknown[0]}'. Its inputs are "
                              f"{list(self.inputs)}")
         if missing:
             raise ModelError(
-                f"model '{self.name}' needs a value of '{missing[0]}'. Give it as a setting, "
-                f"{self.name}({missing[0]}=...), or here as an input with one value per row, "
-                f"{missing[0]}=[...]"
+                f"model '{self.name}' needs a value of '{missing[0]}'. Give it as a setting when "
+                f"you build the model, {self.name}({missing[0]}=...), or here as an input with one "
+                f"value per row, {missing[0]}=[...]"
             )
 
 

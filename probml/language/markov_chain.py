@@ -63,8 +63,8 @@ class MarkovChain(Chain):
         k = self.initial.shape[-1]
         if self.transition.shape[-2:] != (k, k):
             shape = self.transition.shape
-            raise ModelError(f"MarkovChain: initial has {k} states, so transition must end in "
-                             f"({k}, {k}); its shape is {shape}")
+            raise ModelError(f"MarkovChain: initial has {k} states, so the shape of transition "
+                             f"must end in ({k}, {k}), but it is {shape}")
         if inhomogeneous and (tables := self.transition.shape[-3]) != self.steps:
             raise ModelError(
                 f"MarkovChain(inhomogeneous=True): transition has the shape "
@@ -157,8 +157,8 @@ def check_distributions(what: str, table: jax.Array) -> None:
         row = tuple(int(i) for i in np.argwhere(wrong)[0])
         raise ModelError(
             f"{what}{f' row {list(row)}' * bool(row)} is not a probability distribution: "
-            f"{table[row].tolist()} sums to {table[row].sum():.6g}; expected probabilities >= 0 "
-            f"that sum to 1"
+            f"{table[row].tolist()} sums to {table[row].sum():.6g}. Expected probabilities of at "
+            f"least 0 that sum to 1"
         )
 
 
@@ -184,8 +184,8 @@ def stationary(transition: jax.Array):
     found = jnp.linalg.solve(system,
                              jnp.ones((*transition.shape[:-1], 1), transition.dtype))[..., 0]
     if not isinstance(found, jax.core.Tracer) and not np.isfinite(np.asarray(found)).all():
-        raise ModelError("stationary(transition): the chain has several closed classes of states, "
-                         "so the stationary distribution is not unique. Give initial probabilities "
-                         "instead")
+        raise ModelError("stationary(transition): the stationary distribution is not unique, "
+                         "because the states form several groups that the chain never leaves. Give "
+                         "the initial probabilities instead")
     found = jnp.maximum(found, 0)
     return found / found.sum(-1, keepdims=True)

@@ -62,8 +62,9 @@ class Tables:
                                "table, such as rows(\"visits\")")
         said = Relation(of, by)
         if self.declared.setdefault(name, said) != said:
-            raise ModelError(f"rows('{name}') is declared as {self.declared[name]} and as {said}. "
-                             f"Use the same arguments at every call")
+            raise ModelError(f"rows('{name}') is declared twice with different arguments, "
+                             f"{self.declared[name]} and {said}. Use the same arguments at every "
+                             f"call")
         return numpyro.plate(name, self.sizes.get(name, 1))
 
 

@@ -23,8 +23,8 @@ def freeze(value: object, name: str = "setting") -> Hashable:
                                          and not np.isscalar(value)):
         array = np.asarray(value)
         if array.dtype.hasobject:
-            raise ModelError(f"setting '{name}' is an array of Python objects. Pass numbers, or a "
-                             f"list")
+            raise ModelError(f"setting '{name}' is an array of Python objects, which cannot be "
+                             f"stored in a model. Pass an array of numbers, or a list")
         return _Frozen(("jax" if isinstance(value, jax.Array) else "array", array.dtype.str,
                         array.shape, array.tobytes()))
     networkx = sys.modules.get("networkx")  # nobody holds a graph who has not imported it
@@ -44,8 +44,8 @@ def freeze(value: object, name: str = "setting") -> Hashable:
         hash(value)
     except TypeError:
         raise ModelError(
-            f"setting '{name}' of type {type(value).__name__} cannot be stored in a model. Pass "
-            f"numbers, strings, arrays, lists, dicts or networkx graphs"
+            f"setting '{name}' is of the type {type(value).__name__}, which cannot be stored in a "
+            f"model. Pass numbers, strings, arrays, lists, dicts or networkx graphs"
         ) from None
     # the type too: 1, 1.0 and True are equal in Python
     return _Frozen(("plain", type(value).__name__, value))

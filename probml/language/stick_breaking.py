@@ -49,8 +49,8 @@ class StickBreaking(dist.Distribution):
             shape = jnp.broadcast_shapes(first.shape, rest.shape)
         except ValueError:
             raise ModelError(f"StickBreaking: concentration1 has the shape {one.shape} and "
-                             f"concentration0 {other.shape}; expected the same shape, (..., k − "
-                             f"1), or a number and an array") from None
+                             f"concentration0 has the shape {other.shape}; expected the same "
+                             f"shape, (..., k − 1), or a number and an array") from None
         self.concentration1 = jnp.broadcast_to(first, shape)
         self.concentration0 = jnp.broadcast_to(rest, shape)
         super().__init__(shape[:-1], (shape[-1] + 1,), validate_args=validate_args)

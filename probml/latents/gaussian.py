@@ -30,7 +30,7 @@ among them. With z = location + root ε at one point of the parameters, whicheve
 """
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -103,6 +103,32 @@ def every(site: Site, arguments: Mapping, x: jax.Array,
     return residual, -jnp.where(mask, jnp.log(scale) + 0.5 * LOG_TWO_PI, 0.0).sum()
 
 
+def _residuals(structure: Structure, group: Group, env: Mapping, seen: Seen, latents: Mapping,
+               parted: Collection[str]) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Residuals of all sites at values of the latents, their log volume, and which of the residuals
+    are of observed cells.
+
+    Args:
+        parted: sites of which the residuals of all cells are wanted, see `partially_observed`.
+    """
+    at = {**env, **{name: structure.sites[name].place(value) for name, value in latents.items()}}
+    residuals, masks, log = [], [], jnp.zeros(())
+    for name in group.sites:
+        site, (x, mask), arguments = (structure.sites[name], seen.get(name, (None, None)),
+                                      structure.cells(name, at))
+        if name in parted:
+            residual, more = every(site, arguments, x, mask)
+        else:
+            x, mask = (latents[name], None) if name in latents else (x, mask)
+            residual, more, _ = standardised(site, arguments, x, mask, prior=name in latents)
+            mask = None
+        residuals.append(residual.reshape(-1))
+        masks.append(jnp.ones(residual.size, residual.dtype) if mask is None
+                     else jnp.asarray(mask, residual.dtype).reshape(-1))
+        log += more
+    return jnp.concatenate(residuals), log, jnp.concatenate(masks)
+
+
 def averaged(structure: Structure, group: Group, env: Mapping, seen: Seen,
              alike: bool) -> Whitened:
     """Latents given a row at log densities averaged over the settings of `env`."""
@@ -119,29 +145,10 @@ def averaged(structure: Structure, group: Group, env: Mapping, seen: Seen,
             at[name] = site.place(out[name])
         return out
 
-    def left(setting: Mapping, latents: Mapping) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """Residuals at a setting, log volume, and which residuals are of observed cells."""
-        at = {**env, **setting, **{name: structure.sites[name].place(value)
-                                   for name, value in latents.items()}}
-        residuals, masks, log = [], [], jnp.zeros(())
-        for name in group.sites:
-            site, (x, mask), arguments = (structure.sites[name], seen.get(name, (None, None)),
-                                          structure.cells(name, at))
-            if name in parted:
-                residual, more = every(site, arguments, x, mask)
-            else:
-                x, mask = (latents[name], None) if name in latents else (x, mask)
-                residual, more, _ = standardised(site, arguments, x, mask, prior=name in latents)
-                mask = None
-            residuals.append(residual.reshape(-1))
-            masks.append(jnp.ones(residual.size, residual.dtype) if mask is None
-                         else jnp.asarray(mask, residual.dtype).reshape(-1))
-            log += more
-        return jnp.concatenate(residuals), log, jnp.concatenate(masks)
-
     def forward(noise: jax.Array):
         latents = made(noise)
-        residual, log, masks = jax.vmap(lambda setting: left(setting, latents))(settings)
+        residual, log, masks = jax.vmap(lambda setting: _residuals(
+            structure, group, {**env, **setting}, seen, latents, parted))(settings)
         flat = jnp.concatenate([value.reshape(-1) for value in latents.values()])
         return (residual.reshape(-1) / np.sqrt(count), flat), (log.mean(), masks.reshape(-1))
 
@@ -195,17 +202,9 @@ class Gaussian:
         where = places(structure, group.names)
 
         def residuals(values: jax.Array):
-            at, out, log = {**env, **placed(structure, group, values)}, [], jnp.zeros(())
-            for name in group.sites:
-                site = structure.sites[name]
-                x, mask = seen.get(name, (None, None))
-                if name in group.names:
-                    x, mask = values[where[name]].reshape(layout(site)), None
-                own = standardised(site, structure.cells(name, at), x, mask,
-                                   prior=name in group.names)
-                out.append(own[0].reshape(-1))
-                log += own[1]
-            return jnp.concatenate(out), log
+            latents = {name: values[part].reshape(layout(structure.sites[name]))
+                       for name, part in where.items()}
+            return _residuals(structure, group, env, seen, latents, ())[:2]
 
         residual, push, log = jax.linearize(residuals, moments.mean, has_aux=True)
         spread = jax.vmap(push)(moments.root)
@@ -324,11 +323,10 @@ def not_affine(structure: Structure, group: Group,
         for argument, uses in structure.row_uses(name).items():
             for latent, use in ((n, use) for n, use in uses.items() if n in group.names):
                 if argument not in moved[site.kind]:
-                    return f"'{latent}' enters the {argument} of '{name}'"
+                    return f"'{latent}' is in the {argument} of '{name}'"
                 if not (use.is_affine and is_location_affine(structure, group.names, name,
                                                              argument)):
-                    return (f"'{latent}' does not enter the {argument} of '{name}' as an affine "
-                            f"function")
+                    return (f"the {argument} of '{name}' is not an affine function of '{latent}'")
     return None
 
 

@@ -25,7 +25,7 @@ import numpy as np
 
 from probml.families.domains import Domain
 from probml.families.form import Form, Steps, backward, forward
-from probml.jaxpr.cells import NONE, SEVERAL, cells
+from probml.jaxpr.cells import NONE, cells, merge_cells
 from probml.jaxpr.levels import Level
 from probml.jaxpr.memo import memo
 from probml.numerics.process.inline_calls import evaluated
@@ -93,13 +93,8 @@ def _one_each(plan: Plan, user: str, at: list[int], numbers: Mapping[str, np.nda
 
 def _depends_on_one_vector(found: list[np.ndarray]) -> bool:
     """Whether every element depends on one vector at most, of all parameters together."""
-    if not found:
-        return True
-    low = np.min([np.where(each == NONE, np.iinfo(int).max, each) for each in found], 0)
-    high = np.max(found, 0)
-    some = high != NONE
-    return not any((each == SEVERAL).any() for each in found) and bool(
-        (low[some] == high[some]).all())
+    where = np.full(np.shape(found[0]) if found else (), NONE)
+    return all(merge_cells(where, own) for own in found)
 
 
 def _values(plan: Plan, parent: str) -> list[np.ndarray]:
@@ -198,12 +193,12 @@ def _read_uses(plan: Plan, name: str) -> Uses:
         if not arguments:
             continue
         if len(arguments) > 1:
-            return Uses(why=f"'{name}' enters two arguments of '{user}'")
+            return Uses(why=f"'{name}' is in two arguments of '{user}'")
         found = _read_use(plan, name, user, arguments[0])
         if found.form is None:
             return found
         if common is not None and common.form is not None and found[:2] != common[:2]:
-            return Uses(why=f"'{name}' is used by two sites that need different closed forms, "
+            return Uses(why=f"two sites depend on '{name}' and need different closed forms, "
                             f"{common.form.name} and {found.form.name}")
         other = _other_support(sites[name].domain, found.form, found.steps)
         if other is not None:

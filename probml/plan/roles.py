@@ -54,8 +54,8 @@ def assign_roles(request: Request) -> Roles:
     for name in (name for name in request.holes if sites[name].discrete):
         raise Refusal(f"model '{structure.model.name}': the vector '{name}' ({sites[name].kind}) "
                       f"is partially observed in some rows, other sites depend on '{name}', and "
-                      f"'{name}' has too many states to be summed out. Give '{name}' completely or "
-                      f"not at all in each row")
+                      f"'{name}' has too many states to be summed out. Give '{name}' completely in "
+                      f"each row, or leave it out")
     active = _active(structure, pattern, request.targets)
     barren = _barren(structure, request.given)
     # what is asked and computed from sites depends on them, too

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from probml.jaxpr.cells import NONE, SEVERAL, cells
+from probml.jaxpr.cells import NONE, cells, merge_cells
 from probml.jaxpr.memo import memo
 from probml.plan.plan import Plan
 
@@ -46,13 +46,12 @@ def columns(plan: Plan, user: str, names: tuple[str, ...]) -> Columns | None:
     for own in _numberings(plan, names):
         mine = {takes.index(p): p for p in names if p in takes}
         found = [each.reshape(-1) for each in cells(program, mine, own)[at].values()]
-        low = np.min([np.where(each == NONE, np.iinfo(int).max, each) for each in found], 0)
-        high = np.max(found, 0)
-        some = np.flatnonzero(high != NONE)
-        alone = (low[some] == high[some]).all() and not any((e == SEVERAL).any() for e in found)
-        if alone and len(set(high[some])) == len(some) > 0:
+        where = np.full(len(found[0]), NONE)
+        alone = all(merge_cells(where, each) for each in found)
+        some = np.flatnonzero(where != NONE)
+        if alone and len(set(where[some])) == len(some) > 0:
             whole = np.concatenate([own[p].reshape(-1) for p in names])
-            places = tuple(tuple(np.flatnonzero(whole == high[e]).tolist()) for e in some)
+            places = tuple(tuple(np.flatnonzero(whole == where[e]).tolist()) for e in some)
             if len({len(each) for each in places}) == 1:
                 return Columns(arguments[0], tuple(some.tolist()), places)
     return None

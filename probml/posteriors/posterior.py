@@ -163,7 +163,8 @@ def register(kind: Kind) -> Kind:
     """
     rename_members(kind, FORMER)
     if KINDS.setdefault(kind.__name__, kind) is not kind:
-        raise ModelError(f"posteriors.register: the kind {kind.__name__} is already registered")
+        raise ModelError(f"posteriors.register: the kind {kind.__name__!r} is already registered. "
+                         f"Give the class another name")
     return kind
 
 

@@ -269,8 +269,8 @@ def answer(
     beside = [v for group in plan.latents if plan.timed(group) for v in plan.group_scope(group)]
     if view != queries.ALL and beside:
         raise Refusal(f"given='{view}' of model '{fit.model.name}': the latent states depend on "
-                      f"'{beside[0]}', which is latent and has one value per row, and this is "
-                      f"supported only with given='all'. Give '{beside[0]}' in the data, or use "
+                      f"'{beside[0]}', which is latent and has one value per row, and such models "
+                      f"support only given='all'. Give '{beside[0]}' in the data, or use "
                       f"given='all'")
     # query every site of a network, so that one program serves them all
     every = [("probability", name) for name in plan.targets if name in network] if ask else []
@@ -306,9 +306,9 @@ def warn(fit: Fitted, log: np.ndarray) -> None:
     if len(rows):
         shown = ", ".join(map(str, rows[:8])) + ", …" * (len(rows) > 8)
         warnings.warn(
-            f"model '{fit.model.name}': {len(rows)} of {len(log)} rows are impossible under the "
-            f"fitted model (log_prob −∞), so their probabilities are returned as 0 and their "
-            f"predicted states as the first state: rows {shown}. Check the data, or the parts of "
+            f"model '{fit.model.name}': {len(rows)} of {len(log)} rows have probability 0 under "
+            f"the fitted model (log_prob −∞), so their probabilities are returned as 0 and their "
+            f"predicted states as the first state: rows {shown}. Check these rows, or the parts of "
             f"the model that give a probability of 0",
             RuntimeWarning,
             stacklevel=5,

@@ -98,8 +98,8 @@ def conditional(fit: Fitted, data: dataset.Data, name: str, plug_in: bool) -> di
                          f"use {ask}{', ' * site.rows}'{name}')")
     if data.pattern.get(name) == "seen":
         raise ModelError(f"conditional(data, '{name}'): '{name}' is observed in every row of the "
-                         f"data, so it has no conditional distribution; expected a site with "
-                         f"missing values")
+                         f"data, so it has no conditional distribution. Choose a site with missing "
+                         f"values")
     question = asking.prepare(fit, data, (name,), plug_in, (name,))
     log, *parts = _components(question.plan, name, question.averaged, question.belief,
                               question.known, question.rows)

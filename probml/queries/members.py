@@ -97,18 +97,19 @@ def _groups(fit: Fitted, held: Data) -> list[list[str]]:
             )
         fixed = next((name for name, _ in index.parameters if name not in fit.point), None)
         if fixed is not None:
-            raise Refusal(f"{what} cannot be predicted: '{fixed}' is discrete or given as data, so "
-                          f"its value for the new group cannot be drawn from its prior")
+            raise Refusal(f"{what} cannot be predicted, because '{fixed}' is discrete or given as "
+                          f"data, so its value for the new group cannot be drawn from its prior. "
+                          f"Give only groups that were in the fitted data")
     if structure.penalties:
-        raise Refusal(f"the data have a new group, whose effect would be drawn from its prior, but "
-                      f"a numpyro.factor of the model, '{structure.penalties[0]}', modifies the "
-                      f"prior, so that it cannot be sampled. Give only groups that were in the "
+        raise Refusal(f"the data contain a new group, whose effect would be drawn from its prior, "
+                      f"but the numpyro.factor '{structure.penalties[0]}' of the model modifies "
+                      f"the prior, so it cannot be sampled. Give only groups that were in the "
                       f"fitted data, or write the factor as a distribution")
     for names in groups:
         if not have_same_coding(structure.indexed[name] for name in names):
             raise Refusal(f"the inputs {', '.join(names)} index the same parameters in different "
-                          f"ways, so that the position of a new group among the effects is "
-                          f"ambiguous. Give only groups that were in the fitted data")
+                          f"ways, so it is ambiguous which effect belongs to a new group. Give "
+                          f"only groups that were in the fitted data")
     return groups
 
 
@@ -148,8 +149,9 @@ def _assign(structure: Structure, names: list[str], held: Data, codes: dict, pic
                     members[number] = next(spare, None)
                 if members[number] is None:
                     raise Refusal(
-                        f"row {row} of the data has more different groups of {index.description} "
-                        f"than the fitted data had. Fit data with more groups")
+                        f"row {row} of the data belongs to more different groups of "
+                        f"{index.description} than any row of the fitted data. Fit data whose rows "
+                        f"have as many groups")
                 flat[index.input][row, cell] = members[number]
         for axis in axes:
             taken = frozenset(axis.scale * int(present(c)) + axis.offset
@@ -191,8 +193,8 @@ def renewed(fit: Fitted, entries: Mapping[tuple[str, int], np.ndarray], plug_in:
         for name in names:
             if not np.isfinite(np.asarray(means[name])).all():
                 kind = sites[name].kind
-                raise Refusal(f"the prior of '{name}' ({kind}) has no mean, and with a point "
-                              f"estimate the effect of a new group is the mean of its "
+                raise Refusal(f"the prior of '{name}' ({kind}) has no mean, but the prediction for "
+                              f"a new group from a point estimate uses the mean of the "
                               f"prior", ("NUTS",))
         at: Any = fit
         return replace(at, point={
@@ -247,8 +249,9 @@ def _exchangeable(fit: Fitted, names: Iterable[str],
         site = structure.sites[name]
         absent = next((parent for parent in structure.programs[name][1] if parent not in env), None)
         if absent is not None:
-            raise Refusal(f"the prior of '{name}' depends on '{absent}', whose value is not known, "
-                          f"so the effect of a new group cannot be drawn")
+            raise Refusal(f"the prior of '{name}' depends on '{absent}', whose value is unknown, "
+                          f"so the effect of a new group cannot be drawn. Give only groups that "
+                          f"were in the fitted data")
         batch = structure.distribution(name, env).batch_shape
         for argument, value in structure.arguments(name, env).items():
             value = np.asarray(value)

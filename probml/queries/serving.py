@@ -37,13 +37,13 @@ class Compiled:
     def __init__(self, fit: Fitted, held: dataset.Data, ask: str, site: str | None, plug_in: bool):
         finite = site is not None and fit._site(site).finite is not None
         if ask == "predict_proba" and not finite:
-            raise ModelError(f"compiled('predict_proba'): '{site}' has infinitely many values; "
-                             f"expected a site with a finite number of states. Use compiled(..., "
-                             f"'predict')")
+            raise ModelError(f"compiled('predict_proba'): '{site}' has infinitely many values, but "
+                             f"predict_proba is for a site with a finite number of states. Use "
+                             f"compiled(..., 'predict')")
         if held.steps is not None or fit.model.whole:
-            raise Refusal(f"compiled: a row of model '{fit.model.name}' is a sequence, or the "
-                          f"model has no rows(); expected a model whose rows are single "
-                          f"observations. For one step of a sequence at a time use filter()")
+            raise Refusal(f"compiled: each row of model '{fit.model.name}' is a sequence, or the "
+                          f"model has no rows(), but compiled() is for single rows. For one step "
+                          f"of a sequence at a time use filter()")
         wanted = () if site is None else (("probability" if finite else "mean", site),)
         found = asking.prepare(fit, held, [name for _, name in wanted], plug_in, least=1)
         self._ask, self._labels = ask, None if site is None else fit.names.get(site)
@@ -81,11 +81,13 @@ class Filter:
     def __init__(self, fit: Fitted, held: dataset.Data):
         chains = held.structure.markov
         if len(chains) != 1 or len(held.structure.chains) > 1:
-            raise Refusal(f"filter: expected a model with one MarkovChain and no other chain; "
-                          f"model '{fit.model.name}' has the chains {list(held.structure.chains)}")
+            raise Refusal(f"filter: model '{fit.model.name}' has the chains "
+                          f"{list(held.structure.chains)}, but filter() needs a model with one "
+                          f"MarkovChain and no other chain")
         if held.pattern.get(chains[0]) == "seen":
-            raise ModelError(f"filter: expected a latent chain, but the states of '{chains[0]}' "
-                             f"are observed in the example")
+            raise ModelError(f"filter: the states of '{chains[0]}' are observed in the example, "
+                             f"but filter() is for a latent chain. Omit '{chains[0]}' from the "
+                             f"example")
         count = present(held.structure.sites[chains[0]].finite)
         self.labels = fit.names.get(chains[0], tuple(range(count)))
         held = _in_part(held)
@@ -113,8 +115,8 @@ class Filter:
         (moves,) = parts.moves
         if moves.scope or moves.transition.shape[0] > 1:
             raise Refusal(f"filter: the transitions of '{moves.name}' differ between rows or "
-                          f"steps; expected the same in all. Use predict_proba(data, "
-                          f"given='filtered')")
+                          f"steps, but filter() needs the same transitions in all. Use "
+                          f"predict_proba(data, given='filtered')")
         inner = sequences.within(plan, parts.steps) if parts.steps else None
         states = plan.variables[moves.name].states
         log = (jnp.zeros(states) if inner is None else
@@ -188,12 +190,13 @@ class _Form:
     def __init__(self, fit: Fitted, held: dataset.Data, question: Question):
         rows, plan = question.rows, question.plan
         if held.table.rows != 1:
-            raise DataError(f"expected an example with one row, got {held.table.rows} rows")
+            raise DataError(f"compiled and filter: expected an example with one row, got "
+                            f"{held.table.rows} rows")
         if not isinstance(rows, Resident) or any(part is not None and part.unseen for part in (
                 rows.stacked, _steps(rows.stacked))):
-            raise Refusal(f"model '{fit.model.name}': the example has a partially observed vector, "
-                          f"which compiled queries do not support. Observe vectors completely or "
-                          f"not at all, or call predict, predict_proba or log_prob of the Fit")
+            raise Refusal(f"model '{fit.model.name}': the example contains a partially observed "
+                          f"vector, which compiled queries do not support. Give vectors completely "
+                          f"or not at all, or call predict, predict_proba or log_prob of the Fit")
         self.stacked = jax.tree.map(np.array, rows.stacked)
         self.model, self.fit, self.plan = fit.model.name, fit, plan
         self.centre = {name: np.asarray(value, float) for name, value in
@@ -226,14 +229,14 @@ class _Form:
                 the program needs.
         """
         if not isinstance(row, Mapping):
-            raise DataError(f"model '{self.model}': expected a row as a mapping name → value, with "
-                            f"the names {list(self.writers)}, got {row!r:.60}")
+            raise DataError(f"model '{self.model}': expected a row as a mapping from names to "
+                            f"values, with the names {list(self.writers)}, got {row!r:.60}")
         unknown = next((name for name, value in row.items() if name not in self.writers and not (
             name in self.plan.structure.sites
             and all(map(_hidden, np.ravel(np.asarray(value, object)))))), None)
         if unknown is not None:
-            raise DataError(f"model '{self.model}': the row has '{unknown}', which is not among "
-                            f"the names of the example, {list(self.writers)}")
+            raise DataError(f"model '{self.model}': the row contains '{unknown}', which is not "
+                            f"among the names of the example, {list(self.writers)}")
         out = jax.tree.map(np.copy, self.stacked)
         for name, (inner, write) in self.writers.items():
             write(_steps(out) if inner else out, row.get(name))
@@ -243,12 +246,13 @@ class _Form:
         site, labels = self.plan.structure.sites[name], self.fit.names.get(name)
         if labels is not None:
             if value not in labels:
-                raise DataError(f"'{name}': expected a category of the fit, one of {list(labels)}, "
-                                f"got {value!r}")
+                raise DataError(f"'{name}' is {value!r}, which is not one of the categories of the "
+                                f"fit, {list(labels)}")
             return labels.index(value)
         code = float(_numbers(name, value)) - site.low
         if code != int(code) or not 0 <= code < (site.states or np.inf):
-            raise DataError(f"'{name}': expected the integer code of a state, got {value!r}")
+            raise DataError(f"'{name}' is {value!r}, expected the code of a state, an integer from "
+                            f"{site.low}")
         return int(code)
 
     def _write_code(self, name: str, key: int, place: int, at: Chunk, value: ArrayLike) -> None:
@@ -264,10 +268,10 @@ class _Form:
         seen = ~np.isnan(numbers)
         if not partly and not seen.all():
             raise DataError(f"'{name}' is missing in this row but was observed in the example. To "
-                            f"answer rows in which '{name}' is missing, give an example in which "
-                            f"'{name}' is missing")
+                            f"answer such rows, compile with an example in which '{name}' is "
+                            f"missing")
         if np.isinf(numbers).any():
-            raise DataError(f"'{name}': expected finite numbers, got {value!r}")
+            raise DataError(f"'{name}' is {value!r}, expected finite numbers")
         if name in self.centre:
             numbers = numbers - self.centre[name].reshape(target.shape)
         at.values[name][0, 0] = np.where(seen, numbers, 0)
@@ -276,8 +280,9 @@ class _Form:
 
     def _write_likelihood(self, name: str, at: Chunk, value: ArrayLike) -> None:
         if value is None:
-            raise DataError(f"'{name}' is missing in this row; expected label probabilities of "
-                            f"'{name}', as in the example")
+            raise DataError(f"'{name}' is missing in this row, but the example contains label "
+                            f"probabilities of '{name}'. Give label probabilities, or compile with "
+                            f"an example without '{name}'")
         target = at.likelihood[name]
         target[0, 0] = _cells(name, "label probabilities", value, target[0, 0])
 
@@ -295,20 +300,20 @@ class _Form:
                      value: ArrayLike) -> None:
         if value is None:
             raise DataError(f"the input '{name}' is missing in this row, but every input needs a "
-                            f"value")
+                            f"value. Give the value, or drop the row")
         if codes is not None and _to_scalar(value) not in codes:
-            raise DataError(f"the input '{name}': expected one of {list(codes)}, got {value!r}")
+            raise DataError(f"the input '{name}' is {value!r}, expected one of {list(codes)}")
         target = at.inputs[name][0, 0]
         numbers = _numbers(name, value if codes is None else codes[_to_scalar(value)])
         if numbers.size != np.size(target) or not np.isfinite(numbers).all():
-            raise DataError(f"the input '{name}': expected {np.size(target)} finite numbers, got "
-                            f"{value!r}")
+            raise DataError(f"the input '{name}' is {value!r}, expected {np.size(target)} finite "
+                            f"numbers")
         index = self.plan.structure.indexed.get(name)
         if index is not None and codes is None and (
                 index.low is not None and (numbers < index.low).any()
                 or index.high is not None and (numbers > index.high).any()):
-            raise DataError(f"the input '{name}', an index: expected integers from {index.low} to "
-                            f"{index.high}, got {numbers.tolist()}")
+            raise DataError(f"the input '{name}' is used as an index and is {numbers.tolist()}, "
+                            f"expected integers from {index.low} to {index.high}")
         at.inputs[name][0, 0] = numbers.reshape(np.shape(target))
 
 
@@ -316,7 +321,8 @@ def _cells(name: str, what: str, value: ArrayLike, target: np.ndarray) -> np.nda
     """The value as floats, reshaped to the cells of `target`."""
     numbers = _numbers(name, value)
     if numbers.size != np.size(target):
-        raise DataError(f"'{name}': expected {np.size(target)} {what} in a row, got {numbers.size}")
+        raise DataError(f"'{name}' has {numbers.size} {what} in this row, expected "
+                        f"{np.size(target)}")
     return numbers.reshape(np.shape(target))
 
 
@@ -325,7 +331,7 @@ def _numbers(name: str, value: object) -> np.ndarray:
     try:
         return np.asarray(value, float)
     except (TypeError, ValueError):
-        raise DataError(f"'{name}': expected a number or an array of numbers, got {value!r:.60}"
+        raise DataError(f"'{name}' is {value!r:.60}, expected a number or an array of numbers"
                         ) from None
 
 

@@ -139,7 +139,7 @@ def _array(name: str, value: object) -> np.ndarray:
         array = np.zeros(())
     if not array.ndim or not len(array):
         raise ModelError(f"simulate({name}=...): expected an input with one value per row, an "
-                         f"array (n, ...) whose rows have the same length, got {value!r:.60}")
+                         f"array (n, ...), got {value!r:.60}")
     return array
 
 
@@ -170,8 +170,8 @@ def simulate_prior(model: Bound, rows: int | None, steps: int | None, seed: int,
         steps = check_steps(steps, "simulate")
         steps = ragged.along_time(structure, arrays, steps)[1]
     elif steps is not None:
-        raise ModelError(f"simulate(steps={steps}): model '{model.name}' has no chain, and steps= "
-                         f"is the number of time steps of chains. Omit steps=")
+        raise ModelError(f"simulate(steps={steps!r}): model '{model.name}' has no chain, so it has "
+                         f"no time steps. Omit steps=")
     values = _simulate_whole(structure, arrays, random_key(seed), rows, steps, parameters)
     return {name: to_labels(np.asarray(values[name]), structure.labels.get(name))
             for name in structure.named if name in values}
@@ -255,10 +255,10 @@ def within(fit: Fitted, draws: SiteValues, sampled: Mapping[str, np.ndarray],
     cells = sum(math.prod(sites[name].along(held.steps)) for name in names)
     if count * held.table.rows * cells > MAX_DRAWN_NUMBERS:
         warnings.warn(
-            f"draws({count}): {quoted(names)} of {held.table.rows} rows are not among the draws, "
-            f"because they would be {count * held.table.rows * cells:.2g} numbers, more than the "
-            f"limit of {MAX_DRAWN_NUMBERS:.2g}. Ask for fewer draws, or use simulate(given=data) "
-            f"for one draw per row", RuntimeWarning, stacklevel=4)
+            f"draws({count}): the draws do not contain {quoted(names)}, because for "
+            f"{held.table.rows} rows they would be {count * held.table.rows * cells:.2g} numbers, "
+            f"more than the limit of {MAX_DRAWN_NUMBERS:.2g}. Ask for fewer draws, or use "
+            f"simulate(given=data) for one draw per row", RuntimeWarning, stacklevel=4)
         return {}
     discrete = {name: np.asarray(value)[0] for name, value in draws.items()
                 if fit.structure.sites[name].discrete}

@@ -75,10 +75,10 @@ def answer(plan: Plan, ask: Asked, belief: Belief, known: Known, rows: Rows,
             return None
         if cost > MAX_ENTRIES:
             raise Refusal(
-                f"model '{plan.structure.model.name}': this query sums over tables of {cost:.3g} "
-                f"entries ({8 * cost:.3g} bytes) for {count} row{'s' * (count != 1)}; the limit is "
-                f"{MAX_ENTRIES:.3g} entries. Query fewer sites or fewer rows at once, give values "
-                f"of more sites, or use simulate(), which answers by Monte Carlo")
+                f"model '{plan.structure.model.name}': for {count} row{'s' * (count != 1)} this "
+                f"query would sum over tables of {cost:.3g} entries ({8 * cost:.3g} bytes), more "
+                f"than the limit of {MAX_ENTRIES:.3g} entries. Query fewer sites or fewer rows at "
+                f"once, give values of more sites, or use simulate(), which answers by Monte Carlo")
     return _answers(plan, groups, dict(zip(ask, scopes, strict=True)), count)
 
 

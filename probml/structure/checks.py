@@ -130,7 +130,8 @@ def check_rows(
                 advice = (f"Remove the line, and compute '{owner}' from the results of the fit: "
                           f"fit.predict(data, ...), fit.draws(n)")
             raise ModelError(f"model '{model.name}', site '{owner}': the value of '{owner}' in a "
-                             f"row depends {why}, but rows must be exchangeable. {advice}")
+                             f"row depends {why}, but the rows must be independent and "
+                             f"exchangeable. {advice}")
 
 
 def _check_events(model: Bound, found: Mapping[str, Site], events: Mapping[str, tuple[int, ...]],
@@ -142,6 +143,6 @@ def _check_events(model: Bound, found: Mapping[str, Site], events: Mapping[str, 
             raise ModelError(
                 f"model '{model.name}', site '{name}': its event axes are {own} for one row and "
                 f"{event} for {rows} rows, so the axis of the rows was declared as an event axis. "
-                f"rows() is the last batch axis: omit .to_event(1) for one value per row; a vector "
+                f"rows() is the last batch axis. Omit .to_event(1) for one value per row; a vector "
                 f"in each row needs a separate axis, x[:, None], before .to_event(1)"
             )

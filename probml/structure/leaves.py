@@ -20,23 +20,34 @@ _HOLDERS = (dist.Distribution, Transform)
 _FUNCTIONS = (FunctionType, functools.partial, MethodType)
 
 
-class _Closure:
-    """A function with arrays, such as the drift of a diffusion with its parameters, as a pytree:
-    the variables that it closes over and its defaults are children."""
+class _Opened:
+    """A value as a pytree of its parts.
 
-    def __init__(self, function: FunctionType):
-        self.function = function
+    Args:
+        rebuild: (static, *parts) → the value.
+        static: what is no array. parts: the others, pytrees.
+    """
 
-    def flattened(self) -> tuple[tuple, tuple]:
-        """Returns the contents of its cells and its defaults, and the positions of these cells."""
-        function = self.function
-        own = {i: value for i, value in _cells(function).items() if _has_arrays(value)}
-        return (tuple(map(_as_tree, own.values())), _as_tree(function.__defaults__),
-                _as_tree(function.__kwdefaults__)), (function, tuple(own))
+    def __init__(self, rebuild: Callable, static: object, parts: tuple):
+        self.how, self.parts = (rebuild, static), parts
 
 
-def _rebuild_function(how: tuple, held: tuple) -> Callable:
-    (function, own), (values, defaults, more) = how, held
+jax.tree_util.register_pytree_node(_Opened, lambda own: (own.parts, own.how),
+                                   lambda how, parts: how[0](how[1], *parts))
+
+
+def _open_function(function: FunctionType) -> _Opened:
+    """Returns a function with arrays, such as the drift of a diffusion with its parameters, by the
+    variables that it closes over and its defaults."""
+    own = {i: value for i, value in _cells(function).items() if _has_arrays(value)}
+    return _Opened(_rebuild_function, (function, tuple(own)), (
+        tuple(map(_as_tree, own.values())), _as_tree(function.__defaults__),
+        _as_tree(function.__kwdefaults__)))
+
+
+def _rebuild_function(static: tuple, values: tuple, defaults: tuple | None,
+                      more: dict | None) -> Callable:
+    function, own = static
     cells = list(function.__closure__ or ())
     for i, value in zip(own, values, strict=True):
         cells[i] = CellType(value)
@@ -46,51 +57,34 @@ def _rebuild_function(how: tuple, held: tuple) -> Callable:
     return made
 
 
-class _Partial:
-    """A functools.partial, or a method, with arrays, as a pytree."""
-
-    def __init__(self, whole: Any):
-        self.whole = whole
-
-    def flattened(self) -> tuple[tuple, type]:
-        own = self.whole
-        parts = ((own.__func__, own.__self__) if isinstance(own, MethodType)
-                 else (own.func, own.args, own.keywords))
-        return tuple(map(_as_tree, parts)), type(own)
+def _open_partial(own: Any) -> _Opened:
+    """Returns a functools.partial, or a method, with arrays, by its parts."""
+    parts = ((own.__func__, own.__self__) if isinstance(own, MethodType)
+             else (own.func, own.args, own.keywords))
+    return _Opened(_rebuild_partial, type(own), tuple(map(_as_tree, parts)))
 
 
-def _rebuild_partial(kind: type, parts: tuple) -> Callable:
-    if kind is MethodType:
-        return MethodType(*parts)
-    function, args, keywords = parts
-    return functools.partial(function, *args, **keywords)
+def _rebuild_partial(kind: type, function: Callable, first: Any,
+                     keywords: Any = None) -> Callable:
+    return (MethodType(function, first) if kind is MethodType
+            else functools.partial(function, *first, **keywords))
 
 
-class _ByAttributes:
-    """A distribution or a transform as a pytree of its attributes. It is used where NumPyro's
-    pytree lacks arrays: a user's class without pytree_data_fields, or one with a function in it."""
-
-    def __init__(self, whole: Any):
-        self.whole = whole
-
-    def flattened(self) -> tuple[tuple, tuple]:
-        held = vars(self.whole)
-        arrays = [name for name, value in held.items() if _has_arrays(value)]
-        rest = tuple((name, value) for name, value in held.items() if name not in arrays)
-        return tuple(_as_tree(held[name]) for name in arrays), (type(self.whole), tuple(arrays),
-                                                                rest)
+def _open_attributes(whole: Any) -> _Opened:
+    """Returns a distribution or a transform by its attributes, where NumPyro's pytree lacks arrays:
+    a user's class without pytree_data_fields, or one with a function in it."""
+    held = vars(whole)
+    arrays = tuple(name for name, value in held.items() if _has_arrays(value))
+    rest = tuple((name, value) for name, value in held.items() if name not in arrays)
+    return _Opened(_rebuild_object, (type(whole), arrays, rest),
+                   tuple(_as_tree(held[name]) for name in arrays))
 
 
-def _rebuild_object(how: tuple, arrays: tuple) -> object:
-    kind, names, rest = how
+def _rebuild_object(static: tuple, *arrays: object) -> object:
+    kind, names, rest = static
     made = kind.__new__(kind)
     vars(made).update(dict(rest) | dict(zip(names, arrays, strict=True)))
     return made
-
-
-jax.tree_util.register_pytree_node(_Closure, _Closure.flattened, _rebuild_function)
-jax.tree_util.register_pytree_node(_Partial, _Partial.flattened, _rebuild_partial)
-jax.tree_util.register_pytree_node(_ByAttributes, _ByAttributes.flattened, _rebuild_object)
 
 
 def _cells(function: FunctionType) -> dict[int, object]:
@@ -154,8 +148,9 @@ def _object_has_arrays(value: object, seen: tuple[int, ...]) -> bool:
     if name is not None:
         raise ModelError(
             f"a function inside a distribution uses a {type(value).__name__}, whose '{name}' "
-            f"contains arrays that JAX does not trace: let the function close over these arrays, "
-            f"or register {type(value).__name__} by jax.tree_util.register_pytree_node"
+            f"contains arrays that JAX does not trace. Let the function use these arrays directly, "
+            f"or register the class by jax.tree_util.register_pytree_node({type(value).__name__}, "
+            f"...)"
         )
     return False
 
@@ -174,13 +169,13 @@ def _has_hidden_arrays(value: object, seen: tuple[int, ...] = ()) -> bool:
 def _as_tree(value: Any) -> PyTree:
     """Returns a value as a pytree whose leaves are arrays."""
     if isinstance(value, FunctionType) and _has_arrays(value):
-        return _Closure(value)
+        return _open_function(value)
     if isinstance(value, _FUNCTIONS) and _has_arrays(value):
-        return _Partial(value)
+        return _open_partial(value)
     if _is_wrapper(value) and _has_arrays(value):
         return _as_tree(value.__wrapped__)
     if isinstance(value, _HOLDERS):
-        return _ByAttributes(value) if _has_hidden_arrays(value) else value
+        return _open_attributes(value) if _has_hidden_arrays(value) else value
     if not _has_arrays(value):
         return _Static(value)
     if type(value) in (list, tuple):
@@ -216,4 +211,4 @@ def leaves_of_distribution(base: dist.Distribution) -> tuple[list, PyTreeDef]:
     shipped = kind.__module__.partition(".")[0] in ("numpyro", "probml")
     if not _has_hidden_arrays(base) and (shipped or declared.issuperset(vars(base))):
         return jax.tree.flatten(base)
-    return jax.tree.flatten(_ByAttributes(base))
+    return jax.tree.flatten(_open_attributes(base))

@@ -146,7 +146,8 @@ def _trace_lifted(structure: Structure, rest: tuple, shapes: tuple, owner: str) 
                  if not any(site_of(name) in takes for _, takes in found.programs.values())), None)
     if idle is not None:
         raise Refusal(f"{owner} of model '{model.name}': no distribution depends on setting "
-                      f"'{idle}', so '{idle}' cannot be optimised")
+                      f"'{idle}', so no value of '{idle}' is better than another. Choose another "
+                      f"setting")
     sites = {name: dataclasses.replace(site, uses=structure.sites[name].uses)
              if name in structure.sites else site for name, site in found.sites.items()}
     return dataclasses.replace(found, sites=sites)

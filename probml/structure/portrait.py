@@ -1,38 +1,43 @@
 """Comparison of a model with the one that a file was saved from: by their sites and, for a function
-that a user may have changed, by the programs of these."""
+that a user may have changed, by the values of their arguments at two points."""
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 import numpyro
 
-from probml.jaxpr import levels
-from probml.jaxpr.spelling import spelled
+from probml.jaxpr.program import evaluate
+from probml.numerics.compiling import jit
+from probml.structure.densities import example
 from probml.structure.site import Site
 from probml.structure.structure import Structure
 from probml.typing import Json
 
-TOLERANCE = 1e-4  # relative; constants of one model differ by rounding between library builds
+TOLERANCE = 1e-4  # relative; arguments of one model differ by rounding between library builds
+MAX_LISTED = 32  # numbers of an argument that are kept one by one
+MAX_SECONDS = 2.0  # that NumPy may take for the arguments: compiling those of a network takes long
 
 
 def portrait(structure: Structure, programs: bool) -> dict[str, Any]:
     """Returns the description of a model that is saved with a fit, as JSON.
 
     Args:
-        programs: include the program of each site. Programs are compared only under the same
-            versions of JAX and NumPyro, since other versions may trace a function differently.
+        programs: include values of the arguments of each site. They are compared only under the
+            same versions of JAX and NumPyro, since others may derive other arguments.
     """
     out: dict[str, object] = {"sites": {name: _describe_site(site) for name,
                                      site in structure.named.items()}}
     if programs:
-        out |= {"by": traced_by(), "programs": {name: _describe_program(structure, name)
-                                                for name in structure.named}}
+        out |= {"by": traced_by(), "values": _values(structure)}
     return out
 
 
 def traced_by() -> str:
-    """Returns the versions and the precision on which the text of a program depends."""
+    """Returns the versions and the precision on which the values of arguments depend."""
     digits = "float64" if jax.config.jax_enable_x64 else "float32"
     return f"jax {jax.__version__}, numpyro {numpyro.__version__}, {digits}"
 
@@ -49,16 +54,17 @@ def difference(structure: Structure, saved: Json) -> str | None:
         for key, value in saved_sites[name].items():
             if value != sites[name].get(key):
                 return f"the {key} of '{name}' was {value} and is now {sites[name].get(key)}"
-    if saved.get("by") != traced_by():
+    if saved.get("by") != traced_by() or "values" not in saved:
         return None
-    for name, (saved_text, saved_numbers) in saved["programs"].items():
-        text, numbers = _describe_program(structure, name)
-        if saved_text != text or len(saved_numbers) != len(numbers):
+    for name, numbers in _values(structure).items():
+        saved_numbers = saved["values"].get(name, [])
+        if len(saved_numbers) != len(numbers):
             return f"'{name}' is computed differently"
         scale = min(1e-3, max(map(abs, numbers), default=0.0))
         for before, now in zip(saved_numbers, numbers, strict=True):
             if not math.isclose(before, now, rel_tol=TOLERANCE, abs_tol=TOLERANCE * scale):
-                return f"'{name}' is computed from {before:.6g}, and now from {now:.6g}"
+                return (f"an argument of '{name}' was {before:.6g} and is now {now:.6g}, for the "
+                        f"same values of what it depends on")
     return None
 
 
@@ -67,12 +73,39 @@ def _describe_site(site: Site) -> dict[str, object]:
             "shape": list(site.cells), "parents": sorted((*site.parents, *site.inputs))}
 
 
-def _describe_program(structure: Structure, name: str) -> list[Any]:
-    """Returns the program of a site's arguments as text, and the constants in it."""
-    program, takes = structure.programs[name]
-    site, parts = structure.named[name], [(program, tuple(range(len(takes))))]
-    if site.family is None and name in structure.sites:  # NumPyro does not fix their order
-        parts = [levels.restrict(program, [i]) for i in range(len(site.arguments))]
-    found = sorted((f"{text} {' '.join(takes[i] for i in at)}", numbers)
-                   for (text, numbers), at in ((spelled(part), at) for part, at in parts))
-    return ["; ".join(text for text, _ in found), [n for _, numbers in found for n in numbers]]
+def _values(structure: Structure) -> dict[str, list[float]]:
+    """Site → numbers that its arguments have at two points without symmetries."""
+    points = {name: _points(structure, name) for name in structure.named}
+    out: dict[str, list[float]] = {}
+    for name, arguments in _arguments(structure, points).items():
+        parts = [_summary(np.asarray(each)) for each in arguments]
+        if structure.named[name].family is None:  # NumPyro does not fix their order
+            parts.sort()
+        out[name] = [number for part in parts for number in part]
+    return out
+
+
+def _points(structure: Structure, name: str) -> list[list[np.ndarray]]:
+    """Two points of the inputs of a site's program, with the codes 0 and 1."""
+    first = list(example(structure, name).values())
+    return [first, [(1.3 * value).astype(value.dtype) if value.dtype.kind == "f" else value + 1
+                    if value.dtype.kind in "iu" else ~value for value in first]]
+
+
+@jit(static_argnums=0, seldom=MAX_SECONDS)
+def _arguments(structure: Structure, points: Mapping) -> dict[str, list[jax.Array]]:
+    """Site → its arguments at the points of its program's inputs."""
+    return {name: [jnp.stack(both) for both in zip(
+        *(evaluate(structure.programs[name][0], *point) for point in pair), strict=True)]
+        for name, pair in points.items()}
+
+
+def _summary(array: np.ndarray) -> list[float]:
+    """The finite numbers of an array and zeros for others; of a long array three sums, the last of
+    which depends on the order."""
+    flat = array.ravel().astype(float)
+    flat = np.where(np.isfinite(flat), flat, 0.0)
+    if len(flat) > MAX_LISTED:
+        flat = np.array([flat.mean(), np.sqrt((flat**2).mean()),
+                         flat @ np.cos(np.arange(len(flat))) / np.sqrt(len(flat))])
+    return flat.tolist()

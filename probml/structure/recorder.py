@@ -87,8 +87,9 @@ class _Recorder(Messenger):
         if msg["type"] == "plate":
             self._set_row_numbers(msg, where)
         if msg["type"] == "param":
-            raise ModelError(f'{where}: numpyro.param has no prior here; write sample("{name}", '
-                             f'dist.ImproperUniform(...)) or any prior')
+            raise ModelError(f"{where}: numpyro.param is not supported, because it has no prior. "
+                             f"Write sample(\"{name}\", dist.ImproperUniform(...)), or a proper "
+                             f"prior")
         if msg["type"] == "control_flow":
             self._substitute_in_steps(msg, where)
         if msg["type"] == "prng_key":
@@ -106,8 +107,9 @@ class _Recorder(Messenger):
         """Set the indices of the plate of rows, under any name that a scope gives it."""
         if msg["args"][1] not in (None, msg["args"][0]):
             raise ModelError(
-                f"{where}: a plate with subsample_size is not supported. Omit subsample_size, and "
-                f"use an engine with batch_rows="
+                f"{where}: a plate with subsample_size is not supported in a model with rows(). "
+                f"Omit subsample_size, and fit with an engine that has batch_rows=, such as "
+                f"probml.EM(batch_rows=1000)"
             )
         if self.index is not None and msg["args"][0] == len(self.index):
             msg["value"] = self.index
@@ -116,7 +118,8 @@ class _Recorder(Messenger):
         """Substitute the values of sites inside a scan; sites without a value are sampled."""
         if not self.model.whole:
             raise ModelError(f"{where}: numpyro scan and cond are not supported inside a model "
-                             f"with rows()")
+                             f"with rows(). For a hidden Markov model use probml.MarkovChain, for "
+                             f"a linear state-space model probml.GaussianChain")
         values = self.values
         msg["kwargs"]["substitute_stack"].append(
             ("substitute", lambda s: None if s["is_observed"] else values.get(s["name"]))
@@ -126,12 +129,14 @@ class _Recorder(Messenger):
 
     def _check_name(self, name: str, where: str, computed: bool) -> None:
         if not isinstance(name, str):
-            raise ModelError(f"model '{self.model.name}': a site is named {name!r}: expected text, "
-                             f"such as sample(\"mean\", ...)")
+            raise ModelError(f"model '{self.model.name}': the name of a site is {name!r}, expected "
+                             f'text, such as sample("mean", ...)')
         if name in self.messages or name in self.computed:
-            raise ModelError(f"{where}: two sites are named '{name}'. Give each a different name")
+            raise ModelError(f"{where}: two sites have the name '{name}'. Give each a different "
+                             f"name")
         if name in self.model.inputs:
-            raise ModelError(f"{where}: an input is also named '{name}'. Rename one of the two")
+            raise ModelError(f"{where}: an input has the same name, '{name}'. Rename one of the "
+                             f"two")
         if computed and {f"{name}_observed", f"{name}_unobserved"} <= set(self.messages):
             if self.model.whole:
                 # without the mask it is a proper draw also where nothing depends on it
@@ -153,18 +158,18 @@ class _Recorder(Messenger):
 
     def _record_sample(self, msg: dict, name: str, where: str) -> None:
         if msg.get("scale") is not None:
-            raise ModelError(f"{where}: handlers.scale is not supported inside a model; pass "
+            raise ModelError(f"{where}: handlers.scale is not supported inside a model. Pass "
                              f"weights of rows to fit(..., weights=...) instead")
         if msg["kwargs"].get("sample_shape"):
             raise ModelError(
-                f"{where}: sample_shape= is not supported; write "
+                f"{where}: sample_shape= is not supported. Write "
                 f"dist.expand({list(msg['kwargs']['sample_shape'])}), or a plate"
             )
         msg["fn"] = log_weight_of(msg["fn"]) or msg["fn"]
         if msg["is_observed"] and not isinstance(msg["fn"], dist.Unit):
             raise ModelError(
-                f"{where}: obs= is given inside the function; omit obs=, and pass the values as "
-                f"data: fit({{\"{name}\": values}})"
+                f"{where}: obs= is given inside the function, but the data of a model with rows() "
+                f"are given to fit. Omit obs=, and call fit({{\"{name}\": values}})"
             )
         fn = msg["fn"] = _along_time(msg)
         _check_distribution(fn, name, where)

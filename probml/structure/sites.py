@@ -136,8 +136,9 @@ def labels_of(model: Bound, site: Site) -> tuple | None:
     """
     if site.labels is not None and len(site.labels) != site.states:
         where = f"model '{model.name}', site '{site.name}'"
-        raise ModelError(f"{where}: infer={{'labels': ...}} has {len(site.labels)} labels for "
-                         f"{site.states or 'no'} states")
+        raise ModelError(f"{where}: infer={{'labels': ...}} contains {len(site.labels)} labels, "
+                         f"but the site has {site.states or 'no'} states. Give one label for each "
+                         f"state")
     own = site.low and site.labels is None
     return tuple(range(site.low, site.low + present(site.finite))) if own else site.labels
 
@@ -193,8 +194,8 @@ def sites_of(model: Bound, specs: tuple, x64: bool,
     except Exception as error:
         raise failed(model, inputs, error) from error
     if len(set(declared)) > 1:
-        raise ModelError(f"model '{model.name}': its chains have the lengths {declared}; expected "
-                         f"the same length for all chains of a model")
+        raise ModelError(f"model '{model.name}': its chains have the lengths {declared}, but all "
+                         f"chains of a model need the same length. Use the same number of steps")
     placed = deterministics.placed
     return found, declared, {n: placed(f"model '{model.name}', site '{n}'", msg, shape, sizes[n])
                              for n, (msg, shape) in made.items()}
@@ -217,7 +218,7 @@ def timed(model: Bound, one: Mapping[str, Site], some: Mapping[str, Site]) -> di
                 if pair[0] != pair[1]]
         if site.chain and (not site.rows or site.axes):
             raise ModelError(f"{where}: a {site.kind} must be inside rows() and inside no other "
-                             f"plate. Write one site for each chain")
+                             f"plate. For several chains write several sites")
         if len(site.shape) != len(grown) or len(axes) > 1 or (
             axes and (not site.rows or axes[0] != len(site.batch))
         ):

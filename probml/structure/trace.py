@@ -63,8 +63,8 @@ def trace(model: Bound,
                 return trace(model, dict.fromkeys(model.inputs, guess))
             except (TypeError, IndexError, ValueError) as error:
                 failure = error
-        raise ModelError(f"model '{model.name}' cannot be traced without its inputs "
-                         f"{list(model.inputs)}: {failure}") from failure
+        raise ModelError(f"model '{model.name}' cannot be analysed without the values of its "
+                         f"inputs {list(model.inputs)}: {failure}") from failure
     return _trace(model, tuple(sorted((name, *spec) for name, spec in inputs.items())),
                   bool(jax.config.jax_enable_x64))
 
@@ -210,13 +210,13 @@ def _connect_sites(traced: _Traced, found: Mapping[str, Site], computed: Mapping
 
 def _check_sizes(model: Bound, found: Mapping[str, Site]) -> None:
     if not found:
-        raise ModelError(f"model '{model.name}' has no sample sites: expected at least one, such "
-                         f"as sample(\"mean\", ...)")
+        raise ModelError(f"model '{model.name}' has no sample site, expected at least one, such as "
+                         f'sample("mean", ...)')
     for name, site in found.items():
         if math.prod(site.shape) > MAX_VALUE_SIZE:
-            raise ModelError(f"model '{model.name}': a value of '{name}' has shape {site.shape}, "
-                             f"more than the limit of {MAX_VALUE_SIZE:,} numbers. Use smaller "
-                             f"sizes in the settings of the model")
+            raise ModelError(f"model '{model.name}': a value of '{name}' has the shape "
+                             f"{site.shape}, more than the limit of {MAX_VALUE_SIZE:,} numbers. "
+                             f"Use smaller sizes in the settings of the model")
 
 
 def _check_parents(model: Bound, sites: Mapping[str, Site]) -> None:
@@ -275,8 +275,8 @@ def intervened(model: Bound, values: SiteValues,
         where = f"do({{'{name}': ...}})"
         if name not in sites or not sites[name].rows:
             inside = [site.name for site in sites.values() if site.rows]
-            raise ModelError(f"{where}: model '{model.name}' has no such site inside rows(); its "
-                             f"sites there are {inside}")
+            raise ModelError(f"{where}: model '{model.name}' has no such site inside rows(). Its "
+                             f"sites inside rows() are {inside}")
         try:
             site, array = sites[name], np.asarray(value)
         except ValueError:
@@ -284,19 +284,20 @@ def intervened(model: Bound, values: SiteValues,
                              f"got {value!r:.60}") from None
         if site.time is not None:
             raise ModelError(f"{where}: '{name}' has time steps, but do() sets one value per row. "
-                             f"Give '{name}' as data, or as an input")
+                             f"Give '{name}' in the data instead, or make it an input")
         if array.dtype.kind not in "biuf" or not np.isfinite(array).all():
             raise ModelError(f"{where}: expected a finite number, got {value!r}")
         if array.shape not in (site.cells, ()):
             raise ModelError(
-                f"{where}: expected the shape of a row of '{name}', {site.cells}, got {array.shape}"
+                f"{where}: the value has the shape {array.shape}, but '{name}' has the shape "
+                f"{site.cells} in each row"
             )
         last = site.low + (site.states or 0) - 1
         if site.discrete and (array != np.floor(array)).any() or site.states and not (
             (array >= site.low) & (array <= last)
         ).all():
-            raise ModelError(f"{where}: expected a state, an integer in {site.low}..{last}, got "
-                             f"{value!r}")
+            raise ModelError(f"{where}: expected the code of a state, an integer from {site.low} "
+                             f"to {last}, got {value!r}")
         array = np.asarray(np.broadcast_to(array, site.cells), np.int32 if site.discrete else float)
         placed = np.asarray(site.place(array)) if array.ndim else array
         out[name] = freeze(placed, name)

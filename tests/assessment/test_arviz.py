@@ -164,7 +164,7 @@ def test_bad_requests_are_refused_by_name(exported, table, monkeypatch):
     fit, _ = exported
     with pytest.raises(probml.ModelError, match="does not store the data"):
         fit.to_arviz()
-    with pytest.raises(probml.Refusal, match="point estimates, not a posterior"):
+    with pytest.raises(probml.Refusal, match="gives point estimates"):
         classes(k=2).at(fit.params).to_arviz({"x": table["x"]})
     with pytest.raises(probml.DataError, match="'y' is neither a site nor an input"):
         fit.to_arviz({"y": table["x"]})

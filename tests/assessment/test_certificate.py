@@ -203,18 +203,18 @@ def test_what_cannot_be_certified_is_refused_by_name(x):
         (lambda: improper().check(20), "prior of 'mean' is improper"),
         (lambda: wild().check(5), r"'scale' \(LogNormal\) are infinite.*the prior of 'scale'"),
         (lambda: regression().check({"x": x}, probml.EM()), "EM gives a point"),
-        (lambda: regression().check({"x": x}, probml.Exact), "expected an engine, such as"),
+        (lambda: regression().check({"x": x}, probml.Exact), "Expected an engine, such as"),
         (lambda: regression().check({"x": x}, simulations=3), "simulations=3"),
         (lambda: improper().check(), "number of rows to simulate is unknown"),
         (lambda: improper().check(20, rows=30), "given twice"),
         (lambda: improper().check(rows=0), "rows=0"),
         (lambda: labelled(k=2).check({"z": np.full((5, 2), 0.5), "x": np.zeros(5)}),
-         "site 'z' is given as label probabilities"),
+         "'z' is given as label probabilities"),
         (lambda: mixture(k=2).check(20, probml.Exact()), "site 'z'"),
         (lambda: regression().check({"x": x}, simulator=labelled(k=2)), "site 'y'"),
         (lambda: labelled(k=2).check({"x": np.zeros(5)}, probml.NUTS(), simulator=wild()),
-         "no parameter of the same name and shape"),
-        (lambda: regression().check({"x": x}, simulator=3), "expected another Model"),
+         "no parameter that the checked model has with the same name and shape"),
+        (lambda: regression().check({"x": x}, simulator=3), "expected the Model"),
     ):
         with pytest.raises(probml.ModelError, match=words):
             attempt()

@@ -192,8 +192,8 @@ def test_a_report_that_cannot_be_made_is_refused_by_name(honest):
     y, p = honest
     for call, words in (
         (lambda: probml.calibration(y[:5], p), r"\(3000,\), got shape \(5,\)"),
-        (lambda: probml.calibration(y + 1, p), "expected true labels among .*, got 3"),
-        (lambda: probml.calibration(np.full(3000, nan), p), "every label is missing"),
+        (lambda: probml.calibration(y + 1, p), "a true label is 3, which is not one of the labels"),
+        (lambda: probml.calibration(np.full(3000, nan), p), "every true label is missing"),
         (lambda: probml.calibration(y, p, bins=0), "bins=0"),
         (lambda: probml.calibration(y, p, strategy="round"), "strategy='round'.*uniform"),
         (lambda: probml.calibration(y, p, labels=["a"]), "expected 3 labels"),

@@ -109,13 +109,13 @@ def test_rows_of_a_model_with_chains_are_steps(place):
 def test_what_has_no_steps_is_the_same_along_them(place):
     folder, centre, moods = place
     run = ask(folder, "score", "@moods.probml", "@steps.csv", *moods, code=3)
-    assert "column 'kind': expected one value for each sequence, got 2 values in the sequence" in run.stderr
+    assert "column 'kind' must have one value in each sequence, but it has 2 different values in the sequence" in run.stderr
     assert "has no chain" in ask(folder, "score", "@centre.probml", "@leaves.csv", *centre, "--by",
                                  "id", code=4).stderr
-    assert "has no time series" in ask(folder, "forecast", "@centre.probml", "@leaves.csv",
+    assert "has no time steps" in ask(folder, "forecast", "@centre.probml", "@leaves.csv",
                                             *centre, code=4).stderr
     STEPS.assign(who=["b", None, "b", "b", "a", "b"]).to_csv(folder / "torn.csv", index=False)
-    assert "got an empty cell in row 1" in ask(folder, "score", "@moods.probml", "@torn.csv", *moods, "--by",
+    assert "is missing in row 1" in ask(folder, "score", "@moods.probml", "@torn.csv", *moods, "--by",
                                       "who", code=3).stderr
 
 

@@ -23,9 +23,9 @@ def write(tmp_path):
 @pytest.mark.parametrize(("text", "said"), [
     ("a,b\n1,2,3\n4,5,6\n", "some rows have more values"),  # pandas takes a for an index
     ("a,b,a\n1,2,3\n", "2 columns named 'a'"),  # pandas calls the second a.1
-    ("a;b\n1,5;2\n3,5;4\n", "the separator is ';'"),
-    ("a;b\n1;2\n", "the separator is ';'"),
-    ("a\tb\n1\t2\n", r"the separator is '\\t'"),
+    ("a;b\n1,5;2\n3,5;4\n", "its values are separated by ';'"),
+    ("a;b\n1;2\n", "its values are separated by ';'"),
+    ("a\tb\n1\t2\n", r"its values are separated by '\\t'"),
     ("", "is not a valid csv table"), ("a,b\n", "has no rows"), ("a,b\n1,\"2\n", "is not a valid csv table"),
 ])  # fmt: skip
 def test_a_table_that_could_be_read_in_two_ways_is_refused(text, said, write):
@@ -49,7 +49,7 @@ def test_words_that_are_read_as_unseen_are_told(write):
 
 def test_a_column_of_numbers_with_a_word_in_it_is_told(write):
     path = write("a\n" + "".join(f"{i}\n" for i in range(9)) + "?\n")
-    with pytest.warns(RuntimeWarning, match="'a' is numeric except for 1 of 10 values, with the text '\\?'"):
+    with pytest.warns(RuntimeWarning, match="'a' is read as text, because 1 of its 10 values are not numbers: '\\?'"):
         files.read_table(path)
 
 

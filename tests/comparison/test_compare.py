@@ -156,7 +156,7 @@ def test_what_a_fit_does_not_have_is_nan_with_the_reason(mixtures, pair):
     missing = table.attrs["missing"]["k=2"]
     for column in ("log_evidence", "log_bayes_factor", "elpd_loo", "se", "bad_k"):
         assert np.isnan(table.loc["k=2", column]) and column in missing
-    assert "Exact" in missing["log_evidence"] and "point estimates, not a posterior" in missing["elpd_loo"]
+    assert "Exact" in missing["log_evidence"] and "gives point estimates" in missing["elpd_loo"]
     known = mixture(k=2).at(fits["k=2"].params)
     with pytest.warns(UserWarning, match="'known' has no held-out score: .*parameters were given"):
         table = probml.compare({"known": known, "k=2": fits["k=2"]}, {"x": x}, folds=2)
@@ -176,7 +176,7 @@ def test_fits_to_other_rows_are_refused(pair, mixtures):
     fits, data = pair
     short = {"slope": data["slope"],
              "flat": {name: value[:20] for name, value in data["flat"].items()}}
-    with pytest.raises(probml.DataError, match="'slope' was fitted to 24 rows, 'flat' to 20 rows"):
+    with pytest.raises(probml.DataError, match="'slope' was fitted to 24 rows and 'flat' to 20 rows"):
         probml.compare(fits, short)
     holding = dataclasses.replace(fits["slope"], data=read.read(regression(), data["slope"]))
     assert len(probml.compare({"slope": holding})) == 1
@@ -213,15 +213,15 @@ def test_a_model_that_has_no_likelihood_is_left_out_with_the_reason(pair):
 def test_bad_requests_are_refused_by_name(pair):
     fits, data = pair
     for given, rows, more, words in (
-        ({}, None, {}, "name → Fit"),
-        ([fits["slope"]], None, {}, "name → Fit"),
-        ({"a": 3}, data["slope"], {}, "expected a Fit for 'a', got a int"),
+        ({}, None, {}, "from names to at least one Fit"),
+        ([fits["slope"]], None, {}, "from names to at least one Fit"),
+        ({"a": 3}, data["slope"], {}, "'a' has the type int, expected a Fit"),
         (fits, None, {}, r"compare\('slope'\).*does not store the data"),
         (fits, data, {"folds": 1}, r"expected an integer from 2 to 24"),
         (fits, data, {"folds": "many"}, r"folds='many'"),
         (fits, data, {"folds": [([0, 1], [1, 2])]}, "at least one training row and one test row"),
         (fits, data, {"engines": {"c": probml.EM()}}, "expected names among the fits .*, got 'c'"),
-        ({"a": fits["slope"].do({"y": 0.0})}, data["slope"], {}, r"that do\(\) returned"),
+        ({"a": fits["slope"].do({"y": 0.0})}, data["slope"], {}, r"returned by do"),
     ):
         with pytest.raises(probml.ModelError, match=words):
             probml.compare(given, rows, **more)

@@ -228,24 +228,24 @@ def test_what_cannot_be_compared_is_refused_by_name():
     data = {"x": x, "y": y}
     known = classes().at({"weights": np.ones(2) / 2, "mean": np.zeros((2, 2))})
     for fits, rows, more, words in (
-        ({}, data, {}, "name → Fit or estimator"),
+        ({}, data, {}, "from names to Fits or estimators"),
         ({"a": 3}, data, {}, "for 'a', got a int"),
         ({"a": GaussianNB}, data, {}, "for 'a', got a GaussianNB"),
         ({"a": StandardScaler()}, data, {},
          "expected a Fit, or a classifier .* for 'a', got a StandardScaler"),
-        ({"a": GaussianNB()}, None, {}, "expected data"),
-        ({"a": GaussianNB()}, {"x": x}, {}, r"no column 'y'; the columns are \['x'\]"),
+        ({"a": GaussianNB()}, None, {}, "the data are missing"),
+        ({"a": GaussianNB()}, {"x": x}, {}, r"no column 'y', .*; the columns are \['x'\]"),
         ({"a": GaussianNB()}, {"y": y}, {}, "have only the column 'y'"),
         ({"a": GaussianNB()}, {"x": x[:5], "y": y}, {},
          r"'x' has shape \(5, 2\), but 'y' has 20 rows"),
-        ({"a": GaussianNB()}, {"x": x, "y": np.full(20, None)}, {}, "expected at least 2 rows with a value of 'y', got 0"),
+        ({"a": GaussianNB()}, {"x": x, "y": np.full(20, None)}, {}, "contain only 0 values of 'y'"),
         ({"a": GaussianNB(), "b": LinearRegression()}, data, {},
          "'a' predicts 'y' as a class and 'b' as a number"),
         ({"a": known, "b": GaussianNB()}, {"a": data, "b": {"x": x, "y": 1 - y}}, {},
          "same values of 'y'"),
         ({"a": GaussianNB()}, data, {"engines": {"a": probml.EM()}}, "expected names among the fits .*, got 'a'"),
         ({"a": GaussianNB()}, data, {"folds": 1}, "expected an integer from 2 to 20"),
-        ({"a": known.do({"y": 0})}, data, {}, r"that do\(\) returned"),
+        ({"a": known.do({"y": 0})}, data, {}, r"returned by do"),
     ):
         with pytest.raises(ValueError, match=words):
             probml.compare(fits, rows, target="y", **more)

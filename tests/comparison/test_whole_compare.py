@@ -64,7 +64,7 @@ def test_elements_are_the_rows_of_the_criteria(fits):
 
 def test_densities_of_other_elements_are_not_compared(fits):
     other = probml.model(shorter)().fit({"y": Y}, probml.Laplace())
-    with pytest.raises(probml.DataError, match="fitted to 19 rows, 'shorter' to 18"):
+    with pytest.raises(probml.DataError, match="fitted to 19 rows and 'shorter' to 18"):
         probml.compare({"noise": fits["noise"], "shorter": other})
 
 

@@ -138,7 +138,7 @@ def test_answers_of_a_source_stand_in_a_file_that_is_whole_or_not_there(tmp_path
     with pytest.raises(DataError, match="part 'part9.parquet': 'y' must be finite"):
         plain.answer(ds.dataset(sorted(map(str, tmp_path.glob("*.parquet")))), ask=ask, to=out)
     assert out.read_bytes() == before and not list(tmp_path.glob(".answers*"))
-    with pytest.raises(ModelError, match=r"answer\(to='.*answers.txt'\): expected a file that ends"):
+    with pytest.raises(ModelError, match=r"answer\(to='.*answers.txt'\): expected the name of a file that ends"):
         plain.answer(source, to=tmp_path / "answers.txt")
     with pytest.raises(ModelError, match=r"answer\(ask='guess'\): expected a list of some of"):
         plain.answer(source, ask="guess")

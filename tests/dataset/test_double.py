@@ -302,5 +302,5 @@ def test_rows_of_next_to_no_weight_are_told_from_none(single):
             sample("y", dist.Bernoulli(rate))
 
     fit = coin().fit({"y": np.array([1, 1, 0])}, weights=np.full(3, 1e-12))
-    assert "the sum of the row weights, 3e-12, is so small" in fit.status
+    assert "the sum of the row weights is so small, 3e-12" in fit.status
     np.testing.assert_allclose(fit.params["rate"] - 0.5, 0.25e-12, rtol=1e-3)

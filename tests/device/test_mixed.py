@@ -89,6 +89,6 @@ def test_a_source_that_has_other_rows_than_before_is_refused():
     data = open_data(normal(), lambda: iter(there[0]), "w")
     feed, _ = mixing.open_batches(data, data.plan(), open_stream(data, data.plan())[1], SIZE, 0)
     there[0] = there[0][:-1]
-    with feed, pytest.raises(probml.DataError, match="gave other batches .*: it had 103 rows before and has"):
+    with feed, pytest.raises(probml.DataError, match="returned other batches .*: it had 103 rows before and has"):
         for i in range(13):
             feed.chunk(i)

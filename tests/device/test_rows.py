@@ -87,7 +87,7 @@ def test_sums_over_many_chunks_keep_the_digits_of_float32():
 
 def test_a_stream_has_no_room_for_something_of_each_chunk():
     feed, stream = streamed(X, WEIGHTS)
-    with feed, pytest.raises(Refusal, match="the data are read in batches, and this call returns a result for each row"):
+    with feed, pytest.raises(Refusal, match="this method returns one result per row"):
         jax.jit(lambda rows: rows.map(lambda some: some.weights))(stream)
 
 

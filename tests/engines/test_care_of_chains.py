@@ -16,7 +16,7 @@ import probml
 from coded import codes
 from compilations import counted
 from probml.engines import nuts
-from probml.engines.sampling import places
+from probml.engines.sampling import carrying
 from probml.engines.sampling.chains import diagnose_chains
 from probml.engines.start import begin
 from probml.numerics.curvature import Frame, Starts
@@ -198,7 +198,7 @@ def test_the_default_stops_sampling_at_a_limit_and_says_so():
     fit = model.fit(data, seconds=1e-3)
     assert not fit.converged and "time limit seconds=0.001" in fit.status
     assert "seconds=0.001" in fit.engine
-    with pytest.raises(probml.ModelError, match=r"time limit to the engine, NUTS\(seconds=1\)"):
+    with pytest.raises(probml.ModelError, match=r"use the engine NUTS\(seconds=1\)"):
         model.fit(data, probml.MAP(), seconds=1)
     with pytest.raises(probml.ModelError, match="seconds"):
         model.fit(data, seconds=-1)
@@ -233,14 +233,14 @@ def test_a_spread_of_effects_beside_numbers_of_rows_does_not_stay_at_zero():
 
 def test_half_of_the_chains_begin_at_draws_of_the_prior_where_no_mode_was_found(monkeypatch):
     prior = [np.full(2, 10.0 * (k + 1)) for k in range(3)]
-    monkeypatch.setattr(places, "_prior_places", lambda *_: prior)
+    monkeypatch.setattr(carrying, "_prior_places", lambda *_: prior)
 
     def about(u, converged=False):
         frame = Frame(u, np.eye(2), np.ones(2), np.eye(2))
         starts = Starts(u + 0.1 * np.arange(8.0)[:, None], np.zeros(8), np.zeros((8, 2)))
         return begin.Mode(frame, np.eye(2), np.zeros(()), np.asarray(converged), np.zeros(1), starts)
 
-    found = places.starts(SimpleNamespace(posterior_points=None), None, about(np.zeros(2)), 4, about).u
+    found = carrying.starts(SimpleNamespace(posterior_points=None), None, about(np.zeros(2)), 4, about).u
     np.testing.assert_allclose(found[:, 0], [0.0, 0.1, 20.2, 10.3])
-    found = places.starts(SimpleNamespace(posterior_points=None), None, about(np.zeros(2), True), 4, about).u
+    found = carrying.starts(SimpleNamespace(posterior_points=None), None, about(np.zeros(2), True), 4, about).u
     np.testing.assert_allclose(found[:, 0], [0.0, 0.1, 0.2, 0.3])

@@ -69,7 +69,7 @@ def test_seconds_lie_between_two_calls_and_the_last_step_is_told():
 
 
 def test_what_cannot_be_called_is_refused():
-    with pytest.raises(ModelError, match=r"watch\('log'\): expected a function of one argument"), probml.watch("log"):
+    with pytest.raises(ModelError, match=r"watch\('log'\): expected a function that takes one argument"), probml.watch("log"):
         pass
     with pytest.raises(ModelError, match=r"watch\(seconds=-1\)"), probml.watch(print, -1):
         pass

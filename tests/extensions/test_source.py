@@ -268,7 +268,7 @@ def test_weights_of_a_source_stand_in_a_column(tmp_path):
         assert fit.log_evidence == pytest.approx(plain.log_evidence, rel=1e-6)
         np.testing.assert_allclose(fit.params["mean"], plain.params["mean"], rtol=1e-5)
     source = stored(tmp_path, table | {"w": np.zeros(240)}, CUTS)
-    with pytest.raises(DataError, match="All weights are zero"):
+    with pytest.raises(DataError, match="all weights are zero"):
         normal().fit(source, weights="w")
     source = stored(tmp_path, table | {"w": np.where(np.arange(240) == 53, -1.0, 1.0)}, CUTS)
     with pytest.raises(DataError, match="part 'part1.npz': weights must be >= 0, got -1.0 in row 3"):
@@ -308,7 +308,7 @@ def test_parts_that_do_not_make_one_table_are_refused(tmp_path):
     with pytest.raises(DataError, match="input 'x' has another type or shape"):
         logistic().fit(parts({"x": np.ones((2, 2)), "y": codes},
                              {"x": np.ones((2, 2), bool), "y": codes}))
-    with pytest.raises(DataError, match="the data source has no batches"):
+    with pytest.raises(DataError, match="the data source returned no batches"):
         normal().fit(parts())
 
 
@@ -323,7 +323,7 @@ def test_a_source_that_changes_between_passes_is_refused(tmp_path):
             return super().parts()
 
     stored(tmp_path, table, CUTS)
-    with pytest.raises(DataError, match="gave other batches than .* 'part4.npz' of 30 rows, got no more"):
+    with pytest.raises(DataError, match="returned other batches than .* 'part4.npz' of 30 rows, got no more"):
         logistic().fit(Changing(tmp_path), probml.MAP())
 
 
@@ -338,7 +338,7 @@ def test_a_source_that_grows_between_passes_is_refused(tmp_path):
             return super().parts()
 
     stored(tmp_path, table, CUTS)
-    with pytest.raises(DataError, match="gave other batches than .*'part9.npz'"):
+    with pytest.raises(DataError, match="returned other batches than .*'part9.npz'"):
         logistic().fit(Growing(tmp_path), probml.MAP())
 
 
@@ -352,7 +352,7 @@ def test_a_source_whose_values_change_between_passes_is_refused():
             rows = {name: values[part] for name, values in table.items()}
             yield rows | {drawn: rows[drawn] + random.normal(0, noise, rows[drawn].shape)}
 
-    changed = "the data source gave other values than when it was first read"
+    changed = "the data source returned other values than when it was first read"
     with pytest.raises(DataError, match=f"{changed} .all batches together"):
         logistic().fit(lambda: batches(1e-3), probml.SVI(batch_rows=8, steps=40))
     for noise in (0.0, 1e-3):

@@ -13,7 +13,7 @@ from probml.dataset.read import read
 from probml.device.load import load
 from probml.engines.start.prior import compiled_prior_point
 from probml.evidence import density
-from probml.fits.condensing import summarised
+from probml.fits.places import summarised
 from probml.plan.squares import squared
 
 N, D = 300, 3

@@ -15,8 +15,8 @@ from probml.engines.engine import planned
 from probml.evidence.e_step import expect
 from probml.models import hierarchical_mixture_of_experts, mixture_of_experts
 from probml.plan.strands import columns
-from probml.updates import objective as objectives
-from probml.updates.objective import Objective
+from probml.updates import updates as objectives
+from probml.updates.updates import Objective
 
 
 @probml.model

@@ -18,7 +18,6 @@ import numpy as np
 
 from probml.fits.encoding import named, unpacked
 from probml.numerics.kept.disk import DIGEST_BYTES
-from probml.numerics.outside.checkpoint import _digest
 
 WORDS = (b"", b"0", b"-1", b"1e400", b"nan", b"{", b"}", b"(", b")", b";", b",", b"|", b'"', b"//", b"/*",
          b"probability", b"variable", b"table", b"default", b"type discrete [ 99999999 ]", b"\x00",
@@ -215,12 +214,6 @@ def _inner(array: np.ndarray) -> bytes | None:
     """A file of arrays within an array, as an estimator holds its fit."""
     content = array.tobytes() if array.dtype == np.uint8 else b""
     return content if zipfile.is_zipfile(io.BytesIO(content)) else None
-
-
-def resummed(said: dict, arrays: dict[str, np.ndarray]) -> None:
-    """The digest of a checkpoint, made anew."""
-    said.pop("sum", None)
-    said["sum"] = _digest(said, list(arrays.values()))
 
 
 def identified(said: dict, arrays: dict[str, np.ndarray]) -> None:

@@ -175,7 +175,7 @@ def _checkpoints(folder: Path, x: np.ndarray, engine: Any) -> Reader:
 
     good = [kept[0][0], kept[len(kept) // 2][0], kept[-1][0]]
     return Reader(good, lambda path: Journal(Checkpoint(path), kept[0][1]), gone_on,
-                  guided.inside_arrays("arr_0", guided.resummed), ("outside/checkpoint", "engines/"))
+                  files=("outside/checkpoint", "engines/"))
 
 
 def _written(folder: Path, write: Callable[[Path], Any]) -> bytes:

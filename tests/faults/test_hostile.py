@@ -1,7 +1,5 @@
 """A slice of hostile.py: changed files of every kind are answered, or refused in words."""
 
-import io
-import json
 
 import guided
 import hostile
@@ -13,26 +11,6 @@ def test_a_change_of_a_file_is_one_and_the_same_for_one_seed():
     content = b"variable rain { type discrete [ 2 ] { no, yes }; }"
     found = [guided.changed(content, np.random.default_rng(seed)) for seed in (1, 1, *range(2, 40))]
     assert found[0] == found[1] and len(set(found)) > 30
-
-
-def test_a_change_behind_a_seal_leaves_the_seal_whole():
-    said, arrays = {"of": {"model": "a"}, "loops": {"1 em": [3, 0, 1.5, {"array": 1}]}}, {"arr_1": np.arange(3.0)}
-    guided.resummed(said, arrays)
-    whole = io.BytesIO()
-    np.savez(whole, np.frombuffer(json.dumps(said).encode(), np.uint8), *arrays.values())
-    change, random, other = guided.inside_arrays("arr_0", guided.resummed), np.random.default_rng(0), 0
-    for _ in range(60):
-        try:
-            with np.load(io.BytesIO(change(whole.getvalue(), random))) as file:
-                held = {name: file[name] for name in file.files}
-            words = json.loads(held.pop("arr_0").tobytes())
-        except (KeyError, ValueError):  # nothing that has such a seal
-            continue
-        if isinstance(words, dict):
-            again = dict(words)
-            guided.resummed(again, held)
-            other += words != said and words["sum"] == again["sum"]
-    assert other > 30
 
 
 def _deep(path):

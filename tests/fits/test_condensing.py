@@ -10,7 +10,7 @@ from numpyro import sample
 import probml
 from compilations import compiled
 from probml.device import blocks
-from probml.fits import condensing
+from probml.fits import places
 from probml.models import naive_bayes
 
 N = 20_000
@@ -83,7 +83,7 @@ def test_any_number_of_rows_takes_one_program(small):
 
 def test_no_copy_of_the_rows_is_made(small, monkeypatch):
     held = []
-    monkeypatch.setattr(condensing, "summarised", lambda plan, known, rows, of=condensing.summarised:
+    monkeypatch.setattr(places, "summarised", lambda plan, known, rows, of=places.summarised:
                         held.append(rows.stacked.weights.size) or of(plan, known, rows))
     heights().fit({"y": X[:, 0]}, probml.Exact())
     assert len(held) == 3 and max(held) <= 8192

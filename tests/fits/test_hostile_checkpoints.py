@@ -13,7 +13,7 @@ from numpyro import plate, sample
 
 import probml
 from probml.errors import ModelError
-from probml.numerics.outside.checkpoint import Checkpoint, GrowingList, Journal, _digest
+from probml.numerics.outside.checkpoint import Checkpoint, Journal, _digest
 
 X = np.concatenate([np.random.default_rng(0).normal(m, 1.0, 20) for m in (-0.7, 0.7)])
 ENGINE = probml.EM(max_iterations=80, tolerance=0.0, accelerate=False, restarts=2)
@@ -114,7 +114,7 @@ def test_what_a_checkpoint_says_may_be_anything(value, good, tmp_path):
         def change(meta, arrays):
             where, name = anything(meta, arrays)[i]  # noqa: B023
             where[name] = value
-        path.write_bytes(rewritten(content, change))
+        path.write_bytes(rewritten(content, change, signed=False))
         attempt(path, right)
 
 
@@ -142,25 +142,6 @@ def test_a_checkpoint_of_the_other_order_of_bytes_is_read(good, tmp_path):
     assert attempt(path, right)
 
 
-@pytest.mark.parametrize(("said", "done", "shape", "more"), [
-    ([np.zeros((0, 3))], 3, (2, 3), None), ([np.zeros((2, 4))], 3, (2, 3), None), ([], 3, (2, 3), None),
-    ([np.zeros((2, 3)), np.array(["text"])], 3, (2, 3), None), ({"a": 1}, 3, (2, 3), None), ([1.0, None], 1, (), 1),
-    ([np.zeros(3)], 4, (None,), 0), ([np.zeros(3), np.zeros(0)], 3, (None,), 0),
-    ([{"z": np.zeros((3, 2))}], 3, {"z": (None, 2), "a": (None,)}, 0),
-    ([{"z": np.zeros((3, 2)), "a": np.zeros(2)}], 3, {"z": (None, 2), "a": (None,)}, 0)])
-def test_what_no_turn_adds_is_refused(said, done, shape, more):
-    with pytest.raises(ValueError, match="what is held"):
-        GrowingList(shape, more).check(said, done, "what is held")
-
-
-def test_what_turns_add_is_taken():
-    GrowingList((2, 3)).check([np.zeros((2, 3))] * 2, 5, "what is held")
-    GrowingList((), 1).check([1.0, 2], 1, "what is held")
-    GrowingList((None,), 0).check([np.zeros(3), np.zeros(1)], 4, "what is held")
-    GrowingList({"z": (2, None, 2), "a": (2, None)}, 0).check(
-        [{"z": np.zeros((2, 3, 2)), "a": np.zeros((2, 3), bool)}], 3, "what is held")
-
-
 def test_a_bomb_and_an_array_longer_than_its_file_are_refused(good, tmp_path):
     of, path, header = good[1], tmp_path / "state", io.BytesIO()
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
@@ -173,7 +154,7 @@ def test_a_bomb_and_an_array_longer_than_its_file_are_refused(good, tmp_path):
         file.writestr("arr_0.npy", header.getvalue())
     with pytest.raises(ModelError, match="not a checkpoint of probml"):
         Journal(Checkpoint(path), of)
-    deep = json.dumps({"probml checkpoint": 1, "of": of, "loops": {}}).replace("{}", "[" * 10**5 + "]" * 10**5)
+    deep = json.dumps({"probml checkpoint": 2, "of": of, "loops": {}}).replace("{}", "[" * 10**5 + "]" * 10**5)
     np.savez(path, np.frombuffer(deep.encode(), np.uint8))
     path.with_suffix(".npz").replace(path)
     with pytest.raises(ModelError, match="not a checkpoint of probml"):

@@ -212,7 +212,7 @@ def test_a_folder_that_is_not_there_is_named(good, tmp_path):
         fit.save(tmp_path / "nowhere" / "fit")
     with pytest.raises(probml.ModelError, match="got a folder"):
         fit.save(tmp_path)
-    with pytest.raises(probml.ModelError, match="must be the model that was fitted"):
+    with pytest.raises(probml.ModelError, match="expected the model that was fitted"):
         probml.load(tmp_path / "fit", cases.coin)
 
 

@@ -86,7 +86,7 @@ def test_a_distribution_is_in_the_fitted_order_or_refused():
 
 
 def test_a_column_that_is_not_there_is_named():
-    with pytest.raises(probml.DataError, match="lacks the column 'b'"):
+    with pytest.raises(probml.DataError, match="has no column 'b'"):
         FIT.predict(HERE | {"x": HOLES.rename(columns={"b": "d"})}, "x")
 
 
@@ -152,7 +152,7 @@ def test_sequences_are_matched_by_the_names_of_their_columns(name, model):
 
 def test_a_sequence_that_lacks_a_column_is_refused():
     short = [ALIKE[0], ALIKE[1].rename(columns={"a": "d"})]
-    with pytest.raises(probml.DataError, match="lacks the column 'a'.*sequence 0"):
+    with pytest.raises(probml.DataError, match="has no column 'a'.*sequence 0"):
         hidden().fit({"x": short}, probml.EM())
 
 

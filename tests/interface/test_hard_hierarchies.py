@@ -88,7 +88,7 @@ def test_rows_that_tell_nothing_are_as_if_they_were_not_there():
 
 
 def test_codes_that_begin_at_one_are_refused_or_say_so():
-    with pytest.raises(probml.DataError, match="'group' has 3 in row 10, but it is an index of .*, which has 3"):
+    with pytest.raises(probml.DataError, match="'group' is 3 in row 10, but it is used as an index of .*, which has 3"):
         levels(members=3).fit({"group": np.repeat([1, 2, 3], 5), "y": Y})
 
 

@@ -298,7 +298,7 @@ BAD = [
     (results_of_visits, {"patients": {"patient": NAMES},
                        "visits": {"patient": NAMES[OWNER], "visit": np.arange(8)},
                        "tests": {"visit": [0, 1], "y": [0.1, 0.2]}}, ModelError,
-     ["belong to 'visits'", "more than two levels"]),
+     ["belong to 'visits'", "only two levels of tables"]),
 ]
 
 

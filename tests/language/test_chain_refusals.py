@@ -196,3 +196,17 @@ def test_markov_chain_is_a_numpyro_distribution():
 def test_a_stationary_distribution_is_of_a_square_table(shape):
     with pytest.raises(probml.ModelError, match="expected a square table"):
         probml.stationary(np.zeros(shape))
+
+
+@pytest.mark.parametrize("steps", [None, 3])
+@pytest.mark.parametrize("obs", [False, True])
+@pytest.mark.parametrize("cells", [[0.1, 2.0, -1.0], [0.1, np.nan, -1.0]])
+def test_a_chain_outside_rows_is_refused_by_what_to_write(steps, obs, cells):
+    """Missing cells and values given in the function had led to errors of other causes."""
+    @probml.model
+    def outside(y=None):
+        z = sample("z", probml.MarkovChain(HALF, MOVES, steps=steps))
+        sample("y", dist.Normal(jnp.array([0.0, 3.0])[z], 1.0), obs=y if obs else None)
+
+    with pytest.raises(probml.ModelError, match=r"MarkovChain .*inside.*probml\.rows\(\)"):
+        outside().fit({"y": np.array(cells)})

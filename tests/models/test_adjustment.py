@@ -71,9 +71,9 @@ def test_adjusting_gives_what_do_gives():
 
 
 def test_what_is_no_question_is_refused():
-    with pytest.raises(ModelError, match="expected nodes of the graph, .*, got 'q'"):
+    with pytest.raises(ModelError, match="'q' is not a node of the graph"):
         adjustment_sets(PEARL, "i", "q")
-    with pytest.raises(ModelError, match="different nodes as cause and effect"):
+    with pytest.raises(ModelError, match="two different nodes"):
         adjustment_sets(PEARL, "i", "i")
     with pytest.raises(ModelError, match="without cycles"):
         adjustment_sets(nx.DiGraph([("a", "b"), ("b", "a")]), "a", "b")

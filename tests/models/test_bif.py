@@ -197,7 +197,7 @@ def test_rows_are_divided_by_their_sum_where_digits_are_missing():
 
 
 ERRORS = {  # what is done to BIF -> the line, words of the message
-    "a row that does not sum to 1": (lambda t: t.replace("0.2, 0.3, 0.5", "0.2, 0.3, 0.6"), 5,
+    "probabilities that do not sum to 1": (lambda t: t.replace("0.2, 0.3, 0.5", "0.2, 0.3, 0.6"), 5,
                                      "'wet' given rain=yes", "1.1", "expected 1"),
     "a root that does not sum to 1": (lambda t: t.replace("0.8, 0.2", "0.8, 0.1"), 4, "'rain'",
                                       "0.9"),
@@ -467,12 +467,12 @@ def test_a_file_is_replaced_whole_or_not_at_all(tmp_path, monkeypatch):
 
 
 def test_what_is_no_bif_file_is_refused_by_path(tmp_path):
-    with pytest.raises(probml.ModelError, match=f"{tmp_path}: expected a BIF file, got a folder"):
+    with pytest.raises(probml.ModelError, match=f"{tmp_path}' is a folder, expected a BIF file"):
         read_bif(tmp_path)
     for data, words in [
         (b"", "line 1: the file is empty"),
         (b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR", "line 1: expected 'network'.*not a BIF file"),
-        (gzip.compress(BIF.encode())[:-20], "cut off before the last line"),
+        (gzip.compress(BIF.encode())[:-20], "damaged or incomplete"),
         (BIF[:150].encode(), "line 4: .*the end of the file"),
     ]:
         with pytest.raises(probml.ModelError, match=f"^{tmp_path}/net.bif.*{words}"):
@@ -496,7 +496,7 @@ def test_a_small_file_that_stands_for_much_is_refused(tmp_path):
         parse(text)
     path = tmp_path / "bomb.bif"
     path.write_bytes(gzip.compress(b"/" * (MAX_FILE_BYTES + 1)))
-    with pytest.raises(probml.ModelError, match="at most 67,108,864 bytes of text"):
+    with pytest.raises(probml.ModelError, match="more than 67,108,864 bytes of text"):
         read_bif(path)
 
 

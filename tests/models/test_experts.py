@@ -281,9 +281,9 @@ def test_the_likelihoods_of_flexmix_and_mixtools_are_reached(shared_data, name):
         (MixtureOfExperts(branches=(2, 2), gate=False), X, Y,
          "gate=False.*a tree of experts needs gates"),
         (MixtureOfExperts(2, scale=0.0), X, Y, "scale=0.0.*above 0"),
-        (MixtureOfExperts(4), X[:3], Y[:3], "n_experts=4.*at most 3 experts, the number of distinct rows.*n_samples=3"),
+        (MixtureOfExperts(4), X[:3], Y[:3], "n_experts=4.*only 3 distinct rows .n_samples=3"),
         (MixtureOfExperts(branches=(2, 2)), X[:3], Y[:3],
-         r"branches=\(2, 2\).*at most 3 experts, the number of distinct rows"),
+         r"branches=\(2, 2\).*only 3 distinct rows"),
         (MixtureOfExperts(2), X[:1], Y[:1], "n_samples=1"),
         (MixtureOfExperts(2, prior=False), X[:4], Y[:4],
          "n_samples=4: 2 experts with 2 coefficients.*prior=True"),
@@ -298,7 +298,7 @@ def test_the_likelihoods_of_flexmix_and_mixtools_are_reached(shared_data, name):
         (MixtureOfExperts(2), X, Y[:7], "inconsistent numbers of samples"),
         (MixtureOfExpertsClassifier(2), X, np.zeros(300, int), "y has one class, 0"),
         (MixtureOfExpertsClassifier(5), X[:4], np.arange(4) % 2,
-         "n_experts=5.*at most 4 experts, the number of distinct rows"),
+         "n_experts=5.*only 4 distinct rows"),
     ],
 )
 def test_bad_input_is_refused_by_name(estimator, x, y, words):

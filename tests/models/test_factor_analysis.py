@@ -215,7 +215,7 @@ def constant(column):
         ({"n_components": 5}, X, "n_components=5.*at most 4 components"),
         ({"scale": 0.0}, X, "scale=0.0.*above 0"),
         ({"prior": False}, X[:1], "n_samples=1"),
-        ({"prior": False}, X[:3], "lie in 2 of 4 dimensions.*prior=True"),
+        ({"prior": False}, X[:3], "vary in only 2 of 4 dimensions.*prior=True"),
         ({}, np.full((5, 2), nan), "every value of X is missing"),
         ({}, np.where([True, False, False, False], nan, X),
          "column 0 of X is missing in every row"),

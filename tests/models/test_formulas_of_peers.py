@@ -160,7 +160,7 @@ def test_an_estimator_of_a_formula_goes_through_files_and_pickles(tmp_path):
     ("Surv(t, twice) ~ x", {"family": "gaussian"}, "Surv"),
     ("Surv(t) ~ x", {"family": "weibull"}, "two columns"),
     ("kind ~ x + offset(t)", {"family": "ordinal"}, "takes no offset"),
-    ("kind ~ 0 + x", {"family": "ordinal"}, "remove '0"),
+    ("kind ~ 0 + x", {"family": "ordinal"}, "Remove '0"),
     ("y ~ x + (x | ward", {"family": "gaussian"}, "brackets do not match"),
     ("y ~ x + (x | ward) + (1 || bed)", {"family": "gaussian"}, r"\| and \|\|"),
     ("y ~ x + (1 | ward) + (1 | ward/bed)", {"family": "gaussian"}, "in two brackets"),

@@ -101,7 +101,7 @@ def test_the_first_maximum_of_the_gap_is_taken_or_what_lies_within_its_error():
 def test_what_has_no_distances_is_refused_by_its_cell(groups):
     holed = groups.copy()
     holed[4, 1] = np.nan
-    with pytest.raises(DataError, match="row 4, column 1 of X is nan.*supports missing"):
+    with pytest.raises(DataError, match="X is nan in row 4, column 1.*supports missing"):
         how_many(holed)
     with pytest.raises(DataError, match="has 5 rows, expected at least 8"):
         how_many(groups[:5])

@@ -87,7 +87,7 @@ def test_a_whole_number_that_training_did_not_show_counts_as_unseen(passengers):
     estimator = NaiveBayes().fit(passengers[["Pclass", "Fare"]], passengers["Survived"])
     new = pd.DataFrame({"Pclass": [3.0], "Fare": [10.0]})
     with pytest.warns(UserWarning,
-                      match="column 'Pclass' has 3.0 in row 0.*treated as missing.*kinds="):
+                      match="column 'Pclass' is 3.0 in row 0.*treated as missing.*kinds="):
         found = estimator.predict_proba(new)
     np.testing.assert_allclose(found, estimator.predict_proba(new.assign(Pclass=np.nan)))
 
@@ -148,7 +148,7 @@ def test_kinds_of_a_network_that_cannot_be_are_refused(passengers):
     for given, words in (
         ({}, "'Pclass' has no states.*data=..."),
         ({"kinds": {"Fare": "normal"}}, "but data= is missing"),
-        ({"data": table, "kinds": {"fare": "normal"}}, "kinds: expected names of nodes, .*, got 'fare'"),
+        ({"data": table, "kinds": {"fare": "normal"}}, "'fare' is not a node of the graph"),
         ({"data": table, "states": {"Fare": float}, "kinds": {"Fare": "normal"}},
          "'Fare' is in both states and kinds"),
         ({"data": table, "kinds": {"Fare": "poisson"}},

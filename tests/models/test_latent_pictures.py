@@ -77,5 +77,5 @@ def test_what_cannot_be_drawn_is_refused_by_name():
         pictures.components({"level": pd.DataFrame({"mean": [1.0]})})
     with pytest.raises(probml.ModelError, match="at least one component"):
         pictures.components({})
-    with pytest.raises(probml.ModelError, match="same k, at least 2"):
+    with pytest.raises(probml.ModelError, match="same k of at least 2"):
         pictures.biplot(np.zeros((5, 1)), np.zeros((3, 1)))

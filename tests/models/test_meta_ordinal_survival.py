@@ -201,7 +201,7 @@ def test_an_ordinal_posterior_is_near_the_maximum_of_many_rows():
 
 
 @pytest.mark.parametrize(("settings", "y", "said"), [
-    ({"categories": ["Low", "High"]}, SATISFIED, "'Medium', expected values among"),
+    ({"categories": ["Low", "High"]}, SATISFIED, "'Medium', which is not among"),
     ({"categories": ["Low", "Low"]}, SATISFIED, "each once"),
     ({"categories": "Low"}, SATISFIED, "expected the categories"),
     ({"link": "log"}, SATISFIED, "link='log'"),

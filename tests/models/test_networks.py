@@ -657,7 +657,7 @@ WRONG = {
     "rows that do not agree": (lambda fit: fit.predict_proba({"a": ["a0"], "b": ["b0", "b1"]}, "d"),
                                ["'b'", "rows"]),
     "no rows": (lambda fit: fit.predict_proba({"a": []}, "d"), ["empty"]),
-    "which of many": (lambda fit: fit.predict_proba({"a": ["a0"]}), ["Name the one to predict by site=", "'b'"]),
+    "which of many": (lambda fit: fit.predict_proba({"a": ["a0"]}), ["Name the one that is to be predicted, site=", "'b'"]),
 }
 
 

@@ -36,7 +36,7 @@ def test_dates_in_the_place_of_numbers_are_refused_when_asked(dated):
     """As floats they would be counts of some part of a second."""
     table = pd.DataFrame(X, columns=["a", "b"])
     for estimator in (models.NaiveBayes().fit(table, Y > 2), models.MixedMixture(2, n_init=1).fit(table)):
-        with pytest.raises(probml.DataError, match="'a' has dates or times"):
+        with pytest.raises(probml.DataError, match="'a' contains dates or times"):
             estimator.predict(table.assign(a=dated(table["a"])))
 
 

@@ -67,5 +67,5 @@ def test_a_curve_of_learning_is_the_history(fit):
     history = np.ravel(found.history)
     if history.size > 1:
         np.testing.assert_array_equal(pictures.learning(found).lines[0].get_ydata(), history)
-    with pytest.raises(probml.ModelError, match="no objective at each iteration"):
+    with pytest.raises(probml.ModelError, match="does not store the objective"):
         pictures.learning(CHAIN)

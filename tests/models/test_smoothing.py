@@ -85,11 +85,11 @@ def test_the_columns_of_a_curve_are_the_b_splines_with_a_penalty_of_one_or_none(
 
 
 def test_bad_knots_are_refused():
-    with pytest.raises(ValueError, match="increasing knots inside 0 … 1"):
+    with pytest.raises(ValueError, match="increasing and between 0 and 1"):
         bspline_basis(np.array([0.0, 0.5, 1.0]), [0.7, 0.2])
     with pytest.raises(ValueError, match="vector of finite numbers"):
         bspline_basis(np.array([0.0, nan]))
-    with pytest.raises(ValueError, match="at least 4 distinct values, got 2"):
+    with pytest.raises(ValueError, match="at least 4 distinct values, but the column has 2"):
         curve(np.array([0.0, 1.0, 1.0]))
 
 
@@ -247,11 +247,11 @@ def test_a_curve_without_noise_is_interpolated_to_the_digits_of_its_basis():
     ("estimator", "change", "words"),
     [
         (SmoothingSpline(0), None, "knots=0.*at least 1"),
-        (SmoothingSpline([3, 4]), None, r"knots=\[3, 4\].*one number or 4"),
+        (SmoothingSpline([3, 4]), None, r"knots=\[3, 4\].*one number, or 4 numbers"),
         (SmoothingSpline(penalty="third"), None, "penalty='third'.*'curvature', 'differences'"),
         (SmoothingSpline(linear=["age"]), None, "linear.*'age' is not a column.*0 … 3"),
         (SmoothingSpline(lam=-1.0), None, "lam=-1.0.*above 0"),
-        (SmoothingSpline(lam=[1.0, 2.0]), None, "lam=.*one number, or a list of 4"),
+        (SmoothingSpline(lam=[1.0, 2.0]), None, "lam=.*one number, or 4 numbers"),
         (SmoothingSpline(), (3, 2, nan), "NaN: column 2 is missing in row 3"),
         (SmoothingSpline(), (slice(None), 2, 1.0),
          "column 2 of X is constant, or a linear combination"),
@@ -270,7 +270,7 @@ def test_what_cannot_be_fitted_is_refused_by_name(estimator, change, words):
 
 
 def test_lines_and_curves_must_add_up():
-    with pytest.raises(probml.ModelError, match="add up to the 3 columns of h, got 5"):
+    with pytest.raises(probml.ModelError, match="add up to 5, but h has 3 columns"):
         smoothing(lines=1, curves=(4,)).fit({"h": np.zeros((4, 3)), "y": np.zeros(4)})
 
 

@@ -88,7 +88,7 @@ def test_more_atoms_than_rows_and_nothing_to_code():
     X, _ = planted(n=4)
     estimator = SparseCoding(10, alpha=0.1, n_init=1, tol=1e-4).fit(X)
     assert estimator.components_.shape == (10, 8) and estimator.objective_ < 0.5 * (X**2).sum()
-    with pytest.raises(DataError, match="at least one observed cell of X"):
+    with pytest.raises(DataError, match="all observed values of X are 0"):
         SparseCoding(2).fit(np.zeros((3, 4)))
     with pytest.warns(RuntimeWarning, match="max_iter=1"):
         SparseCoding(3, alpha=0.1, max_iter=1, tol=0.0).fit(X)

@@ -120,9 +120,9 @@ def test_first_states_that_are_wide_beside_the_noise_are_taken_in_double():
     ({}, np.ones((9, 2)), None, "2 columns: expected one series.*exog="),
     ({}, np.full(9, nan), None, "every value of X is missing"),
     ({}, np.r_[np.arange(8.0), np.inf], None, "X has inf in sequence 0, step 8"),
-    ({}, np.arange(9.0), np.arange(8.0), r"exog has \[8\] steps: expected \[9\]"),
+    ({}, np.arange(9.0), np.arange(8.0), r"exog has \[8\] steps, but the series have \[9\]"),
     ({}, np.arange(9.0), np.ones(9), "column 0 of exog is the same at every step"),
-    ({}, np.arange(9.0), np.r_[np.arange(8.0), nan], "exog has nan in row 8, column 0"),
+    ({}, np.arange(9.0), np.r_[np.arange(8.0), nan], "exog is nan in row 8, column 0"),
 ])
 def test_what_cannot_be_used_is_refused_by_name(settings, y, exog, words):
     with pytest.raises(ValueError, match=words):

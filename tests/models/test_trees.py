@@ -143,7 +143,7 @@ def test_without_pseudo_counts_it_is_scikit_learns():
     peer = KNeighborsClassifier(7).fit(X, Y)
     new = X + 0.013
     np.testing.assert_allclose(ours.predict_proba(new), peer.predict_proba(new), atol=1e-12)
-    with pytest.raises(DataError, match="at most 2, the number of neighbours"):
+    with pytest.raises(DataError, match="only 2 neighbours"):
         NearestNeighbours(5).fit(X[[0, 50, 100]], Y[[0, 50, 100]])
     with pytest.raises(DataError, match="missing in row 1"):
         NearestNeighbours(1).fit([[0.0], [np.nan], [1.0]], [0, 1, 1])
@@ -194,5 +194,5 @@ def test_what_a_likelihood_cannot_have_is_refused_by_row():
         Boosted("bernoulli").fit(X[:3], [0, 1, 2])
     with pytest.raises(DataError, match="no constant score maximises the likelihood"):
         Boosted("poisson").fit(X[:3], [0, 0, 0])
-    with pytest.raises(DataError, match="must give a NumPyro distribution of the shape"):
+    with pytest.raises(DataError, match="must return a NumPyro distribution of the shape"):
         Boosted(lambda f: dist.Normal(f.sum(), 1.0)).fit(X[:3], [0.0, 1.0, 2.0])

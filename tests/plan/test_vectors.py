@@ -17,7 +17,7 @@ from probml.evidence.e_step import expect
 from probml.models import factor_analysis, mixture_of_experts, mixture_of_factor_analysers
 from probml.plan.blocks import blocks, unpack
 from probml.updates import updates
-from probml.updates.objective import Objective
+from probml.updates.updates import Objective
 
 RANDOM = np.random.default_rng(0)
 X = RANDOM.normal(size=(50, 2))

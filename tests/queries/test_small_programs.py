@@ -16,7 +16,7 @@ import oracles
 from compilations import compiled, counted
 from probml.elimination import elimination, host
 from probml.elimination.orders import min_fill
-from probml.engines.start.draws import SAMPLERS, Noise, Source, draw
+from probml.engines.start.prior import SAMPLERS, Noise, Source, draw
 from probml.errors import Refusal
 from probml.models import (
     GaussianMixture,
@@ -192,7 +192,7 @@ def test_a_question_that_is_too_large_is_refused_before_any_sum(monkeypatch):
         fit = read_bif(path)
     for name, limit in (("MIN_NAMES_FOR_LEVELS", 0), ("MAX_ENTRIES_OF_LARGE_PROGRAMS", 10), ("MAX_ENTRIES", 100), ("BUDGET", 10)):
         monkeypatch.setattr(small, name, limit)
-    with pytest.raises(Refusal, match=r"tables of [\d.e+]+ entries .* 1 row; the limit is 100"):
+    with pytest.raises(Refusal, match=r"tables of [\d.e+]+ entries .*more than the limit of 100"):
         fit.predict_proba({"HR": [None]}, list(fit.model.graph))
     # what the question does not need costs nothing
     assert fit.predict_proba({"HR": [None]}, ["HYPOVOLEMIA"])["HYPOVOLEMIA"].shape == (1, 2)

@@ -198,7 +198,7 @@ def test_a_model_without_sites_is_refused():
     def empty():
         pass
 
-    refused(empty, "no sample sites")
+    refused(empty, "no sample site")
 
 
 def test_an_input_with_the_name_of_a_site_is_refused():
@@ -248,7 +248,7 @@ LOOKS = {
 @pytest.mark.parametrize("words", LOOKS)
 def test_a_look_at_other_rows_is_refused_by_name(words):
     with pytest.raises(probml.ModelError,
-                       match=f"the value of 'y' in a row depends {words}, but rows must be exchangeable"):
+                       match=f"the value of 'y' in a row depends {words}, but the rows must be independent and exchangeable"):
         trace(reading(LOOKS[words]), {"x": ((4,), "f")})
 
 

@@ -122,7 +122,6 @@ def calls():
         "model.check": (groups().check, {"data": TABLE, "engine": None, "simulations": 20,
                                          "seed": 0, "rows": None, "steps": None,
                                          "simulator": None, "progress": False}),
-        "model.check_density": (groups().check_density, {"data": TABLE, "engine": None, "seed": 0}),
         "log_prob": (two.log_prob, {"data": TABLE, "plug_in": False, "unknown": "refuse"}),
         "predict_proba": (one.predict_proba, {"data": DATA, "site": "z", "plug_in": False,
                                               "given": "all", "unknown": "refuse"}),

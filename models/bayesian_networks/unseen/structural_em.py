@@ -68,11 +68,12 @@ import numpy as np
 
 import probml
 from probml import DataError
+from probml.errors import listed
 from probml.models.bayesian_networks.bayesian_network import bayesian_network
 from probml.models.bayesian_networks.folding import combine_codes
 from probml.models.bayesian_networks.scores import Scores, bits
 from probml.models.bayesian_networks.search import ROUNDING, Rules, as_masks, hill_climb, tree
-from probml.models.bayesian_networks.variables import Variables, list_names
+from probml.models.bayesian_networks.variables import Variables
 
 MAX_COMPLETIONS = 2**21  # fillings of all distinct rows that are held at once
 
@@ -152,18 +153,18 @@ def refuse_unseen(variables: Variables) -> None:
     for name, hidden in zip(variables.names, variables.unseen, strict=True):
         if hidden.all():
             raise DataError(f"column {name!r} is missing in every row, so its parents cannot be "
-                            f"learnt. Drop the column")
+                            f"learned. Drop the column")
     if not variables.continuous:
         return
     name, hidden = next((name, hidden) for name, hidden in
                         zip(variables.names, variables.unseen, strict=True) if hidden.any())
     raise DataError(
         f"column {name!r} is missing in row {int(np.argmax(hidden))} ({int(hidden.sum())} rows in "
-        f"all), and the columns {list_names(variables.names[j] for j in variables.continuous)} are "
-        f"continuous, but missing values are supported only if all columns are discrete. Cut "
-        f"numbers into classes (pandas.cut), drop the rows with missing values, data.dropna(), or "
-        f"fit a bayesian_network with a known graph to the incomplete data by EM and fill in the "
-        f"values by fit.impute(data)"
+        f"all), but missing values are supported only if all columns are discrete, and the columns "
+        f"{listed(variables.names[j] for j in variables.continuous)} are continuous. Drop the "
+        f"rows with missing values, data.dropna(); or cut the continuous columns into classes "
+        f"(pandas.cut); or fit a bayesian_network with a known graph, and fill in the values by "
+        f"fit.impute(data)"
     )
 
 
@@ -291,9 +292,8 @@ class Available:
     def __init__(self, variables: Variables, score: str, strength: float):
         rows = np.stack(variables.columns)
         states = [len(labels or ()) for labels in variables.labels]
-        code, _ = combine_codes([(values + 1, k + 1) for values,
-                                 k in zip(rows, states, strict=True)],
-                                variables.rows)
+        code, _ = combine_codes([(values + 1, k + 1) for values, k
+                                 in zip(rows, states, strict=True)], variables.rows)
         _, first, times = np.unique(code, return_index=True, return_counts=True)
         kept = np.linspace(0, len(first) - 1, min(len(first), SOME)).astype(int)
         rows = rows[:, first[kept]]

@@ -61,7 +61,7 @@ def cite(model: Any, engine: Engine | str | None = None, show: bool = True) -> l
     """
     model = getattr(model, "fit_", model)
     if not isinstance(model, Bound) and not isinstance(getattr(model, "model", None), Bound):
-        raise ModelError(f"cite({model!r:.200}): expected a Model, a Fit, or a fitted estimator")
+        raise ModelError(f"cite({model!r:.200}): expected a Model, a Fit or a fitted estimator")
     if engine is None and hasattr(model, "engine"):
         engine = model.engine
     bound = model if isinstance(model, Bound) else model.model

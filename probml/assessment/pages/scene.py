@@ -252,7 +252,8 @@ def drawn(scene: Scene, ax: "Axes | None" = None) -> "Axes":
     from matplotlib.path import Path
 
     if ax is not None and not hasattr(ax, "set_axis_off"):
-        raise ModelError(f"draw(ax={ax!r:.200}): expected matplotlib's axes, or None for new ones")
+        raise ModelError(f"draw(ax={ax!r:.200}): expected Axes of matplotlib, such as "
+                         f"plt.subplots()[1], or None for new Axes")
     if ax is None:
         import matplotlib.pyplot as plt
 

@@ -31,7 +31,7 @@ def find_precision_loss(data: Data) -> str | None:
         if found := _many(np.asarray(data.weights), None):
             return f"a weight of a row{found}"
         if (total := float(np.sum(data.weights, dtype=float))) < MIN_WEIGHT:
-            return (f"the sum of the row weights, {total:.2g}, is so small that it is lost to "
+            return (f"the sum of the row weights is so small, {total:.2g}, that it is lost to "
                     f"rounding when it is added to a prior")
     for name, column in data.table.columns.items():
         site = sites[name]

@@ -154,7 +154,8 @@ def _plate(structure: Structure, indices: Mapping[str, Index], raws: Mapping, la
     base, top = bounds(indices.values())
     if len(indices) > 1 and not have_same_coding(indices.values()):
         raise DataError(f"{quoted(indices, ' and ')} index the same axis with different offsets, "
-                        f"so that one label would have two codes. Pass integer codes")
+                        f"such as effect[a] and effect[b - 1], so that one label would have two "
+                        f"codes. Pass integer codes")
     coded = known is None and asked
     if known is None:
         known = _new_labels(structure, seen, next(iter(indices.values())).description, base, top,
@@ -165,7 +166,7 @@ def _plate(structure: Structure, indices: Mapping[str, Index], raws: Mapping, la
             row, cell = _where(bad)
             label = given[values[bad][0]]
             raise DataError(
-                f"'{name}' has {label!r} in row {row}{cell}, which is not one of the labels in the "
+                f"'{name}' is {label!r} in row {row}{cell}, which is not one of the labels in the "
                 f"fitted data, {listed(known)}" + (
                     f", so the entry of {indices[name].description} for this label is unknown. "
                     f"Pass integer codes; or fit to data with text labels; or pass the labels to "
@@ -201,8 +202,8 @@ def _new_labels(structure: Structure, raws: Mapping[str, Raw], description: str,
     for name, raw in raws.items():
         why = functools.partial(why_ordered, structure, name, entries=len(found))
         naming.refuse_unordered(name, raw, why,
-                                "pass integer codes for the numeric use, and the text as a "
-                                "separate input")
+                                "pass integer codes in the column that is used as a number, and "
+                                "the text as a separate input")
     return found
 
 
@@ -211,7 +212,7 @@ def _complete(index: Index, raw: Raw) -> Raw:
     if raw.missing.any():
         row, cell = _where(raw.missing)
         raise DataError(
-            f"'{index.input}' is missing in row {row}{cell}: it is an index of "
+            f"'{index.input}' is missing in row {row}{cell}, but it is used as an index of "
             f"{index.description}, and an index cannot be missing. Drop these rows, or give them a "
             f"group of their own"
         )
@@ -228,17 +229,17 @@ def _whole_numbers(index: Index, values: np.ndarray) -> np.ndarray:
     if broken.any():
         row, cell = _where(broken)
         raise DataError(
-            f"'{index.input}' has {values[broken][0]:g} in row {row}{cell}, but it is an index of "
-            f"{index.description}. Pass integers, or text"
+            f"'{index.input}' is {values[broken][0]:g} in row {row}{cell}, but it is used as an "
+            f"index of {index.description}. Pass integers, or text"
         )
     far = (values >= 2**63 if values.dtype.kind == "u" else
            np.isfinite(values) & (np.abs(values) >= 2.0**63) if values.dtype.kind == "f" else
            np.zeros(values.shape, bool))
     if far.any():  # different values would be the same integer
         row, cell = _where(far)
-        raise DataError(f"'{index.input}' has {values[far][0]} in row {row}{cell}, which does not "
-                        f"fit in a 64-bit integer, but it is an index of {index.description}. Pass "
-                        f"such identifiers as text, column.astype(str)")
+        raise DataError(f"'{index.input}' is {values[far][0]} in row {row}{cell}, which does not "
+                        f"fit in a 64-bit integer, but it is used as an index of "
+                        f"{index.description}. Pass such identifiers as text, column.astype(str)")
     return values.astype(np.int64)
 
 
@@ -261,8 +262,8 @@ def _cell(index: Index, raw: Raw, lead: int, out: Codes, unknown: str) -> None:
     own = index._replace(input=index.name, cells=())
     if raw.labels is not None:
         raise DataError(f"'{index.name}' contains text and is used as an index, but the other "
-                        f"columns of this input are numbers. Pass '{index.name}' as a separate "
-                        f"input")
+                        f"columns of this input are numbers, and one array cannot contain both. "
+                        f"Pass '{index.name}' as a separate input")
     part = _complete(own, Raw(raw.values[where]))
     codes = _whole_numbers(own, part.values)
     if unknown == REFUSE:
@@ -315,15 +316,15 @@ def within(index: Index, codes: np.ndarray) -> None:
     high = "…" if index.high is None else index.high
     if (index.low is not None and index.high is not None and codes.min() == index.low + 1
         and codes.max() == index.high + 1):
-        advice = f"; if your codes start at {index.low + 1}, subtract 1"
+        advice = f"If your codes start at {index.low + 1}, subtract 1"
     elif (index.low is not None and index.high is not None
           and len(np.unique(codes)) <= index.high - index.low + 1):
-        advice = "; pass the groups as text or as a pandas Categorical, which become codes"
+        advice = "Pass the groups as text or as a pandas Categorical, which become codes"
     else:
-        advice = "; set the size of the plate to the number of groups in the data"
+        advice = "Set the size of the plate to the number of groups in the data"
     raise DataError(
-        f"'{index.input}' has {codes[bad][0]} in row {row}{cell}, but it is an index of "
-        f"{index.description}, which has {index.length} entries; expected {low} … {high}{advice}"
+        f"'{index.input}' is {codes[bad][0]} in row {row}{cell}, but it is used as an index of "
+        f"{index.description}, which has {index.length} entries, {low} … {high}. {advice}"
     )
 
 

@@ -117,11 +117,10 @@ def refuse_some(name: str, labels: tuple, why: Callable[[int, int], str | None],
     if not named or len(named) == len(labels) or (
             reason := why(len(named), len(labels))) is None:
         return
-    which = "it is" if len(named) == 1 else "they are"
     raise DataError(f"'{name}' has {len(named)} of {len(labels)} labels, {listed(named)}, and "
-                    f"{reason}: {which} of an unknown place among the {len(labels)}. Give all "
-                    f"labels, lowest first, by pandas.Categorical({name}, categories=[...], "
-                    f"ordered=True), or {instead}")
+                    f"{reason}, so the positions of these labels among the {len(labels)} must be "
+                    f"known. Give all labels, lowest first, by pandas.Categorical({name}, "
+                    f"categories=[...], ordered=True), or {instead}")
 
 
 def filled(labels: tuple, size: int, base: int = 0) -> tuple:

@@ -142,7 +142,7 @@ def unify_schemas(dataset: "ds.Dataset", files: "Iterable[tuple[str, pa.Schema]]
         try:
             own = fragment.physical_schema
         except (pa.ArrowException, OSError) as error:
-            raise DataError(f"part '{file}' cannot be read: {error}") from error
+            raise DataError(f"the file '{file}' cannot be read: {error}") from error
         _compare(file, known, own, schema)
         for name in known:
             before, after = wide.field(name).type, own.field(name).type
@@ -233,7 +233,7 @@ class ArrowRows(Source):
                         yield Part(last, pa.Table.from_batches([batch]), first)
                     first += len(batch)
         except (pa.ArrowException, OSError) as error:
-            raise DataError(f"part '{last}' cannot be read: {error}") from error
+            raise DataError(f"the file '{last}' cannot be read: {error}") from error
 
     def _batches(self) -> Iterator[tuple[str, DataLike]]:
         """(file, batch) in the order of files and rows."""
@@ -262,7 +262,7 @@ class ArrowRows(Source):
                 for batch in fragment.scanner(schema=self.dataset.schema).to_batches():
                     rows += len(batch)
             except (pa.ArrowException, OSError):
-                return (f"the dataset cannot be read after row {rows} of part "
+                return (f"the dataset cannot be read after row {rows} of the file "
                         f"'{names[_path(fragment)]}'")
         return f"the dataset cannot be read after part '{last}'"
 

@@ -36,11 +36,11 @@ from probml.dataset.sources.profile import (
     trim_sample,
     under,
 )
-from probml.errors import DataError, Refusal
+from probml.errors import DataError, Refusal, present
 from probml.language.language import Bound
 from probml.typing import DataLike
 
-CHANGED = "the data source gave other batches than when it was first read"
+CHANGED = "the data source returned other batches than when it was first read"
 SLACK = 2  # times the size of the sample: rows that the first pass keeps before it draws again
 # called with the number of rows that the first pass has read so far
 _REPORT: ContextVar[Callable[[int], object]] = ContextVar("report", default=lambda rows: None)
@@ -125,10 +125,7 @@ def profile_source(model: Bound, source: Source, first: int = 0) -> Profile:
             found = replace(found, columns=frames.columns_of(part.rows))
             profile = found if profile is None else merged(profile, found, SLACK)
         _REPORT.get()(profile.rows)
-    if profile is None:
-        raise DataError(f"model '{model.name}': the data source has no batches; expected at least "
-                        f"one batch of rows")
-    return trim_sample(profile)
+    return trim_sample(present(profile))
 
 
 def _weighed(held: Data, part: Part) -> Data:
@@ -140,7 +137,7 @@ def sampled(survey: Survey) -> Data:
     """The sample of a profile as data, with the source they come from."""
     profile = survey.profile
     if not profile.weight > 0:
-        raise DataError("All weights are zero; at least one row needs a weight above 0.")
+        raise DataError("all weights are zero. At least one row needs a weight above 0.")
     return with_measures(refuse_some_labels(
         under(profile.sample, profile.pattern, profile.means)._replace(survey=survey)))
 
@@ -166,7 +163,7 @@ class Reader:
         Raises:
             DataError: the source has other parts or values than in the first pass.
         """
-        parts, first = parts_of(self.survey.source), 0
+        parts, first = named(self.survey.source.parts()), 0
         left = len(self.survey.names)
         for name, rows in zip(self.survey.names, self.survey.sizes, strict=True):
             found = next(parts, None)
@@ -178,7 +175,8 @@ class Reader:
             whole = self._read(found)
             if whole.table.rows != rows:
                 raise DataError(f"{CHANGED}: batch '{name}' had {rows} rows before and has "
-                                f"{whole.table.rows} now")
+                                f"{whole.table.rows} now. Do not change the source during a fit, "
+                                f"and fit again")
             self._check_unchanged(f"batch '{name}'", _sum_of_bits(whole))
             del found  # frees the memory before the next part is read
             left -= 1
@@ -201,15 +199,16 @@ class Reader:
             yield self._chosen(whole, first)
             del whole
         if rows != before:
-            raise DataError(f"{CHANGED}: it had {before} rows before and has {rows} now")
+            raise DataError(f"{CHANGED}: it had {before} rows before and has {rows} now. Do not "
+                            f"change the source during a fit, and fit again")
         self._check_unchanged("all batches together", total % 2**64)
 
     def _check_unchanged(self, which: str, total: int) -> None:
         if self._sums.setdefault(which, total) != total:
-            raise DataError(f"the data source gave other values than when it was first read "
+            raise DataError(f"the data source returned other values than when it was first read "
                             f"({which}). A fit reads the rows several times and needs the same "
                             f"values each time. If the rows are random or augmented, fix their "
-                            f"seed; if another program writes to them, fit a copy")
+                            f"seed. If another program writes to the rows, fit a copy")
 
     def _chosen(self, whole: Data, first: int) -> Data:
         """The chosen rows of a part, whose first row has the number `first` among all."""
@@ -225,11 +224,11 @@ class Reader:
         if self.survey.chosen is None:
             return 0
         if part.name not in self._first_rows:
-            raise Refusal(f"held_out= finds the held-out rows by the name of their part and their "
-                          f"number in the part. The source's method `mixed` returned a part named "
-                          f"'{part.name}', and its method `parts` returned none of that name. Let "
-                          f"`mixed` use the names of `parts`, with Part.first as the number of the "
-                          f"first row within the part of that name, or omit held_out=")
+            raise Refusal(f"held_out= identifies the held-out rows by the name of their part and "
+                          f"their number in this part. The method `mixed` of the source returned a "
+                          f"part named '{part.name}', but its method `parts` returned no part of "
+                          f"this name. Let `mixed` use the names of `parts`, with Part.first as "
+                          f"the number of the first row, or omit held_out=")
         return self._first_rows[part.name] + part.first
 
     @functools.cached_property
@@ -301,8 +300,6 @@ def by_parts(verb: Callable) -> Callable:
         for part in parts_of(source):
             with naming(part):
                 found.append(verb(self, part.rows, *args, **named))
-        if not found:
-            raise DataError("the data source has no batches; expected at least one batch of rows")
         return jax.tree.map(lambda *leaves: np.concatenate(leaves), *found)
 
     return ask

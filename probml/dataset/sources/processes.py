@@ -64,7 +64,7 @@ def open_data(model: Bound, data: object, weights: object = None) -> Data:
     for number, (_, shapes) in enumerate(found):
         if shapes != found[here][1]:
             raise DataError(f"the inputs have the shapes and types {found[here][1]} in process "
-                            f"{here}, and {shapes} in process {number}: give all processes inputs "
+                            f"{here}, but {shapes} in process {number}. Give all processes inputs "
                             f"of the same shapes and types")
     profiles = [replace(profile, sample=profile.sample._replace(model=model,
                                                                 structure=structures[0]))

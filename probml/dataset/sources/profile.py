@@ -71,7 +71,7 @@ def merged(profile: Profile, other: Profile, slack: int = 1) -> Profile:
     for name in profile.columns.keys() & other.columns.keys():
         if profile.columns[name] != other.columns[name]:
             raise DataError(f"'{name}' has the columns {list(profile.columns[name])} in some "
-                            f"batches and {list(other.columns[name])} in others: give all batches "
+                            f"batches and {list(other.columns[name])} in others. Give all batches "
                             f"the same columns in the same order")
     steps = max((own.sample.steps for own in (profile, other)
                  if own.sample.steps is not None), default=None)
@@ -167,14 +167,14 @@ def _check_same_structure(one: Data, other: Data) -> None:
         kinds = [{name: values.dtype.kind for name, values in data.table.inputs.items()}
                  for data in (one, other)]
         name = next((n for n in kinds[0] if kinds[0][n] != kinds[1].get(n)), next(iter(kinds[0])))
-        raise DataError(f"the input '{name}' has another type or shape than in earlier batches. "
-                        f"Use the same type and shape in all batches")
+        raise DataError(f"the input '{name}' has another type or shape in this batch than in "
+                        f"earlier batches. Use the same type and shape in all batches")
     for name in {**one.table.values, **other.table.values}:
         mine, theirs = (data.table.values.get(name) for data in (one, other))
         if mine is None or theirs is None or not np.array_equal(mine, theirs):
-            raise DataError(f"'{name}' is sampled outside rows(), so that it has one value for all "
-                            f"rows, but its value differs between batches. Give the same value in "
-                            f"all batches")
+            raise DataError(f"'{name}' is outside rows() and so has one value for all rows, but "
+                            f"its value differs between batches. Give the same value in all "
+                            f"batches")
 
 
 def _weaker(site: str, one: str | None, other: str | None) -> str:
@@ -210,8 +210,8 @@ def _union(site: str, labels: Sequence[tuple], states: int | None) -> tuple:
     """The labels of all parts; refused where there are more than states."""
     out = naming.union(labels)
     if states is not None and len(out) > states:
-        raise DataError(f"'{site}' has {len(out)} labels in all batches, {list(out)}, but the "
-                        f"model has only {states} states. Give the model more states, or merge "
+        raise DataError(f"'{site}' has {len(out)} labels in all batches together, {list(out)}, but "
+                        f"the model has only {states} states. Give the model more states, or merge "
                         f"labels")
     return out
 

@@ -17,8 +17,7 @@ from probml.plan.plan import Plan
 from probml.posteriors.closed import Closed
 from probml.posteriors.conjugate import Marginals, coupled
 from probml.updates.least_squares import root, rooted
-from probml.updates.objective import Objective
-from probml.updates.updates import ahead, modes, natural_parameters
+from probml.updates.updates import Objective, ahead, modes, natural_parameters
 
 # sweeps over all blocks: usually; those in which a block that rounding hides is evaluated at a
 # further place; at most, the last of them at the first place if there is no better one

@@ -146,14 +146,14 @@ class Evidence:
               bounds: tuple[float, float] | None) -> Axis:
         begin, where = float(self.bound[name][place]), f"EmpiricalBayes: setting '{name}'"
         if not near:
-            raise Refusal(f"{where}: the entries of this setting cannot be chosen one by one, "
-                          f"because they constrain one another, as do probabilities that sum to 1 "
-                          f"or the entries of a covariance matrix. Use unconstrained numbers as "
-                          f"the setting, such as the logits of the probabilities")
+            raise Refusal(f"{where}: the entries of this setting depend on one another, as "
+                          f"probabilities that sum to 1 or the entries of a covariance matrix do, "
+                          f"so they cannot be chosen one by one. Use unconstrained numbers as the "
+                          f"setting, such as the logits of the probabilities")
         kind = "line" if negative else "log" if large or not 0 < begin < 1 else "logit"
         if kind == "log" and not begin > 0:
-            raise Refusal(f"{where} is {begin:g}, but the search begins at this value and needs a "
-                          f"number above 0. Give another value when you build the model")
+            raise Refusal(f"{where} is {begin:g}, but the search starts at this value and needs a "
+                          f"number above 0. Build the model with a number above 0")
         if bounds is None:
             return Axis(name, place, kind, begin, *((-SURE, SURE) if kind == "logit"
                                                     else (-MAX_LOG_FACTOR, MAX_LOG_FACTOR)))
@@ -290,10 +290,10 @@ class EmpiricalBayes(Engine):
     def refuse(self, problem: Problem) -> None:
         """Raise ModelError or Refusal, naming the setting or the site, and the reason."""
         if not problem.plan.free:
-            raise Refusal(f"EmpiricalBayes cannot fit {problem}: the values of all parameters are "
-                          f"given in the data, so there is nothing to integrate out. Remove a "
-                          f"parameter from the data; or make the setting a site, and fit it by "
-                          f"MAP(prior=False)")
+            raise Refusal(f"EmpiricalBayes cannot fit {problem}: all parameters are given in the "
+                          f"data, so there is nothing to integrate out. Remove a parameter from "
+                          f"the data; or make the setting a site, and fit with "
+                          f"probml.MAP(prior=False)")
         try:
             Exact().refuse(problem)
         except Refusal as refusal:

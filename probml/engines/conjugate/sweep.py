@@ -48,8 +48,7 @@ from probml.posteriors.conjugate import Marginals, coupled
 from probml.posteriors.mean_field import settings
 from probml.posteriors.posterior import Posterior
 from probml.typing import PyTree
-from probml.updates.objective import Objective
-from probml.updates.updates import maximise, natural_parameters
+from probml.updates.updates import Objective, maximise, natural_parameters
 
 
 @memo(256)

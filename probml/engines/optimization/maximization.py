@@ -33,7 +33,6 @@ from probml.numerics.optimum import (
     negligible,
     newton_converged,
 )
-from probml.numerics.outside.checkpoint import GrowingList
 from probml.numerics.precision import map_in_threads
 from probml.numerics.refinement import HostBFGS, refine
 from probml.numerics.transfer import placed_all
@@ -258,7 +257,7 @@ def run_in_blocks(engine: OptimizerSettings, block: Callable,
         block: (state, iterations at most) → (state, value, iterations, values of the iterations,
             whether the gradient is zero).
     """
-    limit, loop = engine.steps or 1000, Loop(state, history=GrowingList((None,)))
+    limit, loop = engine.steps or 1000, Loop(state, "history")
     history = loop.lists["history"]
 
     def turn(done: int) -> StepResult:

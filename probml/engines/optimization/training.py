@@ -18,7 +18,6 @@ from probml.evidence.e_step import row_totals, total_evidence
 from probml.factors.factors import global_factors
 from probml.numerics.compiling import jit
 from probml.numerics.optimum import is_flat
-from probml.numerics.outside.checkpoint import GrowingList
 from probml.numerics.transfer import random_key
 from probml.plan.plan import Plan
 from probml.typing import PyTree
@@ -76,8 +75,7 @@ class _Descent(Loop):
 
     def __init__(self, engine: Training, problem: Problem, rows: Rows, held: Rows | None, n: int,
                  key: jax.Array, params: Mapping):
-        super().__init__(**dict.fromkeys(["history", *["curve"] * (held is not None)],
-                                         GrowingList(())))
+        super().__init__(None, "history", *["curve"] * (held is not None))
         self.history, self.curve = self.lists["history"], self.lists.get("curve", [])
         self.engine, self.plan, self.known = engine, problem.plan, problem.known
         self.rows, self.held, self.n, self.key = rows, held, n, key

@@ -35,7 +35,6 @@ from probml.evidence.surrogates import Expected
 from probml.factors.digits import has_collapsed_scale
 from probml.factors.naturals import log_prior
 from probml.numerics.compiling import jit
-from probml.numerics.outside.checkpoint import GrowingList
 from probml.numerics.transfer import placed, random_key
 from probml.plan.plan import Plan
 from probml.posteriors.posterior import Point, Posterior
@@ -128,7 +127,7 @@ def run_passes(engine: Any, problem: Problem,
     first = float(_objective(plan, way, point, known, rows)[0])
     # the point, its statistics, number of batches so far; the best point, and its objective
     loop = Loop((point, _zero_statistics(plan, way, point, known, rows), np.asarray(0), point,
-                 first), history=GrowingList((), 1))
+                 first), "history")
     history = loop.lists["history"]
     history.append(first)
 

@@ -5,7 +5,6 @@ along a ridge an iteration gains next to nothing long before.
 """
 
 import functools
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -21,7 +20,6 @@ from probml.engines.restarting.squarem import BLOCK, State, initial_state, run_e
 from probml.engines.restarting.vectors import unpack
 from probml.engines.start.race import Race, has_ended, is_alive, restarts_finding
 from probml.engines.start.start import Start
-from probml.numerics.outside.checkpoint import GrowingList
 from probml.plan.plan import Plan
 from probml.structure.structure import Structure
 from probml.typing import PyTree
@@ -77,8 +75,6 @@ def converge_parameters(engine: Any, plan: Plan, state: State, history: np.ndarr
     return now._replace(status=others), np.concatenate(parts, 1), hidden
 
 
-# seconds of each of two consecutive device calls, from which compiling again pays
-MIN_SECONDS_TO_RECOMPILE = 2.0
 TIE = 0.01  # of the difference within which two optima count as one: the first of them is taken
 # A spurious maximum: starts that reach it, at most; starts that reach the usual one, at least; its
 # scale relative to the usual one's; log density within which two optima are one.
@@ -112,8 +108,8 @@ def run_to_convergence(title: str, plan: Plan, rows: Rows, state: PyTree, own: P
                        progress: bool) -> tuple[PyTree, np.ndarray]:
     """The final state of every restart, and the values of its objective, (restarts, evaluations).
 
-    A device call advances all that still run; if calls are long, the others are dropped once they
-    are half.
+    A device call advances all that still run; if a pass is long (`Race.compact`), the others are
+    dropped once they are half.
 
     Args:
         state: a named tuple with `value`, `count` and `status`, whose leaves begin with an axis of
@@ -123,7 +119,7 @@ def run_to_convergence(title: str, plan: Plan, rows: Rows, state: PyTree, own: P
     """
     loop = _Restarts(plan, rows, state, own, advance, block, limit + 1, race)
     with Progress(title, limit, progress) as bar:
-        iterate(bar, loop.max_evaluations, functools.partial(loop.turn, bar), held=loop)
+        iterate(bar, loop.max_evaluations, loop.turn, held=loop)
     return loop.all, np.concatenate(loop.history, 1)
 
 
@@ -131,25 +127,24 @@ class _Restarts(Loop):
     """All restarts between two device calls: `state` has those that are advanced, whose indices are
     `index`; `all` has every restart as it was last stored. Arguments as of `run_to_convergence`."""
 
-    kept = ("state", "all", "index", "compiled")
+    kept = ("state", "all", "index")
 
     def __init__(self, plan: Plan, rows: Rows, state: PyTree, own: PyTree, advance: Advance,
                  block: int, max_evaluations: int, race: Race | None):
         self.restarts = len(state.value)
-        super().__init__(state, history=GrowingList((self.restarts, block)))
+        super().__init__(state, "history")
         self.all, self.history = state, self.lists["history"]
         self.plan, self.rows, self.own, self.advance = plan, rows, own, advance
         self.block, self.max_evaluations, self.race = block, max_evaluations, race
-        self.index, self.compiled, self.long_calls = np.arange(self.restarts), False, 0
+        self.index = np.arange(self.restarts)
 
-    def turn(self, bar: Progress, done: int) -> StepResult:
+    def turn(self, done: int) -> StepResult:
         """One call; `done` counts M-steps, of which there is one less than evaluations."""
         race = self.race if self.race is not None and self.race.on else None
         early = not self.history
         # if rows are read in parts each evaluation is long
         block = race.first if race and early else self.block if race or self.rows.held else 1
         limit = min((0 if early else done + 1) + block, self.max_evaluations)
-        began = time.perf_counter()
         self.state, values, ended = self.advance(self.state, self.own, limit)
         self.history.append(np.full((self.restarts, self.block), np.nan))
         self.history[-1][self.index] = np.asarray(values)
@@ -161,25 +156,14 @@ class _Restarts(Loop):
         best = float(np.asarray(self.state.value).max())
         running = np.flatnonzero(np.asarray(self.state.status) == Status.RUNNING)
         ended = ended or not len(running)
-        long = self._is_long(bar, time.perf_counter() - began)
-        half = long and 2 * len(running) <= len(self.index)
+        # in slices restarts that have ended cost nothing
+        half = race and race.compact and 2 * len(running) <= len(self.index) and (
+            slices.runs_at_once(self.plan, self.rows, len(self.index)) == len(self.index))
         if ended or half:
             self.all = jax.tree.map(functools.partial(_store, self.index), self.all, self.state)
         if half and not ended:
             self._keep(running)
         return StepResult(limit - 1 - done, best, Status.CONVERGED if ended else Status.RUNNING)
-
-    def _is_long(self, bar: Progress, seconds: float) -> bool:
-        """Whether calls take so long that compiling again pays, for the restarts that still run."""
-        # a fit that may be resumed uses no clock: its result must not depend on one
-        clocked = self.compiled and bar.journal is None and not self.rows.joint
-        long = clocked and seconds > MIN_SECONDS_TO_RECOMPILE
-        self.long_calls = self.long_calls + 1 if long else 0
-        self.compiled = True
-        # in slices restarts that have ended cost nothing
-        sliced = slices.runs_at_once(self.plan, self.rows, len(self.index)) < len(self.index)
-        compact = self.race is not None and self.race.on and self.race.compact
-        return not sliced and (self.long_calls > 1 or compact)
 
     def _keep(self, running: np.ndarray) -> None:
         """Drops other restarts than these; a power of two remains, so that there are few programs.
@@ -187,14 +171,15 @@ class _Restarts(Loop):
         keep = np.resize(running, 1 << (len(running) - 1).bit_length())
         self.state, self.own = jax.tree.map(lambda leaf: np.asarray(leaf)[keep],
                                             (self.state, self.own))
-        self.index, self.compiled, self.long_calls = self.index[keep], False, 0
+        self.index = self.index[keep]
 
     def write(self, held: dict[str, PyTree]) -> None:
         super().write(held)
         if (any(len(leaf) != len(self.index) for leaf in jax.tree.leaves(self.state))
                 or any(len(leaf) != self.restarts for leaf in jax.tree.leaves(self.all))
                 or not np.isin(self.index, np.arange(self.restarts)).all()):
-            raise ValueError(f"the runs {self.index!r:.60} of {self.restarts}")
+            raise ValueError(f"expected different run numbers below {self.restarts}, got "
+                             f"{self.index!r:.60}")
         if len(self.index) < self.restarts:
             self.own = jax.tree.map(lambda leaf: np.asarray(leaf)[self.index], self.own)
 

@@ -1,7 +1,9 @@
-"""Continuous latent variables of rows that are sampled with the parameters: which ones, and where
-chains start."""
+"""Continuous latent variables of rows that are sampled with the parameters: which ones; and where
+chains start: about a mode, at other modes with a share of the posterior mass, and at draws of the
+prior if no mode was found. Chains that start at one place agree whatever other modes there are; so
+some start elsewhere."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import jax
 import jax.numpy as jnp
@@ -13,13 +15,22 @@ from probml.device.rows import Known, Rows
 from probml.engines.engine import Problem
 from probml.engines.optimization.objective import unflat
 from probml.engines.optimization.search import index_of_highest
-from probml.engines.start.begin import AWAY, MAX_STEPS, Mode, Optima, widest_units
-from probml.engines.start.prior import compiled_prior_point, given_start
+from probml.engines.start.begin import (
+    AWAY,
+    MAX_STEPS,
+    PRIOR_STARTS,
+    Mode,
+    Optima,
+    distinct_optima,
+    widest_units,
+)
+from probml.engines.start.prior import compiled_prior_point, drawn_prior, given_start
 from probml.errors import Refusal, quoted
 from probml.evidence import density, row_coordinates
 from probml.latents.latent import Group
 from probml.numerics import curvature
 from probml.numerics.compiling import jit
+from probml.numerics.curvature import Starts
 from probml.numerics.optimum import LBFGS, maximize
 from probml.numerics.transfer import placed
 from probml.plan.plan import Plan
@@ -49,12 +60,12 @@ def prepare_data(data: Data, integrate: str) -> Data:
     names = [name for group in plan.latents if is_sampled(group) for name in group.names]
     timed = next((name for name in names if data.structure.sites[name].time is not None), None)
     if timed is not None:
-        raise Refusal(f"site '{timed}' is a continuous latent state of a chain, which cannot be "
-                      f"sampled. Give '{timed}' in the data")
+        raise Refusal(f"site '{timed}' is a continuous latent state of a chain, and NUTS and SVI "
+                      f"cannot sample such states. Give '{timed}' in the data")
     if names and data.survey is not None:
         raise Refusal(f"site '{names[0]}' is continuous and latent and cannot be integrated out "
                       f"exactly, so its values must be sampled, which needs all rows in memory. "
-                      f'Use integrate="all", or pass all rows in memory', ("EM",))
+                      f'Use integrate="all", or pass a table in memory', ("EM",))
     return data.carrying(names) if names else data
 
 
@@ -159,3 +170,68 @@ def unloaded(problem: Problem, values: Mapping[str, np.ndarray]) -> dict[str, np
         rows = np.stack([load.unload(one, problem.size, order) for one in flat])
         out[name] = rows.reshape(*value.shape[:2], *rows.shape[1:])
     return out
+
+
+MAX_LOWER = 7.0  # log mass by which another mode may be lower: 0.1%
+
+# coordinates (d,) → the density and its curvature about them
+Measure = Callable[[np.ndarray], Mode]
+
+
+def starts(problem: Problem, known: Known, begun: Mode, chains: int,
+           measure: Measure) -> Starts:
+    """The starts of chains: at least half about the first point, the others about other modes and
+    the points that the engine before found in the posterior, or about draws of the prior if the
+    first point is no mode."""
+    elsewhere = other_modes(begun, measure) + _given_points(problem, known, begun)
+    if not (elsewhere or bool(begun.converged)):
+        elsewhere = _prior_places(problem, known, begun.frame.centre.size)
+    out = Starts(*(np.array(part[:chains]) for part in begun.starts))
+    for chain, u in zip(range(chains - 1, 0, -1), elsewhere[: chains // 2], strict=False):
+        there = jax.device_get(measure(u).starts)
+        for part, found in zip(out, there, strict=True):
+            part[chain] = found[chain]
+    return out
+
+
+def other_modes(begun: Mode, measure: Measure) -> list[np.ndarray]:
+    """Other optima with a share of the posterior mass, (d,) each, the largest first."""
+    if begun.optima is None or not bool(begun.converged):
+        return []
+    found = [(_log_mass(jax.device_get(measure(u))), u)
+             for u in (np.asarray(begun.optima.u[i]) for i in distinct_optima(begun))]
+    most = max([_log_mass(begun), *(mass for mass, _ in found)])
+    return [u for mass, u in sorted(found, key=lambda each: -each[0]) if mass > most - MAX_LOWER]
+
+
+def _given_points(problem: Problem, known: Known, begun: Mode) -> list[np.ndarray]:
+    """Unbounded coordinates, (d,), of the points that the engine before found in the posterior."""
+    seen = problem.posterior_points
+    if not seen or problem.plan.carried or not set(problem.plan.free) <= set(seen):
+        return []
+    points = [density.flat(problem.plan, {name: seen[name][i] for name in problem.plan.free}, known)
+              for i in range(len(next(iter(seen.values()))))]
+    return [np.asarray(u) for u in points if u.size == begun.frame.centre.size
+            and np.isfinite(u).all()]
+
+
+def _log_mass(begun: Mode) -> float:
+    """The log mass of the normal distribution at a mode: its log density and log volume."""
+    root = np.asarray(begun.frame.root, float)
+    volume = np.log(np.abs(root)).sum() if root.ndim == 1 else np.linalg.slogdet(root)[1]
+    return float(begun.value) + float(volume)
+
+
+def _prior_places(problem: Problem, known: Known, size: int) -> list[np.ndarray]:
+    """Draws of the prior, (size,) in unbounded coordinates, with standard normal numbers for
+    coordinates of rows; none if the user gave a start, or a prior cannot be drawn from."""
+    plan = problem.plan
+    if problem.start or any(plan.structure.sites[name].entry.improper for name in plan.free):
+        return []
+    drawn = drawn_prior(plan, known, PRIOR_STARTS, problem.seed)
+    if drawn is None:
+        return []
+    own = [np.reshape(drawn[name], (PRIOR_STARTS, -1)) for name in sorted(drawn)]
+    rest = np.random.default_rng([problem.seed, 13]).standard_normal(
+        (PRIOR_STARTS, size - sum(part.shape[1] for part in own)))
+    return list(np.concatenate([*own, rest], 1).astype(own[0].dtype))

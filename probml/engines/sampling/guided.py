@@ -26,7 +26,6 @@ from probml.engines.sampling.states import with_states
 from probml.errors import ModelError, Refusal
 from probml.language.language import Bound
 from probml.numerics.compiling import jit
-from probml.numerics.outside.checkpoint import GrowingList
 from probml.numerics.process.threads import single_thread
 from probml.numerics.transfer import Use, derive_key, placed_all, random_key
 from probml.posteriors import posterior
@@ -67,9 +66,9 @@ def refuse(guide: Any, problem: Problem) -> None:
                       f"arguments, or write the model with a numpyro.plate of the rows instead of "
                       f"rows(), with obs= and the latent variables inside the plate")
     if problem.plan.globals:
-        raise Refusal(f"{where}: '{problem.plan.globals[0]}' is discrete and latent, and a guide "
-                      f'with arguments cannot have such a site. Use guide="normal", or a guide '
-                      f"without arguments")
+        raise Refusal(f"{where}: '{problem.plan.globals[0]}' is discrete and latent, which a guide "
+                      f'with arguments does not support. Use guide="normal", or a guide without '
+                      f"arguments")
     known = _arguments(model, dict.fromkeys(model.inputs))
     unknown = next((name for name in given if name not in known), None)
     if unknown is not None:
@@ -119,7 +118,7 @@ def optimize(state: PyTree, descend: Callable[[PyTree, int, int], tuple[PyTree, 
     Args:
         descend: (state, steps made, further steps, at most BLOCK) → (state, losses).
     """
-    loop = Loop(state, losses=GrowingList((None,), 0))
+    loop = Loop(state, "losses")
     losses = loop.lists["losses"]
 
     def turn(done: int) -> StepResult:
@@ -185,7 +184,7 @@ def _check(static: Static, free: tuple[str, ...], inputs: SiteValues, what: str)
     wanted = [name for name in free if name not in static.model.generative.params]
     missing = next((name for name in wanted if name not in names), None)
     if missing is not None:
-        raise ModelError(f"SVI(guide=function) of {what}: the guide has no site '{missing}'. "
+        raise ModelError(f"SVI(guide=function) of {what}: the guide does not sample '{missing}'. "
                          f"Expected the sites {wanted}, got {sorted(names)}")
 
 

@@ -11,7 +11,7 @@ from probml.device.rows import Known, Rows, Summary
 from probml.engines.engine import Problem
 from probml.engines.findings import Code, Finding
 from probml.engines.importance import MAX_ROUNDING, densities_of, heavy_tail, max_mean_error
-from probml.engines.start.draws import Noise, Source, draw
+from probml.engines.start.prior import Noise, Source, draw
 from probml.evidence import density
 from probml.evidence.e_step import log_evidence
 from probml.factors.naturals import log_prior
@@ -19,7 +19,7 @@ from probml.numerics.compiling import ONCE, jit
 from probml.plan.plan import Plan
 from probml.posteriors.closed import Closed
 from probml.posteriors.conjugate import Marginals
-from probml.posteriors.pareto import BAD, k_hat
+from probml.posteriors.diagnostics import BAD, k_hat
 from probml.posteriors.posterior import Normal
 
 # An approximation is far from the posterior if the bound on the error of a mean (√χ², in standard

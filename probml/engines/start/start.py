@@ -15,11 +15,11 @@ from probml.dataset.sources.profile import representative_sample
 from probml.device.load import load
 from probml.device.rows import Chunk, Known, Resident, Rows, merge_chunks, take_rows
 from probml.engines.engine import Problem
-from probml.engines.start.draws import Noise
 from probml.engines.start.labelling import CANDIDATES, Labelling, hidden_variables, labelled
 from probml.engines.start.labelling import check_distinct as check_rows
 from probml.engines.start.prior import (
     UNDRAWABLE,
+    Noise,
     closed_start,
     given_start,
     prior_draw,

@@ -343,12 +343,11 @@ def _dependence(loop: Loop, init: object, x: object,
         order += 1
         if order > len(flat) or joint**order > MOST_JOINT_STATES:
             raise ModelError(
-                f"site '{loop.name}' in a scan cannot be summed out: the carry depends on the "
-                f"discrete states of {'all earlier' if order > len(flat) else order} steps. Each "
-                f"step has {joint:,} possible states, and at most {MOST_JOINT_STATES:,} "
-                f"combinations over these steps are supported. Let the carry contain only the "
-                f"states of the last step or steps, and nothing that is computed from earlier "
-                f"states"
+                f"site '{loop.name}' in a scan cannot be summed out, because its carry depends on "
+                f"the discrete states of {'all earlier' if order > len(flat) else order} steps, "
+                f"each of which has {joint:,} possible states. At most {MOST_JOINT_STATES:,} "
+                f"combinations of states are supported. Let the carry contain only the states of "
+                f"the last step, and nothing that is computed from earlier states"
             )
     discrete = {*range(first), *(first + leaf for leaf in varying)}
     if any(uses & discrete for uses in depends[len(flat) :]):

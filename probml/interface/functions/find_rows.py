@@ -99,7 +99,7 @@ class AsRows(Messenger):
             frames[inside] = frames[inside]._replace(name="rows")
             if frames[inside].size != self.rows:
                 raise ModelError(
-                    f"plate '{self.plate}' has the fixed size {frames[inside].size}. Write its "
+                    f"the plate '{self.plate}' has the fixed size {frames[inside].size}. Write its "
                     f"size as the length of an argument, len(y)"
                 )
         msg["cond_indep_stack"] = frames
@@ -213,7 +213,8 @@ def _why_not_rows(model: Bound, shown: Survey, arguments: SiteValues,
     for site in shown.seen:
         own = np.shape(site.value)
         if own[len(own) - len(site.event) :] != site.event:
-            return f"'{site.name}' has values of shape {own}, expected the event shape {site.event}"
+            return (f"'{site.name}' has values of shape {own}, expected the event shape "
+                    f"{site.event} of its distribution")
     seen = {id(site.value) for site in shown.seen}
     endless = next((name for name, value in long.items() if id(value) not in seen
                     and value.dtype.kind == "f" and np.isinf(value).any()), None)
@@ -236,8 +237,8 @@ def _read_along(model: Bound, shown: Survey, arguments: Mapping, items: Mapping,
     across = next((site.name for site in shown.seen for value in rest.values()
                    if site.value is value), None)
     if across is not None:
-        raise ModelError(f"the observed values of '{across}' have a first axis of length "
-                         f"{len(shown.sites[across].value)}, which is not the number of rows")
+        raise ModelError(f"the observed values of '{across}' have {len(shown.sites[across].value)} "
+                         f"entries along their first axis, which is not the number of rows")
     names = {input_name(own, shown): own for own in long}
     reading = RowsReading(model.generative, names, plate, along, {}, {}, every, sized,
                           sites=(*shown.sites, *shown.computed), params=shown.params,
@@ -246,7 +247,7 @@ def _read_along(model: Bound, shown: Survey, arguments: Mapping, items: Mapping,
     structure = trace_structure(first, {name: items[own] for name, own in names.items()})
     lost = next((site.name for site in shown.seen if not structure.sites[site.name].rows), None)
     if lost is not None:
-        raise ModelError(f"'{lost}' has the same value in all rows")
+        raise ModelError(f"'{lost}' has the same value in all rows, so its axis cannot be the rows")
     for site in structure.sites.values():
         if not site.rows and not site.factor and site.name not in shown.params and (
             site.shape != shown.sites[site.name].shape
@@ -279,17 +280,17 @@ def translate_data(model: Bound, items: SiteValues) -> dict[str, np.ndarray]:
     for name, value in items.items():
         if name in settings:
             if settings[name] is not None and not np.array_equal(settings[name], value_of(value)):
-                raise DataError(f"{model.name}: '{name}' has one value for all rows, and the data "
-                                f"give another value than the model. Call model(f)({name}=...) "
-                                f"with the new value")
+                raise DataError(f"model '{model.name}': '{name}' has one value for all rows, and "
+                                f"the value in the data differs from the value in the model. Build "
+                                f"the model with the new value, model(f)({name}=...)")
             continue
         if name in inputs:
             out[inputs[name]] = value
         site = reading.columns.get(name)
         if site is not None:
             if site != name and site in items:
-                raise DataError(f"{model.name}: '{site}' is given twice, as a site and as the "
-                                f"argument '{name}'. Drop one of them")
+                raise DataError(f"model '{model.name}': '{site}' is given twice, as a site and as "
+                                f"the argument '{name}'. Drop one of them")
             out[site] = value
         elif name not in inputs and name not in reading.shown:
             out[name] = value

@@ -106,7 +106,7 @@ def _names_with_missing_cells(model: Bound, arguments: SiteValues, given: SiteVa
             value = np.asarray({**given, **arguments}[name])
             cell = tuple(map(int, np.argwhere(np.isnan(value))[0]))
             raise DataError(
-                f"{model.name}: '{name}' is missing at index "
+                f"model '{model.name}': '{name}' is missing at index "
                 f"{cell[0] if len(cell) == 1 else cell}, and this value cannot be left out of the "
                 f"likelihood: {reason} ({why}). Drop the value, make it a separate site, or write "
                 f"`with probml.rows():` instead of the plate of '{name}', so that missing values "

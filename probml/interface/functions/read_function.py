@@ -98,7 +98,8 @@ def read_function(model: Bound, data: DataLike, named: Collection[str] = ()) -> 
         return several
     chosen, writes = model.generative.chosen, mentions_rows(model.generative.function)
     if chosen is not None and writes:
-        raise ModelError(f"model '{model.name}' already has rows(). Omit rows='{chosen}'")
+        raise ModelError(f"model '{model.name}' already has rows(). Omit the argument "
+                         f"rows='{chosen}'")
     if writes or not (isinstance(data, Mapping) or hasattr(data, "columns")):
         return ReadModel(model, data)
     items = _columns_by_name(data)
@@ -142,13 +143,14 @@ def _survey_run(
     for name, value in lists.items():
         i = next((i for i, part in enumerate(value) if np.isnan(part).any()), None)
         if i is not None:
-            raise DataError(f"{model.name}: '{name}' is a list of arrays, and array {i} has "
-                            f"missing values (NaN). Drop these values")
+            raise DataError(f"model '{model.name}': '{name}' is a list of arrays, and array {i} "
+                            f"has missing values (NaN), which are not supported in such lists. "
+                            f"Drop these values")
     site = next((name for name in lists if name in given), None)
     if site is not None:
-        raise DataError(f"{model.name}: the value of site '{site}' must be one array, got a list "
-                        f"of arrays of different lengths. Pad the shorter ones with NaN, or make "
-                        f"the list an argument of the function")
+        raise DataError(f"model '{model.name}': the value of site '{site}' must be one array, got "
+                        f"a list of arrays of different lengths. Pad the shorter ones with NaN, or "
+                        f"make the list an argument of the function")
     failure: Exception | None = None
     try:
         shown = survey_run(model, arguments, given)
@@ -176,10 +178,10 @@ def _survey_run(
     other = next((name for name, value in wide.items() if id(value) not in seen), None)
     if other is not None:
         raise DataError(
-            f"{model.name}: '{other}' is a list of arrays of different lengths, but the function "
-            f"uses '{other}' as one array without observing it (obs=), so the shorter ones cannot "
-            f"be padded. Loop over the list in Python, or pass one array and mask the padding by "
-            f"handlers.mask"
+            f"model '{model.name}': '{other}' is a list of arrays of different lengths, but the "
+            f"function uses '{other}' as one array without observing it (obs=), so the shorter "
+            f"ones cannot be padded. Loop over the list in Python, or pass one array and mask the "
+            f"padding by handlers.mask"
         )
     return shown, {**items, **wide}, {**arguments, **wide}, given
 
@@ -255,7 +257,7 @@ def _split_data(model: Bound,
     own, defaults = model.generative.arguments, model.generative.defaults
     for name, bound in model.settings:
         if name in items and defaults.get(name) != bound:
-            raise DataError(f"{model.name}: '{name}' is a setting of the model, "
+            raise DataError(f"model '{model.name}': '{name}' is a setting of the model, "
                             f"{name}={thaw(bound)!r}, and also given in the data. Drop one of the "
                             f"two")
     for name, table in items.items():
@@ -283,50 +285,50 @@ def _refuse_missing_input(model: Bound, data: object, arguments: Mapping,
     except Exception:
         pass
     hint = frames.lacked(name, frames.names_of(data)) if frames.is_table(data) else ""
-    raise DataError(f"{model.name}: the data have no '{name}', which is an argument of the model "
-                    f"function. Add '{name}' to the data, or give its value to the model, "
+    raise DataError(f"model '{model.name}': the data have no '{name}', which is an argument of the "
+                    f"model function. Add '{name}' to the data, or give its value to the model, "
                     f"{model.name}(…, {name}=...).{hint}")
 
 
 def _check_data(model: Bound, shown: Survey, arguments: Mapping, given: Mapping) -> None:
     """Refuse data that are given twice or unknown, and too few."""
     if not shown.sites:
-        raise ModelError(f"model '{model.name}' has no sample sites; expected at least one, such "
-                         f"as sample(\"mean\", ...)")
+        raise ModelError(f"model '{model.name}' has no sample site, expected at least one, such as "
+                         f'sample("mean", ...)')
     computed = next((name for name in given if name in shown.computed), None)
     if computed is not None:
         raise DataError(
-            f"{model.name}: '{computed}' is computed by the model (numpyro.deterministic, or a "
-            f"reparametrised site), so the data cannot contain it. Drop '{computed}'"
+            f"model '{model.name}': '{computed}' is computed by the model (numpyro.deterministic, "
+            f"or a reparametrised site), so the data cannot contain it. Drop '{computed}'"
         )
     unknown = next((name for name in given if name not in shown.sites), None)
     if unknown is not None:
         own = dict.fromkeys((*model.generative.arguments, *shown.sites))
         meant = closest_name(unknown, [name for name in own if name not in arguments])
         hint = f"Did you mean '{meant}'?" if meant else f"Drop or rename '{unknown}'"
-        raise DataError(f"{model.name}: '{unknown}' is neither an argument nor a site of the "
-                        f"model. Known names: {list(own)}. {hint}")
+        raise DataError(f"model '{model.name}': '{unknown}' is neither an argument nor a site of "
+                        f"the model. Known names: {list(own)}. {hint}")
     both = next((name for name in arguments if name in model.generative.defaults
                  and name in shown.sites and not shown.sites[name].observed), None)
     if both is not None:
         raise DataError(
-            f"{model.name}: '{both}' in the data is ambiguous: it is the name of a setting and of "
-            f"a latent site. Set the argument in the model, {model.name}(…, {both}=...), and give "
-            f"observations of the site by handlers.condition around the function, or rename one of "
-            f"them"
+            f"model '{model.name}': '{both}' in the data is ambiguous: it is the name of a setting "
+            f"and of a latent site. Set the argument in the model, {model.name}(…, {both}=...), "
+            f"and give observations of the site by handlers.condition around the function, or "
+            f"rename one of them"
         )
     for name in shown.twice:
         by = next((own for own, value in arguments.items() if value is shown.sites[name].value),
                   None)
         through = f" as the argument '{by}'" if by else " inside the function (obs=)"
-        raise DataError(f"{model.name}: '{name}' is given twice, as a site and{through}. Drop one "
-                        f"of them")
+        raise DataError(f"model '{model.name}': '{name}' is given twice, as a site and{through}. "
+                        f"Drop one of them")
     if not shown.seen and not any(site.factor for site in shown.sites.values()):
         free = [name for name, value in model.bound.items() if value is None
                 and name not in arguments]
         advice = f"{quoted(free, ' or ')}, or one of" if free else "one of"
-        raise DataError(f"{model.name}: every value of the data is missing, so nothing can be "
-                        f"estimated. Give {advice} its sites, {list(shown.sites)}")
+        raise DataError(f"model '{model.name}': every value of the data is missing, so nothing can "
+                        f"be estimated. Give {advice} its sites, {list(shown.sites)}")
     for site in shown.seen:
         if site.support is not None and hasattr(site.value, "dtype") and not isinstance(
                 site.value, jax.core.Tracer):
@@ -346,11 +348,11 @@ def _refuse_text(model: Bound, shown: Survey, items: Mapping, values: Mapping) -
             )) and isinstance(values[name], np.ndarray):
                 flat = np.asarray(value, object).ravel().tolist()
                 if not any(isinstance(cell, str | bytes) for cell in flat) and None in flat:
-                    raise DataError(f"{model.name}: '{name}' has a missing value (None) at "
+                    raise DataError(f"model '{model.name}': '{name}' has a missing value (None) at "
                                     f"position {flat.index(None)}, but only values inside rows() "
                                     f"may be missing. Write `with probml.rows():` around the "
                                     f"statement that samples '{site.name}', or drop the value")
-                raise DataError(f"{model.name}: '{name}' is text, got "
+                raise DataError(f"model '{model.name}': '{name}' is text, got "
                                 f"{np.asarray(value).ravel()[:3].tolist()} …, but the values of "
                                 f"site '{site.name}' are numbers. Convert '{name}' to numbers")
 
@@ -361,8 +363,9 @@ def _check_support(model: Bound, site: SurveyedSite) -> None:
     value = np.asarray(site.value, float)
     there = np.isfinite(value)
     if site.discrete and (value[there] != np.floor(value[there])).any():
-        raise DataError(f"{model.name}: the values of site '{site.name}' must be integers, got "
-                        f"{value.ravel()[:5].tolist()} …")
+        raise DataError(f"model '{model.name}': the values of site '{site.name}' must be integers, "
+                        f"got {value.ravel()[:5].tolist()} …. Round the values, or use a "
+                        f"continuous distribution")
     support = site.support
     if site.masked or getattr(support, "event_dim", 1) != 0 or support is constraints.circular:
         return
@@ -376,8 +379,8 @@ def _check_support(model: Bound, site: SurveyedSite) -> None:
     if len(bad):
         cell = tuple(map(int, bad[0]))
         where = f" at index {cell[0] if len(cell) == 1 else cell}" if cell else ""
-        raise DataError(f"{model.name}: '{site.name}' is {value[cell]:g}{where}, outside its "
-                        f"support, {site.support}. Check the data, or leave this value out by "
+        raise DataError(f"model '{model.name}': '{site.name}' is {value[cell]:g}{where}, outside "
+                        f"its support, {site.support}. Check the data, or leave this value out by "
                         f"handlers.mask")
 
 
@@ -392,18 +395,18 @@ def _read_new_data(model: Bound, data: DataLike) -> ReadModel:
     lacks = next((own for own in reading.own.values() if own not in items), None)
     if lacks is not None:
         again = ", ".join(f"{name}=..." for name in reading.own.values() if name in items)
-        raise DataError(f"{model.name}: the data have no '{lacks}'. The model was fitted as one "
-                        f"joint density without a plate of independent rows, because "
+        raise DataError(f"model '{model.name}': the data have no '{lacks}'. The model was fitted "
+                        f"as one joint density without a plate of independent rows, because "
                         f"{reading.why}. Such a fit answers questions about the fitted data only "
                         f"(fit.params, fit.draws, fit.posterior), and fit.simulate({again}) draws "
-                        f"new observations. predict(new) needs independent rows: remove that "
+                        f"new observations. predict(new) needs independent rows. Remove that "
                         f"reason, or write `with probml.rows():` instead of a numpyro.plate")
     settings = tuple((name, value) for name, value in model.settings if name not in items)
     named = () if reading.integrated else reading.steps.groups
     bound = type(model)(reading.generative, settings, model.interventions)
     found = read_function(bound, items, named)
     if found.model != model:
-        raise DataError(f"{model.name}: with these data the model has another density than with "
-                        f"the fitted data (other lengths of arrays or other settings). Use "
-                        f"model.at(fit.params) instead")
+        raise DataError(f"model '{model.name}': with these data the density of the model is "
+                        f"another one than with the fitted data, because arrays have other lengths "
+                        f"or settings other values. Use model.at(fit.params)")
     return found

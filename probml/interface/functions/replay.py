@@ -58,7 +58,7 @@ def run_forward(model: Bound, values: SiteValues, arguments: SiteValues,
     unknown = [name for name in arguments if name not in own]
     if missing or unknown:
         what = f"needs '{missing[0]}'" if missing else f"has no argument '{unknown[0]}'"
-        raise ModelError(f"simulate: model '{model.name}' {what}; the arguments of its function "
+        raise ModelError(f"simulate: model '{model.name}' {what}. The arguments of its function "
                          f"are {list(own)}")
     held = {name: jax.numpy.asarray(value) for name, value in values.items()}
 
@@ -77,12 +77,11 @@ def run_forward(model: Bound, values: SiteValues, arguments: SiteValues,
     except ModelError:
         raise
     except Exception as error:
-        shapes = {name: np.shape(value) for name, value in arguments.items()}
+        given, fitted = ({name: np.shape(value) for name, value in values.items()}
+                         for values in (arguments, held))
         raise ModelError(
-            f"simulate: model '{model.name}' fails with arguments of the shapes {shapes} and "
-            f"fitted parameters of the shapes "
-            f"{ {name: np.shape(value) for name, value in held.items()} }: {type(error).__name__}: "
-            f"{error}"
+            f"simulate: the function of model '{model.name}' fails with arguments of the shapes "
+            f"{given} and fitted parameters of the shapes {fitted}: {type(error).__name__}: {error}"
         ) from error
 
 
@@ -106,8 +105,8 @@ def _encode_labels(fit: Fitted, name: str, value: object) -> ArrayLike:
     given = np.asarray(value, object)
     unknown = next((label for label in given.ravel() if label not in code), None)
     if unknown is not None:
-        raise ModelError(f"simulate: '{name}' has the unknown label {unknown!r}; its labels are "
-                         f"{listed(labels)}")
+        raise ModelError(f"simulate: '{name}' has the label {unknown!r}, which is not one of its "
+                         f"labels, {listed(labels)}")
     return np.array([code[label] for label in given.ravel()], int).reshape(given.shape)
 
 

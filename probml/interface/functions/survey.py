@@ -32,6 +32,7 @@ from probml.jaxpr.gathers.reader import Beyond, beyond
 from probml.jaxpr.program import equations, jaxpr_of
 from probml.jaxpr.repeats.rolled import recursive
 from probml.jaxpr.repeats.stored import by_elements
+from probml.language.chain import Chain
 from probml.language.fingerprint import nested_code
 from probml.language.language import Bound, unwrapped
 from probml.language.named_rows import OBSERVED
@@ -146,8 +147,16 @@ class _FillAndMark(Fill):
 
 
 def _survey_site(msg: Message) -> SurveyedSite:
-    """What is known of a sample statement that was met."""
+    """What is known of a sample statement that was met.
+
+    Raises:
+        ModelError: it is a chain; a function that is surveyed has no rows().
+    """
     name, fn, value = msg["name"], msg["fn"], msg.get(OBSERVED, msg["value"])
+    if isinstance(fn, Chain):
+        raise ModelError(f"site '{name}': a {type(fn).__name__} must be inside `with "
+                         f"probml.rows():`, where each row is one sequence. Put it there, and the "
+                         f"sites that depend on it, as in dist.Normal(mean[z], scale).to_event(1)")
     factor, support = isinstance(fn, dist.Unit), of_values(fn)
     observed = bool(msg["is_observed"])
     discrete = not factor and support is not None and bool(support.is_discrete)

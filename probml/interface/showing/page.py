@@ -58,8 +58,8 @@ def write(subject: Subject, path: str | os.PathLike) -> Path:
     """See Fit.report."""
     path = as_path(path, "report(path)")
     if path.is_dir() or not path.parent.is_dir():
-        raise ModelError(f"report(path='{path}'): expected the name of a file in a folder that "
-                         f"exists")
+        raise ModelError(f"report(path='{path}'): the folder does not exist, or the path is a "
+                         f"folder. Give the name of a file in a folder that exists")
     fit = subject.fit
     summary, every = subject.summary(), fit.summary()
     again = _replicate(subject)
@@ -199,7 +199,7 @@ def _interval(name: str, some: pd.DataFrame) -> str:
                                f"{name} with 90% intervals", name)
     more = f" The first {MAX_INTERVALS} of {count}." if count > MAX_INTERVALS else ""
     said = ("Means and central 90% intervals." if "mean" in some else
-            "Estimateswith 90% intervals (estimate ± 1.645 standard errors).")
+            "Estimates with 90% intervals (estimate ± 1.645 standard errors).")
     return figure(picture, f"{said}{more}") if picture else ""
 
 

@@ -147,8 +147,8 @@ def describe_argument(argument: str, values: object) -> list[Column]:
     try:
         return described(as_pandas(values), "column" if argument == "X" else argument)
     except (TypeError, ValueError) as error:
-        raise DataError(f"report({argument}=...): expected rows, got {type(values).__name__}: "
-                        f"{error}") from None
+        raise DataError(f"report({argument}=...): the {type(values).__name__} cannot be read as "
+                        f"rows: {error}") from None
 
 
 ROLES = {"y": "target", "sample_weight": "weights", "offset": "offset", "trials": "trials",

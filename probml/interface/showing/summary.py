@@ -83,7 +83,7 @@ class Summary:
     def __getitem__(self, heading: str) -> Any:
         found = {table.heading: table.values for table in self.tables}
         if heading not in found:
-            raise KeyError(f"this summary has no table {heading!r}; its tables are {list(found)}")
+            raise KeyError(f"this summary has no table {heading!r}. Its tables are {list(found)}")
         return found[heading]
 
     def keys(self) -> list[str]:

@@ -116,8 +116,8 @@ def flatten_tables(model: Bound,
             continue
         what = f"'{key}' of table '{name}'"
         if key not in tables[name]:
-            raise DataError(f"{model.name}: the column {what} is missing. It must give the row of "
-                            f"'{reading.root}' to which each row belongs")
+            raise DataError(f"model '{model.name}': the column {what} is missing. It must give the "
+                            f"row of '{reading.root}' to which each row belongs")
         found = grid.positions(what, tables[name][key], number[key], f"table '{reading.root}'")
         places[name] = found
         for column, value in tables[name].items():
@@ -138,8 +138,8 @@ def _rows_by_key(reading: RelationalFunction, tables: Columns, key: str) -> dict
         values, codes = grid.keys_of(what, first[key])
         if len(values) < len(codes):
             twice = values[int(np.argmax(np.bincount(codes)))]
-            raise DataError(f"{what} contains {twice!r} twice, but the key of every row must be "
-                            f"unique")
+            raise DataError(f"{what} contains {twice!r} twice, but every row needs a different "
+                            f"key. Drop one of the rows, or give it another key")
         return {values[code]: row for row, code in enumerate(codes)}
     if first:
         return {row: row for row in range(count_rows(reading.root, first))}
@@ -227,7 +227,7 @@ def _arguments(model: Bound, tables: Columns) -> dict[str, ArrayLike]:
         found |= {name: value_of(table[name]) for name in model.inputs if name in table}
     missing = next((name for name in model.inputs if name not in found), None)
     if missing is not None:
-        raise DataError(f"{model.name}: none of the tables {list(tables)} has the column "
+        raise DataError(f"model '{model.name}': none of the tables {list(tables)} has the column "
                         f"'{missing}', which is an argument of the model function. Add the column "
                         f"to a table, or give its value to the model, {model.name}(…, "
                         f"{missing}=...)")
@@ -246,20 +246,20 @@ def _check_tables(model: Bound, declared: Mapping[str, Relation],
     roots = [name for name, said in declared.items() if said.of is None]
     others = {name: said for name, said in declared.items() if said.of is not None}
     if len(roots) != 1:
-        raise ModelError(f"{where}: exactly one table may belong to no other table, but {roots} "
-                         f"belong to none. Declare to which table the others belong, as in "
+        raise ModelError(f"{where}: expected exactly one table that belongs to no other table, but "
+                         f"these are {roots}. Declare to which table the others belong, such as "
                          f"rows('visits', of='patients') if each visit belongs to a patient")
     far = next((name for name, said in others.items() if said.of != roots[0]), None)
     if far is not None:
         raise ModelError(
-            f"{where}: the rows of '{far}' belong to '{others[far].of}', which is not the root "
-            f"table '{roots[0]}', and relational data with more than two levels are not supported. "
-            f"Write rows('{far}', of='{roots[0]}'), or make '{others[far].of}' a numpyro.plate and "
-            f"give '{far}' an input that indexes it"
+            f"{where}: the rows of '{far}' belong to '{others[far].of}', whose rows in turn belong "
+            f"to another table, but only two levels of tables are supported. Write rows('{far}', "
+            f"of='{roots[0]}'), or make '{others[far].of}' a numpyro.plate and give '{far}' an "
+            f"input that indexes it"
         )
     lacking = next((name for name in others if name not in tables), None)
     if lacking is not None:
-        raise DataError(f"{where}: the table '{lacking}' is missing; the data have the tables "
+        raise DataError(f"{where}: the table '{lacking}' is missing; the data contain the tables "
                         f"{list(tables)}")
     return roots[0], others
 
@@ -269,9 +269,9 @@ def _key(model: Bound, name: str, said: Relation, tables: Columns) -> str:
     root, where = tables.get(str(said.of), {}), f"rows('{name}', of='{said.of}')"
     if said.by is not None:
         if said.by not in model.inputs or said.by not in tables[name]:
-            raise DataError(f"model '{model.name}': {where} has by='{said.by}'; expected an "
-                            f"argument of the function that is also a column of '{name}', one of "
-                            f"{[own for own in model.inputs if own in tables[name]]}")
+            raise DataError(f"model '{model.name}': {where} has by='{said.by}', which is not both "
+                            f"an argument of the function and a column of '{name}'. Expected one "
+                            f"of {[own for own in model.inputs if own in tables[name]]}")
         return said.by
     found = [own for own in model.inputs if own in tables[name] and own in root]
     if len(found) != 1:
@@ -309,12 +309,12 @@ def _tables_of_names(model: Bound, shown: Survey, root: str, others: Mapping[str
             if column in shown.sites and home.get(column) != name:
                 where = (f"of rows('{home[column]}')" if column in home
                          else "outside the rows of all tables")
-                raise DataError(f"{model.name}: '{column}' is a site {where}, but the data have it "
-                                f"as a column of the table '{name}'. Sample the site in "
+                raise DataError(f"model '{model.name}': '{column}' is a site {where}, but the data "
+                                f"have it as a column of the table '{name}'. Sample the site in "
                                 f"rows('{name}'), or rename one of the two")
             if columns.setdefault(column, name) != name:
-                raise DataError(f"{model.name}: '{column}' is a column of '{columns[column]}' and "
-                                f"of '{name}'. Give each a different name")
+                raise DataError(f"model '{model.name}': '{column}' is a column of "
+                                f"'{columns[column]}' and of '{name}'. Give each a different name")
     return {**columns, **home}
 
 
@@ -329,8 +329,9 @@ def _check_exchangeable(model: Bound, flat: SiteValues, others: Iterable[str]) -
                 why = whys.get(mixed, f"on other rows of its table through '{mixed}'")
                 raise ModelError(
                     f"model '{model.name}', site '{owner}': a row of table '{table}' depends "
-                    f"{why}, but rows must be exchangeable. Standardise or lag the inputs before "
-                    f"fitting; make totals of the other rows an input of '{model.generative.root}'"
+                    f"{why}, but the rows must be independent and exchangeable. Standardise or lag "
+                    f"the inputs before fitting. Make totals of the other rows an input of "
+                    f"'{model.generative.root}'"
                 )
 
 

@@ -83,9 +83,8 @@ def as_columns_of(data: DataLike, fit: Any, answer: Any,
                 for name, value in answer.items()}
     if isinstance(answer, Distribution):
         name = next(iter(moved))
-        raise DataError(f"'{name}' has its columns in another order than the fitted data, and a "
-                        f"distribution answers in the order of these: give "
-                        f"{name}[{list(fit.columns[name])}]")
+        raise DataError(f"'{name}' has its columns in another order than in the fitted data. Give "
+                        f"them in the order of the fitted data, {name}[{list(fit.columns[name])}]")
     name = about()
     return in_order(name, answer) if name in moved else answer
 

@@ -77,7 +77,7 @@ class LinearChain:
 
     description = "integrated out, exact Gaussian along time (Kalman's filter)"
     pools = exact = True
-    averages = True
+    averages = False
     breadth, finer, tolerance = 1, None, 0.0
 
     def why_not(self, structure: Structure, group: Group) -> str | None:

@@ -51,7 +51,7 @@ def replacing(path: str | os.PathLike) -> Iterator[str]:
         raise
 
 
-FORMAT = 1
+FORMAT = 2
 
 
 @dataclass(frozen=True)
@@ -74,9 +74,10 @@ class Checkpoint:
     def __post_init__(self):
         own = self.seconds
         if isinstance(own, bool) or not isinstance(own, int | float) or not own >= 0:
-            raise ModelError(f"Checkpoint(seconds={own!r}): expected a number of at least 0")
+            raise ModelError(f"Checkpoint(seconds={own!r}): expected the seconds between two "
+                             f"writes, a number of at least 0")
         if not isinstance(self.path, str | os.PathLike):
-            raise ModelError(f"Checkpoint(path={self.path!r}): expected the path of a file")
+            raise ModelError(f"Checkpoint(path={self.path!r}): expected the name of a file")
         if not Path(self.path).parent.is_dir():
             raise ModelError(f"Checkpoint(path={str(self.path)!r}): the folder "
                              f"'{Path(self.path).parent}' does not exist. Create the folder first, "
@@ -91,102 +92,6 @@ class LoopState(NamedTuple):
     status: int
     value: float
     held: Any
-
-    def counted(self, limit: int) -> int:
-        """The number of iterations, checked.
-
-        Raises:
-            ValueError: more than `limit` + 1, in a damaged file.
-        """
-        if self.done > limit + 1:
-            raise ValueError(f"{self.done} iterations of {limit}")
-        return self.done
-
-
-class GrowingList(NamedTuple):
-    """The form of a list to which a loop appends at each iteration: arrays of a shape, alone or by
-    name. None in the shape is any length above 0, the same in all arrays of an iteration.
-
-    Args:
-        more: by how much the total length, or the number of entries where the shape has no None,
-            exceeds the number of iterations; None: not checked.
-    """
-
-    shape: tuple[int | None, ...] | Mapping[str, tuple[int | None, ...]]
-    more: int | None = None
-
-    def check(self, entries: object, done: int, where: str) -> None:
-        """
-        Raises:
-            ValueError: entries of another form, in a damaged file.
-        """
-        if not isinstance(entries, list) or (done > 0 and not entries):
-            raise ValueError(f"expected a list of the values of {done} iterations in {where}, got "
-                             f"{entries!r:.60}")
-        long = sum(self._length(entry, where) for entry in entries)
-        if self.more is not None and long != done + self.more:
-            raise ValueError(f"{where} has length {long} after {done} iterations, expected "
-                             f"{done + self.more}")
-
-    def _length(self, entry: Any, where: str) -> int:
-        named = isinstance(self.shape, Mapping)
-        if named != isinstance(entry, Mapping) or named and set(entry) != set(self.shape):
-            raise ValueError(f"{where} has the iteration {entry!r:.60}")
-        parts = [(self.shape[name], value) for name, value in entry.items()] if isinstance(
-            self.shape, Mapping) else [(self.shape, entry)]
-        lengths = set()
-        for shape, value in parts:
-            own = np.shape(value)
-            if np.asarray(value).dtype.kind not in "biuf" or len(own) != len(shape) or any(
-                    size != wanted and wanted is not None or size == 0
-                    for size, wanted in zip(own, shape, strict=True)):
-                raise ValueError(f"{where} has an iteration with shape {own}, expected {shape}")
-            lengths |= {size for size, wanted in zip(own, shape, strict=True) if wanted is None}
-        if len(lengths) > 1:
-            raise ValueError(f"{where} has an iteration with arrays of different lengths, "
-                             f"{sorted(lengths)}")
-        return lengths.pop() if lengths else 1
-
-
-def check_same_form(own: Any, other: Any, where: str) -> None:
-    """Check that the variables of a loop in a file have the names, dtypes and shapes of those
-    before its first iteration; lists that grow are empty there, and finished runs have been dropped
-    from the arrays of runs.
-
-    Raises:
-        ValueError: they differ.
-    """
-    if isinstance(own, Mapping):
-        if not isinstance(other, Mapping) or set(own) != set(other):
-            raise ValueError(f"{where} has the entries {list(other)!r:.200}, expected {list(own)}")
-        for name, value in own.items():
-            check_same_form(value, other[name], f"{where}, '{name}'")
-    elif isinstance(own, list):
-        if not isinstance(other, list):
-            raise ValueError(f"{where} is {other!r:.60}, expected a list")
-        grows = all(np.ndim(value) == 0 for value in own)
-        if not grows and len(own) != len(other):
-            raise ValueError(f"{where} has {len(other)} arrays, expected {len(own)}")
-        left: dict[tuple[int, ...], tuple[int, ...]] = {}  # runs, the same in all arrays
-        for i, (value, found) in enumerate(zip(own, other, strict=False)):
-            check_same_form(value, found, f"{where}, {i}")
-            first = np.shape(value)[:1]
-            if left.setdefault(first, np.shape(found)[:1]) != np.shape(found)[:1]:
-                raise ValueError(f"{where}, {i} has {np.shape(found)[0]} runs, another "
-                                 f"{left[first]}")
-    elif own is not None:
-        here, there = (_form(value) for value in (own, other))
-        if here[:2] != there[:2] or any(not min(a, 1) <= b <= a
-                                        for a, b in zip(here[2], there[2], strict=True)):
-            raise ValueError(f"{where} is {there}, expected {here}")
-
-
-def _form(value: Any) -> tuple[str, tuple[int, ...], tuple[int, ...]]:
-    """(kind of dtype, sizes of the axes but the first, size of the first)."""
-    kind = "key" if isinstance(value, jax.Array) and jax.dtypes.issubdtype(
-        value.dtype, jax.dtypes.prng_key) else np.asarray(value).dtype.kind
-    shape = np.shape(value)
-    return kind, (len(shape), *shape[1:]), shape[:1]
 
 
 class Journal:
@@ -268,20 +173,20 @@ class Journal:
                 raise ValueError("the content differs from what was written, so the file is "
                                  "damaged")
             arrays = [array.astype(array.dtype.newbyteorder("="), copy=False) for array in arrays]
-            pasts = {key: LoopState(_to_count(done), _to_count(status), float(value),
-                                    _unpacked(held, arrays))
+            pasts = {key: LoopState(done, status, value, _unpacked(held, arrays))
                      for key, (done, status, value, held) in loops.items()}
         except Exception as error:
             raise ModelError(f"'{self.path}' is not a checkpoint of probml: {error}. Give another "
                              f"path, or delete the file") from None
         if form != FORMAT:
             raise ModelError(f"the checkpoint '{self.path}' was written by another version of "
-                             f"probml (format {form}, expected {FORMAT}). Delete the checkpoint")
+                             f"probml (format {form}, expected {FORMAT}). Give another path, or "
+                             f"delete the checkpoint")
         for kind, own in self.of.items():
             if of.get(kind) != own:
                 wrong = DataError if kind == "data" else ModelError
                 raise wrong(f"the checkpoint '{self.path}' belongs to a fit with another {kind}: "
-                            f"the checkpoint has {of.get(kind)}, this fit has {own}. Give another "
+                            f"{of.get(kind)} in the checkpoint, {own} in this fit. Give another "
                             f"path, or delete the checkpoint")
         return pasts
 
@@ -293,12 +198,6 @@ def _digest(meta: Json, arrays: Sequence[np.ndarray]) -> str:
         into.update(f"{array.dtype.str}{array.shape}".encode())
         into.update(np.ascontiguousarray(array).data)
     return into.hexdigest()
-
-
-def _to_count(value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**62:
-        raise ValueError(f"expected a count, got {value!r:.60}")
-    return value
 
 
 def _ended(*_: object) -> None:

@@ -32,7 +32,8 @@ def mesh_of(where: object) -> Mesh:
                          f"jax.sharding.Mesh, or a dask.distributed.Client")
     if len(set(devices)) < len(devices):
         twice = next(device for device in devices if devices.count(device) > 1)
-        raise ModelError(f"where={where!r}: expected different devices, got {twice} twice")
+        raise ModelError(f"where={where!r}: the device {twice!r} is given twice. Give each device "
+                         f"once")
     kinds = sorted({device.platform for device in devices})
     if len(kinds) > 1:
         raise ModelError(f"where={where!r}: expected devices of one kind, got "
@@ -40,8 +41,8 @@ def mesh_of(where: object) -> Mesh:
     counts = np.bincount([device.process_index for device in devices],
                          minlength=jax.process_count())
     if len(set(counts[counts > 0])) > 1:
-        raise ModelError(f"where={where!r}: expected the same number of devices in every process, "
-                         f"got {counts.tolist()} in the processes 0 to {len(counts) - 1}")
+        raise ModelError(f"where={where!r}: the processes have different numbers of these devices, "
+                         f"{counts.tolist()}. Give the same number of devices in every process")
     if not counts[jax.process_index()] or (counts > 0).sum() not in (1, len(counts)):
         raise ModelError(f"where={where!r}: some processes have none of these devices and would "
                          f"wait forever. Use jax.devices(), or jax.local_devices()")

@@ -43,7 +43,7 @@ def check() -> None:
         raise ModelError(
             f"this process ({_FORKED[-1]}) was forked from a process in which JAX was already "
             f"running. A fork does not copy the threads of JAX, so the computation would hang. "
-            f"Start processes by multiprocessing.get_context('spawn') or 'forkserver', or by "
+            f"Start processes with multiprocessing.get_context('spawn') or 'forkserver', or with "
             f"joblib's default backend, loky; or fork before the first fit"
         )
 
@@ -65,8 +65,8 @@ def joint() -> Iterator[None]:
         if not any(word in str(error) for word in LOST):
             raise
         said = str(error).splitlines()[0]
-        raise DataError(f"another process, which has a part of the rows of this fit, stopped "
-                        f"({said}). The progress since the last checkpoint is lost. Start all "
+        raise DataError(f"another process of this fit, which reads a part of the rows, stopped "
+                        f"({said}). The iterations since the last checkpoint are lost. Start all "
                         f"processes again; with checkpoint= the fit continues from the last "
                         f"checkpoint") from None
 

@@ -84,9 +84,11 @@ def watch(callback: Callable[[Step], object], seconds: float = 1.0) -> Iterator[
         ModelError: something that cannot be called, or no number of seconds.
     """
     if not callable(callback):
-        raise ModelError(f"watch({callback!r}): expected a function of one argument, such as print")
+        raise ModelError(f"watch({callback!r}): expected a function that takes one argument, such "
+                         f"as print")
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds >= 0:
-        raise ModelError(f"watch(seconds={seconds!r}): expected a number of at least 0")
+        raise ModelError(f"watch(seconds={seconds!r}): expected the seconds between two calls, a "
+                         f"number of at least 0")
     token = _WATCHERS.set((*_WATCHERS.get(), Watcher(callback, seconds)))
     try:
         yield

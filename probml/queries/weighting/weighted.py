@@ -77,11 +77,10 @@ def find_bounds(fit: Fitted, held: Data, site: Site) -> tuple[np.ndarray, np.nda
             return None  # no effect at some values of the parents: a weight of these values
         raise Refusal(
             f"model '{fit.model.name}': factor {quoted(constant)} depends on the parameters of "
-            f"'{site.name}' ({site.kind}) and not on its value, like the normalisation of a "
-            f"truncated distribution. From such a factor it is unknown which values of "
-            f"'{site.name}' are possible. Write the "
-            f'condition on the value into the factor, such as factor("{constant[0]}", '
-            f"jnp.where({site.name} > 0, value, -jnp.inf))")
+            f"'{site.name}' ({site.kind}) but not on its value, as the normalisation of a "
+            f"truncated distribution does. Then it is unknown which values of '{site.name}' are "
+            f"possible. Write the condition on the value into the factor, such as "
+            f"factor(\"{constant[0]}\", jnp.where({site.name} > 0, value, -jnp.inf))")
     return tuple(np.array(found, float).T)  # type: ignore[return-value]
 
 
@@ -346,8 +345,8 @@ def _tabulate(fit: Fitted, held: Data, site: Site, plug_in: bool,
     if not np.isfinite(top).all():
         row = int(np.flatnonzero(~np.isfinite(top[:, 0]))[0])
         raise Refusal(f"model '{fit.model.name}': the factors of row {row} are −∞ at every tried "
-                      f"value of '{site.name}', so that row {row} has probability 0 under the "
-                      f"fitted model. Check the data of row {row} and the factors")
+                      f"value of '{site.name}', so row {row} has probability 0 under the fitted "
+                      f"model. Check the data of row {row}, or the factors")
     share = np.exp(logs - top)
     return Table(values, share / share.sum(1, keepdims=True), not site.discrete)
 

@@ -16,7 +16,8 @@ knows nothing of probml's engines: it runs the model under NumPyro's handlers at
 `cases` needs hypothesis.
 """
 
-from probml.assessment.enumeration.separable_integral import Unknown as Unknown
+from enumeration.separable_integral import Unknown as Unknown
+
 from random_models.brute_force import Truth as Truth
 from random_models.brute_force import truth as truth
 from random_models.case import Case as Case

@@ -13,14 +13,14 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-
-from probml.assessment.enumeration.density_check import integrate_rows
-from probml.assessment.enumeration.joint_states import (
+from enumeration.density_check import integrate_rows
+from enumeration.joint_states import (
     MAX_JOINT_STATES,
     Joint,
     states_of,
     user_layout,
 )
+
 from probml.language.language import Bound
 from probml.typing import SiteValues
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import jax
 import numpy as np
+from enumeration.separable_integral import Unknown
 
-from probml.assessment.enumeration.separable_integral import Unknown
 from probml.engines import EM, VB, Exact
 from probml.engines.findings import Code
 from probml.errors import Refusal

@@ -7,8 +7,8 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
+from enumeration.separable_integral import Unknown
 
-from probml.assessment.enumeration.separable_integral import Unknown
 from probml.engines import EM
 from probml.interface.fit import Fit
 from random_models.brute_force import Truth, mixed, truth

@@ -113,7 +113,8 @@ def _joint_distribution(program: Program, title: str,
     tree = program.trees[names[0]]
     other = next((name for name in names if program.trees[name] != tree), None)
     if other is not None:
-        raise ModelError(f"sites '{names[0]}' and '{other}' have different distributions")
+        raise ModelError(f"sites '{names[0]}' and '{other}', which are steps of a loop, have "
+                         f"different distributions")
     own = [[i for i, owner in enumerate(program.own.owners) if owner == (name, "argument")]
            for name in names]
     arrays = []
@@ -125,6 +126,6 @@ def _joint_distribution(program: Program, title: str,
     made = promote_batch_shape(jax.tree.unflatten(tree, arrays))
     shape = (len(names), *program.likes[title].batch_shape)
     if tuple(made.batch_shape) != shape:
-        raise ModelError(f"the steps of '{title}' have the batch shape {made.batch_shape}, "
-                         f"expected {shape}")
+        raise ModelError(f"the steps of '{title}' have the batch shape {made.batch_shape}, but the "
+                         f"first step has {shape}")
     return made

@@ -14,7 +14,7 @@ from jax.typing import ArrayLike
 from numpyro import handlers
 from numpyro.distributions import biject_to, constraints
 
-from probml.assessment.enumeration.separable_integral import Unknown
+from enumeration.separable_integral import Unknown
 from probml.language.language import Bound
 from probml.language.markov_chain import MarkovChain
 from probml.language.named_rows import ROWS

@@ -1,5 +1,5 @@
-"""Model.check_density: the data and engine for the check, and the reference density of a function
-without rows, by NumPyro alone."""
+"""Whether the log density that an engine evaluates is that of the model function by NumPyro; and the
+reference density of a function without rows, by NumPyro alone."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -12,14 +12,14 @@ from numpyro import handlers
 from numpyro.distributions import biject_to
 from numpyro.infer import util
 
-from probml.assessment.enumeration.density_check import (
+from enumeration.density_check import (
     STATES,
     DensityCheck,
     check_density,
     incomparable,
 )
-from probml.assessment.enumeration.joint_states import joint_states, values_of
-from probml.assessment.enumeration.separable_integral import SeparableIntegral, Unknown
+from enumeration.joint_states import joint_states, values_of
+from enumeration.separable_integral import SeparableIntegral, Unknown
 from probml.dataset.read import read
 from probml.engines.engine import checked
 from probml.engines.ladder import advised, choose, refusal
@@ -29,8 +29,11 @@ from probml.language.language import Bound
 from probml.typing import DataLike, SiteValues
 
 
-def checked_density(model: Bound, data: DataLike, engine: object, seed: int) -> DensityCheck:
-    """See Model.check_density."""
+def checked_density(model: Bound, data: DataLike, engine: object = None,
+                    seed: int = 0) -> DensityCheck:
+    """Whether the log density that `model.fit(data, engine)` would evaluate is that of the function
+    itself by NumPyro, log p(parameters, rows), at three random points, on some of the rows. Latent
+    variables are summed, or integrated, out by brute force (Refusal: there are too many)."""
     engine = None if engine is None else checked(engine, "check_density")
     with jax.enable_x64(True):
         met = read_function(model, data)

@@ -1,4 +1,4 @@
-"""Model.check_density: compares the log density that an engine evaluates with NumPyro's of the
+"""Compares the log density that an engine evaluates with NumPyro's of the
 model, at random points, on a few rows, latent variables summed or integrated out by brute force.
 
 Integrals of rows over their latent continuous sites: in closed form where normal, else over a
@@ -15,8 +15,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from probml.assessment.enumeration.joint_states import Joint
-from probml.assessment.enumeration.separable_integral import SeparableIntegral, Unknown
+from enumeration.joint_states import Joint
+from enumeration.separable_integral import SeparableIntegral, Unknown
 from probml.dataset.dataset import Data
 from probml.device import layout, load
 from probml.device.rows import Known, Rows
@@ -103,7 +103,7 @@ class DensityCheck:
 
 def check_density(held: Data, engine: Engine, asked: bool, seed: int,
                   plain: Callable | None) -> DensityCheck:
-    """See Model.check_density; in double precision.
+    """See checked_density; in double precision.
 
     Args:
         held: all rows. asked: the engine was named.

@@ -1,4 +1,4 @@
-"""The density that an engine evaluates is the model's own: `check_density` over every table of models
+"""The density that an engine evaluates is the model's own: `checked_density` over every table of models
 of these tests, and over numbers of rows beside chains; and it finds a density that is not."""
 
 import functools
@@ -12,10 +12,11 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 import pytest
+from enumeration.checked_density import checked_density
+from enumeration.separable_integral import SeparableIntegral, Unknown
 from numpyro import plate, sample
 
 import probml
-from probml.assessment.enumeration.separable_integral import SeparableIntegral, Unknown
 from probml.device.rows import Chunk, Steps
 from probml.factors import rowwise
 from small_models import mixture, network
@@ -185,7 +186,7 @@ UNCOMPARED = ("joint states", "joint states", "variables with a density that is 
 @pytest.mark.parametrize("each", EVERY)
 def test_the_density_of_an_engine_is_numpyros(each):
     try:
-        found = each.model.check_density(each.data, each.engine)
+        found = checked_density(each.model, each.data, each.engine)
     except probml.Refusal as refusal:
         assert any(words in str(refusal) for words in UNCOMPARED), str(refusal)
         pytest.skip(str(refusal))
@@ -205,7 +206,7 @@ def test_a_number_beside_a_chain_that_steps_do_not_see_is_found(monkeypatch):
             z = sample("z", probml.MarkovChain(jnp.array([0.6, 0.4]), MOVES))
             sample("y", dist.Poisson(jnp.array([1.0, 6.0])[z] * jnp.exp(u)[..., None]).to_event(1))
 
-    found = animals().check_density({"y": COUNTS})
+    found = checked_density(animals(), {"y": COUNTS})
     assert not found and found.sampled == ("u",) and found.difference > 0.1
     assert "NOT equal to that of NumPyro" in str(found)
 
@@ -221,21 +222,20 @@ def test_a_density_that_is_a_little_wrong_is_found(monkeypatch, wrong):
         with probml.rows():
             sample("y", dist.StudentT(4.0, b * x, 1.0))
 
-    found = line().check_density({"x": RNG.normal(size=20), "y": RNG.normal(size=20)},
-                                 probml.NUTS())
+    found = checked_density(line(), {"x": RNG.normal(size=20), "y": RNG.normal(size=20)}, probml.NUTS())
     assert not found.ok and not found.difference < 1e-4
 
 
 def test_a_check_says_what_was_compared_and_is_the_same_again():
-    found = mixture(k=2).check_density({"x": RNG.normal(size=50)}, probml.EM(), seed=3)
-    again = mixture(k=2).check_density({"x": RNG.normal(size=50)}, probml.EM(), seed=3)
+    found = checked_density(mixture(k=2), {"x": RNG.normal(size=50)}, probml.EM(), 3)
+    again = checked_density(mixture(k=2), {"x": RNG.normal(size=50)}, probml.EM(), 3)
     assert found.ok and found.rows == 12 and found.summed == ("z",) and len(found.points) == 3
     assert "12 rows; summed out: 'z'" in str(found) and "EM()" in str(found)
     np.testing.assert_array_equal(found.points[0]["mean"], again.points[0]["mean"])
     with pytest.raises(probml.DataError):
-        mixture(k=2).check_density({"x": np.full(3, np.nan)})
+        checked_density(mixture(k=2), {"x": np.full(3, np.nan)})
     with pytest.raises(probml.ModelError, match="check_density.*engine"):
-        mixture(k=2).check_density({"x": np.arange(3.0)}, "EM")
+        checked_density(mixture(k=2), {"x": np.arange(3.0)}, "EM")
 
 
 def test_what_is_repeated_at_every_step_is_the_row_s_own():
