@@ -102,7 +102,7 @@ class HiddenMarkov(ByName, OfEmissions):
         lambdas_ (k, d), Poisson rates; n_symbols_, symbols_ (of the columns of emissionprob_),
         converged_, n_iter_, history_ (the objective of every iteration), n_parameters_
         (k − 1 first, k(k − 1) transition probabilities, and those of the emission),
-        n_observations_, the steps that were fitted; fit_: the
+        n_observations_, the steps that were fitted, by weight; fit_: the
         probml Fit; of several n_states: n_states_, the chosen one, fits_ (states → Fit) and table_,
         a DataFrame with n_states, loglik, parameters, aic, bic, converged.
 
@@ -199,14 +199,16 @@ class HiddenMarkov(ByName, OfEmissions):
                                       engine, weights=sample_weight, seed=seed, start=start)
                 for k in numbers}
         self.fit_ = fits[numbers[0]]
+        total = float(np.sum(steps.lengths if sample_weight is None
+                             else steps.lengths * np.asarray(sample_weight, float)))
         if not isinstance(self.n_states, Integral):
-            self._choose(fits, padded, sample_weight, len(steps.values))
+            self._choose(fits, padded, sample_weight, total)
         else:
             keep_few_rows(self, self.fit_, padded, sample_weight)
         name = getattr(X, "name", None)  # of a Series
         self._name_of_series = () if name is None else (str(name),)
         self.fit_ = replace(self.fit_, units=self._parameter_units(self.fit_))
-        self.n_observations_ = len(steps.values)
+        self.n_observations_ = int(total) if total == int(total) else total
         self.n_iter_, self.converged_, self.history_ = (
             max(self.fit_.iterations, 1), self.fit_.converged, np.asarray(self.fit_.history)
         )
@@ -292,8 +294,9 @@ class HiddenMarkov(ByName, OfEmissions):
         return super()._figures() | {"parameters": self.n_parameters_,
                                      **self._criteria_of_fit(size, self.n_observations_)}
 
-    def _choose(self, fits: Mapping[int, Fit], data: Mapping, weights, steps: int) -> None:
-        """Keep the best number of states by `criterion`."""
+    def _choose(self, fits: Mapping[int, Fit], data: Mapping, weights, steps: float) -> None:
+        """Keep the best number of states by `criterion`; `steps`: of all sequences, each as often
+        as its weight says."""
         w = 1.0 if weights is None else np.asarray(weights, float)
         self.table_, self.n_states_ = choose_lowest([
             {"n_states": k, **criteria(float((w * fit.log_prob(data)).sum()), n_parameters(fit),

@@ -13,6 +13,7 @@ from probml.dataset.labels import Labels, labels_of, tables_of
 from probml.errors import listed
 from probml.estimators.estimator import Estimator, n_parameters
 from probml.estimators.validation import check_feature_names, check_is_fitted
+from probml.language.given import floats
 from probml.typing import DataLike
 
 if TYPE_CHECKING:
@@ -125,12 +126,10 @@ def is_list(X) -> bool:
 def _table(X, where: str) -> np.ndarray:
     """Steps as floats (steps, d)."""
     try:
-        values = X.to_numpy(dtype=float, na_value=np.nan) if hasattr(X, "to_numpy") else np.asarray(
-            X, dtype=float
-        )
-    except (TypeError, ValueError):
-        hint = ("" if hasattr(X, "shape") else "; pass sequences of different lengths as a list of "
-                                               "arrays")
+        values = floats(X)
+    except (TypeError, ValueError) as error:
+        hint = (f": {error}" if hasattr(X, "shape") else "; pass sequences of different lengths as "
+                                                         "a list of arrays")
         word = X.iloc[0] if hasattr(X, "iloc") else X
         while isinstance(word, list | tuple | np.ndarray) and len(word):
             word = word[0]
@@ -317,7 +316,7 @@ class OfEmissions(OfSequences):
         """Known states as data."""
         parts = list(y) if steps.listed and isinstance(y, Sequence | np.ndarray) else [y]
         try:
-            known = [np.asarray(part, float) for part in parts]
+            known = [floats(part) for part in parts]
         except (TypeError, ValueError):
             raise DataError(f"y contains values that are not numbers. Expected states from 0 to "
                             f"{self._numbers_of_states()[0] - 1}, and NaN where the state is "

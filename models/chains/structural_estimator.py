@@ -182,6 +182,11 @@ class StructuralTimeSeries(OfSequences):
             row, j = np.argwhere(~np.isfinite(x.values))[0]
             raise DataError(f"exog is {x.values[row, j]} in row {row}, column {j}, expected a "
                             f"finite number, because exog must not have missing values")
+        for labels in x.labels:  # of arrays None
+            names = self._names_x if labels is None or labels.column else labels.names
+            if self._names_x and tuple(map(str, names)) != self._names_x:
+                raise DataError(f"exog has the columns {list(names)}, but the fit had "
+                                f"{list(self._names_x)}. Pass the columns of the fit, in its order")
         if self._wide and x.values.shape[1] != self._wide:
             raise DataError(f"exog has {x.values.shape[1]} columns, but the fit had {self._wide}. "
                             f"Pass the columns of the fit")

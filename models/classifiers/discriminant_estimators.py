@@ -31,7 +31,7 @@ from probml.models.classifiers.naive_bayes_estimator import COVARIANCE
 from probml.models.frames.complete import require_classes
 from probml.models.frames.covariances import canonical
 from probml.models.frames.ties import warn_of_ties_in_array
-from probml.models.frames.units import InUnits
+from probml.models.frames.units import InUnits, moments
 from probml.models.frames.unlabelled import WEIGHT, PartlyLabelled
 from probml.models.mixtures.gaussian_mixture import gaussian_mixture
 from probml.models.mixtures.mixture_of_mixtures import mixture_of_mixtures
@@ -234,7 +234,7 @@ class MixtureDiscriminant(_Normals, Joint, PartlyLabelled, InUnits, Stepwise, Cl
         # only the best one's warnings are the user's business
         with warnings.catch_warnings(record=True):
             for i in range(self.n_init):
-                start = self._begin(data["x"], data["class"],
+                start = self._begin(data["x"], data["class"], weights,
                                     np.random.RandomState([self._seed(), i]))
                 try:
                     fits.append(super()._infer(model, data, weights, start, False))
@@ -247,22 +247,24 @@ class MixtureDiscriminant(_Normals, Joint, PartlyLabelled, InUnits, Stepwise, Cl
             finding.issue(type(self).__name__, stacklevel=4)
         return best
 
-    def _begin(self, X, codes, random) -> dict[str, np.ndarray]:
+    def _begin(self, X, codes, weights, random) -> dict[str, np.ndarray]:
         """Every class begins at equal shares, at rows of its own that lie far from each other, and
         at their spread."""
         classes, k, d = self.classes_.tolist(), self.n_components, X.shape[1]
         event = {"full": (d, d), "tied": (d, d)}.get(
             canonical(self.covariance), () if self.covariance.endswith("spherical") else (d,)
         )
-        X = np.where(np.isnan(X), np.nanmean(X, 0), X)
+        X = np.where(np.isnan(X), moments(X, weights).centre, X)
         means, precisions = [], []
         for code, label in enumerate(classes):
             mine = X[codes == code]
-            if len(mine) < k:
-                raise DataError(f"class {label!r} has {len(mine)} rows, fewer than "
-                                f"n_components={k}. Use at most {len(mine)} components")
-            means.append(far_rows(mine, k, random))
-            precisions.append(precision_near(mine, means[-1], event))
+            own = None if weights is None else weights[codes == code]
+            if (several := len(np.unique(mine, axis=0))) < k:
+                raise DataError(f"class {label!r} has {several} distinct "
+                                f"row{'s' * (several != 1)}, fewer than n_components={k}. Give the "
+                                f"class more rows, or use n_components={several}")
+            means.append(far_rows(mine, k, random, own))
+            precisions.append(precision_near(mine, means[-1], event, own))
         precision = np.stack(
             [precisions] * k, 1
         ) if not canonical(self.covariance).startswith("tied") else np.mean(precisions, 0)

@@ -125,8 +125,7 @@ class LogisticRegression(RegressionResults, Planes):
             logits = np.column_stack([np.zeros(len(X)), logits]) if k == 2 else logits
             logs = logits[np.arange(len(X)), codes] - logsumexp(logits, axis=1)
             loglik = float((weights * logs).sum())
-        self._learn_likelihood(loglik, (k - 1) * (X.shape[1] + int(self.fit_intercept)), codes,
-                               weights)
+        self._learn_likelihood(loglik, (k - 1) * self._rank(X, weights), codes, weights)
         return self
 
     def _coefficient_names(self):

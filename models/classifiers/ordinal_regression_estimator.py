@@ -108,7 +108,8 @@ class OrdinalRegression(RegressionResults, Standardized, Margin):
         loglik = float((weights * logs).sum())
         self.deviance_ = -2 * loglik
         maximum = not (weak or is_posterior(self.fit_))
-        self._learn_likelihood(loglik if maximum else None, X.shape[1] + k - 1, codes, weights)
+        self._learn_likelihood(loglik if maximum else None, self._rank(X, weights) - 1 + k - 1,
+                               codes, weights)
         return self
 
     def _refuse_text(self) -> None:

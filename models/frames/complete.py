@@ -61,8 +61,8 @@ class Complete:
         X = self._numbers(X, reset).astype(float, copy=False)
         if not finite(X):
             refuse_missing(self, X, f"{type(self).__name__} does not support missing values of X. "
-                           f"Drop these rows, or fill in the values; or use a model that supports "
-                           f"them, such as GaussianDiscriminant")
+                           f"Drop these rows, or fill in the values; or fit a joint model of X and "
+                           f"y, such as GaussianDiscriminant, or gaussian_mixture(k=1, d=...)")
         return X
 
 

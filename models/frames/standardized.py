@@ -57,6 +57,20 @@ class Standardized(Complete):
             return X
         return (X - self._centre) / self._unit
 
+    def _digits(self, X) -> float:
+        """What rounding of its cells, of a unit of a column."""
+        return float(np.finfo(float).eps * np.max(np.abs(X).max(0) / self._unit, initial=1.0))
+
+    def _design(self, X) -> np.ndarray:
+        """The columns of X as they are fitted, after the intercept if there is one."""
+        x = self._standardize(X)
+        return np.column_stack([np.ones(len(X)), x]) if self.fit_intercept else x
+
+    def _rank(self, X, weights) -> int:
+        """How many coefficients the rows X identify, of the intercept and the columns."""
+        rows = self._design(X) * np.sqrt(weights)[:, None]
+        return int(directions(rows, self._digits(X))[0].sum())
+
     def _planes(self, beta: np.ndarray, bias: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Weights (planes, d) and biases (planes,) in the user's units, from (d, planes) and
         (planes,) of the frame."""
@@ -117,3 +131,12 @@ def without_prior(engine, penalty: float):
 def row_weights(weights: np.ndarray) -> np.ndarray | None:
     """Row weights for a fit; None where all are 1."""
     return None if (weights == 1).all() else weights
+
+
+def directions(rows: np.ndarray, digits: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(which of the orthogonal directions of coefficients the rows tell, (p,), how much, (p,), the
+    directions (p, p)), by singular values: the information would square the condition."""
+    square = np.linalg.qr(rows, mode="r")
+    missing = rows.shape[1] - len(square)
+    _, size, turned = np.linalg.svd(np.pad(square, ((0, missing), (0, 0))))
+    return size > size[:1] * digits * max(rows.shape), size, turned

@@ -24,6 +24,7 @@ from scipy.integrate import quad
 
 from probml import DataError
 from probml.estimators.rules import FLAG, hold, integer, number
+from probml.language.given import floats
 from probml.language.language import check_seed
 from probml.models.hypotheses.tables import COLUMNS, MAX_PERMUTATIONS
 
@@ -143,7 +144,7 @@ def log_bayes_factor(t: float, size: float, degrees: float, width: float = WIDTH
 
 def _numbers(name: str, values) -> np.ndarray:
     try:
-        out = np.asarray(values, float)
+        out = floats(values)
     except (TypeError, ValueError):
         raise DataError(f"two_samples: {name} must be numbers, got {values!r}") from None
     if out.ndim != 1 or np.isinf(out).any():

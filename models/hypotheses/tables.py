@@ -28,6 +28,7 @@ from scipy.stats import chi2, random_table
 
 from probml import DataError, ModelError
 from probml.estimators.rules import hold, integer, numbers, one_of
+from probml.language.given import floats
 from probml.language.language import check_seed
 
 if TYPE_CHECKING:
@@ -115,10 +116,10 @@ def log_bayes_factor(table, sampling: str = "joint", concentration=1.0, rate: fl
     a = np.broadcast_to(a, y.shape)
     own = a.sum(1) - (y.shape[1] - 1), a.sum(0) - (y.shape[0] - 1)
     if not (np.isfinite(a).all() and (a > 0).all() and all((xi > 0).all() for xi in own)):
-        raise ModelError(f"dependence(concentration={concentration!r}): expected numbers above 0 "
-                         f"whose sum over each row is above the number of columns − 1, and over "
-                         f"each column above the number of rows − 1. Numbers of at least 1 are "
-                         f"always valid")
+        raise ModelError(f"dependence(concentration={concentration!r}): expected numbers above 0. "
+                         f"Their sum over each row must be above the number of columns − 1, and "
+                         f"over each column above the number of rows − 1. Numbers of at least 1 "
+                         f"are always valid")
     margins = [_gain(y.sum(1 - axis), xi) for axis, xi in enumerate(own)]
     out = _gain(y, a) - sum(margins)
     if sampling in ("rows", "columns"):
@@ -145,7 +146,7 @@ def _total(y: float, a: float, b: float) -> float:
 
 def _counts(table) -> np.ndarray:
     try:
-        y = np.asarray(table, float)
+        y = floats(table)
     except (TypeError, ValueError):
         raise DataError(f"dependence: the table must contain counts, got {table!r}") from None
     if y.ndim != 2 or min(y.shape) < 2:

@@ -24,6 +24,7 @@ from scipy.sparse.csgraph import shortest_path
 
 import probml
 from probml.estimators.rules import PARTS, hold
+from probml.language.given import floats
 
 NOISES = ("normal", "lognormal")
 GUESS = 0.1  # of σ, in the distances' unit
@@ -122,7 +123,7 @@ def square(distances, where: str) -> np.ndarray:
     try:
         if np.iscomplexobj(distances):  # whose imaginary parts would be dropped
             raise TypeError
-        d = np.asarray(distances, float)
+        d = floats(distances)
     except (TypeError, ValueError):
         raise probml.DataError(f"{where}: the distances must be numbers") from None
     if d.ndim != 2 or d.shape[0] != d.shape[1] or len(d) < 2:

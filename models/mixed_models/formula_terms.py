@@ -130,6 +130,7 @@ class Terms:
         """
         import formulaic
 
+        table = _without_unused(table)
         specs = [_matrix(parts.text, parsed, table).model_spec]
         for terms, _, _ in parts.groups:
             try:
@@ -178,10 +179,9 @@ class Terms:
         if len(columns) == 1:
             return table[columns[0]].to_numpy()
         gone = table[columns].isna().any(axis=1).to_numpy()
-        joined = table[columns[0]].astype(str)
-        for name in columns[1:]:
-            joined = joined + ":" + table[name].astype(str)
-        return np.where(gone, None, joined.to_numpy(object))
+        joined = np.array([":".join(map(_as_label, cells)) for cells in zip(
+            *(table[name].tolist() for name in columns), strict=True)], object)
+        return np.where(gone, None, joined)
 
     def others(self, table: DataLike) -> dict[str, np.ndarray]:
         """"y", "trials", "event" and "offset" of the rows, those that the formula has.
@@ -203,7 +203,12 @@ class Terms:
         X = args[0] if args else named.get("X")
         if not hasattr(X, "columns"):
             return args, named
-        made = X[self.names] if {*self.names} <= {*X.columns} else self.of(X)
+        try:
+            made = self.of(X)
+        except DataError:
+            if not {*self.names} <= {*X.columns}:
+                raise
+            made = X[self.names]  # a table of its terms, as Formula.X
         absent, found = {*takes} - {*takes[: len(args)], *named}, {}
         if absent & {"y", "trials", "event"} and self.parts.left:
             try:
@@ -216,12 +221,27 @@ class Terms:
         return ((made, *args[1:]), named) if args else ((), {**named, "X": made})
 
 
+def _as_label(value: object) -> str:
+    """A cell as text, the same whether a whole number is stored as an integer or a float."""
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+
+
 def _by_value(table: DataLike) -> Any:
     """A table, categorical columns as their values: their categories may be others than the
     fitted."""
     import pandas as pd
 
     return table.assign(**{name: table[name].astype(object) for name in table.columns
+                           if isinstance(table[name].dtype, pd.CategoricalDtype)})
+
+
+def _without_unused(table: DataLike) -> Any:
+    """A table, categorical columns without the categories that no row has, whose coefficients would
+    be unknown, as in R."""
+    import pandas as pd
+
+    return table.assign(**{name: table[name].cat.remove_unused_categories()
+                           for name in table.columns
                            if isinstance(table[name].dtype, pd.CategoricalDtype)})
 
 

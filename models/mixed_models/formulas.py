@@ -16,6 +16,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from probml import DataError, ModelError
+from probml.dataset.frames import as_pandas
 from probml.engines.engine import Engine
 from probml.estimators.estimator import Estimator
 from probml.models.classifiers.ordinal_regression_estimator import OrdinalRegression
@@ -177,6 +178,7 @@ def formula(text: str, table: DataLike, family: str | None = None, *,
         >>> model = formula("Reaction ~ Days + (Days | Subject)", table, family="gaussian")
         >>> model.predict(table[:3]), model.confint()
     """
+    table = as_pandas(table)
     if (family, engine, weights) == (None, None, None) and not settings:
         return _read(text, table)
     if isinstance(weights, str):

@@ -9,6 +9,7 @@ from scipy.stats import chi2, norm
 from probml import MAP, DataError
 from probml.assessment.intervals import Interval
 from probml.engines.engine import Engine
+from probml.errors import listed
 from probml.estimators.estimator import Estimator, absent
 from probml.estimators.rules import SEED, Seed, check, hold, one_of, parameter, within
 from probml.estimators.validation import check_is_fitted
@@ -137,6 +138,10 @@ class MetaAnalysis(RegressionResults, Estimator):
             raise DataError(f"MetaAnalysis.fit: the moderator {name!r} is the same in every study, "
                             f"so its coefficient is not identified separately from the mean. Drop "
                             f"the moderator")
+        if np.linalg.matrix_rank((x - centre) / spread, 1e-8) < x.shape[1]:
+            raise DataError(f"MetaAnalysis.fit: the moderators {listed(self._names)} are linearly "
+                            f"dependent, so their coefficients are not identified. Drop one of "
+                            f"them")
         data = {"y": (y - level) / unit, "standard_error": error / unit}
         data |= {"x": (x - centre) / spread} if self._names else {}
         fixed: dict[str, Any] = {} if self._names else {"x": None}

@@ -5,10 +5,17 @@ from collections.abc import Hashable, Mapping
 import numpy as np
 
 from probml import DataError
+from probml.dataset.coding.labels import refuse_other_type
+from probml.dataset.frames import as_pandas
+from probml.estimators.estimator import missing
+from probml.language.given import floats
+
+NUMBERS = "biuf"  # kinds of arrays
 
 
 def table_of(X) -> dict[Hashable, np.ndarray]:
     """Columns by name; of an array by number."""
+    X = as_pandas(X)
     if hasattr(X, "columns"):
         return {name: X[name].to_numpy() for name in X.columns}
     X = np.asarray(X)
@@ -21,12 +28,12 @@ def numbers_of(table: Mapping, names: list) -> np.ndarray:
     """Some columns as numbers, (n, columns).
 
     Raises:
-        DataError: text or a missing cell, by column and row.
+        DataError: text, dates or a missing cell, by column and row.
     """
     out = np.empty((len(next(iter(table.values()))), len(names)))
     for j, name in enumerate(names):
         try:
-            out[:, j] = np.asarray(table[name], float)
+            out[:, j] = floats(table[name])
         except (TypeError, ValueError) as error:
             raise DataError(f"column {name!r} of X must be numbers ({error}). Convert or drop the "
                             f"column, or make it a grouping, effects={{{name!r}: ['1']}}") from None
@@ -38,13 +45,37 @@ def numbers_of(table: Mapping, names: list) -> np.ndarray:
 
 
 def labels_of(table: Mapping, name: Hashable) -> np.ndarray:
-    """A grouping's labels, none of which may be missing."""
+    """A grouping's labels, none of which may be missing, as text, numbers or dates.
+
+    Raises:
+        DataError: one that is missing; labels of several kinds, which have no order.
+    """
     values = np.asarray(table[name])
-    gone = np.array([v is None or v != v for v in values], bool)
+    gone = missing(values)
     if gone.any():
         raise DataError(f"the grouping {name!r} is missing in row {int(np.argmax(gone))}, but "
                         f"every row must belong to a group. Drop rows without a group")
-    if values.dtype.kind == "O" and len({type(v) for v in values}) == 1 and isinstance(values[0],
-                                                                                        str):
-        return values.astype(str)
-    return values
+    if values.dtype.kind != "O":
+        return values
+    text = np.array([isinstance(v, str) for v in values], bool)
+    if text.any() and not text.all():
+        raise DataError(f"the grouping {name!r} has text, such as {values[text][0]!r}, and other "
+                        f"values, such as {values[~text][0]!r}, as labels. Convert the column to "
+                        f"one type, such as X[{name!r}].astype(str)")
+    found = np.asarray(values.tolist())
+    return found if found.dtype.kind in "biufU" and found.shape == values.shape else values
+
+
+def codes_of(labels: np.ndarray, found: np.ndarray, name: Hashable) -> np.ndarray:
+    """The numbers of labels among the fitted ones, −1 of one that is new.
+
+    Raises:
+        DataError: a label that is written like a fitted one, and has another type.
+    """
+    codes = np.full(len(found), -1)
+    if (labels.dtype.kind in NUMBERS) == (found.dtype.kind in NUMBERS) and (
+            labels.dtype.kind == found.dtype.kind or found.dtype.kind in NUMBERS):
+        at = np.minimum(np.searchsorted(labels, found), len(labels) - 1)
+        codes = np.where(labels[at] == found, at, -1)
+    refuse_other_type(f"grouping {name!r}", np.unique(found[codes < 0]), labels)
+    return codes

@@ -4,8 +4,6 @@ from collections.abc import Hashable, Mapping
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, ClassVar
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from probml import MAP, DataError, Fit, ModelError
@@ -31,9 +29,9 @@ from probml.estimators.validation import (
     column_or_1d,
 )
 from probml.models.frames.complete import NoProbabilities
-from probml.models.mixed_models.mixed_columns import labels_of, numbers_of, table_of
+from probml.models.mixed_models.mixed_columns import codes_of, labels_of, numbers_of, table_of
 from probml.models.mixed_models.mixed_model import effect_sites, mixed_model
-from probml.models.regression.family_functions import mean_of_y
+from probml.models.regression.family_functions import inverse_link, mean_of_y
 from probml.models.regression.generalized_linear import ALIASES, FAMILIES, LINKS
 from probml.models.regression.results import (
     RegressionResults,
@@ -283,9 +281,7 @@ class MixedModel(RegressionResults, NoProbabilities, RegressorMixin, Estimator):
 
     def _codes(self, table: Mapping, name: Hashable) -> np.ndarray:
         """The number of the member of each row; −1 of one that is new."""
-        labels, found = self.groups_[name], labels_of(table, name)
-        at = np.minimum(np.searchsorted(labels, found), len(labels) - 1)
-        return np.where(labels[at] == found, at, -1)
+        return codes_of(self.groups_[name], labels_of(table, name), name)
 
     def as_data(self, X, y=None) -> dict[str, np.ndarray]:
         """Rows as the data of `fit_`: columns centred and scaled, members numbered, a normal y in
@@ -379,10 +375,7 @@ class MixedModel(RegressionResults, NoProbabilities, RegressorMixin, Estimator):
 
     def _means(self, eta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """μ and dμ/dη."""
-        with jax.enable_x64(True):
-            inverse = LINKS[self.link or FAMILIES[self._family_of_y()]]
-            mean, slope = jax.jvp(inverse, (jnp.asarray(eta),), (jnp.ones(len(eta)),))
-        return np.asarray(mean, float), np.asarray(slope, float)
+        return inverse_link(self.link or FAMILIES[self._family_of_y()], eta)
 
     def predict(self, X, offset=None, interval=None, trials=None):
         """E[y | x, effects at their modes], (n,), of the binomial the rate; of a member that is new
@@ -423,6 +416,17 @@ class MixedModel(RegressionResults, NoProbabilities, RegressorMixin, Estimator):
         table = self._checked_table(X)
         x = numbers_of(table, self._fixed)
         return self._means(self._linear(table, x, asked_offset(self.fit_, offset, len(x))))[0]
+
+    def score(self, X, y, sample_weight=None, offset=None, trials=None):
+        """R² of the predictions, at the effects of the groups; of the binomial that of the rates,
+        weighted by trials. Arguments as of fit."""
+        found = self.predict(X, offset=offset)
+        trials = self._counted_trials(trials, len(found), "score")
+        weights = trials if sample_weight is None else np.asarray(sample_weight, float) * trials
+        y = checked_column(y, "y", len(found)) / trials
+        left, total = (np.average((y - each) ** 2, weights=weights)
+                       for each in (found, np.average(y, weights=weights)))
+        return float(1 - left / total) if total > 0 else 0.0
 
     def table(self):
         """A pandas table: a row for the intercept and each column of x; estimate, standard error,

@@ -33,6 +33,7 @@ import numpy as np
 
 from probml import VB, DataError, ModelError, Refusal
 from probml.estimators.rules import FLAG, hold, integer
+from probml.language.given import floats
 from probml.language.language import check_seed
 from probml.models.frames.covariances import canonical
 from probml.models.mixtures.gaussian_estimator import GaussianMixture
@@ -122,7 +123,7 @@ def _bounds(X, sizes: list[int], covariance: str, seed: int) -> list[float]:
                                 criterion="bound")
     try:
         with warnings.catch_warnings():  # the sizes of the other criteria end where these do
-            warnings.filterwarnings("ignore", ".*the largest tried", UserWarning)
+            warnings.filterwarnings("ignore", ".*the largest value tried", UserWarning)
             return estimator.fit(X).table_["bound"].tolist()
     except Refusal:
         return [np.nan] * len(sizes)
@@ -202,7 +203,7 @@ def _sizes(sizes) -> list[int]:
 
 def _rows(X, most: int) -> np.ndarray:
     try:
-        out = np.asarray(X, float)
+        out = floats(X)
     except (TypeError, ValueError):
         raise DataError("how_many: X must be numbers. Convert or drop columns of text") from None
     if out.ndim != 2 or not out.size:

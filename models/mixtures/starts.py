@@ -7,20 +7,21 @@ from probml.dataset.checks.digits import ROUNDING
 from probml.models.frames.units import moments
 
 
-def spread(X) -> np.ndarray:
-    """The columns' standard deviations, of a constant column the size of its value, or 1; (d,)."""
-    return moments(X).spread
-
-
-def far_rows(X, k: int, random: np.random.RandomState) -> np.ndarray:
-    """k rows of complete X by k-means++ (Arthur & Vassilvitskii 2007) on standardised columns, (k,
-    d)."""
+def far_rows(X, k: int, random: np.random.RandomState, weights=None) -> np.ndarray:
+    """k of the distinct rows of complete X by k-means++ (Arthur & Vassilvitskii 2007) on
+    standardised columns, (k, d); the same ones in any order of rows and columns, and whether a row
+    stands twice or has weight 2."""
     from sklearn.cluster import kmeans_plusplus  # slow to import, and few estimators need it
 
-    return X[kmeans_plusplus((X - X.mean(0)) / spread(X), k, random_state=random)[1]]
+    found = moments(X, weights)
+    rows, place = np.unique(X, axis=0, return_inverse=True)
+    counts, z = np.bincount(place.ravel(), weights), (rows - found.centre) / found.spread
+    order = np.lexsort([np.round((z**power).sum(1), 9) for power in (3, 2, 1)])
+    return rows[order][kmeans_plusplus(z[order], k, random_state=random,
+                                       sample_weight=counts[order])[1]]
 
 
-def precision_near(X, means, event: tuple[int, ...]) -> np.ndarray:
+def precision_near(X, means, event: tuple[int, ...], weights=None) -> np.ndarray:
     """One precision for all components: 1 / the mean squared distance of the rows to their nearest
     mean, column by column.
 
@@ -28,8 +29,9 @@ def precision_near(X, means, event: tuple[int, ...]) -> np.ndarray:
         means: (k, d).
         event: the shape of a precision: (d, d), (d,) or ().
     """
-    scale = spread(X)
+    scale = moments(X, weights).spread
     distance = [np.nansum(((X - mean) / scale) ** 2, 1) for mean in means]
-    within = np.nanmean((X - means[np.argmin(distance, 0)]) ** 2, 0)
+    squares = np.ma.masked_invalid((X - means[np.argmin(distance, 0)]) ** 2)
+    within = np.ma.average(squares, 0, weights).filled(np.nan)
     within = np.where(within > (ROUNDING * scale) ** 2, within, scale**2)
     return np.diag(1 / within) if len(event) == 2 else 1 / within if event else 1 / within.mean()

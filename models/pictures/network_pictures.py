@@ -105,7 +105,7 @@ def describe(fit: Fit, row: Mapping[str, np.ndarray], names: Iterable[str],
     asked = [mark.name for mark in marks if mark.name not in done and sites[mark.name].states
              and not sites[mark.name].cells]
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=".*impossible under the fitted model",
+        warnings.filterwarnings("ignore", message=".*probability 0 under the fitted model",
                                 category=RuntimeWarning)
         chances = fit.predict_proba(data, asked) if asked else {}
     if any(not chance.sum() > 0.5 for chance in chances.values()):

@@ -4,14 +4,39 @@ the linear predictor: what residuals, likelihoods and dispersions need.
 Sources: McCullagh & Nelder (1989), chapter 2; Lambert (1992); Ferrari & Cribari-Neto (2004).
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 from scipy import stats
-from scipy.special import xlogy
+from scipy.optimize import minimize_scalar
+from scipy.special import gammaln, xlogy
 
 from probml import ModelError
+from probml.models.regression.generalized_linear import LINKS
+
+
+def inverse_link(link: str, eta: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
+    """μ and dμ/dη at linear predictors, in double precision."""
+    with jax.enable_x64(True):
+        eta = jnp.asarray(eta, float)
+        mean, slope = jax.jvp(LINKS[link], (eta,), (jnp.ones_like(eta),))
+    return np.asarray(mean, float), np.asarray(slope, float)
+
+
+def best_level(link: str, level: float, offset: np.ndarray,
+               deviance: Callable[[np.ndarray], float]) -> np.ndarray:
+    """μ of every row at the intercept of the least deviance beside an offset, (n,).
+
+    Args:
+        level: about that of an offset of 0.
+    """
+    first = float(level) - float(np.mean(offset))
+    best = minimize_scalar(lambda b: deviance(inverse_link(link, b + offset)[0]),
+                           bracket=(first, first + 0.1 * max(abs(first), 1.0)))
+    return inverse_link(link, best.x + offset)[0]
 
 
 def mean_of_y(family: str, mu: np.ndarray, extra: Mapping[str, float]) -> np.ndarray:
@@ -62,8 +87,9 @@ def log_density(family: str, y: np.ndarray, mu: np.ndarray, trials: ArrayLike | 
             return stats.gamma.logpdf(y, own, scale=mu / own)
         if family == "beta":
             return stats.beta.logpdf(y, mu * own, (1 - mu) * own)
-        count = (stats.nbinom.logpmf(y, own, own / (own + mu)) if own
-                 else stats.poisson.logpmf(y, mu))
+        count = stats.poisson.logpmf(y, mu)
+        if own:  # relative to the Poisson, its limit of a large concentration
+            count = count + _log_rise(y, own) + mu - (y + own) * np.log1p(mu / own)
         if family == "hurdle_poisson":
             above = np.log1p(-zero) + count - np.log(-np.expm1(-mu))
             return np.where(y == 0, np.log(zero), above)
@@ -71,6 +97,13 @@ def log_density(family: str, y: np.ndarray, mu: np.ndarray, trials: ArrayLike | 
             return count
         added = np.where(y == 0, np.log(zero), -np.inf)
         return np.logaddexp(added, np.log1p(-zero) + count)
+
+
+def _log_rise(y: np.ndarray, own: float) -> np.ndarray:
+    """log Γ(own + y) − log Γ(own) − y log own, by Stirling's series where the Gammas are large."""
+    if own < 1e3:
+        return gammaln(own + y) - gammaln(own) - y * np.log(own)
+    return (own + y - 0.5) * np.log1p(y / own) - y + (1 / (own + y) - 1 / own) / 12
 
 
 def unit_deviance(family: str, y: np.ndarray, mu: np.ndarray, trials: ArrayLike | None,
@@ -94,7 +127,7 @@ def unit_deviance(family: str, y: np.ndarray, mu: np.ndarray, trials: ArrayLike 
     if family == "gamma":
         return 2 * (np.log(mu / y) + y / mu - 1)
     if family == "negative binomial":
-        return 2 * (xlogy(y, y) - xlogy(y, mu) - (y + own) * (np.log(y + own) - np.log(mu + own)))
+        return 2 * (xlogy(y, y) - xlogy(y, mu) - (y + own) * np.log1p((y - mu) / (mu + own)))
     if family == "student_t":
         return (extra["df"] + 1) * np.log1p((y - mu) ** 2 / (extra["sigma"] ** 2 * extra["df"]))
     if family == "beta":

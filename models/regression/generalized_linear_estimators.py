@@ -4,7 +4,6 @@ from dataclasses import KW_ONLY, dataclass, replace
 from typing import ClassVar
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from probml import EM, MAP, DataError, ModelError
@@ -27,8 +26,10 @@ from probml.estimators.validation import (
     check_sample_weight,
     column_or_1d,
 )
-from probml.models.frames.standardized import Numeric, row_weights, without_prior
+from probml.models.frames.standardized import Numeric, directions, row_weights, without_prior
 from probml.models.regression.family_functions import (
+    best_level,
+    inverse_link,
     log_density,
     mean_of_y,
     unit_deviance,
@@ -106,7 +107,8 @@ class GeneralizedLinearModel(RegressionResults, Numeric):
         penalty, times φ; of a posterior its covariance and standard deviations. A coefficient that
         the rows do not identify, of a column that is the sum of others, has a standard error of ∞,
         and covariance_ is that of the shortest coefficients that fit as well; deviance_,
-        null_deviance_, of a posterior those at its means, absent of families with added zeros;
+        null_deviance_, of the model without columns but with the offset, as R's; of a posterior
+        those at its means, absent of families with added zeros;
         concentration_ of gamma, negative binomial and beta; zero_probability_ of those with added
         zeros; df_ and noise_ of student_t; loglik_, of maximum likelihood, with aic_ and bic_,
         n_parameters_ and n_observations_; n_iter_, converged_, history_, fit_: the probml Fit,
@@ -222,10 +224,7 @@ class GeneralizedLinearModel(RegressionResults, Numeric):
         mu, slope = self._means(X, offset)
         variance, counts = variance_function(family, mu, trials, extra), y
         y = y / trials
-        design = (np.column_stack([np.ones(len(X)), self._standardize(X)]) if self.fit_intercept
-                  else self._standardize(X))
-        digits = self._digits(X)
-        rank = int(_directions(design * np.sqrt(weights)[:, None], digits)[0].sum())
+        design, digits, rank = self._design(X), self._digits(X), self._rank(X, weights)
         free = weights.sum() - rank
         squares = weights * (y - mean_of_y(family, mu, extra)) ** 2
         pearson = float((squares / variance).sum())
@@ -238,7 +237,7 @@ class GeneralizedLinearModel(RegressionResults, Numeric):
                                         self.penalty / self._unit**2])
                 prior *= self.dispersion_ if family == "gamma" else 1.0
                 rows = np.concatenate([rows, np.diag(np.sqrt(prior))])
-            known, size, turned = _directions(rows, digits)
+            known, size, turned = directions(rows, digits)
             self._learn_errors((turned[known] / size[known, None]) * np.sqrt(self.dispersion_),
                                (np.abs(turned[~known]) > 1e-6).any(0))
         else:
@@ -246,9 +245,10 @@ class GeneralizedLinearModel(RegressionResults, Numeric):
                                                      row_weights(weights))
             self.standard_errors_ = np.sqrt(np.diag(self.covariance_))
         if family not in ZEROS:
-            level = np.average(y, weights=weights * trials)
             self.deviance_ = self._deviance(y, mu, weights, trials)
-            self.null_deviance_ = self._deviance(y, np.full_like(y, level), weights, trials)
+            null = (self._null_means(y, offset, weights, trials) if self.fit_intercept
+                    else inverse_link(self._link, np.broadcast_to(offset, y.shape))[0])
+            self.null_deviance_ = self._deviance(y, null, weights, trials)
         if family == "normal":  # that of maximum likelihood, which the fit has not
             extra = {"sigma": np.sqrt(squares.sum() / weights.sum())}
         loglik = float((weights * log_density(family, y, mu, trials, extra)).sum())
@@ -290,16 +290,16 @@ class GeneralizedLinearModel(RegressionResults, Numeric):
         errors |= {"intercept": self.standard_errors_[0]} if first else {}
         self.fit_ = replace(fit, errors=errors)
 
-    def _digits(self, X) -> float:
-        """What rounding of its cells, of a unit of a column."""
-        return float(np.finfo(float).eps * np.max(np.abs(X).max(0) / self._unit, initial=1.0))
-
     def _means(self, X, offset) -> tuple[np.ndarray, np.ndarray]:
         """μ and dμ/dη at rows X."""
-        with jax.enable_x64(True):  # a large mean needs its digits
-            eta = jnp.asarray(X @ self.coef_ + self.intercept_ + offset)
-            mean, slope = jax.jvp(LINKS[self._link], (eta,), (jnp.ones_like(eta),))
-        return np.asarray(mean, float), np.asarray(slope, float)
+        return inverse_link(self._link, X @ self.coef_ + self.intercept_ + offset)
+
+    def _null_means(self, y, offset, weights, trials) -> np.ndarray:
+        """μ of every row in the model without columns, an intercept beside the offset, (n,)."""
+        if not np.ptp(offset):
+            return np.full_like(y, np.average(y, weights=weights * trials))
+        return best_level(self._link, self._first_level(y, weights * trials, None), offset,
+                          lambda mu: self._deviance(y, mu, weights, trials))
 
     def _deviance(self, y, mu, weights, trials) -> float:
         """2 Σ weight (log p(y | μ = y) − log p(y | μ))."""
@@ -329,20 +329,21 @@ class GeneralizedLinearModel(RegressionResults, Numeric):
         return expected_response(self.fit_, family, inputs, (self._level, self._spread), interval)
 
     def score(self, X, y, sample_weight=None, offset=None, trials=None):
-        """D², the share of the null deviance that is explained; R² of the normal, and of families
-        with added zeros. Arguments as of fit."""
+        """D², the share explained of the deviance of an intercept, beside the offset, alone; R² of
+        the normal, and of families with added zeros. Arguments as of fit."""
         check_is_fitted(self, "coef_")
         mu, y = self._inverse_link(X, offset), column_or_1d(np.asarray(y, float))
         check_consistent_length(mu, y)
         weights = check_sample_weight(sample_weight, y, dtype=float, ensure_non_negative=True)
-        trials = np.ones(len(y)) if trials is None else checked_column(trials, "trials", len(y))
+        trials = self._counted_trials(trials, len(y), "score")
         y, family, extra = y / trials, self._family_of_y(), self._family_parameters()
-        null = np.full_like(y, np.average(y, weights=weights * trials))
         if family in ZEROS:
-            rest, total = ((weights * (y - each) ** 2).sum()
-                           for each in (mean_of_y(family, mu, extra), null))
+            rest, total = ((weights * (y - each) ** 2).sum() for each in (
+                mean_of_y(family, mu, extra), np.average(y, weights=weights)))
         else:
-            rest, total = (self._deviance(y, each, weights, trials) for each in (mu, null))
+            offset = 0.0 if offset is None else checked_column(offset, "offset", len(y))
+            rest, total = (self._deviance(y, each, weights, trials)
+                           for each in (mu, self._null_means(y, offset, weights, trials)))
         return float(1 - rest / total) if total > 0 else 0.0
 
     def table(self):
@@ -459,7 +460,7 @@ class RobustRegression(RegressionResults, Numeric):
         density = log_density("student_t", y, X @ self.coef_ + self.intercept_, 1,
                               self._family_parameters())
         self._learn_likelihood(float((weights * density).sum()) if maximum else None,
-                               d + int(self.fit_intercept) + 1 + (self.df is None), y, weights)
+                               self._rank(X, weights) + 1 + (self.df is None), y, weights)
         return self
 
     def _family_of_y(self) -> str:
@@ -490,12 +491,3 @@ class RobustRegression(RegressionResults, Numeric):
         near 0 for outliers."""
         residual = (np.asarray(y, float) - self.predict(X)) / self.scale_
         return (self.df_ + 1) / (self.df_ + residual**2)
-
-
-def _directions(rows: np.ndarray, digits: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(which of the orthogonal directions of coefficients the rows tell, (p,), how much, (p,), the
-    directions (p, p)), by singular values: the information would square the condition."""
-    square = np.linalg.qr(rows, mode="r")
-    missing = rows.shape[1] - len(square)
-    _, size, turned = np.linalg.svd(np.pad(square, ((0, missing), (0, 0))))
-    return size > size[:1] * digits * max(rows.shape), size, turned

@@ -182,12 +182,8 @@ class RegressionResults:
         hold("residuals", kind=(kind, KINDS))
         check_is_fitted(self, "fit_")
         y = self._numbers_of(y)
-        trials = checked_column(trials, "trials", len(y))
+        n = self._counted_trials(trials, len(y), "residuals")
         family, extra = self._family_of_y(), self._family_parameters()
-        if family == "binomial" and trials is None:
-            raise DataError("residuals: family='binomial' needs the number of trials of each row, "
-                            "trials=, an array (n,)")
-        n = np.ones(len(y)) if trials is None else trials
         mu = self._inverse_link(X, offset)
         if len(mu) != len(y):
             raise DataError(f"residuals: X has {len(mu)} rows, y has {len(y)}. Pass one y for each "
@@ -199,6 +195,12 @@ class RegressionResults:
             return np.sign(left) * np.sqrt(np.maximum(unit_deviance(family, y / n, mu, n, extra),
                                                       0.0))
         return left
+
+    def _counted_trials(self, trials, count: int, verb: str) -> np.ndarray:
+        """The trials of every row, 1 of a family without; DataError: the binomial without any."""
+        if trials is None and self._family_of_y() == "binomial":
+            raise DataError(f"{verb}: family 'binomial' needs trials=, an array (n,)")
+        return np.ones(count) if trials is None else checked_column(trials, "trials", count)
 
     def _numbers_of(self, y) -> np.ndarray:
         return np.asarray(y, float)

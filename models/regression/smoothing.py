@@ -32,6 +32,7 @@ from numpyro import sample
 
 import probml
 from probml.estimators.rules import hold, integer
+from probml.language.given import floats
 from probml.models.regression.moments import Moments, moments
 from probml.models.summaries.former_names import INTERCEPT
 from probml.models.summaries.regressions import spline_tables
@@ -123,7 +124,7 @@ def bspline_basis(z, knots=3, boundary=None) -> np.ndarray:
 def _floats(values) -> np.ndarray | None:
     """Finite numbers; None: they are none."""
     try:
-        found = np.asarray(values, float)
+        found = floats(values)
     except (TypeError, ValueError):
         return None
     return found if np.isfinite(found).all() else None

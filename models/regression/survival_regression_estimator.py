@@ -13,6 +13,7 @@ from probml.engines.engine import Engine
 from probml.estimators.estimator import absent
 from probml.estimators.rules import FLAG, SEED, Seed, check, hold, one_of, parameter, within
 from probml.estimators.validation import check_is_fitted
+from probml.language.given import floats
 from probml.models.frames.standardized import Numeric, row_weights
 from probml.models.regression.results import DRAWS, RegressionResults, is_posterior
 from probml.models.regression.survival_regression import (
@@ -128,12 +129,12 @@ class SurvivalRegression(RegressionResults, Numeric):
         logs = logs - np.where(kind == EXACT, first, 0.0)  # densities of times
         maximum = not (self.engine == BAYES or is_posterior(self.fit_))
         self._learn_likelihood(float((weights * logs).sum()) if maximum else None,
-                               len(self.coef_) + int(self.fit_intercept)
-                               + (self.distribution != "exponential"), times, weights)
+                               self._rank(X, weights) + (self.distribution != "exponential"),
+                               times, weights)
 
     def _times(self, y, event) -> tuple[np.ndarray, np.ndarray]:
         """The earlier and the later time of every row."""
-        times = np.asarray(y, float)
+        times = floats(y)
         if times.ndim == 2 and times.shape[1] == 2 and event is None:
             low, high = times.T
         elif times.ndim == 1:
@@ -151,8 +152,8 @@ class SurvivalRegression(RegressionResults, Numeric):
             (low == 0) & np.isinf(high))
         if not good.all():
             row = int(np.argmin(good))
-            raise DataError(f"y is ({low[row]:g}, {high[row]:g}) in row {row}, expected times "
-                            f"above 0, the earlier first")
+            raise DataError(f"y is {times[row].tolist()} in row {row}, expected a time above 0, or "
+                            f"two times, the earlier first")
         return low, high
 
     def _parameter_units(self, fit: Fit) -> dict[str, Unit]:
@@ -206,7 +207,7 @@ class SurvivalRegression(RegressionResults, Numeric):
             DataError: times that are not above 0.
         """
         try:
-            times = np.atleast_1d(np.asarray(times, float))
+            times = np.atleast_1d(floats(times))
         except (TypeError, ValueError):
             times = np.zeros(1)
         eta = self._linear(X)

@@ -6,6 +6,7 @@ import warnings
 import numpy as np
 
 from probml import DataError, Fit, ReliabilityWarning
+from probml.language.given import floats
 from probml.models.regression.generalized_linear import ALIASES, ZEROS
 
 SUPPORTS = {  # family → what y must be, in words and as a test
@@ -41,12 +42,13 @@ def checked_column(values, name: str, count: int,
     if values is None:
         return None
     try:
-        values = np.asarray(values, float)
+        values = floats(values)
         good = values.shape == (count,) and np.isfinite(values).all()
     except (TypeError, ValueError):
         good = False
     if not good:
-        got = f"shape {values.shape}" if isinstance(values, np.ndarray) else f"{values!r:.60}"
+        got = f"{values!r:.60}" if not isinstance(values, np.ndarray) else (
+            "NaN or infinity" if values.shape == (count,) else f"shape {values.shape}")
         raise DataError(f"{name}: expected one finite number for each row of X, shape ({count},), "
                         f"got {got}")
     return values if rows is None else values[rows]

@@ -14,6 +14,7 @@ from probml import DataError
 from probml.estimators.estimator import Estimator, absent
 from probml.estimators.rules import SEED, Seed, check, integer, number, optional, parameter
 from probml.estimators.validation import check_is_fitted, column_or_1d, require_target
+from probml.language.given import floats
 from probml.models.frames.scaling import middle_and_unit
 
 LIKELIHOODS: dict[str, Callable] = {
@@ -180,7 +181,10 @@ class Boosted(Estimator):
 
     def _target_of(self, X, y, programs: _Programs) -> np.ndarray:
         require_target(self, y)
-        y = np.asarray(column_or_1d(y, warn=True), float)
+        try:
+            y = floats(column_or_1d(y, warn=True))
+        except TypeError as error:
+            raise DataError(f"Boosted: y must be numbers, but {error}") from None
         if len(y) != len(X):
             raise DataError(f"Boosted: X has {len(X)} rows, y has {len(y)}: inconsistent numbers "
                             f"of samples. Pass one y for each row of X")

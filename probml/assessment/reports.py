@@ -18,7 +18,7 @@ from probml.dataset import dataset
 from probml.dataset.frames import shortest
 from probml.device import layout, load
 from probml.engines.engine import short_name
-from probml.errors import ModelError, Refusal, present
+from probml.errors import ModelError, Refusal, ReliabilityWarning, present
 from probml.fits.standard_errors import NOTE, StandardErrors
 from probml.numerics.transfer import random_key
 from probml.posteriors import diagnostics
@@ -356,6 +356,11 @@ def _row_groups(fit: Fitted, held: dataset.Data, draws: dict, seen: list[str],
                 group: _Groups) -> dict[str, PyTree]:
     """The groups of rows: log-likelihood, posterior predictive, observed and constant data."""
     groups, names = {}, group.names
+    if fit.weighted:
+        warnings.warn("to_arviz(): the fitted rows had weights, which ArviZ does not know: its "
+                      "leave-one-out scores and predictive checks count every row once. Use "
+                      "probml.compare(fits, weights=...), or fit to repeated rows",
+                      ReliabilityWarning, stacklevel=4)
     try:
         logs = log_likelihood(fit, held, draws) - _log_unit_change(fit, held, seen)
         groups["log_likelihood"] = group({seen[0] if len(seen) == 1 else "row": logs},

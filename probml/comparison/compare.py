@@ -10,7 +10,7 @@ import numpy as np
 
 from probml.assessment import reports
 from probml.comparison.contestants import EVIDENCE, ComparedDensity, ComparedFit
-from probml.comparison.folds import rows_of_each, splits_of, warn_of_failed
+from probml.comparison.folds import checked, rows_of_each, splits_of, warn_of_failed
 from probml.comparison.predictive import predictions
 from probml.dataset.dataset import Data
 from probml.dataset.sources.parts import source_of, weighed
@@ -204,16 +204,8 @@ def _refuse_weights(fits: object, weights: object, target: str) -> None:
 
 def _contestants(fits: object, data: object, weights: object,
                  engines: Mapping[str, Engine]) -> dict[str, ComparedFit]:
-    if not isinstance(fits, Mapping) or not fits:
-        got = "none" if isinstance(fits, Mapping) else f"a {type(fits).__name__}"
-        raise ModelError(f"compare(fits): expected a mapping from names to at least one Fit, got "
-                         f"{got}. Write compare({{'a': a, 'b': b}}, data)")
-    rows = rows_of_each(fits, data)
-    unknown = next((name for name in engines if name not in fits), None)
-    if unknown is not None:
-        raise ModelError(f"compare(engines): expected names among the fits {list(fits)}, got "
-                         f"'{unknown}'")
-    out = {}
+    fits = checked(fits, engines)
+    rows, out = rows_of_each(fits, data), {}
     for name, fit in fits.items():
         if not isinstance(fit, Fit):
             hint = (": for an estimator pass its attribute fit_, which is a "
@@ -222,9 +214,6 @@ def _contestants(fits: object, data: object, weights: object,
                             if hasattr(fit, "get_params") else "")
             raise ModelError(f"compare(fits): '{name}' has the type {type(fit).__name__}, expected "
                              f"a Fit{hint}")
-        if fit.learnt is not None:
-            raise ModelError(f"compare(fits): '{name}' is a Fit that was returned by do(). Pass "
-                             f"the Fit on which do() was called")
         if source_of(rows[name]) is not None:
             raise ModelError(f"compare(fits): '{name}' was fitted to data that are read in "
                              f"batches, but compare needs all rows in memory. Hold out some "

@@ -15,6 +15,25 @@ from probml.interface.model import Model
 from probml.typing import DataLike, FitOrEstimator
 
 
+def checked(fits: object, engines: Mapping[str, Engine]) -> Mapping:
+    """
+    Raises:
+        ModelError: no fits, or one that do() returned; an engine of what is no Fit.
+    """
+    if not isinstance(fits, Mapping) or not fits:
+        raise ModelError(f"compare(fits): expected a mapping from names to Fits or estimators, got "
+                         f"{fits!r:.80}. Write compare({{'a': a, 'b': b}}, data)")
+    own = {name: fit for name, fit in fits.items() if isinstance(fit, Fit)}
+    for name in engines:
+        if name not in own:
+            raise ModelError(f"compare(engines): '{name}' is not among the fits {list(own)}")
+    for name, fit in own.items():
+        if fit.learnt is not None:
+            raise ModelError(f"compare(fits): '{name}' is a Fit that was returned by do(). Pass "
+                             f"the Fit on which do() was called")
+    return fits
+
+
 def rows_of_each(fits: Mapping[str, FitOrEstimator], data: DataLike) -> dict[str, DataLike]:
     """Name → its data, shared by all or each with its own."""
     own = isinstance(data, Mapping) and all(isinstance(data.get(n), Mapping)

@@ -18,7 +18,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from probml.assessment import reports
-from probml.comparison.folds import as_codes, refit, rows_of_each, splits_of, warn_of_failed
+from probml.comparison.folds import (
+    as_codes,
+    checked,
+    refit,
+    rows_of_each,
+    splits_of,
+    warn_of_failed,
+)
 from probml.dataset import dataset
 from probml.dataset.frames import as_pandas, is_table
 from probml.engines.engine import Engine
@@ -191,16 +198,10 @@ def _splits(truth: np.ndarray, known: np.ndarray, others: np.ndarray, folds: obj
 
 def _contestants(fits: object, data: object, target: str,
                  engines: Mapping[str, Engine]) -> tuple[dict[str, Any], np.ndarray]:
-    if not isinstance(fits, Mapping) or not fits:
-        raise ModelError(f"compare(fits): expected a mapping from names to Fits or estimators, got "
-                         f"{fits!r}. Write compare({{'a': a, 'b': b}}, data)")
+    fits = checked(fits, engines)
     if data is None:
         raise ModelError(f"compare(target='{target}'): the data are missing. Pass data with the "
                          f"column '{target}'")
-    unknown = next((name for name in engines if not isinstance(fits.get(name), Fit)), None)
-    if unknown is not None:
-        ours = [name for name, fit in fits.items() if isinstance(fit, Fit)]
-        raise ModelError(f"compare(engines): expected names among the fits {ours}, got '{unknown}'")
     out, first, truth = {}, None, np.empty(0)
     for name, rows in rows_of_each(fits, data).items():
         mine = _truth(rows, target, name)
@@ -218,9 +219,6 @@ def _contestants(fits: object, data: object, target: str,
 def _contestant(name: str, given: object, rows: object, target: str, truth: np.ndarray,
                 engine: Engine | None) -> Any:
     if isinstance(given, Fit):
-        if given.learnt is not None:
-            raise ModelError(f"compare(fits): '{name}' is a Fit that was returned by do(). Pass "
-                             f"the Fit on which do() was called")
         site = given.structure.sites.get(target)
         if site is None or not site.rows or site.factor or site.cells:
             what = ("is not a site" if site is None else "lies outside rows()" if not site.rows
@@ -305,8 +303,8 @@ def _refuse_absent(truth: np.ndarray, splits: list, target: str) -> None:
                 count = int((truth == label).sum())
                 raise DataError(
                     f"compare(folds=...): class {label!r} of '{target}' ({count} rows) is in the "
-                    f"test rows of fold {fold} but in none of its training rows, so no model can "
-                    f"predict it. Use fewer folds or stratified folds, or drop the class"
+                    f"test rows of fold {fold} but in none of its training rows. No model can "
+                    f"predict this class. Use fewer folds or stratified folds, or drop the class"
                 )
 
 

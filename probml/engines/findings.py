@@ -52,42 +52,44 @@ class Code(enum.Enum):
         "objective-fell", "the objective decreased in an iteration, although every iteration of "
         "this algorithm should increase it; the best estimates found are returned",
         "The estimates are not at an optimum",
-        ("report the model as a bug", "MAP()"), ConvergenceWarning)
+        ("report the model as a bug", "fit with probml.MAP()"), ConvergenceWarning)
     NO_ASCENT = (
         "no-ascent", "the optimiser found no step that increases the objective, although the "
         "gradient of the objective is not zero",
         "The objective may be unbounded, badly scaled, or not differentiable at the estimates",
-        ("standardise the inputs", "jax.config.update('jax_enable_x64', True)"), ConvergenceWarning)
+        ("standardise the inputs",
+         "use double precision, jax.config.update('jax_enable_x64', True)"), ConvergenceWarning)
     STEPS_TOO_LARGE = (
         "steps-too-large", "the step limit was reached; the objective no longer rises, but the "
         "parameters still fluctuate", "More steps with the same learning rate do not improve the "
         "estimates",
-        ("lower the learning rate", "let the learning rate decay: optax.cosine_decay_schedule",
-         "MAP() without an optimizer"), ConvergenceWarning)
+        ("lower the learning rate", "let the learning rate decay, optax.cosine_decay_schedule",
+         "use MAP() without an optimizer"), ConvergenceWarning)
     SLOW = (
         "slow-convergence", "the last iteration raised the objective by less than the tolerance, "
         "but further iterations would raise it by about {gain:.2g}",
         "The estimates are not yet at the optimum",
-        ("lower the tolerance", "continue with MAP(): fit(..., probml.MAP(), start=fit.params)"),
+        ("lower the tolerance", "continue with fit(..., probml.MAP(), start=fit.params)"),
         ConvergenceWarning)
     SEPARATION = (
         "separation", "the likelihood has no maximum: it keeps rising as {names} diverge to "
         "infinity",
         "This happens with complete or quasi-complete separation: a column or a level for which "
         "all rows have the same outcome, counts that are all 0, a class that never occurs",
-        ("a proper prior, with prior=True", "drop the column or the level"),
+        ("use a proper prior, with prior=True", "drop the column or the level"),
         ConvergenceWarning)
     LIMIT = (
         "limit", "the likelihood has no maximum: it rises more and more slowly as {at} grows",
         "The data fit a limit of the model best, such as the Poisson limit of a negative binomial "
         "or the normal limit of Student's t",
         ("use the simpler model that is this limit",
-         "a proper prior for {at}, with prior=True"), ConvergenceWarning)
+         "use a proper prior for {at}, with prior=True"), ConvergenceWarning)
     SCALE_TO_ZERO = (
         "scale-to-zero", "the density has no maximum: it keeps rising as {at} goes to 0",
         "This happens if all effects can be equal, if the rows can be fitted exactly, or if a "
         "mixture component can shrink onto a single row; the returned estimates are arbitrary",
-        ("NUTS()", "a prior that vanishes at 0 (LogNormal, InverseGamma), with prior=True"),
+        ("fit with probml.NUTS()",
+         "use a prior that vanishes at 0 (LogNormal, InverseGamma), with prior=True"),
         ConvergenceWarning)
 
     # The optimum
@@ -96,49 +98,51 @@ class Code(enum.Enum):
         "boundary", "the estimate of {at} is at the boundary of its support ({end}{count})",
         "Most of the posterior mass lies away from the boundary, and standard errors are not "
         "defined at the boundary",
-        ("NUTS()", "a prior that vanishes at the boundary"))
+        ("fit with probml.NUTS()", "use a prior that vanishes at the boundary"))
     ZERO_VARIANCE = (
         "zero-variance", "the estimate of {at} is at its boundary: the likelihood hardly changes "
         "if the standard deviation of these effects is 0{how}",
         "The data show no variation between groups in these effects; lme4 reports this as "
         "'boundary (singular) fit'",
         ("drop these effects from the model",
-         "engine='bayes' or NUTS() with a prior that vanishes at 0"))
+         "use engine='bayes', or probml.NUTS() with a prior that vanishes at 0"))
     HEYWOOD = (
         "heywood-case", "the estimate of {at} is at its boundary: the likelihood hardly changes if "
         "this residual variance is 0{how} (a Heywood case)",
         "A residual variance of 0 means that the factors reproduce a column of the data exactly, "
         "which is rarely credible",
-        ("fewer factors", "a prior that vanishes at 0"))
+        ("use fewer factors", "use a prior that vanishes at 0"))
     SINGULAR_CORRELATION = (
         "singular-correlation", "the estimate of {at} is at its boundary: the likelihood hardly "
         "changes if {what}",
         "The data do not support so many correlated effects; lme4 reports this as 'boundary "
         "(singular) fit'",
-        ("drop one of the effects", "model the effects without correlations", "NUTS()"))
+        ("drop one of the effects", "model the effects without correlations",
+         "fit with probml.NUTS()"))
     SPURIOUS_MAXIMUM = (
         "spurious-maximum", "hardly any random start reached the returned optimum; {starts} starts "
         "reached another optimum, at which the log density is lower by {lower:.2g} and {at} is "
         "{factor:.2g} times as large",
         "A few rows that agree by chance can cause such a maximum, and little posterior mass is "
         "near it",
-        ("NUTS()", "a prior for {at} that vanishes at 0"))
+        ("fit with probml.NUTS()", "use a prior for {at} that vanishes at 0"))
     EQUAL_ENTRIES = (
         "equal-entries", "the estimate of {at} is at its boundary: its entries {pairs} (counted "
         "from 0) are equal",
         "Possible causes are two mixture components that are the same, or an ordered category that "
         "the data never contain",
-        ("fewer components or levels", "NUTS()", "a prior that separates the entries"))
+        ("use fewer components or levels", "fit with probml.NUTS()",
+         "use a prior that separates the entries"))
     NOT_IDENTIFIED = (
         "not-identified", "the maximum is not unique: the log density does not change if the "
         "parameters move along {direction}",
         "These parameters are not identified separately, and their estimates are arbitrary; a "
         "possible cause is a column that is constant or the sum of other columns",
-        ("an informative prior, with prior=True", "drop a collinear column"))
+        ("use an informative prior, with prior=True", "drop a collinear column"))
     NO_INFORMATION = (
         "no-information", "the maximum is not unique: the data contain no information about "
         "{names}", "The estimates of {names} are arbitrary",
-        ("an informative prior, with prior=True", "drop the parameters on which no observation "
+        ("use an informative prior, with prior=True", "drop the parameters on which no observation "
                                                   "depends"))
     ONE_ROW_PER_GROUP = (
         "one-row-per-group", "no group of {at} has more than one row: {names} and {others} are not "
@@ -153,95 +157,96 @@ class Code(enum.Enum):
         "few-groups", "{at} has only {count:.3g} entries, so that the data determine their "
         "standard deviation {scale} only to a factor of about {factor:.2g}",
         "The standard errors of the effects are computed with {scale} fixed at its estimate, and "
-        "are too small", ("NUTS()",))
+        "are too small", ("fit with probml.NUTS()",))
     SEVERAL_OPTIMA = (
         "several-optima", "the log density has several local maxima: from another start the "
         "optimiser reached a maximum {height}, at which {at} is {there:.3g} instead of {here:.3g}",
         "The estimates describe only one of these maxima",
-        ("NUTS()", "a prior or bounds that exclude the other optima"))
+        ("fit with probml.NUTS()", "use a prior or bounds that exclude the other optima"))
     SEVERAL_MODES = (
         "several-modes", "the posterior has several modes: from another start the optimiser "
         "reached a mode {away:.2g} standard deviations away, at which the log density is lower by "
         "{lower:.2g} ({where})",
         "The approximation covers only one of these modes",
-        ("NUTS()", "a prior or bounds that exclude the other optima"))
+        ("fit with probml.NUTS()", "use a prior or bounds that exclude the other optima"))
     ONE_MODE = (
         "one-mode", "the posterior has {count} modes, and the approximation covers only one of "
         "these",
-        "The probability mass at the other modes is missing", ("NUTS()",))
+        "The probability mass at the other modes is missing", ("fit with probml.NUTS()",))
     RANGE_END = (
         "range-end", "{setting} {problem}",
-        "The best value may lie outside the range", ("widen the range",))
+        "The best value may lie outside the range", ("give a wider range",))
     ROUGH_INTEGRAL = (
         "rough-integral", "the integral over {names} ({method}) is inaccurate: {finer} changes the "
-        "total log-likelihood by {gap:.2g}", "Estimates of variances may be biased", ("NUTS()",))
+        "total log-likelihood by {gap:.2g}", "Estimates of variances may be biased",
+        ("fit with probml.NUTS()",))
 
     # The posterior
 
     K_HAT = (
         "k-hat", "the posterior differs strongly from the normal approximation at its mode (Pareto "
         "k-hat of the importance weights is {k:.1f}, above {limit:.1f})",
-        "The result is unreliable: means and intervals may be wrong", ("NUTS()",))
+        "The result is unreliable: means and intervals may be wrong", ("fit with probml.NUTS()",))
     FEW_EFFECTIVE = (
         "few-effective-draws", "the posterior differs strongly from the normal approximation at "
         "its mode ({draws} weighted draws have an effective sample size of {effective:.0f})",
-        "The result is unreliable: means and intervals may be wrong", ("NUTS()",))
+        "The result is unreliable: means and intervals may be wrong", ("fit with probml.NUTS()",))
     LONG_TAIL = (
         "long-tail", "the posterior of {at} has such a long tail that importance-weighted draws do "
         "not determine its standard deviation (Pareto k-hat {k:.1f})",
-        "The result is unreliable: the standard deviation of {at} may be wrong", ("NUTS()",))
+        "The result is unreliable: the standard deviation of {at} may be wrong",
+        ("fit with probml.NUTS()",))
     HEAVY_TAIL = (
         "heavy-tail", "the posterior of {at} has a heavy tail, like a Cauchy distribution",
         "The posterior mean and standard deviation of {at} may not exist",
-        ("use the median and quantiles of {at}", "a prior with lighter tails"))
+        ("use the median and quantiles of {at}", "use a prior with lighter tails"))
     WIDER = (
         "wider-posterior", "the posterior of {at} is much wider than the normal approximation at "
         "its mode, and may have further modes", "The result is unreliable: means and intervals of "
-        "{at} may be wrong", ("NUTS()",))
+        "{at} may be wrong", ("fit with probml.NUTS()",))
     GUIDE_FAR = (
         "approximation-far", "the posterior differs strongly from {what} (Pareto k-hat "
         "{k:.1f}{worth})",
         "The result is unreliable: means may be wrong and intervals too narrow",
-        ("NUTS()", "raise the number of steps, SVI(steps=...)"))
+        ("fit with probml.NUTS()", "raise the number of steps, SVI(steps=...)"))
     GUIDE_NOT_CONVERGED = (
         "guide-not-converged", "the variational approximation has not converged: {problem}",
         "Further steps would still change the estimates",
-        ("raise steps", "another optimizer"), ConvergenceWarning)
+        ("raise steps", "use another optimizer"), ConvergenceWarning)
     IMPROPER = (
         "improper", "the posterior is improper: the prior of {at} is flat, and between {near:g} "
         "and {far:g} standard deviations from the mode the log density falls by only {fall:.2g}",
         "The posterior has no mean and no standard deviation; a possible cause is a column that "
         "separates the classes completely",
-        ("a proper prior, such as dist.Normal(0, 10)",))
+        ("use a proper prior, such as dist.Normal(0, 10)",))
     NO_MODE = (
         "no-mode", "no mode of the posterior density was found in unbounded coordinates, such as "
         "logarithms of scales ({problem})",
         "A possible cause is a scale in the prior of another parameter, which can shrink to 0",
-        ("NUTS()",))
+        ("fit with probml.NUTS()",))
     MODE_FAR_FROM_MEAN = (
         "mode-far-from-mean", "the posterior mean of {at} is {away:.1f} posterior standard "
         "deviations away from the point estimate",
         "The posterior is skewed: the point estimate and its standard errors may mislead",
-        ("Laplace()",
-                                                                               "NUTS()"))
+        ("fit with probml.Laplace()", "fit with probml.NUTS()"))
 
     # Chains of a sampler
 
     STUCK_CHAIN = (
         "stuck-chain", "chain {chains} never moved: every proposal was rejected",
         "A possible cause is an initial value at which a scale is nearly 0",
-        ("other initial values, fit(..., start=...)", "a prior that excludes 0"))
+        ("give other initial values, fit(..., start=...)", "use a prior that excludes 0"))
     DIVERGENCES = (
         "divergences", "{count} of {draws} draws ended with a divergence of the sampler",
         "Regions of the posterior with strong curvature may be missing in the draws",
-        ("raise target_accept (now {target:g})", "tighter priors for scales and heavy tails"))
+        ("raise target_accept (now {target:g})", "use narrower priors for scales and heavy tails"))
     FEW_DIVERGENCES = (
         "few-divergences", "{count} of {draws} draws ended with a divergence of the sampler, which "
         "is too few to bias the results", "", (), None)
     E_BFMI = (
         "e-bfmi", "E-BFMI (energy Bayesian fraction of missing information) is {value:.2f}, below "
         "{limit:g}", "Tails of the posterior may be missing in the draws",
-        ("a non-centred parametrisation of group effects", "tighter priors for scales"))
+        ("use a non-centred parametrisation of group effects", "use narrower priors for scales"))
     TREE_DEPTH = (
         "tree-depth", "{share:.0%} of the draws reached the maximum tree depth, {depth}",
         "The posterior is long and narrow, and sampling is slow",
@@ -251,7 +256,7 @@ class Code(enum.Enum):
         "r-hat", "the chains do not agree: R-hat of {at} is {value:.3f}, above {limit:g} (the mean "
         "is {least:.3g} in one chain and {greatest:.3g} in another)",
         "The posterior may have several modes or parameters that are not identified",
-        ("raise warmup and draws", "an informative prior"))
+        ("raise warmup and draws", "use an informative prior"))
     ESS = (
         "ess", "the effective sample size of {at} is {effective:.0f}, less than {least} for each "
         "chain",
@@ -268,13 +273,13 @@ class Code(enum.Enum):
     TIME_LIMIT_WARMUP = (
         "time-limit-in-warmup", "sampling stopped at the time limit seconds={seconds:g}, during "
         "warm-up",
-        "The draws are not from the posterior", ("raise seconds", "a simpler model"))
+        "The draws are not from the posterior", ("raise seconds", "use a simpler model"))
 
     # Information
 
     ONE_CHAIN = (
         "one-chain", "R-hat is not available: it compares chains, and there is only one chain", "",
-        ("chains=2 or more",), None)
+        ("use chains=2 or more",), None)
     SAMPLED_AGAIN = ("sampled-again", "the sampler was run again with {how}, because of a warning "
                                       "about the first run ({why})", "", (), None)
     AGAIN_STOPPED = (
@@ -313,7 +318,7 @@ class Code(enum.Enum):
                        "", (), None)
     POINT = (
         "point", "the result is a point estimate without a posterior, because {reason}", "",
-        ("Laplace()", "NUTS()"), None)
+        ("fit with probml.Laplace()", "fit with probml.NUTS()"), None)
     IMPROVED = ("improved", "a second optimisation, started from {where}, raised the objective by "
                             "{gain:.2g}", "", (), None)
     SYMMETRY = ("symmetry", "the data determine {names} only up to a symmetry of the model, such "

@@ -414,9 +414,9 @@ def make_updatable(estimator: Any, first: Callable[[], tuple] | None = None) -> 
         return dataclasses.replace(fit, kept=made.running(data, weights=weights).kept)
     if fit.kept is None:
         raise DataError(f"partial_fit: this {name} stores no sufficient statistics, so it cannot "
-                        f"be updated with further rows, because it was loaded from a file or "
-                        f"fitted by fit() to more than {MAX_RETAINED_NUMBERS} numbers. Call "
-                        f"partial_fit instead of fit for the first rows")
+                        f"be updated with further rows. It was loaded from a file, or fitted by "
+                        f"fit() to more than {MAX_RETAINED_NUMBERS} numbers. Call partial_fit "
+                        f"instead of fit for the first rows")
     # the statistics of complete rows are the same at every point
     return fit if fit.kept.running else dataclasses.replace(
         fit, kept=fit.kept._replace(running=True))

@@ -17,6 +17,7 @@ from probml.dataset.frames import as_pandas, is_table, like, native
 from probml.dataset.labels import labels_of
 from probml.errors import DataError
 from probml.estimators.validation import RegressorMixin
+from probml.language.given import floats
 from probml.typing import DataLike, FitOrEstimator
 
 # arguments that may be a table or a column of one
@@ -144,12 +145,13 @@ def _numbers(value: object, name: str, where: str) -> DataLike:
             return value  # refused by scikit-learn, with X
         if array.dtype.kind == "c":
             raise TypeError("complex numbers")
-        array = np.asarray(value, float) if array.dtype.kind in "OUSMm" else array
-    except (TypeError, ValueError):
+        array = floats(value) if array.dtype.kind in "OUSMm" else array
+    except (TypeError, ValueError) as error:
         word = next((each for each in np.ravel(np.asarray(value, object)) if isinstance(each, str)),
                     None)
         got = (f"the text {reprlib.repr(word)}; use a classifier for classes, such as "
-               f"LogisticRegression" if word is not None and name == "y" else reprlib.repr(value))
+               f"LogisticRegression" if word is not None and name == "y"
+               else f"{reprlib.repr(value)} ({error})")
         raise DataError(f"{where}: expected numbers as {name}, one for each row, got "
                         f"{got}") from None
     if array.dtype.kind == "b" and not array.ndim:

@@ -17,6 +17,7 @@ from probml.engines.optimization.boundary import SHRINK_LOG, narrow_scales, sing
 from probml.errors import quoted
 from probml.evidence.e_step import log_evidence
 from probml.evidence.random_effects import quadrature_gain
+from probml.factors.naturals import log_prior
 from probml.jaxpr.memo import memo
 from probml.latents.latent import Group
 from probml.numerics.compiling import ONCE, jit
@@ -33,12 +34,16 @@ MIN_PERFECT_CORRELATION = 0.998  # that is reported as ±1
 
 
 def with_boundary_findings(plan: Plan, outcome: Outcome, known: Known,
-                           rows: Rows | Summary) -> Outcome:
-    """An outcome of a plan with latent variables, with the findings about these."""
+                           rows: Rows | Summary, prior: bool) -> Outcome:
+    """An outcome of a plan with latent variables, with the findings about these.
+
+    Args:
+        prior: the objective has the prior.
+    """
     params = {name: jnp.asarray(value) for name, value in outcome.params.items()}
     if not outcome.posterior.varies:
         assert isinstance(rows, Rows)
-        found = _boundaries(plan, params, known, rows)
+        found = _boundaries(plan, params, known, rows, prior)
         endless = any(finding.code is Code.SCALE_TO_ZERO for finding in found)
         if endless and outcome.status is Status.CONVERGED:
             outcome = outcome._replace(status=Status.DIVERGED)
@@ -101,9 +106,10 @@ def _gap(plan: Plan, nodes: int, params: dict, known: Known, rows: Rows) -> jax.
     return quadrature_gain(plan, params, known, rows.total, nodes)
 
 
-def _boundaries(plan: Plan, params: dict, known: Known, rows: Rows) -> list[Finding]:
+def _boundaries(plan: Plan, params: dict, known: Known, rows: Rows, prior: bool) -> list[Finding]:
     """The scales that the rows do not distinguish from 0, and the correlations that they do not
-    distinguish from ±1."""
+    distinguish from ±1. A likelihood that rises without bound has no finding where the prior has
+    the maximum."""
     held = {name: np.asarray(value, float) if name in plan.free else np.asarray(value)
             for name, value in jax.device_get(params).items()}
     scales, correlations = narrow_scales(plan, known, held), singular_correlations(plan, held)
@@ -115,15 +121,15 @@ def _boundaries(plan: Plan, params: dict, known: Known, rows: Rows) -> list[Find
     points += [{name: _move_to_edge(plan, name, held[name], index)} for name, index in correlations]
     stacked = {name: np.stack([value, *({**held, **point}[name] for point in points)])
                for name, value in held.items()}
-    values = np.asarray(_evidences(plan, placed_all(stacked), known, rows))
+    values, objectives = map(np.asarray, _evidences(plan, prior, placed_all(stacked), known, rows))
     indistinguishable = values[0] - values[1:] < MAX_INDISTINGUISHABLE_GAIN
     out = []
-    gains = values[1:] - values[0]
-    for edge, is_at_boundary, gain in zip(scales, indistinguishable, gains, strict=False):
-        if not is_at_boundary:
+    rises, endless = (each[1:] - each[0] > MIN_UNBOUNDED_GAIN for each in (values, objectives))
+    for i, edge in enumerate(scales):
+        if not indistinguishable[i] or rises[i] and not endless[i]:
             continue
         scale = edge.width.plain and edge.width.power > 0
-        code = (Code.SCALE_TO_ZERO if gain > MIN_UNBOUNDED_GAIN else
+        code = (Code.SCALE_TO_ZERO if rises[i] else
                 Code.HEYWOOD if edge.residual else Code.ZERO_VARIANCE)
         out.append(Finding.of(code, edge.width.name, edge.index,
                               how="" if scale else ", at which the parameter is infinite"))
@@ -158,7 +164,12 @@ def _describe_correlation(plan: Plan, name: str, value: np.ndarray, index: tuple
     return f"effect {last} (counted from 0) is a weighted sum of the effects before it"
 
 
-@jit(static_argnums=0, seldom=ONCE)
-def _evidences(plan: Plan, points: Mapping, known: Known, rows: Rows) -> jax.Array:
-    """The log evidence at several points."""
-    return jax.lax.map(lambda at: log_evidence(plan, at, known, rows), dict(points))
+@jit(static_argnums=(0, 1), seldom=ONCE)
+def _evidences(plan: Plan, prior: bool, points: Mapping, known: Known,
+               rows: Rows) -> tuple[jax.Array, jax.Array]:
+    """The log evidence at several points, and the objective."""
+    def values(at: Mapping) -> tuple[jax.Array, jax.Array]:
+        found = log_evidence(plan, at, known, rows)
+        return found, found + (log_prior(plan, at, known, True) if prior else 0.0)
+
+    return jax.lax.map(values, dict(points))

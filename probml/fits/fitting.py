@@ -253,7 +253,8 @@ def _run(held: dataset.Data, ladder: tuple, weight: np.ndarray | None, seed: int
                         held, ladder[ladder.index(engine) :], weight, seed, place, outcome)):
                     return run
                 if (plan.latents or plan.groupings) and not plan.carried:
-                    outcome = boundary.with_boundary_findings(plan, outcome, known, rows)
+                    outcome = boundary.with_boundary_findings(plan, outcome, known, rows,
+                                                              engine.capabilities.uses_prior)
                 if plan.groupings:
                     outcome = _with_effects(plan, outcome, known, rows)
                     outcome = outcome.noting(

@@ -162,7 +162,8 @@ def _refit_from_statistics(fit: Fitted, part: StatisticsWithPattern,
         statistics: PyTree = rows
         outcome = kept.engine.run(Problem(NOT_LOADED, plan, statistics, known, start=start))
         outcome = check_precision(plan, outcome, known, rows)
-        return (boundary.with_boundary_findings(plan, outcome, known, rows) if plan.latents
+        return (boundary.with_boundary_findings(
+            plan, outcome, known, rows, kept.engine.capabilities.uses_prior) if plan.latents
                 else outcome)
 
     with Progress(type(kept.engine).__name__, None, False):
@@ -302,9 +303,9 @@ def merge_expected_statistics(fit: Fitted, one: StatisticsWithPattern,
             if isinstance(own, Mapping) and not fit.structure.sites[name].chain:
                 if own["log"].shape[-2] > 1:
                     raise Refusal(f"update of model '{fit.model.name}': site '{name}' has several "
-                                  f"values in each row and is observed in some batches and missing "
-                                  f"in others, so the statistics of the batches cannot be added. "
-                                  f"Fit all rows together")
+                                  f"values in each row, and is observed in some batches and "
+                                  f"missing in others. The statistics of such batches cannot be "
+                                  f"added. Fit all rows together")
                 statistics[name] = own["log"][..., 0, :]
         return kept._replace(summary=summary._replace(statistics=statistics)), part[1]
 

@@ -95,8 +95,8 @@ def check_mergeable(a: Fitted, b: Fitted) -> None:
     if a.given.keys() != b.given.keys() or any(not np.array_equal(a.given[k], b.given[k])
                                                for k in a.given if k not in measured):
         raise ModelError(f"merge: the two fits were given different values of parameters (sites "
-                         f"outside rows()), among {list({**a.given, **b.given})}. Fit both with "
-                         f"the same values")
+                         f"outside rows()), of one or more of {list({**a.given, **b.given})}. Fit "
+                         f"both with the same values")
 
 
 def check_has_statistics(fit: Fitted) -> None:

@@ -122,10 +122,11 @@ def errors_of(meta: Json, arrays: Mapping[str, np.ndarray],
     found = rekeyed(found, meta["former"])
     moves, count = found["moves"], len(found["curvature"])
     if len(found["identified"]) != count or any(len(own) != count for own in moves.values()):
-        raise ValueError("the number of standard errors differs from the size of the Hessian")
+        raise ValueError("the file is damaged: its number of standard errors differs from the size "
+                         "of its Hessian")
     for name in moves.keys() & point.keys():
         if moves[name].shape[1:] != np.shape(point[name]):
-            raise ValueError(f"the standard errors of '{name}' have the shape "
+            raise ValueError(f"the file is damaged: its standard errors of '{name}' have the shape "
                              f"{moves[name].shape[1:]}, expected {np.shape(point[name])}")
     posterior = found["posterior"]
     return StandardErrors.of(moves, found["curvature"], found["identified"].astype(bool),
@@ -198,8 +199,8 @@ def _is_of_library(model: Bound) -> bool:
 
 def damaged(path: object, why: object) -> ModelError:
     """The error about a file that is not as `save` writes it."""
-    return ModelError(f"'{path}' is not a fit saved by probml, or is damaged: {why}. Load a file "
-                      f"that save() wrote")
+    return ModelError(f"'{path}' is not a fit saved by probml ({why}). Load a file that save() "
+                      f"wrote")
 
 
 def restore_posterior(meta: Mapping, arrays: Mapping, plan: Plan, path: object) -> Posterior:

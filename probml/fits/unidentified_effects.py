@@ -14,7 +14,7 @@ from probml.device.rows import Known, Rows
 from probml.engines.findings import Code, Finding
 from probml.errors import Refusal, quoted
 from probml.factors.random_effects import information
-from probml.factors.random_effects.information import Information
+from probml.factors.random_effects.information import Information, Paired
 from probml.numerics.compiling import jit
 from probml.numerics.transfer import placed_all
 from probml.plan import decide, hierarchy
@@ -164,10 +164,19 @@ def _least_eigenvalue(matrix: np.ndarray) -> float:
 def _flat_block(plan: Plan, information: Information) -> np.ndarray:
     """The information of rows about the effects without a prior, of one member each."""
     first, *others = plan.groupings
-    if first.flat:
-        return np.asarray(information.block, float).sum(0)
-    keep = np.concatenate([np.full(grouping.size, grouping.flat) for grouping in others])
-    return np.asarray(information.rest, float)[np.ix_(keep, keep)]
+    keep = np.concatenate([np.full(grouping.size, grouping.flat) for grouping in others]
+                          or [np.zeros(0, bool)])
+    rest = np.asarray(information.rest, float)[np.ix_(keep, keep)]
+    if not first.flat:
+        return rest
+    cross = information.cross
+    if isinstance(cross, Paired):
+        both = np.zeros((first.cells, len(keep)))
+        np.add.at(both.T, np.asarray(cross.at), np.moveaxis(np.asarray(cross.values, float), 1, 2))
+    else:
+        both = np.asarray(cross, float).sum(0)
+    both = both[:, keep]
+    return np.block([[np.asarray(information.block, float).sum(0), both], [both.T, rest]])
 
 
 def _rounding(information: Information) -> float:

@@ -72,9 +72,9 @@ class Answers(Record):
         plan, table = self._plan, self.belief.table
         if found.discrete and table is not None:
             if site not in plan.variables:
-                raise Refusal(f"posterior('{site}'): '{site}' ({found.kind}) has infinitely many "
-                              f"values, and no observed site depends on it, so its posterior is "
-                              f"its prior and cannot be given as a table")
+                raise Refusal(f"posterior('{site}'): no observed site depends on '{site}' "
+                              f"({found.kind}), so its posterior is its prior. It has infinitely "
+                              f"many values and cannot be given as a table")
             axis = plan.globals.index(site)
             joint = jnp.exp(table).sum(tuple(i for i in range(table.ndim) if i != axis))
             # (joint states, *cells, states)

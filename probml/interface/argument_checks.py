@@ -67,7 +67,8 @@ RULES: dict[str, tuple[str, Callable[[object], bool]]] = {
     "plug_in": ("True or False", lambda value: isinstance(value, bool | np.bool_ | int)),
     "parameters": ("True or False", lambda value: isinstance(value, bool | np.bool_)),
     "progress": ("True or False", lambda value: isinstance(value, bool | np.bool_)),
-    "site": ("the name of a site", _names),
+    "site": ("the name of one site. For several discrete sites together use joint(data, sites) or "
+             "decode(data)", _names),
     "sites": ("a list of the names of sites", _names),
     "unknown": ("'refuse' or 'new'", lambda value: isinstance(value, str)),
     "strategy": ("'uniform' or 'quantile'", lambda value: isinstance(value, str)),

@@ -225,7 +225,8 @@ class Fit(Questions):
         coordinates. For a function without rows() (one joint density), log_likelihood is that of
         each observed element, and there is no posterior_predictive. For the `fit_` of an estimator
         of probml.models all values are in the units of the user's columns, as in `summary`; only
-        `lp` is the log density that was sampled.
+        `lp` is the log density that was sampled. Row weights, which ArviZ does not have, are left
+        out, with a warning.
 
         Args:
             data: the rows; by default those that were fitted.

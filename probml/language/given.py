@@ -50,6 +50,24 @@ def as_numbers(value: object, where: str) -> np.ndarray:
                      f"got a {type(value).__name__}, {reprlib.repr(value)}")
 
 
+def floats(values: object) -> np.ndarray:
+    """Numbers, or text that is numbers, as an array of floats; NaN where pandas has none.
+
+    Raises:
+        TypeError: dates or times, whose number depends on the unit in which they are stored, or
+            what is no number. ValueError: text that is no number, rows of unequal lengths.
+    """
+    pandas = hasattr(values, "iloc")
+    found: Any = values if pandas else np.asarray(values)
+    kinds = found.dtypes if pandas else found.dtype
+    for kind in np.atleast_1d(np.asarray(kinds, object)):
+        if getattr(kind, "kind", "O") in "mM":
+            raise TypeError(f"these are dates or times ({kind}), whose number depends on a unit: "
+                            f"convert them, such as (column - column.min()) / "
+                            f"pandas.Timedelta(days=1)")
+    return found.to_numpy(float, na_value=np.nan) if pandas else np.asarray(found, float)
+
+
 def check_flag(value: bool | None, where: str, optional: bool = False) -> None:
     """
     Raises:

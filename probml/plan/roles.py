@@ -180,19 +180,18 @@ def summed_out(structure: Structure, site: Site, why: str = "") -> Variable:
                                      f".log_prob(jnp.arange(k)))")
         raise Refusal(
             f"model '{structure.model.name}': site '{site.name}' ({site.kind}) is latent and must "
-            f"be summed out, but it has no finite list of values that is the same in all rows (a "
-            f"possible cause is a total_count, or DiscreteUniform bounds, that depend on an input "
-            f"or on another site). Give '{site.name}' in the data{end}"
+            f"be summed out, but it has no finite list of values that is the same in all rows. A "
+            f"possible cause is a total_count, or a bound of DiscreteUniform, that depends on an "
+            f"input or on another site. Give '{site.name}' in the data{end}"
         )
     cells = math.prod(site.cells)
     # of one cell the states are the table, which has its own budget
     if cells > 1 and cells * math.log2(max(site.finite, 2)) > 16:
         raise Refusal(
-            f"model '{structure.model.name}': site '{site.name}' has {cells} missing values with "
-            f"{site.finite} states each, which are not independent given the other "
-            f"sites{' (' * bool(why)}{why}{')' * bool(why)}, so that {site.finite}^{cells} joint "
-            f"states would have to be summed over. Give '{site.name}' in the data, or use fewer "
-            f"elements"
+            f"model '{structure.model.name}': the {cells} missing values of site '{site.name}' in "
+            f"a row depend on one another{' (' * bool(why)}{why}{')' * bool(why)}. Each has "
+            f"{site.finite} states, so {site.finite}^{cells} joint states would have to be summed "
+            f"over. Give '{site.name}' in the data, or use fewer elements"
         )
     grid = np.indices((site.finite,) * cells).reshape(cells, -1).T
     return Variable(site.name, grid.reshape(-1, *site.cells).astype(np.int32))

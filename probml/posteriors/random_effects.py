@@ -136,15 +136,15 @@ class Effects(_Effects, Posterior):
                                             if meta.get("nodes") else None)))
         count = len(jax.tree.leaves(blank[1:]))
         if set(arrays) != set(map(str, range(count))) or not set(names) <= set(plan.free):
-            raise ModelError(f"expected {count} arrays of group effects among {list(plan.free)}, "
-                             f"got {len(arrays)} arrays of {list(names)}")
+            raise ModelError(f"the file contains {len(arrays)} arrays of group effects, "
+                             f"{list(names)}, expected {count} arrays of some of {list(plan.free)}")
         found = cls(names, *unflattened(blank[1:], [arrays[str(i)] for i in range(count)],
                                         meta.get("former", {})))
         wrong = next((name for name, value in {**found.point, **found.moments.mean}.items()
                       if np.shape(value) != sites[name].shape), None)
         if wrong is not None:
-            raise ModelError(f"expected group effects '{wrong}' of shape {sites[wrong].shape}, got "
-                             f"another shape")
+            raise ModelError(f"the group effects '{wrong}' in the file have another shape than "
+                             f"{sites[wrong].shape}, the shape in the model")
         return found
 
 

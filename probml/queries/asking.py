@@ -307,9 +307,9 @@ def warn(fit: Fitted, log: np.ndarray) -> None:
         shown = ", ".join(map(str, rows[:8])) + ", …" * (len(rows) > 8)
         warnings.warn(
             f"model '{fit.model.name}': {len(rows)} of {len(log)} rows have probability 0 under "
-            f"the fitted model (log_prob −∞), so their probabilities are returned as 0 and their "
-            f"predicted states as the first state: rows {shown}. Check these rows, or the parts of "
-            f"the model that give a probability of 0",
+            f"the fitted model (log_prob −∞): rows {shown}. Their probabilities are returned as 0, "
+            f"and their predicted states as the first state. Check these rows, or the parts of the "
+            f"model that give a probability of 0",
             RuntimeWarning,
             stacklevel=5,
         )

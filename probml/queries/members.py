@@ -91,9 +91,8 @@ def _groups(fit: Fitted, held: Data) -> list[list[str]]:
             and index.input in structure.timed):
             raise Refusal(
                 f"{what} cannot be predicted. The model must use only the effect of the group of "
-                f"each row, as in effect[{index.name}], but model '{structure.model.name}' also "
-                f"uses the effects of all groups at once, such as their sum, or computes with the "
-                f"index"
+                f"each row, as in effect[{index.name}]. Model '{structure.model.name}' also uses "
+                f"the effects of all groups at once, such as their sum, or computes with the index"
             )
         fixed = next((name for name, _ in index.parameters if name not in fit.point), None)
         if fixed is not None:
@@ -101,8 +100,8 @@ def _groups(fit: Fitted, held: Data) -> list[list[str]]:
                           f"data, so its value for the new group cannot be drawn from its prior. "
                           f"Give only groups that were in the fitted data")
     if structure.penalties:
-        raise Refusal(f"the data contain a new group, whose effect would be drawn from its prior, "
-                      f"but the numpyro.factor '{structure.penalties[0]}' of the model modifies "
+        raise Refusal(f"the data contain a new group, whose effect would be drawn from its prior. "
+                      f"But the numpyro.factor '{structure.penalties[0]}' of the model modifies "
                       f"the prior, so it cannot be sampled. Give only groups that were in the "
                       f"fitted data, or write the factor as a distribution")
     for names in groups:

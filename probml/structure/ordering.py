@@ -1,9 +1,14 @@
 """Sites and inputs whose labels are ordered. Text labels have no order, so that the user must give
 one."""
 
+import itertools
+
+import numpy as np
+
 from probml.jaxpr.cells import find_amounts
 from probml.structure.structure import Structure
 
+MAX_CONFIGURATIONS = 1000  # of parents that are looked at
 MIXTURES = ("MixtureSameFamily", "MixtureGeneral")  # usually of categories, which have no order
 
 
@@ -22,6 +27,8 @@ def why_ordered(structure: Structure, name: str, labels: int, entries: int | Non
         return f"the values of {site.kind} have an order"
     if site is not None and site.states is not None and site.traits.indicator and labels < entries:
         return f"the probability of {site.traits.name} is that of the second"
+    if labels < entries and _has_uneven_probabilities(structure, name):
+        return "the probabilities of its states are fixed and differ"
     if labels == entries < 3:
         return None
     for other in structure.sites:
@@ -30,3 +37,24 @@ def why_ordered(structure: Structure, name: str, labels: int, entries: int | Non
                                                     for taken in takes]):
             return f"the site '{other}' computes with their codes, 0 … {entries - 1}, as numbers"
     return None
+
+
+def _has_uneven_probabilities(structure: Structure, name: str) -> bool:
+    """Whether a site of categories has probabilities that depend on no parameter and no input, and
+    that differ between its states."""
+    site = structure.sites.get(name)
+    if site is None or site.states is None or not site.traits.nominal:
+        return False
+    taken = structure.programs[name][1]
+    parents = [structure.sites[each] for each in taken if each in structure.sites]
+    sizes = [parent.states for parent in parents if parent.states is not None]
+    if len(sizes) < len(taken):
+        return False
+    every = itertools.product(*map(range, sizes))
+    for states in itertools.islice(every, MAX_CONFIGURATIONS):
+        found = structure.arguments(name, {parent.name: np.full(parent.shape, state) for
+                                           parent, state in zip(parents, states, strict=True)})
+        if any(np.ptp(np.asarray(value), -1).any() for value in found.values()
+               if np.shape(value)[-1:] == (site.states,)):
+            return True
+    return False

@@ -305,12 +305,12 @@ class Structure:
         self.need_rows(verb)
         if self.losses:
             raise Refusal(
-                f"{verb} needs the likelihood of a row, a density that integrates to 1, and the "
-                f"factor '{self.losses[0]}' of model '{self.model.name}' (numpyro.factor inside "
-                f"rows()) multiplies the density of a row by exp(factor), so its normalisation is "
-                f"unknown. log_prob, predict, predict_proba, decode and simulate of a Fit support "
-                f"factors; for {verb} use a distribution instead, such as "
-                f"dist.Bernoulli(logits=...) or dist.LeftTruncatedDistribution(...)"
+                f"{verb} needs the likelihood of a row, a density that integrates to 1. The factor "
+                f"'{self.losses[0]}' of model '{self.model.name}' (numpyro.factor inside rows()) "
+                f"multiplies the density of a row by exp(factor), so its normalisation is unknown. "
+                f"log_prob, predict, predict_proba, decode and simulate of a Fit support factors. "
+                f"For {verb} use a distribution instead, such as dist.Bernoulli(logits=...) or "
+                f"dist.LeftTruncatedDistribution(...)"
             )
 
     @functools.cached_property

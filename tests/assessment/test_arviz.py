@@ -171,7 +171,7 @@ def test_bad_requests_are_refused_by_name(exported, table, monkeypatch):
     with pytest.raises(probml.ModelError, match=r"was returned by do\(\)"):
         fit.do({"z": "low"}).to_arviz(table)
     monkeypatch.setattr(reports, "MAX_ROW_NUMBERS", 100)
-    with pytest.raises(probml.Refusal, match="1000 draws of 14 rows"):
+    with pytest.raises(probml.Refusal, match="1000 draws for each of 14 rows"):
         fit.to_arviz(table)
     monkeypatch.setattr(reports, "MAX_ROW_NUMBERS", 2**28)
     for name in ("arviz", "arviz_base"):
@@ -208,3 +208,15 @@ def test_the_prior_and_what_it_predicts_are_groups_if_asked_for(exported, table)
     assert abs(float((x.values[0] - near).std()) - 1.0) < 0.05
     with pytest.raises(probml.ModelError, match=r"to_arviz\(prior=0\): expected a number"):
         fit.to_arviz(table, prior=0)
+
+
+def test_weights_that_arviz_does_not_know_are_named():
+    @probml.model
+    def level():
+        mean = sample("mean", dist.Normal(0.0, 10.0))
+        with probml.rows():
+            sample("y", dist.Normal(mean, 1.0))
+
+    data = {"y": np.array([0.1, 0.9, 2.0])}
+    with pytest.warns(probml.ReliabilityWarning, match="rows had weights, which ArviZ does not know"):
+        level().fit(data, probml.Exact(), weights=[1.0, 2.0, 3.0]).to_arviz(data)

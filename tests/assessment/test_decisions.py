@@ -94,7 +94,7 @@ def test_each_step_of_a_chain_is_decided():
 @pytest.mark.parametrize(
     ("p", "more", "words"),
     [
-        ([0.5, 0.5], {}, r"\(n, k\), got shape \(2,\)"),
+        ([0.5, 0.5], {}, r"\(n, k\), .*got shape \(2,\)"),
         ([[0.5, 0.4]], {}, r"row 0 is \[0.5, 0.4\], with the sum 0.9"),
         ([[0.5, 0.5], [1.5, -0.5]], {}, "row 1"),
         ([[nan, 1.0]], {}, "row 0 is"),
@@ -103,7 +103,7 @@ def test_each_step_of_a_chain_is_decided():
         (P, {"loss": [[0, nan], [1, 0]]}, r"loss\[0, 1\] is nan"),
         (P, {"loss": [["a", "b"], ["c", "d"]]}, "loss.*numbers"),
         (P, {"loss": {"ill": {"a": 0}, "sick": {"a": 1}}, "labels": ["well", "ill"]},
-         r"2 states, indexed by \['well', 'ill'\].*\['ill', 'sick'\]"),
+         r"2 states, with the index \['well', 'ill'\].*\['ill', 'sick'\]"),
         (P, {"loss": {0: {"a": 0, "b": 1}, 1: {"a": 1}}}, "true state 1 has no loss for the action 'b'"),
         (P, {"loss": {0: 1, 1: 2}}, r"expected {truth: {action: loss}}"),
         (P, {"reject": -1}, "reject=-1"),
@@ -198,7 +198,7 @@ def test_a_report_that_cannot_be_made_is_refused_by_name(honest):
         (lambda: probml.calibration(y, p, strategy="round"), "strategy='round'.*uniform"),
         (lambda: probml.calibration(y, p, labels=["a"]), "expected 3 labels"),
         (lambda: coin().at({"rate": 0.3}).calibration({"x": [0.0]}), "observed values of a discrete site of model 'coin'"),
-        (lambda: coin().at({"rate": 0.3}).calibration({"x": [0.0]}, "z"), "true values of 'z'"),
+        (lambda: coin().at({"rate": 0.3}).calibration({"x": [0.0]}, "z"), "no values of 'z'"),
     ):
         with pytest.raises(ValueError, match=words):
             call()

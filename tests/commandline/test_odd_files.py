@@ -26,7 +26,7 @@ def write(tmp_path):
     ("a;b\n1,5;2\n3,5;4\n", "its values are separated by ';'"),
     ("a;b\n1;2\n", "its values are separated by ';'"),
     ("a\tb\n1\t2\n", r"its values are separated by '\\t'"),
-    ("", "is not a valid csv table"), ("a,b\n", "has no rows"), ("a,b\n1,\"2\n", "is not a valid csv table"),
+    ("", "cannot be read as a csv table"), ("a,b\n", "contains no rows"), ("a,b\n1,\"2\n", "cannot be read as a csv table"),
 ])  # fmt: skip
 def test_a_table_that_could_be_read_in_two_ways_is_refused(text, said, write):
     with pytest.raises(DataError, match=said):
@@ -97,7 +97,7 @@ def test_a_slip_of_out_loses_no_file(words, tmp_path):
 def test_a_file_of_a_users_own_that_fails_is_named(tmp_path):
     (tmp_path / "mine.py").write_text("x = 1\ny = nothing\n")
     run = CliRunner().invoke(main, ["explain", "-m", f"{tmp_path / 'mine.py'}:line"])
-    assert run.exit_code == 4 and "fails at line 2: NameError" in run.stderr
+    assert run.exit_code == 4 and "failed at line 2: NameError" in run.stderr
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 import pytest
-from numpyro import sample
+from numpyro import plate, sample
 from numpyro.contrib.control_flow import scan
 from scipy import stats
 
@@ -84,3 +84,46 @@ def test_states_of_a_chain_have_a_likelihood_but_no_elements():
     prior = stats.norm([-2, 2], 1).logpdf(fit.params["m"]).sum()
     np.testing.assert_allclose(row["loglik"], fit.log_joint({"y": Y}) - prior, rtol=1e-6)
     assert np.isnan(row["elpd_loo"]) and row["parameters"] == 2
+
+
+def steps_of_states(y):
+    m = sample("m", dist.Normal(jnp.array([-2.0, 2.0]), 1).to_event(1))
+
+    def step(before, now):
+        z = sample("z", dist.Categorical(jnp.array([[0.8, 0.2], [0.2, 0.8]])[before]))
+        sample("y", dist.Normal(m[z], 1.0), obs=now)
+        return z, None
+
+    scan(step, 0, y)
+    sample("total", dist.Normal(m.sum(), 1.0), obs=0.3)
+
+
+def loop_of_states(y):
+    m = sample("m", dist.Normal(jnp.array([-2.0, 2.0]), 1).to_event(1))
+    z = 0
+    for t in range(4):
+        z = sample(f"z{t}", dist.Bernoulli(0.2 + 0.6 * z))
+        sample(f"y{t}", dist.Normal(m[z], 1.0), obs=y[t])
+
+
+def elements_of_states(y):
+    m = sample("m", dist.Normal(jnp.array([-2.0, 2.0]), 1).to_event(1))
+    with plate("n", len(y)):
+        z = sample("z", dist.Bernoulli(0.4))
+        sample("y", dist.Normal(m[z], 1.0), obs=y)
+    sample("total", dist.Normal(m.sum(), 1.0), obs=0.3)
+
+
+@pytest.mark.parametrize("function", [
+    steps_of_states, *(pytest.param(f, marks=pytest.mark.slow)
+                       for f in (loop_of_states, elements_of_states, autoregression, noise))])
+def test_elements_of_the_likelihood_sum_to_it_or_there_are_none(function):
+    """States that are summed out had values of their own in the likelihoods of elements."""
+    fit = probml.model(function)().fit({"y": Y}, probml.MAP())
+    inputs = {"y (argument)": Y} if "y (argument)" in fit.model.generative.inputs else {"y": Y}
+    found = fit.model.generative.elements(fit.model.bound, inputs, fit.params)
+    likelihood = probml.compare({"it": fit}).loc["it", "loglik"]
+    if found:
+        logs = sum(float(element.log.sum()) for element in found.values())
+        np.testing.assert_allclose(logs, likelihood, rtol=1e-5)
+    assert bool(found) == (function in (autoregression, noise))

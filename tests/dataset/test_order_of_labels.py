@@ -274,10 +274,21 @@ SOME = {
 
 def nominal():
     with probml.rows():
+        sample("z", dist.Categorical(jnp.ones(3) / 3))
+
+
+def uneven():
+    with probml.rows():
         category()
 
 
-PARTIAL = (ordered_logistic, ordered_probit, uniform, amount, log_rate, threshold,
+def uneven_below_a_site():
+    with probml.rows():
+        switch = sample("switch", dist.Bernoulli(0.5))
+        sample("z", dist.Categorical(logits=jnp.array([[0.0, 0.0, 0.0], [0.0, 1.0, 2.0]])[switch]))
+
+
+PARTIAL = (uneven, uneven_below_a_site, ordered_logistic, ordered_probit, uniform, amount, log_rate, threshold,
            input_as_index_and_amount)
 
 
@@ -285,7 +296,8 @@ PARTIAL = (ordered_logistic, ordered_probit, uniform, amount, log_rate, threshol
 @pytest.mark.parametrize("function", [*PARTIAL, nominal], ids=lambda f: f.__name__)
 def test_some_of_the_states_are_what_they_are_in_every_type_of_column(function, column):
     z, codes = SOME[column]
-    data = {"z": z} | ({} if function is nominal else {"x": X[:3], "count": CODES[:3]})
+    alone = function in (nominal, uneven, uneven_below_a_site)
+    data = {"z": z} | ({} if alone else {"x": X[:3], "count": CODES[:3]})
     data = {name: value for name, value in data.items()
             if name == "z" or name == ("count" if function is log_rate else "x")}
     model = probml.model(function)()
@@ -296,6 +308,21 @@ def test_some_of_the_states_are_what_they_are_in_every_type_of_column(function, 
     found = open_data(model, data).table
     got = found.columns["z"].values if "z" in found.columns else found.inputs["z"]
     np.testing.assert_array_equal(got, [0, 0, 1] if codes is None else codes)
+
+
+ALL = {"categories": pd.Categorical([1, 2, 0, 2], categories=[2, 0, 1]),
+       "categories of floats": pd.Categorical([1.0, 2.0, 0.0, 2.0], categories=[2.0, 0.0, 1.0]),
+       "dictionary of Arrow": pa.DictionaryArray.from_arrays([2, 0, 1, 0], pa.array([2, 0, 1]))}
+
+
+@pytest.mark.parametrize("column", ALL)
+@pytest.mark.parametrize("function", [nominal, uneven, index], ids=lambda f: f.__name__)
+def test_codes_are_themselves_in_any_order_of_the_categories(function, column):
+    data = {"z": ALL[column], "x": np.zeros(4)}
+    found = open_data(probml.model(function)(), {name: data[name] for name in (
+        ("z", "x") if function is index else ("z",))}).table
+    got = found.columns["z"].values if "z" in found.columns else found.inputs["z"]
+    np.testing.assert_array_equal(got, [1, 2, 0, 2])
 
 
 @probml.model

@@ -8,6 +8,7 @@ from numpyro import plate, sample
 
 import probml
 from coded import codes
+from probml.models import gaussian_mixture
 
 ML = probml.EM(prior=False, restarts=2)
 RANDOM = np.random.default_rng(0)
@@ -49,6 +50,14 @@ def test_what_all_rows_tell_is_not_named():
 
 def test_groups_without_rows_are_named():
     assert said({**DATA, "g": np.arange(60) % 2}) == "'rate[2]'"
+
+
+@pytest.mark.parametrize("k", [2, 3])
+def test_a_component_far_from_the_others_is_informed_by_its_own_rows(k):
+    """Moved away with all others it wins no row, so that an M-step leaves it where it is."""
+    rows = np.concatenate([RANDOM.normal(40.0 * j, 1.0 + j, (90, 2)) for j in range(k)])
+    fit = gaussian_mixture(k=k, d=2, covariance="diagonal").fit({"x": rows}, ML)
+    assert "no-information" not in codes(fit)
 
 
 @pytest.mark.slow

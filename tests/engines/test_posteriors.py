@@ -320,7 +320,7 @@ def test_a_run_says_what_is_wrong_with_it_and_what_to_do():
         with probml.rows():
             sample("y", dist.Normal(effect.sum(), 10.0))
 
-    with pytest.warns(probml.ReliabilityWarning, match="diverged.*target_accept.*tighter priors"):
+    with pytest.warns(probml.ReliabilityWarning, match="divergence.*target_accept.*narrower priors"):
         fit = wall().fit({"y": np.zeros(3)},
                          probml.NUTS(draws=100, warmup=20, chains=2, max_tree_depth=6), seed=0)
     assert not fit.converged and "divergences" in codes(fit)

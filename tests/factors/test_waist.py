@@ -286,7 +286,7 @@ def test_an_impossible_row_is_minus_infinity_and_leaves_the_others_alone():
     fit = model.at({})
     np.testing.assert_allclose(fit.log_prob(data), [np.log(0.5), -np.inf, np.log(0.5), 0.0],
                                atol=EXACT)
-    with pytest.warns(RuntimeWarning, match="1 of 4 rows are impossible .* rows 1"):
+    with pytest.warns(RuntimeWarning, match="1 of 4 rows have probability 0 .* rows 1"):
         got = fit.predict_proba(data, ["a", "b"])
     np.testing.assert_allclose(got["b"][[0, 2, 3]], [[1, 0], [0, 1], [0.5, 0.5]], atol=EXACT)
     assert all(np.isfinite(value).all() for value in got.values())

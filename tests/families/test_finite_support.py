@@ -129,7 +129,7 @@ def test_values_that_begin_at_one_are_data_and_answers_as_they_are():
         assert (done["z"] == 6).all() and abs(done["y"].mean() - 4.8) < 0.2
     with pytest.raises(probml.DataError, match="'z'.*7.*row 2"):
         model.fit({"y": Y, "z": [1, 2, 7, 3, 4]})
-    with pytest.raises(probml.ModelError, match="1..6"):
+    with pytest.raises(probml.ModelError, match="from 1 to 6"):
         model.do({"z": 0})
 
 

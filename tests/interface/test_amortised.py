@@ -93,7 +93,7 @@ def of_others(y, k):
 
 def test_a_guide_that_does_not_fit_the_function_is_refused_by_name():
     model = probml.model(two_levels)()
-    with pytest.raises(ModelError, match="no site 'z'"):
+    with pytest.raises(ModelError, match="does not sample 'z'"):
         model.fit({"y": Y}, probml.SVI(guide=without_z))
     with pytest.raises(ModelError, match="has the argument 'k'"):
         model.fit({"y": Y}, probml.SVI(guide=of_others))

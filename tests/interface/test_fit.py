@@ -181,7 +181,7 @@ def test_questions_about_the_wrong_site_are_refused_by_name():
         fit.predict(TABLE, "nope")
     with pytest.raises(probml.ModelError, match="'kind'.*predict_proba"):
         fit.posterior("kind")
-    with pytest.raises(probml.Refusal, match="no closed-form posterior of 'mean'"):
+    with pytest.raises(probml.Refusal, match="no closed form of the posterior of 'mean'"):
         blobs().posterior("mean")
     with pytest.raises(probml.Refusal, match="gives point estimates"):
         blobs().draws(3)

@@ -539,7 +539,7 @@ def test_cells_that_look_at_each_other_are_refused_by_name():
 
     graph = RNG.integers(2, size=(20, 20))
     refuses(lambda: probml.model(blocks)().log_density({"graph": graph}, {"p": np.full((2, 2), .4)}),
-            "'graph'", "several missing values of 'z'")
+            "'graph'", "'z' is discrete and latent", "depends on several of them")
 
 
 # Numbers that are no sites, branches

@@ -203,9 +203,9 @@ def test_texts_of_one_axis_share_their_labels_where_nothing_is_rows():
     np.testing.assert_allclose(model.log_density(text, p, names), want, rtol=1e-10)
     fit = model.fit(text)
     assert list(fit.summary().index) == [f"strength[{team}]" for team in teams]
-    with pytest.raises(probml.ModelError, match="'home' has the unknown label 'fir'"):
+    with pytest.raises(probml.ModelError, match="'home' has the label 'fir', which is not one of its labels"):
         fit.simulate(home=["fir"], away=["elm"], won=won[:1])
-    with pytest.raises(probml.DataError, match="the data have no 'won'*fit.simulate"):
+    with pytest.raises(probml.DataError, match="the data have no 'won'"):
         fit.predict({"home": ["elm"], "away": ["oak"]})
 
 

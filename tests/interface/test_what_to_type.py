@@ -35,7 +35,7 @@ def test_a_parameter_is_no_prediction_of_rows(fit):
 
 
 def test_engines_that_messages_name_do_not_refuse(fit):
-    with pytest.raises(probml.Refusal, match=r"^'base': EM\(\) has no.*Try Laplace\(\)$"):
+    with pytest.raises(probml.Refusal, match=r"^posterior\('base'\): EM\(\) has no.*Try Laplace\(\)$"):
         fit.posterior("base")
     with pytest.raises(probml.Refusal, match=r"^EM\(\) gives point.*Try NUTS\(\) or Laplace\(\)$"):
         fit.draws(3)
@@ -47,7 +47,7 @@ def test_engines_that_messages_name_do_not_refuse(fit):
 def test_simulating_says_how_an_input_is_given():
     with pytest.raises(probml.ModelError, match=r"or here as an input with one value per row, age=\[...\]"):
         weight().simulate(5)
-    with pytest.raises(probml.ModelError, match=r"no input 'given': its inputs are \['age'\]"):
+    with pytest.raises(probml.ModelError, match=r"no input 'given'. Its inputs are \['age'\]"):
         weight().simulate(given=PETS)
     assert weight().simulate(age=[1.0, 2.0])["kg"].shape == (2,)
 

@@ -20,7 +20,7 @@ def test_concentrations_are_numbers_above_0(first, rest, words):
 
 
 def test_concentrations_of_different_lengths_are_refused_by_their_shapes():
-    with pytest.raises(probml.ModelError, match=r"the shape \(2,\) and concentration0 \(3,\)"):
+    with pytest.raises(probml.ModelError, match=r"the shape \(2,\) and concentration0 has the shape \(3,\)"):
         probml.StickBreaking(np.ones(2), np.ones(3))
     assert probml.StickBreaking(1.0, np.ones(3)).event_shape == (4,)
     with pytest.raises(probml.ModelError, match="one number, or 2 numbers"):

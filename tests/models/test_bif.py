@@ -448,7 +448,7 @@ def test_other_models_and_labels_that_read_alike_are_refused(tmp_path):
         write_bif(mixture, tmp_path / "net.bif")
     dag = nx.DiGraph()
     dag.add_node("x")
-    with pytest.raises(probml.ModelError, match="'x' that differ as text"):
+    with pytest.raises(probml.ModelError, match="'x' are the same text"):
         write_bif(bayesian_network(dag, states={"x": [1, "1"]}).at({"x.table": [0.5, 0.5]}),
                   tmp_path / "net.bif")
 

@@ -378,6 +378,14 @@ def test_weight_two_is_a_row_twice_and_weight_zero_none(bayes):
     np.testing.assert_allclose(once.predict_proba(X), twice.predict_proba(X), atol=1e-10)
 
 
+def test_starts_of_discriminants_take_a_row_twice_as_one_of_weight_two():
+    weights = np.random.default_rng(0).integers(1, 4, size=150)
+    order = np.random.default_rng(1).permutation(weights.sum())
+    once = MixtureDiscriminant(3).fit(X, NAMES, sample_weight=weights)
+    twice = MixtureDiscriminant(3).fit(np.repeat(X, weights, 0)[order], np.repeat(NAMES, weights)[order])
+    np.testing.assert_allclose(once.predict_proba(X), twice.predict_proba(X), atol=1e-3)
+
+
 def test_estimators_work_in_pipelines_and_searches():
     line = make_pipeline(StandardScaler(), NaiveBayes())
     assert cross_val_score(line, X, Y, cv=3).mean() > 0.9

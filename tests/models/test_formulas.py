@@ -71,7 +71,7 @@ def test_a_mixed_model_by_formula_is_the_one_by_hand():
 @pytest.mark.parametrize(("text", "said"), [
     ("y ~ factor(g)", "a category is C"), ("y ~ I(x^2)", r"I\(x\*\*2\)"),
     ("y = x", "separated by ~"),
-    ("y ~ x | g", r"in brackets. Write y ~ x \+ \(1 \| group\)"),
+    ("y ~ x | g", r"in brackets, y ~ x \+ \(1 \| group\)"),
 ])
 def test_what_r_writes_otherwise_is_told(text, said):
     table = pd.DataFrame({"y": [1.0, 2.0, 3.0], "x": [0.0, 1.0, 3.0], "g": list("aab")})

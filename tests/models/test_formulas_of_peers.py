@@ -159,7 +159,7 @@ def test_an_estimator_of_a_formula_goes_through_files_and_pickles(tmp_path):
     ("y ~ x + (1 | ward)", {"family": "weibull"}, "random effects"),
     ("Surv(t, twice) ~ x", {"family": "gaussian"}, "Surv"),
     ("Surv(t) ~ x", {"family": "weibull"}, "two columns"),
-    ("kind ~ x + offset(t)", {"family": "ordinal"}, "takes no offset"),
+    ("kind ~ x + offset(t)", {"family": "ordinal"}, "does not support offset"),
     ("kind ~ 0 + x", {"family": "ordinal"}, "Remove '0"),
     ("y ~ x + (x | ward", {"family": "gaussian"}, "brackets do not match"),
     ("y ~ x + (x | ward) + (1 || bed)", {"family": "gaussian"}, r"\| and \|\|"),

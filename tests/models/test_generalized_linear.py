@@ -191,7 +191,7 @@ def test_a_posterior_of_coefficients_is_averaged_over():
         (GeneralizedLinearModel("gamma"), [1.0, 2.0, 0.0], {}, "row 2.*above 0"),
         (GeneralizedLinearModel("bernoulli"), [0, 1, 2], {}, "row 2.*0 or 1"),
         (GeneralizedLinearModel("binomial"), [0, 1, 2], {}, "trials"),
-        (GeneralizedLinearModel("binomial"), [0, 1, 4], {"trials": [3, 3, 3]}, "row 2.*trials"),
+        (GeneralizedLinearModel("binomial"), [0, 1, 4], {"trials": [3, 3, 3]}, "trials.*row 2"),
         (GeneralizedLinearModel("poisson"), [0, 1, 2], {"offset": [0.0]}, "offset"),
         (GeneralizedLinearModel("binomials"), [0, 1, 2], {}, "family"),
         (GeneralizedLinearModel(link="logits"), [0, 1, 2], {}, "link"),

@@ -472,3 +472,12 @@ def test_what_cannot_be_asked_is_refused_by_name(estimator):
         estimator.sample(0)
     with pytest.raises(probml.ModelError, match="steps=0"):
         estimator.forecast([[0.0]], 0)
+
+
+def test_criteria_count_a_sequence_as_often_as_its_weight():
+    random = np.random.default_rng(4)
+    parts = [random.normal(np.arange(n)[:, None] // 5 % 2 * 4.0, 1.0, (n, 1)) for n in (20, 30)]
+    once = HiddenMarkov((1, 2), n_init=1).fit(parts, sample_weight=[2, 1])
+    twice = HiddenMarkov((1, 2), n_init=1).fit([parts[0], *parts])
+    np.testing.assert_allclose(once.table_["bic"], twice.table_["bic"], rtol=1e-4)
+    assert once.n_observations_ == twice.n_observations_ == 70

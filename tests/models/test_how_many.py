@@ -103,7 +103,7 @@ def test_what_has_no_distances_is_refused_by_its_cell(groups):
     holed[4, 1] = np.nan
     with pytest.raises(DataError, match="X is nan in row 4, column 1.*supports missing"):
         how_many(holed)
-    with pytest.raises(DataError, match="has 5 rows, expected at least 8"):
+    with pytest.raises(DataError, match="has only 5 rows, which cannot form 8"):
         how_many(groups[:5])
     with pytest.raises(ModelError, match="sizes=0"):
         how_many(groups, 0)

@@ -76,8 +76,8 @@ def test_rows_without_a_count_are_left_out_of_the_tests():
 
 @pytest.mark.parametrize(("table", "words"), [
     ([[1, 2]], "at least 2 rows and 2 columns, got the shape"),
-    ([[1, -2], [3, 4]], "row 0, column 1 of the table is -2"),
-    ([[1, 2.5], [3, 4]], "row 0, column 1 of the table is 2.5"),
+    ([[1, -2], [3, 4]], "the table is -2 in row 0, column 1"),
+    ([[1, 2.5], [3, 4]], "the table is 2.5 in row 0, column 1"),
     ([[0, 0], [0, 0]], "at least one count above 0"),
     ([["a", "b"], ["c", "d"]], "must contain counts"),
 ])
@@ -277,7 +277,7 @@ def test_sets_of_mlxtend_are_taken_and_strangers_refused():
     table = baskets()
     sets = pd.DataFrame({"support": [0.4], "itemsets": [frozenset({"milk", "bread"})]})
     assert len(association_rules(table, sets)) == 2
-    with pytest.raises(DataError, match="has 'tea', which is not a column"):
+    with pytest.raises(DataError, match="contains 'tea', which is not a column"):
         association_rules(table, [("bread", "tea")])
     with pytest.raises(DataError, match="row 2 of column 'milk' has the value 7"):
         association_rules(table.astype(int).assign(milk=[0, 1, 7, *[0] * 297]), [("bread", "milk")])

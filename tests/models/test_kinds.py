@@ -95,7 +95,7 @@ def test_a_whole_number_that_training_did_not_show_counts_as_unseen(passengers):
 def test_dates_are_refused_with_what_to_do(passengers):
     dated = passengers[["Fare"]].assign(when=pd.Timestamp("2020-01-01"))
     for fit in (lambda: MixedMixture(2).fit(dated), lambda: learn_structure(dated, "bic")):
-        with pytest.raises(probml.DataError, match="column 'when' has dates.*total_seconds"):
+        with pytest.raises(probml.DataError, match="column 'when' contains dates.*total_seconds"):
             fit()
 
 
@@ -104,7 +104,7 @@ def test_structure_takes_whole_floats_as_categories_unless_told(passengers):
     assert learn_structure(data, "bdeu", restarts=0).has_node("Pclass")
     with pytest.raises(probml.DataError, match="'Pclass' is continuous, and score='bdeu'"):
         learn_structure(data, "bdeu", kinds={"Pclass": "normal"})
-    with pytest.raises(probml.DataError, match="kinds: column 'Pclass' is 'poisson'"):
+    with pytest.raises(probml.DataError, match="kinds=.'Pclass': 'poisson'"):
         learn_structure(data, "bdeu", kinds={"Pclass": "poisson"})
 
 
@@ -150,12 +150,12 @@ def test_kinds_of_a_network_that_cannot_be_are_refused(passengers):
         ({"kinds": {"Fare": "normal"}}, "but data= is missing"),
         ({"data": table, "kinds": {"fare": "normal"}}, "'fare' is not a node of the graph"),
         ({"data": table, "states": {"Fare": float}, "kinds": {"Fare": "normal"}},
-         "'Fare' is in both states and kinds"),
+         "'Fare' is in both states= and kinds="),
         ({"data": table, "kinds": {"Fare": "poisson"}},
-         "'Fare' is 'poisson': expected 'categorical' or 'normal'"),
+         "'Fare': 'poisson'.*expected 'categorical' or 'normal'"),
         ({"data": table[["Fare"]]}, "'Pclass' is not a column of the data"),
         ({"data": table.assign(Fare=[datetime.date(2020, 1, 1)] * len(table))},
-         "'Fare' has dates"),
+         "'Fare' contains dates"),
     ):
         with pytest.raises((probml.ModelError, probml.DataError), match=words):
             bayesian_network(dag, **given)

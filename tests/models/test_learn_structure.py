@@ -510,7 +510,7 @@ def test_data_that_cannot_be_scored_is_refused_by_column_and_row():
     refused(["empty"], data.head(0))
     refused(["empty"], pd.DataFrame())
     refused(["empty"], {})
-    refused(["'a'", "rename"], pd.concat([data, data[["a"]]], axis=1))
+    refused(["'a'", "Rename"], pd.concat([data, data[["a"]]], axis=1))
     refused(["strings", "3"], data.rename(columns={"a": 3}))
     refused(["'b'", "2 rows", "3"], {"a": [1, 2, 3], "b": [1, 2]})
     refused(["DataFrame", "ndarray"], data.to_numpy())

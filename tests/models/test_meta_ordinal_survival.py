@@ -100,8 +100,8 @@ def test_a_posterior_is_that_of_quadrature(bcg):
 
 @pytest.mark.parametrize(("given", "said"), [
     (([0.1, 0.2], [0.1, 0.0]), "standard_error is 0 in row 1"),
-    (([0.1, np.nan], [0.1, 0.2]), "y: expected finite numbers"),
-    (([0.1, 0.2], [0.1]), "standard_error: expected finite numbers"),
+    (([0.1, np.nan], [0.1, 0.2]), "y: expected one finite number .* NaN"),
+    (([0.1, 0.2], [0.1]), "standard_error: expected one finite number"),
     (([0.1], [0.1]), "more than 1 studies"),
     (([0.1, 0.2, 0.3], [0.1, 0.2, 0.1], np.ones((3, 1))), "the same in every study"),
 ])
@@ -298,12 +298,12 @@ def test_a_posterior_of_survival_averages_over_it():
 
 
 @pytest.mark.parametrize(("y", "event", "said"), [
-    ([1.0, -2.0, 3.0], None, r"y is \(-2, -2\) in row 1"),
+    ([1.0, -2.0, 3.0], None, "y is -2.0 in row 1"),
     ([1.0, 2.0, 3.0], [0, 0, 0], "every row is right censored"),
     ([1.0, 2.0, 3.0], [0, 2, 1], "event is 2 in row 1"),
-    ([[1.0, 2.0], [3.0, 2.0], [1.0, 1.0]], None, r"\(3, 2\) in row 1"),
-    ([[1.0, 2.0], [0.0, np.inf], [1.0, 1.0]], None, r"\(0, inf\) in row 1"),
-    (np.ones((3, 3)), None, "got the shape"),
+    ([[1.0, 2.0], [3.0, 2.0], [1.0, 1.0]], None, r"\[3.0, 2.0\] in row 1"),
+    ([[1.0, 2.0], [0.0, np.inf], [1.0, 1.0]], None, r"\[0.0, inf\] in row 1"),
+    (np.ones((3, 3)), None, "has the shape"),
 ])
 def test_bad_times_are_refused(y, event, said):
     with pytest.raises((probml.DataError, ValueError), match=said):

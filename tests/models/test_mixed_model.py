@@ -96,7 +96,7 @@ def test_what_cannot_be_fitted_is_refused_by_name():
                            ({"whom": ["1"]}, "no column 'whom'"), ({"who": ["z"]}, "column 'z'")):
         with pytest.raises(ValueError, match=match):
             MixedModel(effects=effects).fit(X, y)
-    with pytest.raises(probml.DataError, match="'who' has one level, 'ann'"):
+    with pytest.raises(probml.DataError, match="'who' has only one level, 'ann'"):
         MixedModel({"who": ["1"]}).fit(X.assign(who="ann"), y)
     with pytest.raises(probml.DataError, match="'who' is missing in row 3"):
         MixedModel({"who": ["1"]}).fit(X.assign(who=X["who"].where(np.arange(N) != 3)), y)

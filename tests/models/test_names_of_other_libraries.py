@@ -99,7 +99,7 @@ def test_joint_log_probabilities_are_the_peers():
 
 
 def test_as_many_classes_as_rows_are_refused_in_words():
-    with pytest.raises(DataError, match="2 rows of 2 classes: the number of samples must be more"):
+    with pytest.raises(DataError, match="2 rows of 2 classes. The number of samples must be more"):
         models.FisherDiscriminant().fit(X[:2], ["a", "b"])
 
 

@@ -69,7 +69,7 @@ def test_several_classes_are_parted_together():
 
 
 def test_classes_that_no_plane_parts_leave_the_best_planes_and_a_warning():
-    with pytest.warns(RuntimeWarning, match="max_iter=60 epochs; the best separating hyperplanes misclassify . of 150 "
+    with pytest.warns(RuntimeWarning, match="max_iter=60 epochs, and the best separating hyperplanes misclassify . of 150 "
                       "rows.*Standardise"):
         estimator = Perceptron(max_iter=60).fit(X, Y)
     assert not estimator.converged_ and estimator.n_iter_ == 60
@@ -128,7 +128,7 @@ def test_it_works_in_pipelines_and_searches():
         (Perceptron(), X, np.linspace(0, 1, 150), "continuous"),
         (Perceptron(), np.where(np.arange(150)[:, None] == 7, [1.0, nan, 1.0, 1.0], X), Y,
          "column 1 is missing in row 7"),
-        (Perceptron(), X, np.where(Y == 1, None, NAMES), "y has no label in row 50"),
+        (Perceptron(), X, np.where(Y == 1, None, NAMES), "y is missing in row 50"),
     ],
 )
 def test_what_cannot_be_used_is_refused_by_name(estimator, x, y, words):

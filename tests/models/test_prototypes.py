@@ -117,7 +117,7 @@ def test_what_cannot_be_grouped_is_refused():
     apart[np.isnan(apart)] = np.nanmean(apart)  # of two rows that no column has both of
     estimator = KMedoids(2).fit(holes)
     np.testing.assert_allclose(estimator.inertia_, loss(apart, estimator.medoid_indices_))
-    with pytest.raises(DataError, match="'manhattan'.*fill"):
+    with pytest.raises(DataError, match="'manhattan'.*Fill"):
         KMedoids(2, metric="manhattan").fit(holes)
     holes[2] = np.nan
     with pytest.raises(DataError, match="row 2 of X has no observed value"):

@@ -78,7 +78,7 @@ def test_residuals_and_their_quantiles_are_those_of_the_predictions():
     np.testing.assert_allclose(ax.get_lines()[1].get_ydata(), np.sort(
         (rest - rest.mean()) / rest.std()))
     np.testing.assert_allclose(ax.get_lines()[1].get_xdata(), norm.ppf((np.arange(80) + 0.5) / 80))
-    with pytest.raises(probml.DataError, match="residuals: expected the target"):
+    with pytest.raises(probml.DataError, match="residuals: the target"):
         pictures.residuals(estimator, TABLE)
     with pytest.raises(probml.ModelError, match="expected a regression"):
         pictures.qq(LogisticRegression().fit(TABLE, Y > 20), TABLE, Y)

@@ -11,17 +11,24 @@ from scipy import optimize, stats
 pytest.importorskip("sklearn")
 pytest.importorskip("formulaic")
 
+from sklearn.metrics import r2_score  # noqa: E402
+
 import probml  # noqa: E402
 from probml.models import (  # noqa: E402
     BayesianLinearRegression,
     GeneralizedLinearModel,
     LogisticRegression,
+    MetaAnalysis,
+    MixedModel,
+    OrdinalRegression,
     RobustRegression,
     SmoothingSpline,
+    SurvivalRegression,
     formula,
     likelihood_ratio_test,
 )
 from probml.models.regression.family_functions import (  # noqa: E402
+    inverse_link,
     log_density,
     mean_of_y,
     unit_deviance,
@@ -260,3 +267,106 @@ def test_a_binomial_without_trials_is_of_0_and_1():
         GeneralizedLinearModel("poisson").fit(X, COUNT, trials=np.full(80, 9))
     with pytest.raises(probml.DataError, match="above 0 and below 1"):
         GeneralizedLinearModel("beta").fit(X, y)
+
+
+LEVELS = {  # family, link → y of a mean
+    ("poisson", "log"): RANDOM.poisson, ("gamma", "log"): lambda mu: RANDOM.gamma(3, mu / 3),
+    ("normal", "identity"): lambda mu: 1e6 + mu + RANDOM.normal(size=80),
+    ("normal", "log"): lambda mu: mu + 0.1 * RANDOM.normal(size=80),
+    ("negative binomial", "log"): lambda mu: RANDOM.poisson(RANDOM.gamma(3, mu / 3)),
+    ("binomial", "logit"): lambda mu: RANDOM.binomial(9, mu / 20),
+    ("bernoulli", "cloglog"): lambda mu: RANDOM.binomial(1, mu / 20),
+}
+
+
+@pytest.mark.parametrize(("family", "link"), LEVELS)
+def test_the_null_model_has_the_offset(family, link):
+    """R: "The null model will include the offset, and an intercept if there is one in the model"."""
+    offset = RANDOM.uniform(-1, 2, 80)
+    y = LEVELS[family, link](np.clip(np.exp(offset), 0.1, 19))
+    weights = RANDOM.integers(1, 3, 80)
+    more = {"offset": offset} | ({"trials": np.full(80, 9.0)} if family == "binomial" else {})
+    null = {}
+    for intercept in (True, False):
+        ours = GeneralizedLinearModel(family, link=link, fit_intercept=intercept)
+        ours.fit(TABLE, y, sample_weight=weights, **more)
+        null[intercept] = ours.null_deviance_
+        extra = ours._family_parameters()
+        trials = np.broadcast_to(more.get("trials", 1.0), y.shape)
+
+        def deviance(level, extra=extra, trials=trials):
+            mu = inverse_link(link, level + offset)[0]
+            return (weights * unit_deviance(family, y / trials, mu, trials, extra)).sum()
+
+        levels = np.linspace(-5, 5, 501) + (np.average(y, weights=weights) if link == "identity"
+                                             else 0.0)
+        if intercept:
+            near = min(levels, key=deviance)
+            best = optimize.minimize_scalar(deviance, bounds=(near - 0.02, near + 0.02),
+                                            method="bounded", options={"xatol": 1e-7})
+            assert null[True] == pytest.approx(best.fun, rel=1e-6)
+            assert ours.score(TABLE, y, weights, **more) == pytest.approx(
+                1 - ours.deviance_ / null[True], abs=1e-9)
+        else:
+            assert null[False] == pytest.approx(deviance(0.0))
+
+
+def test_scores_of_counts_need_their_trials():
+    y = RANDOM.binomial(5, 0.4, 80)
+    ours = GeneralizedLinearModel("binomial").fit(TABLE, y, trials=np.full(80, 5))
+    with pytest.raises(probml.DataError, match="score: family 'binomial' needs trials="):
+        ours.score(TABLE, y)
+
+
+@pytest.mark.slow
+def test_the_score_of_a_mixed_model_is_of_rates_and_has_the_offset():
+    table = TABLE[["a"]].assign(g=np.arange(80) % 8)
+    trials, offset = RANDOM.integers(1, 9, 80), RANDOM.normal(size=80)
+    y = RANDOM.binomial(trials, 1 / (1 + np.exp(-X[:, 0] - offset)))
+    ours = MixedModel({"g": ["1"]}, family="binomial", nodes=1).fit(table, y, trials=trials,
+                                                                    offset=offset)
+    found = ours.predict(table, offset=offset)
+    assert ours.score(table, y, trials=trials, offset=offset) == pytest.approx(
+        r2_score(y / trials, found, sample_weight=trials))
+    with pytest.raises(probml.DataError, match="score: family 'binomial' needs trials="):
+        ours.score(table, y, offset=offset)
+
+
+SPARE = {
+    "poisson": lambda x: GeneralizedLinearModel("poisson").fit(x, COUNT),
+    "normal": lambda x: GeneralizedLinearModel().fit(x, NUMBER),
+    "robust": lambda x: RobustRegression().fit(x, NUMBER),
+    "weibull": lambda x: SurvivalRegression().fit(x, np.exp(NUMBER)),
+    "lognormal without an intercept": lambda x: SurvivalRegression(
+        "lognormal", fit_intercept=False).fit(x, np.exp(NUMBER)),
+    "logistic": lambda x: LogisticRegression(C=np.inf).fit(x, COUNT > 1),
+    "three classes": lambda x: LogisticRegression(C=np.inf).fit(x, np.minimum(COUNT, 2)),
+    "ordinal": lambda x: OrdinalRegression().fit(x, np.minimum(COUNT, 3)),
+}
+
+
+@pytest.mark.filterwarnings("ignore:MAP|EM:UserWarning")
+@pytest.mark.parametrize("kind", SPARE)
+def test_a_column_that_is_the_sum_of_others_is_no_parameter(kind):
+    small, large = SPARE[kind](TABLE), SPARE[kind](TABLE.assign(c=TABLE["a"] + TABLE["b"]))
+    assert large.n_parameters_ == small.n_parameters_
+    assert large.aic_ == pytest.approx(small.aic_, abs=1e-2)
+
+
+def test_moderators_that_are_sums_of_others_are_refused():
+    twice = np.column_stack([X[:8, 0], 2 * X[:8, 0]])
+    for method in ("REML", "ML", "FE"):
+        with pytest.raises(probml.DataError, match="moderators 0, 1 are linearly dependent"):
+            MetaAnalysis(method).fit(NUMBER[:8], np.ones(8), X=twice)
+
+
+def test_a_negative_binomial_of_a_large_concentration_is_a_poisson():
+    mu, y = np.array([0.5, 1.0, 7.0, 30.0]), np.array([0, 1, 5, 40])
+    for own in (0.3, 900.0, 1100.0, 1e6):
+        found = log_density("negative binomial", y, mu, 1, {"concentration": own})
+        np.testing.assert_allclose(found, stats.nbinom.logpmf(y, own, own / (own + mu)), rtol=1e-8)
+    for own in (1e12, 1e19, 1e300):
+        found = log_density("negative binomial", y, mu, 1, {"concentration": own})
+        np.testing.assert_allclose(found, stats.poisson.logpmf(y, mu), rtol=1e-8)
+        np.testing.assert_allclose(unit_deviance("negative binomial", y, mu, 1, {"concentration": own}),
+                                   unit_deviance("poisson", y, mu, 1, {}), rtol=1e-8)

@@ -108,7 +108,7 @@ def test_rows_are_taken_and_the_function_stands_alone():
 
 def test_what_is_no_matrix_of_distances_is_refused_by_row_and_column():
     d = squareform(pdist(cloud(5)))
-    for change, words in (((0, 1, -1.0), "row 0 and column 1"), ((2, 3, 9.0), "reversed pair"),
+    for change, words in (((0, 1, -1.0), "row 0, column 1"), ((2, 3, 9.0), "reversed pair"),
                           ((4, 4, 1.0), "0 on the diagonal")):
         wrong = d.copy()
         wrong[change[0], change[1]] = change[2]

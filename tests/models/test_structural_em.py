@@ -203,7 +203,7 @@ def test_unseen_cells_that_cannot_be_taken_are_refused_with_what_to_do():
         assert all(word in str(caught.value) for word in words), str(caught.value)
 
     row = int(np.argmax(data["a"].isna()))
-    refused("'a'", f"row {row} ", "'x'", "pandas.cut", "dropna", "EM",
+    refused("'a'", f"row {row} ", "'x'", "pandas.cut", "dropna", "impute",
             data=data.assign(x=np.linspace(0, 1, 80)))
     refused("'c'", "every row", "Drop", data=data.assign(c=pd.Categorical([None] * 80, ["u", "v"])))
     with pytest.raises(probml.DataError, match="'a' is missing in row .* 'x' are continuous"):

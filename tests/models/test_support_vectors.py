@@ -255,7 +255,7 @@ def test_estimators_work_in_pipelines_and_searches():
 
 
 def test_a_run_that_stops_at_its_limit_says_so():
-    with pytest.warns(RuntimeWarning, match="max_iter=2.*standardise"):
+    with pytest.warns(RuntimeWarning, match="max_iter=2.*Standardise"):
         estimator = SupportVectorMachine(max_iter=2).fit(X, Y)
     assert not estimator.converged_
 
@@ -287,7 +287,7 @@ def holed(row, column):
          "decision_function_shape='all'"),
         (SupportVectorMachine(), X, np.zeros(150), "greater than one; y has 1 class"),
         (SupportVectorMachine(), X, np.linspace(0, 1, 150), "continuous"),
-        (SupportVectorMachine(), X, np.where(Y == 2, None, NAMES), "y has no label in row 100"),
+        (SupportVectorMachine(), X, np.where(Y == 2, None, NAMES), "y is missing in row 100"),
         (SupportVectorMachine(), X, None, "requires y"),
         (SupportVectorMachine(), holed(3, 2), Y, "column 2 is missing in row 3"),
         (SupportVectorRegression(epsilon=-1), U, V, "epsilon=-1"),

@@ -32,9 +32,9 @@ def test_rows_of_a_network_show_whatever_they_like():
         one = ask({name: values[i] for name, values in rows.items()})
         np.testing.assert_allclose(one, whole[i], atol=1e-12)
     assert ASIA.compiled("predict", {"smoke": ["no"]}, "lung")({"smoke": "yes"}) == "no"
-    with pytest.raises(probml.DataError, match="'smoke': expected a category.*'maybe'"):
+    with pytest.raises(probml.DataError, match="'smoke' is 'maybe', which is not one of the categories"):
         ask({"smoke": "maybe"})
-    with pytest.raises(probml.DataError, match="the row has 'fever'"):
+    with pytest.raises(probml.DataError, match="the row contains 'fever'"):
         ask({"fever": 1})
 
 
@@ -49,7 +49,7 @@ def test_rows_of_numbers_are_those_of_the_table():
     for row in ([1.0, np.nan], [np.nan, 3.0]):  # other cells may be unseen in every row
         np.testing.assert_allclose(ask({"x": row}), MIXTURE.predict_proba({"x": [row]})[0],
                                    atol=1e-12)
-    with pytest.raises(probml.DataError, match="2 cells in a row, got 3"):
+    with pytest.raises(probml.DataError, match="3 cells in this row, expected 2"):
         ask({"x": [1.0, 2.0, 3.0]})
 
 
@@ -68,7 +68,7 @@ def test_inputs_and_their_labels_are_taken():
     expected = fit.predict({"x": [0.5, 0.0], "ward": ["B", "A"]}, "y")
     np.testing.assert_allclose([ask({"x": 0.5, "ward": "B"}), ask({"x": 0.0, "ward": "A"})],
                                expected, rtol=1e-12)
-    with pytest.raises(probml.DataError, match="the input 'ward': expected one of"):
+    with pytest.raises(probml.DataError, match="the input 'ward' is 'C', expected one of"):
         ask({"x": 0.0, "ward": "C"})
     with pytest.raises(probml.DataError, match="the input 'x' is missing"):
         ask({"ward": "A"})

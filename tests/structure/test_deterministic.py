@@ -316,7 +316,7 @@ def test_questions_that_a_computed_value_cannot_answer_say_what_to_ask_instead()
         fit.predict(BLIND, "nope")
     with pytest.raises(probml.DataError, match="'theta' is computed by the model"):
         schools().fit({**SCHOOLS, "theta": EFFECT})
-    with pytest.raises(probml.ModelError, match="'effect', which is not a parameter"):
+    with pytest.raises(probml.ModelError, match="'effect' is not a parameter"):
         schools().at({**fit.params, "effect": EFFECT}).log_prob(SCHOOLS)
 
 
@@ -324,7 +324,7 @@ WRONG = {
     "on other rows through 'reduce_sum'": lambda x, b: deterministic("made", (b * x).sum()),
     "on the number of rows": lambda x, b: deterministic("made", b * x.shape[0]),
     "its shape must not depend": lambda x, b: deterministic("made", x[:, None] * x[None, :]),
-    "two sites are named 'b'": lambda x, b: deterministic("b", 2 * b),
+    "two sites have the name 'b'": lambda x, b: deterministic("b", 2 * b),
     "expected one array": lambda x, b: deterministic("made", {"b": b}),
 }
 

@@ -160,9 +160,9 @@ def refuse_unseen(variables: Variables) -> None:
                         zip(variables.names, variables.unseen, strict=True) if hidden.any())
     raise DataError(
         f"column {name!r} is missing in row {int(np.argmax(hidden))} ({int(hidden.sum())} rows in "
-        f"all), but missing values are supported only if all columns are discrete, and the columns "
-        f"{listed(variables.names[j] for j in variables.continuous)} are continuous. Drop the "
-        f"rows with missing values, data.dropna(); or cut the continuous columns into classes "
+        f"all). Missing values are supported only if all columns are discrete, but the columns "
+        f"{listed(variables.names[j] for j in variables.continuous)} are continuous. Drop the rows "
+        f"with missing values, data.dropna(); or cut the continuous columns into classes "
         f"(pandas.cut); or fit a bayesian_network with a known graph, and fill in the values by "
         f"fit.impute(data)"
     )
@@ -292,8 +292,9 @@ class Available:
     def __init__(self, variables: Variables, score: str, strength: float):
         rows = np.stack(variables.columns)
         states = [len(labels or ()) for labels in variables.labels]
-        code, _ = combine_codes([(values + 1, k + 1) for values, k
-                                 in zip(rows, states, strict=True)], variables.rows)
+        code, _ = combine_codes([(values + 1, k + 1) for values,
+                                 k in zip(rows, states, strict=True)],
+                                variables.rows)
         _, first, times = np.unique(code, return_index=True, return_counts=True)
         kept = np.linspace(0, len(first) - 1, min(len(first), SOME)).astype(int)
         rows = rows[:, first[kept]]

@@ -177,6 +177,7 @@ def _plate(structure: Structure, indices: Mapping[str, Index], raws: Mapping, la
         if not coded:
             out.labels[name] = known
         lookup = naming.places(known, base)
+        naming.refuse_other_type(f"'{name}'", (x for x in given if x not in lookup), known)
         number = np.array([*(members.setdefault(label, len(members)) if label not in lookup else -1
                              for label in given), -1])[values]
         _keep(name, codes, np.where(bad, number, -1), base, out)

@@ -7,19 +7,22 @@ that an index input selects (indices.py), or an argument of a plain NumPyro func
 - Text and numbers in one column are refused, except in a Categorical.
 - Where their order has a meaning (structure/ordering.py), the user gives it: an ordered category,
   numbers, or labels in the model.
-- If an axis has more entries than there are labels, numbers that are codes are these codes, in
-  every type of column. Else the labels are the first entries, and the others are labelled by their
-  number, "state 3" if labels are text or one is that number; where the order of entries has a
-  meaning, this is refused (refuse_some). If the axis has fewer entries, the column is refused.
-- A fit to labels is asked about labels, a fit to codes about codes.
+- Numbers that are codes are these codes, in every type of column but an ordered category that has
+  all of them. If an axis has more entries than there are labels, other labels are the first
+  entries, and the rest is labelled by its number, "state 3" if labels are text or one is that
+  number; where the order of entries has a meaning, or their probabilities are fixed and differ,
+  this is refused (refuse_some). If the axis has fewer entries, the column is refused.
+- A fit to labels is asked about labels, a fit to codes about codes. A label that is written like a
+  fitted one, and has another type, is no new group (refuse_other_type).
 """
 
+import re
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from probml.dataset.arrays import NUMBERS, UNSEEN, Raw, deny
+from probml.dataset.arrays import NUMBERS, UNSEEN, Categories, Raw, deny
 from probml.errors import DataError, listed
 
 # how a site's states get an order, besides an ordered category
@@ -71,7 +74,13 @@ def of(columns: Mapping[str, Raw], words: str, size: int | None, few: str,
                   ".cat.remove_unused_categories()." if several else "")
         raise DataError(f"{' and '.join(f'{name!r}' for name in columns)} has {len(found)} labels, "
                         f"{listed(found)}. But {few}.{unused}")
-    return filled(found, size or len(found), base)
+    size = size or len(found)
+    if (len(found) == size and not any(raw.categorical is Categories.ORDERED
+                                       for raw in columns.values())
+        and all(isinstance(label, NUMBERS) for label in found)
+        and sorted(found) == [*range(base, base + size)]):
+        return tuple(sorted(found))  # codes, whatever the order of the categories
+    return filled(found, size, base)
 
 
 def unmixed(what: str, raw: Raw, hint: str = UNSEEN) -> None:
@@ -150,6 +159,33 @@ def without_padding(labels: tuple, codes: np.ndarray | None) -> tuple:
 def places(labels: Iterable, base: int = 0) -> dict[Hashable, int]:
     """Label → its code."""
     return {label: base + k for k, label in enumerate(labels)}
+
+
+def refuse_other_type(what: str, strange: Iterable, known: Iterable) -> None:
+    """
+    Args:
+        strange: labels that are not among the known ones, and would be new groups.
+
+    Raises:
+        DataError: one of them is written like a known one, "3" like 3: the columns have other
+            types.
+    """
+    written = {_as_written(label): label for label in known}
+    for label in strange:
+        if (text := _as_written(label)) in written:
+            raise DataError(f"{what} has {_shown(label)}, and {_shown(written[text])} in the "
+                            f"fitted data, which has another type: convert the column to the type "
+                            f"that was fitted, or this label would be a new group")
+
+
+def _as_written(label: object) -> str:
+    """A label as text, whole numbers without decimals and days without a time."""
+    return re.sub(r"(\.0|[ T]00:00:00(\.0+)?)$", "", str(label))
+
+
+def _shown(label: object) -> str:
+    kind = type(label).__name__.removesuffix("_")
+    return f"{str(label)!r} (text)" if isinstance(label, str) else f"{label} ({kind})"
 
 
 class Coded(NamedTuple):

@@ -146,10 +146,10 @@ class Evidence:
               bounds: tuple[float, float] | None) -> Axis:
         begin, where = float(self.bound[name][place]), f"EmpiricalBayes: setting '{name}'"
         if not near:
-            raise Refusal(f"{where}: the entries of this setting depend on one another, as "
-                          f"probabilities that sum to 1 or the entries of a covariance matrix do, "
-                          f"so they cannot be chosen one by one. Use unconstrained numbers as the "
-                          f"setting, such as the logits of the probabilities")
+            raise Refusal(f"{where}: the entries of this setting cannot be chosen one by one, "
+                          f"because they depend on one another. Examples are probabilities that "
+                          f"sum to 1 and the entries of a covariance matrix. Use unconstrained "
+                          f"numbers as the setting, such as the logits of the probabilities")
         kind = "line" if negative else "log" if large or not 0 < begin < 1 else "logit"
         if kind == "log" and not begin > 0:
             raise Refusal(f"{where} is {begin:g}, but the search starts at this value and needs a "

@@ -156,10 +156,10 @@ def find_first_optimum(problem: Problem, prior: bool, maximize: Maximize, lbfgs:
     if outcome.status is not Status.CONVERGED and outcome.iterations == 0:
         raise Refusal(
             f"MAP cannot fit {problem}: the optimiser found no step that increases the log density "
-            f"({outcome.history[-1]:.6g}) from the initial values or from values drawn from the "
-            f"prior, although the gradient is not zero. Give other initial values, fit(..., "
-            f"start=...), or an optimiser, MAP(optimizer=optax.adam(1e-2)), or check whether the "
-            f"density of the model is continuous and differentiable"
+            f"({outcome.history[-1]:.6g}), neither from the initial values nor from values drawn "
+            f"from the prior, although the gradient is not zero. Give other initial values, "
+            f"fit(..., start=...), or an optimiser, MAP(optimizer=optax.adam(1e-2)). Or check "
+            f"whether the density of the model is continuous and differentiable"
         )
     return outcome
 

@@ -178,8 +178,8 @@ class _Restarts(Loop):
         if (any(len(leaf) != len(self.index) for leaf in jax.tree.leaves(self.state))
                 or any(len(leaf) != self.restarts for leaf in jax.tree.leaves(self.all))
                 or not np.isin(self.index, np.arange(self.restarts)).all()):
-            raise ValueError(f"expected different run numbers below {self.restarts}, got "
-                             f"{self.index!r:.60}")
+            raise ValueError(f"the checkpoint contains the run numbers {self.index!r:.60}, "
+                             f"expected different numbers below {self.restarts}")
         if len(self.index) < self.restarts:
             self.own = jax.tree.map(lambda leaf: np.asarray(leaf)[self.index], self.own)
 

@@ -120,9 +120,9 @@ def _cells_of_elements(found: Mapping[str, np.ndarray], looks: Sequence[str], ow
     several = next((name for name, where in found.items() if (where == SEVERAL).any()), None)
     if several is not None:
         raise ModelError(
-            f"site '{several}' is discrete and latent with {hidden[several].cells} elements, and "
-            f"an element of site '{owner}' depends on several of them, so they cannot be summed "
-            f"out one by one. Give '{several}' in the data, or let each element of '{owner}' "
+            f"site '{several}' is discrete and latent with {hidden[several].cells} elements, which "
+            f"cannot be summed out one by one, because an element of site '{owner}' depends on "
+            f"several of them. Give '{several}' in the data, or let each element of '{owner}' "
             f"depend on one element of '{several}'"
         )
     return tuple(found.get(name, np.full(size, NONE)) for name in looks)

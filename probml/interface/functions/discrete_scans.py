@@ -344,8 +344,8 @@ def _dependence(loop: Loop, init: object, x: object,
         if order > len(flat) or joint**order > MOST_JOINT_STATES:
             raise ModelError(
                 f"site '{loop.name}' in a scan cannot be summed out, because its carry depends on "
-                f"the discrete states of {'all earlier' if order > len(flat) else order} steps, "
-                f"each of which has {joint:,} possible states. At most {MOST_JOINT_STATES:,} "
+                f"the discrete states of {'all earlier' if order > len(flat) else order} steps. "
+                f"Each step has {joint:,} possible states, and at most {MOST_JOINT_STATES:,} "
                 f"combinations of states are supported. Let the carry contain only the states of "
                 f"the last step, and nothing that is computed from earlier states"
             )

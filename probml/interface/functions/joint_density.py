@@ -208,7 +208,7 @@ def _check_labels_agree(baked: SiteValues) -> None:
     for (one, own), (other, labels) in itertools.combinations(text.items(), 2):
         if own != labels and not set(own).isdisjoint(labels):
             raise DataError(f"'{one}' and '{other}' are text with some common labels, "
-                            f"{listed(sorted(set(own) & set(labels), key=str))}, and the function "
+                            f"{listed(sorted(set(own) & set(labels), key=str))}. The function "
                             f"computes with their integer codes, but the codes of these labels "
                             f"differ between the two. Pass integer codes, or pandas Categoricals "
                             f"with the same categories")

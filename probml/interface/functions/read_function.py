@@ -98,8 +98,8 @@ def read_function(model: Bound, data: DataLike, named: Collection[str] = ()) -> 
         return several
     chosen, writes = model.generative.chosen, mentions_rows(model.generative.function)
     if chosen is not None and writes:
-        raise ModelError(f"model '{model.name}' already has rows(). Omit the argument "
-                         f"rows='{chosen}'")
+        raise ModelError(f"model '{model.name}' already has rows(), so no plate can be chosen as "
+                         f"the rows. Omit rows='{chosen}'")
     if writes or not (isinstance(data, Mapping) or hasattr(data, "columns")):
         return ReadModel(model, data)
     items = _columns_by_name(data)
@@ -179,9 +179,9 @@ def _survey_run(
     if other is not None:
         raise DataError(
             f"model '{model.name}': '{other}' is a list of arrays of different lengths, but the "
-            f"function uses '{other}' as one array without observing it (obs=), so the shorter "
-            f"ones cannot be padded. Loop over the list in Python, or pass one array and mask the "
-            f"padding by handlers.mask"
+            f"function uses '{other}' as one array. Shorter arrays can be padded only in an array "
+            f"that is observed (obs=). Loop over the list in Python, or pass one array and mask "
+            f"the padding by handlers.mask"
         )
     return shown, {**items, **wide}, {**arguments, **wide}, given
 

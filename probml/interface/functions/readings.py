@@ -34,7 +34,7 @@ from probml.interface.functions.steps.smoothed import SmoothedSteps, integrate_s
 from probml.interface.functions.survey import observed_batch
 from probml.language.named_rows import OBSERVED
 from probml.language.settings import thaw
-from probml.typing import PyTree, SiteValues
+from probml.typing import Message, PyTree, SiteValues
 
 
 @dataclass(eq=False)
@@ -193,9 +193,8 @@ class JointReading(Reading):
 
     def elements(self, settings: Mapping[str, object], inputs: SiteValues,
                  values: SiteValues) -> dict[str, ObservedSite]:
-        """Every site that is observed, element by element, at values of the others; none where
-        discrete sites are summed out in plates, or steps are integrated out and not among the
-        values, and none of a scan where they are there.
+        """Every site that is observed, element by element, at values of the others; none where a
+        latent site is not among the values: it is summed or integrated out.
 
         Args:
             inputs: name of the input → value, without the one row.
@@ -206,10 +205,13 @@ class JointReading(Reading):
         # NumPyro's scan takes a step of a value by a traced number
         single = jax.tree.map(jnp.asarray, self.steps.split_steps(values))
         call, seen = self._bound(settings, inputs)
+        trace = stochastic_sites(call, seen, single)
+        if any(not site["is_observed"] and name not in single for name, site in trace.items()):
+            return {}
         return {name: ObservedSite(site["value"], log_of_events(site), site["fn"].event_dim,
                                    tuple((frame.name, frame.dim)
                                          for frame in site["cond_indep_stack"]))
-                for name, site in observed_sites(call, seen, single).items()}
+                for name, site in trace.items() if site["is_observed"]}
 
     def observed(self, settings: Mapping[str, object],
                  inputs: SiteValues) -> dict[str, tuple[np.ndarray, int]]:
@@ -253,12 +255,19 @@ class JointReading(Reading):
 
 
 def observed_sites(call: Callable[[], object], given: SiteValues,
-                   values: SiteValues) -> dict[str, ArrayLike]:
+                   values: SiteValues) -> dict[str, Message]:
     """The messages of what is observed, factors left out."""
+    return {name: site for name, site in stochastic_sites(call, given, values).items()
+            if site["is_observed"]}
+
+
+def stochastic_sites(call: Callable[[], object], given: SiteValues,
+                     values: SiteValues) -> dict[str, Message]:
+    """The messages of what is sampled or observed, factors left out."""
     with validation_enabled(False):
         trace = trace_isolated(call, given, values, sums=False)
     return {name: site for name, site in trace.items() if site["type"] == "sample"
-            and site["is_observed"] and not isinstance(site["fn"], dist.Unit)}
+            and not isinstance(site["fn"], dist.Unit)}
 
 
 def site_values(model: Any, values: SiteValues) -> dict[str, ArrayLike]:

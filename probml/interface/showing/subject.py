@@ -73,7 +73,7 @@ class Subject:
         """(title, SVG, caption) of the pictures of this kind of model, the most important first;
         none without matplotlib."""
         try:
-            return importlib.import_module(PICTURES_MODULE).drawn(self)
+            return importlib.import_module(PICTURES_MODULE).draw_pictures(self)
         except ImportError:  # of matplotlib, or of scikit-learn
             return []
 

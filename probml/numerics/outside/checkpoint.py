@@ -163,8 +163,8 @@ class Journal:
             with zipfile.ZipFile(io.BytesIO(content)) as packed:
                 long = sum(member.file_size for member in packed.infolist())
             if long > len(content):
-                raise ValueError(f"expected an uncompressed file, got {len(content):,} bytes that "
-                                 f"unpack to {long:,} bytes")
+                raise ValueError(f"the file has {len(content):,} bytes that unpack to {long:,} "
+                                 f"bytes, but checkpoints are not compressed")
             with np.load(io.BytesIO(content), allow_pickle=False) as file:
                 arrays = [file[f"arr_{i}"] for i in range(len(file.files))]
             meta = json.loads(arrays[0].tobytes())
