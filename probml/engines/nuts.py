@@ -295,8 +295,8 @@ class NUTS(Engine):
         return self._near_mode(replace(problem, mode_is_atypical=True))
 
     def _near_mode(self, problem: Problem) -> tuple[Known, begin.Mode, carrying.Measure]:
-        plan, rows, spread = problem.plan, problem.rows, self._spread(problem,
-                                                                      density.unbounded_size(problem.plan))
+        plan, rows = problem.plan, problem.rows
+        spread = self._spread(problem, density.unbounded_size(plan))
         incidental = problem.mode_is_atypical or any(
             tie.kind == "incidental" for tie in hierarchy.degenerate_modes(plan, problem.size))
         steps = 0 if incidental else begin.MAX_STEPS  # an optimisation would end at the joint mode
