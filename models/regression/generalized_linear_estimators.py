@@ -211,8 +211,7 @@ class GeneralizedLinearModel(RegressionResults, Numeric):
             mean = max(mean, 1e-3)
         inverse = {
             "identity": lambda m: m, "log": np.log, "logit": lambda m: np.log(m / (1 - m)),
-            "inverse": lambda m: 1 / m,
-            "cloglog": lambda m: np.log(-np.log1p(-m)),
+            "inverse": lambda m: 1 / m, "cloglog": lambda m: np.log(-np.log1p(-m)),
             "probit": lambda m: float(jax.scipy.stats.norm.ppf(m)),
         }  # fmt: skip
         return np.asarray(inverse[self._link](mean), float)
@@ -286,9 +285,8 @@ class GeneralizedLinearModel(RegressionResults, Numeric):
         root = np.column_stack([ways[name] for name in planes])
         self.covariance_ = root.T @ root
         self.standard_errors_ = np.where(unknown, np.inf, np.sqrt(np.diag(self.covariance_)))
-        errors = {"beta": self.standard_errors_[first:]}
-        errors |= {"intercept": self.standard_errors_[0]} if first else {}
-        self.fit_ = replace(fit, errors=errors)
+        errors = {"intercept": self.standard_errors_[0]} if first else {}
+        self.fit_ = replace(fit, errors={"beta": self.standard_errors_[first:], **errors})
 
     def _means(self, X, offset) -> tuple[np.ndarray, np.ndarray]:
         """μ and dμ/dη at rows X."""
