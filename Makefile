@@ -123,7 +123,7 @@ times: env  ## measure the tests on an empty cache, and which of them `make test
 	@JAX_COMPILATION_CACHE_DIR=.cache/times TEST_TIMES=.cache/times.txt $(BIN)/python -m pytest -n $(WORKERS) -q -m "not slow"
 	@$(BIN)/python tests/long_tests.py .cache/times.txt
 
-lint: env  ## ruff, and mypy over the rooms whose types hold
+lint: env  ## ruff, and mypy over probml/ and models/
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy --no-error-summary
 

@@ -55,8 +55,8 @@ def ours(case: Case, params: dict) -> tuple[str, str, float, float]:
     values = site_values(found, params)  # steps of a loop as one site
     at = {name: np.asarray(values[name], float) for name in plan.free}
     rows, known = load.load(held, plan, params=at)
-    u = density.flat(plan, at, known)
-    both = jax.jit(lambda u, known, rows: density.posterior(plan, known, rows)(u))
+    u = density.to_unbounded(plan, at, known)
+    both = jax.jit(lambda u, known, rows: density.log_posterior(plan, known, rows)(u))
     jax.block_until_ready(both(u, known, rows))
     cold = time.process_time() - start
     try:

@@ -68,8 +68,9 @@ def main() -> None:
         held = model.at(point)._read({"words": words, "documents": owners}).trimmed()
         plan = held.plan()
         rows, known = load.load(held, plan, params=point)
-        u = density.flat(plan, point, known)
-        ours = jax.jit(lambda u, known, rows, plan=plan: density.posterior(plan, known, rows)(u))
+        u = density.to_unbounded(plan, point, known)
+        ours = jax.jit(lambda u, known, rows,
+                       plan=plan: density.log_posterior(plan, known, rows)(u))
         hand = jax.jit(jax.value_and_grad(by_hand, (0, 1)))
         theirs = tuple(map(jnp.asarray, (point["theta"], point["phi"], words, owners)))
         for name, own, arguments in (("density and gradient", ours, (u, known, rows)),

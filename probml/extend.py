@@ -22,9 +22,7 @@ from probml.engines.findings import Code, Finding
 from probml.engines.progress import Progress, StepResult, iterate
 from probml.engines.start.start import check_distinct, starts
 from probml.errors import DataError, ModelError, Refusal
-from probml.evidence.density import flat as to_unbounded
-from probml.evidence.density import posterior as log_posterior
-from probml.evidence.density import unflat as from_unbounded
+from probml.evidence.density import from_unbounded, log_posterior, to_unbounded
 from probml.evidence.e_step import expect
 from probml.factors.naturals import log_prior, naturals
 from probml.families import Entry, Form, Likelihood, Prior, domains, log_linear

@@ -33,6 +33,7 @@ DOORS = {  # imports inside functions, each for what few runs ask while all pay 
 INTERNALS = {"jax._src", "jax.extend", "jax.interpreters", "jaxlib"}
 KNOWING = {"jaxpr", "numerics"}
 LONGEST = 500  # lines of a file
+MOST_UNCHECKED = 49  # files of models/ with types that mypy does not accept yet
 
 
 def modules() -> dict[str, Path]:
@@ -100,6 +101,13 @@ def test_every_folder_is_packed():
     named = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]
     folders = {name for name, path in MODULES.items() if path.name == "__init__.py"}
     assert {*named} - {"probml.data"} == folders
+
+
+def test_files_whose_types_are_not_checked_are_there_and_become_fewer():
+    tool = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["mypy"]
+    unchecked = [name for entry in tool["overrides"] if entry.get("ignore_errors")
+                 for name in entry["module"]]
+    assert len(unchecked) <= MOST_UNCHECKED and {*unchecked} <= {*MODULES}
 
 
 @pytest.mark.parametrize("name", MODULES)

@@ -117,8 +117,8 @@ def network_of(fit: probml.Fit) -> Network:
 def render(network: Network) -> str:
     """A network as BIF text, the inverse of `parse`: one line a configuration, numbers to the last
     digit."""
-    labels = {node: [_quote_name(label) for label in states] for node,
-              states in network.states.items()}
+    labels = {node: [_quote_name(label) for label in states]
+              for node, states in network.states.items()}
     lines = [f"network {_quote_name(network.name)} {{", "}"]
     for node, states in labels.items():
         lines += [f"variable {_quote_name(node)} {{",

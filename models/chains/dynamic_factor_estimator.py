@@ -34,10 +34,11 @@ class DynamicFactor(Projection, OfSequences):
         engine: an engine's value; by default MAP(prior=prior).
 
     Attributes:
-        loadings_ (d, k): of factors whose news have variance 1, the largest entry of each above 0;
-        ar_ (k, order), coefficients; noise_ (d,), standard deviations; mean_ (d,); loglik_,
-        natural, with all constants; n_parameters_, aic_, bic_; n_iter_, converged_; fit_: the
-        probml Fit, of columns less their means and in units of their standard deviation.
+        loadings_ (d, k): of factors whose news have variance 1, the largest entry of each, in
+        standard deviations of its column, above 0; ar_ (k, order), coefficients; noise_ (d,),
+        standard deviations; mean_ (d,); loglik_, natural, with all constants; n_parameters_, aic_,
+        bic_; n_iter_, converged_; fit_: the probml Fit, of columns less their means and in units of
+        their standard deviation.
 
     Examples:
         >>> import numpy as np
@@ -108,8 +109,14 @@ class DynamicFactor(Projection, OfSequences):
         return {"y": together(steps.parts((steps.values - self._centre) / self._unit))}
 
     def _parameter_units(self, fit: Fit) -> dict[str, Unit]:
+        """The units of the columns; the largest loading of a factor, in standard deviations of its
+        column, is above 0."""
         names = {0: self._column_names} if self._column_names else {}
-        return {"loadings": Unit(self._unit[:, None], names=names),
+        found = np.asarray(fit.params["loadings"], float)
+        largest = found[np.abs(found).argmax(0), np.arange(found.shape[1])]
+        self._sign = np.where(largest < 0, -1.0, 1.0)
+        return {"loadings": Unit(self._unit[:, None] * self._sign, names=names),
+                "factors": Unit(np.repeat(self._sign, int(self.order))),
                 "sigma": Unit(self._unit, names=names),
                 "mean": Unit(self._unit, self._centre, names=names),
                 **of_rows(y=(self._centre, self._unit))}
@@ -117,10 +124,7 @@ class DynamicFactor(Projection, OfSequences):
     def _learn(self, data: dict, steps: Steps) -> None:
         """What was learnt, in the units of X."""
         p = self.fit_.params
-        loadings = np.asarray(p["loadings"], float) * self._unit[:, None]
-        largest = loadings[np.abs(loadings).argmax(0), np.arange(loadings.shape[1])]
-        self._sign = np.where(largest < 0, -1.0, 1.0)
-        self.loadings_ = loadings * self._sign
+        self.loadings_ = np.asarray(p["loadings"], float) * self._unit[:, None] * self._sign
         self.ar_ = np.asarray(p["coefficients"], float)
         self.noise_ = np.asarray(p["sigma"], float) * self._unit
         self.mean_ = np.asarray(p["mean"], float) * self._unit + self._centre

@@ -2,14 +2,15 @@
 of numbers or symbols, with states where they are known. Answers have the form of what was given.
 """
 
+import warnings
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import numpy as np
 from jax.typing import ArrayLike
 
-from probml import DataError
-from probml.dataset.labels import Labels, labels_of, tables_of
+from probml import DataError, ReliabilityWarning
+from probml.dataset.labels import Labels, labels_of, left_out, tables_of
 from probml.errors import listed
 from probml.estimators.estimator import Estimator, n_parameters
 from probml.estimators.validation import check_feature_names, check_is_fitted
@@ -128,14 +129,16 @@ def _table(X, where: str) -> np.ndarray:
     try:
         values = floats(X)
     except (TypeError, ValueError) as error:
-        hint = (f": {error}" if hasattr(X, "shape") else "; pass sequences of different lengths as "
-                                                         "a list of arrays")
+        hint = ("" if hasattr(X, "shape") else "; pass sequences of different lengths as a list of "
+                                               "arrays")
         word = X.iloc[0] if hasattr(X, "iloc") else X
         while isinstance(word, list | tuple | np.ndarray) and len(word):
             word = word[0]
         if isinstance(word, str):
             hint += (f", got {word!r}: convert text symbols to codes first, codes, names = "
                      f"pandas.factorize(symbols)")
+        elif hasattr(X, "shape"):
+            hint = f"; {error}"
         raise DataError(f"{where}: expected an array of numbers of shape (n_steps, d) or "
                         f"(n_steps,){hint}") from None
     if values.ndim == 1:
@@ -145,6 +148,17 @@ def _table(X, where: str) -> np.ndarray:
             f"{where} has the shape {values.shape}, expected (n_steps, d) or (n_steps,)"
         )
     return values
+
+
+def _warn_of_gaps(labels: Iterable[Labels | None]) -> None:
+    """Warn where dates of sequences leave out steps, which would be none at all."""
+    for own in labels:
+        count, before = (0, None) if own is None else left_out(own.index)
+        if count:
+            warnings.warn(f"the dates of X leave out {count} of regular steps, the first after "
+                          f"{before}: rows before and after a gap are taken as adjacent steps. Add "
+                          f"the missing dates with NaN, such as X.asfreq('D') or of another "
+                          f"frequency", ReliabilityWarning, stacklevel=5)
 
 
 def _lengths(lengths, steps: int) -> np.ndarray:
@@ -195,6 +209,8 @@ class OfSequences(Estimator):
         for i, part in enumerate(steps.tables):
             check_feature_names(self, part, reset=reset and i == 0)
         self._check_values(steps.values, steps.lengths, reset)
+        if reset:
+            _warn_of_gaps(steps.labels)
         return steps
 
     def _check_values(self, values: np.ndarray, sizes: np.ndarray, reset: bool) -> None:

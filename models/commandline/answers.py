@@ -220,8 +220,8 @@ def _simulate(fit: Fit, rows: int, seed: int, inputs: pd.DataFrame | None,
     shown = [name for name in inputs.columns if name in needed
              or any(name in laid.joined.get(own, ()) for own in needed)]
     return pd.concat([inputs[shown].reset_index(drop=True),
-                      _frame(laid,
-                             _answers_by_row(fit, laid, fit.simulate(seed=seed, **given)))], axis=1)
+                      _frame(laid, _answers_by_row(fit, laid, fit.simulate(seed=seed, **given)))],
+                     axis=1)
 
 
 def _answers_by_row(fit: Fit, laid: Laid, found: Mapping[str, ArrayLike]) -> dict[str, np.ndarray]:

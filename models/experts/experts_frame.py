@@ -5,6 +5,7 @@ coefficients of experts and gates in the units of the data.
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -32,7 +33,7 @@ class Learnt:
     _sites: Sequence[str]
     _centre: np.ndarray
     _unit: np.ndarray
-    _column_names: Sequence[str] | None
+    _column_names: Any
 
     _answer_unit, _answer_centre = 1.0, 0.0
 

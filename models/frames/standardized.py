@@ -2,7 +2,7 @@
 targets, coefficients in the user's units."""
 
 import dataclasses
-from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -22,8 +22,8 @@ class Standardized(Complete):
     """An estimator of planes x β + b: columns about a centre, in units of their own, where they
     need it."""
 
-    fit_intercept: bool  # of the estimator
-    _column_names: Sequence[str] | None
+    fit_intercept: Any  # of the estimator
+    _column_names: Any
 
     def _frame(self, X, weights, always: bool = False) -> np.ndarray:
         """Learn where columns are centred, and their units; X in these. Columns that are well are

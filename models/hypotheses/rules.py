@@ -26,6 +26,7 @@ import numpy as np
 from scipy.stats import beta
 
 from probml import DataError
+from probml.dataset.frames import as_pandas
 from probml.estimators.rules import hold, number, optional, several, within
 from probml.language.language import check_seed
 
@@ -95,6 +96,7 @@ def association_rules(baskets: "pd.DataFrame", itemsets: "pd.DataFrame", *,
 
 
 def _basket_matrix(baskets) -> tuple[np.ndarray, dict]:
+    baskets = as_pandas(baskets)
     if not hasattr(baskets, "columns"):
         raise DataError(f"association_rules: expected a DataFrame with one row per basket and one "
                         f"column per item, got a {type(baskets).__name__}")

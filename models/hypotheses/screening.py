@@ -24,6 +24,7 @@ from jax.typing import ArrayLike
 from scipy.special import gammaln, xlogy
 
 from probml import DataError
+from probml.dataset.frames import as_pandas
 from probml.estimators.rules import hold, several
 from probml.models.frames.kinds import discrete
 from probml.models.hypotheses import tables
@@ -59,6 +60,7 @@ def screen(X: DataLike, y: ArrayLike, names: Sequence[str] | None = None) -> "pd
     """
     import pandas as pd
 
+    X, y = as_pandas(X), as_pandas(y)
     table = X if hasattr(X, "columns") else _as_frame(X, names)
     target = _as_numbers(pd.Series(y if np.ndim(y) == 1 else np.ravel(y)), "y")
     if len(target) != len(table):

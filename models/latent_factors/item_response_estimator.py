@@ -1,17 +1,20 @@
 """The scikit-learn estimator of item response."""
 
+import warnings
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import ClassVar
 
 import numpy as np
 
-from probml import MAP, DataError
+from probml import MAP, DataError, ReliabilityWarning
 from probml.engines.engine import Engine
 from probml.estimators.estimator import Estimator, Projection, absent
 from probml.estimators.rules import ENGINE, FLAG, SEED, Seed, check, one_of, parameter
 from probml.estimators.validation import check_is_fitted
 from probml.language.given import as_numbers
 from probml.models.latent_factors.item_response import MODELS, item_response
+
+MIN_DISCRIMINATION = 1e-3  # below which it is in effect 0
 
 
 @dataclass(eq=False, repr=False)
@@ -84,6 +87,12 @@ class ItemResponse(Projection, Estimator):
         self.discrimination_ = np.broadcast_to(np.asarray(params["discrimination"], float),
                                                self.easiness_.shape).copy()
         self.difficulty_ = -self.easiness_ / self.discrimination_
+        least = int(np.argmin(self.discrimination_))
+        if self.discrimination_[least] < MIN_DISCRIMINATION:
+            warnings.warn(f"ItemResponse: the discrimination of {self._column(least)} is 0, and "
+                          f"its difficulty undefined: discriminations are positive, and these "
+                          f"answers fall with ability or do not depend on it. Reverse the column, "
+                          f"1 - x, or drop it", ReliabilityWarning, stacklevel=3)
         each = np.asarray(self.fit_.log_prob({"y": X}, plug_in=True))
         self.loglik_ = float(each.sum() if weights is None else weights @ each)
         return self

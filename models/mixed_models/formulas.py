@@ -85,11 +85,16 @@ class Formula:
                 posterior under default priors.
 
         Raises:
-            ModelError: a formula without a left side, or with effects and without an intercept.
+            ModelError: a formula without a left side or without a term, or with effects and without
+                an intercept.
             DataError, ValueError: as of the estimator.
         """
         if self.y is None:
             raise ModelError(f"fit: formula({self.text!r}) has no left side. Write 'y ~ ...'")
+        if not len(self.X.columns):
+            raise ModelError(f"fit: formula({self.text!r}) has no term but the intercept, and "
+                             f"estimators need a column: add a term. Of a generalized linear model "
+                             f"null_deviance_ is the deviance of the intercept alone")
         model, given = self._estimator(family, settings), dict(self.others)
         if offset is not None:
             given["offset"] = given.get("offset", 0.0) + np.asarray(offset, float)

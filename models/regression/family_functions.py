@@ -28,7 +28,7 @@ def inverse_link(link: str, eta: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
 
 def best_level(link: str, level: float, offset: np.ndarray,
                deviance: Callable[[np.ndarray], float]) -> np.ndarray:
-    """μ of every row at the intercept of the least deviance beside an offset, (n,).
+    """μ of every row at the intercept of the least deviance, given an offset, (n,).
 
     Args:
         level: about that of an offset of 0.

@@ -211,8 +211,7 @@ class GeneralizedLinearModel(RegressionResults, Numeric):
             mean = max(mean, 1e-3)
         inverse = {
             "identity": lambda m: m, "log": np.log, "logit": lambda m: np.log(m / (1 - m)),
-            "inverse": lambda m: 1 / m,
-            "cloglog": lambda m: np.log(-np.log1p(-m)),
+            "inverse": lambda m: 1 / m, "cloglog": lambda m: np.log(-np.log1p(-m)),
             "probit": lambda m: float(jax.scipy.stats.norm.ppf(m)),
         }  # fmt: skip
         return np.asarray(inverse[self._link](mean), float)
@@ -286,16 +285,15 @@ class GeneralizedLinearModel(RegressionResults, Numeric):
         root = np.column_stack([ways[name] for name in planes])
         self.covariance_ = root.T @ root
         self.standard_errors_ = np.where(unknown, np.inf, np.sqrt(np.diag(self.covariance_)))
-        errors = {"beta": self.standard_errors_[first:]}
-        errors |= {"intercept": self.standard_errors_[0]} if first else {}
-        self.fit_ = replace(fit, errors=errors)
+        errors = {"intercept": self.standard_errors_[0]} if first else {}
+        self.fit_ = replace(fit, errors={"beta": self.standard_errors_[first:], **errors})
 
     def _means(self, X, offset) -> tuple[np.ndarray, np.ndarray]:
         """μ and dμ/dη at rows X."""
         return inverse_link(self._link, X @ self.coef_ + self.intercept_ + offset)
 
     def _null_means(self, y, offset, weights, trials) -> np.ndarray:
-        """μ of every row in the model without columns, an intercept beside the offset, (n,)."""
+        """μ of every row in a model with an intercept and the offset alone, (n,)."""
         if not np.ptp(offset):
             return np.full_like(y, np.average(y, weights=weights * trials))
         return best_level(self._link, self._first_level(y, weights * trials, None), offset,
@@ -328,9 +326,18 @@ class GeneralizedLinearModel(RegressionResults, Numeric):
                   "offset": None if offset is None else offset / self._slope}
         return expected_response(self.fit_, family, inputs, (self._level, self._spread), interval)
 
+    def log_prob(self, X, y, offset=None, trials=None):
+        """log p(y | x) of every row, (n,), in units of y; where the engine has a posterior,
+        averaged over it. Arguments as of fit."""
+        data, given = self.as_data(X, y), {"offset": offset, "trials": trials}
+        data |= {name: checked_column(each, name, len(data["x"])) for name, each in given.items()
+                 if each is not None}
+        data |= {} if offset is None else {"offset": data["offset"] / self._slope}
+        return self.fit_.log_prob(data) - np.log(self._spread)
+
     def score(self, X, y, sample_weight=None, offset=None, trials=None):
-        """D², the share explained of the deviance of an intercept, beside the offset, alone; R² of
-        the normal, and of families with added zeros. Arguments as of fit."""
+        """D², the share that is explained of the deviance of a model with an intercept and the
+        offset alone; R² of the normal, and of families with added zeros. Arguments as of fit."""
         check_is_fitted(self, "coef_")
         mu, y = self._inverse_link(X, offset), column_or_1d(np.asarray(y, float))
         check_consistent_length(mu, y)

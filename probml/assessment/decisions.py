@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from jax.typing import ArrayLike
 
+from probml.dataset.frames import as_pandas
 from probml.errors import DataError, ModelError
 from probml.language.given import labels as listed
 
@@ -26,7 +27,7 @@ def decide(probabilities: object, loss: object = None, reject: float | None = No
 
     Args:
         probabilities: (..., k), p(state | row) along the last axis: rows (n, k), or the steps of
-            chains (n, t, k).
+            chains (n, t, k); columns of a table that are the labels by name.
         loss: (k, actions), loss[truth, action], any unit; actions may be more or fewer than states.
             By default 1 for a mistake, 0 else. A DataFrame, or truth → action → loss, names its
             states, in any order, and its actions.
@@ -45,7 +46,7 @@ def decide(probabilities: object, loss: object = None, reject: float | None = No
 
     Cost: n · k · actions.
     """
-    p = distribution(probabilities, "decide")
+    p = distribution(by_label(probabilities, labels), "decide")
     costs, names = table(loss, p.shape[-1], labels)
     if reject is not None and (isinstance(reject, bool) or not isinstance(
             reject, int | float | np.number) or not 0 <= reject < np.inf):
@@ -59,6 +60,15 @@ def decide(probabilities: object, loss: object = None, reject: float | None = No
 
 
 # Reading
+
+
+def by_label(probabilities: object, labels: object) -> object:
+    """Probabilities, columns of a table in the order of the labels, if they are these."""
+    table = as_pandas(probabilities)
+    if not hasattr(table, "columns") or labels is None:
+        return probabilities
+    order = listed(labels, "labels")
+    return table[order] if {*order} == {*table.columns} else table
 
 
 def distribution(probabilities: object, verb: str) -> np.ndarray:

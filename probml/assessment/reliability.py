@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from probml.assessment.decisions import distribution
+from probml.assessment.decisions import by_label, distribution
 from probml.assessment.pages import charts
 from probml.assessment.pages.html import figure, noted, records_of, table
 from probml.dataset import tables
@@ -110,7 +110,7 @@ def calibration(
 
     Args:
         truth: (...,) of `labels`; rows whose truth is missing (NaN, None) are left out.
-        probabilities: (..., k), p(state | row).
+        probabilities: (..., k), p(state | row); of a table whose columns are the labels, by name.
         labels: of the k states in their order, by default their codes.
         bins: of the curves.
         strategy: "uniform": of equal width; "quantile": of equal numbers of rows, as far as ties
@@ -123,7 +123,7 @@ def calibration(
 
     Cost: a sort of n numbers for each label at the most.
     """
-    p = distribution(probabilities, "calibration")
+    p = distribution(by_label(probabilities, labels), "calibration")
     names = tuple(range(p.shape[-1])) if labels is None else tuple(
         listed(labels, "calibration(labels)"))
     if len(names) != p.shape[-1]:

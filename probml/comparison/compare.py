@@ -230,7 +230,8 @@ def _with_weights(name: str, fit: Fit, held: Data, weights: object) -> Data:
     """The rows of a fit with their weights.
 
     Raises:
-        DataError: the fit had weights, and there are none here; another number of rows.
+        DataError: the fit had weights, and there are none here, or the other way round; another
+            number of rows.
     """
     n = held.table.rows
     if weights is not None:
@@ -239,6 +240,10 @@ def _with_weights(name: str, fit: Fit, held: Data, weights: object) -> Data:
         raise DataError(f"compare: '{name}' was fitted with weights of rows, but compare was "
                         f"called without weights. Pass the weights of the fit, compare(..., "
                         f"weights=...)")
+    if held.weights is not None and not fit.weighted and fit.by is not None and (
+            np.asarray(held.weights) != 1).any():
+        raise DataError(f"compare: '{name}' was fitted without weights of rows, but compare was "
+                        f"called with weights. Omit weights=, or fit '{name}' with these weights")
     rows: float | None = fit.data.table.rows if fit.data is not None else None
     if rows is None and not fit.weighted and fit.kept is not None and not fit.kept.running:
         rows = float(np.asarray(fit.kept.summary.weights))

@@ -200,4 +200,5 @@ def freedom(plan: Plan) -> int:
     sites, structure = plan.structure.sites, plan.structure
     direct = {p for s in sites.values() if s.rows or s.discrete or s.name in plan.effects
               for p in structure.programs[s.name][1]}
-    return sum(math.prod(shape) for name, shape in density.shapes(plan).items() if name in direct)
+    return sum(math.prod(shape) for name, shape in density.unbounded_shapes(plan).items()
+               if name in direct)

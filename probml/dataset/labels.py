@@ -11,6 +11,9 @@ import pandas as pd
 from jax.typing import ArrayLike
 
 MIN_DATES = 3  # dates that pandas needs to infer a frequency
+# of a series that is regular but for gaps: its least length, the greatest share of gaps, and what
+# other steps may differ by, as months do
+MIN_DATED_STEPS, MAX_GAPS, MAX_UNEVEN = 8, 0.1, 0.15
 
 
 class Labels(NamedTuple):
@@ -93,6 +96,20 @@ def tables_of(labels: Iterable[Labels | None], parts: Iterable, names: Sequence 
             part = own.table(part, names, own.following(len(part)) if ahead else None)
         out.append(pd.DataFrame(part, columns=names) if own is None and framed else part)
     return out
+
+
+def left_out(index: pd.Index) -> tuple[int, Any]:
+    """How many dates an index leaves out that is regular but for a few gaps, and the date before
+    the first; (0, None) of any other index."""
+    if (not isinstance(index, pd.DatetimeIndex | pd.PeriodIndex) or len(index) < MIN_DATED_STEPS
+        or index.hasnans or isinstance(index, pd.DatetimeIndex) and _frequency(index) is not None):
+        return 0, None
+    apart = np.diff(index.asi8).astype(float)
+    ratio = apart / (np.median(apart) or np.nan)
+    gap = ratio > 1.5
+    if not 0 < gap.mean() < MAX_GAPS or (np.abs(ratio[~gap] - 1) > MAX_UNEVEN).any():
+        return 0, None
+    return int(np.round(ratio[gap] - 1).sum()), index[int(np.argmax(gap))]
 
 
 def _frequency(index: pd.Index) -> object:

@@ -362,4 +362,4 @@ def densities_of(plan: Plan, known: Known, rows: Rows | Summary) -> Densities:
 @jit(static_argnums=(0, 4), seldom=ONCE)
 def _densities(plan: Plan, points: jax.Array, known: Known, rows: Rows | Summary,
                together: int) -> jax.Array:
-    return jax.lax.map(density.log_posterior(plan, known, rows), points, batch_size=together)
+    return jax.lax.map(density.log_posterior_value(plan, known, rows), points, batch_size=together)

@@ -190,7 +190,7 @@ class Laplace(Engine):
             functools.partial(_parameter_values, plan, known))
         if heavy >= 0 and (power or found.reliable):
             code = Code.HEAVY_TAIL if power else Code.WIDER
-            return found, Finding.of(code, density.owners(plan)[heavy]), mode
+            return found, Finding.of(code, density.coordinate_names(plan)[heavy]), mode
         return found, None if found.reliable else _weights_finding(found, _entries(plan)), mode
 
     def _fit_some(self, problem: Problem) -> Outcome:
@@ -215,7 +215,7 @@ class Laplace(Engine):
         if len(found.modes) > 1:
             findings += (Finding.of(Code.ONE_MODE, count=len(found.modes)),)
         owner = repeat_per_coordinate(plan, over.__contains__)
-        loc = np.asarray(density.flat(plan, mode, known)).copy()
+        loc = np.asarray(density.to_unbounded(plan, mode, known)).copy()
         loc[owner] = normal.loc
         factor = np.zeros((len(loc), len(normal.loc)), loc.dtype)
         factor[owner] = normal.factor
@@ -231,7 +231,7 @@ def about_optimum(problem: Problem, outcome: Outcome) -> Outcome:
     are as good. If weighted draws about it do not represent the posterior: the optimum with a
     warning or, for a hierarchical model, whose joint mode is no answer, a rejection."""
     plan, known, rows = problem.plan, problem.known, problem.rows
-    size = density.size(plan)
+    size = density.unbounded_size(plan)
     work = importance.work(plan, known, rows)
     if (outcome.status is not Status.CONVERGED or plan.carried
         or not 0 < size <= MAX_DEFAULT_POSTERIOR or problem.point_wanted
@@ -306,7 +306,7 @@ def _find_modes(problem: Problem, centred: bool = True) -> Modes | Finding:
                   state=State(stopped_by_rounding=rounded))
     modes = [begun]
     if not hidden_variables(plan):  # renumbered states would be the same mode again
-        points = (density.unflat(plan, jnp.asarray(u), known)[0]
+        points = (density.from_unbounded(plan, jnp.asarray(u), known)[0]
                   for u in begin.other_high_modes(begun))
         measured = (begin.measure_mode(plan, (), point, known, rows, spread, others, 0)
                     for point in points)
@@ -320,7 +320,7 @@ def _modes_of_regression(problem: Problem) -> Modes | None:
     sample of them. None: it does not, or finds no mode."""
     plan, known = problem.plan, problem.known
     if (not newton_pays(plan) or begin.hyperparameters(plan)
-            or problem.size <= ROWS_FOR_MAP * density.size(plan)):
+            or problem.size <= ROWS_FOR_MAP * density.unbounded_size(plan)):
         return None
     found = MAP().maximize_posterior(problem)
     top = found.state.optimum
@@ -341,7 +341,7 @@ def _near_mode(problem: Problem,
                centred: bool) -> tuple[Known, begin.Mode, np.ndarray, dict | None]:
     """The density about its mode, as for the start of NUTS."""
     spread = np.random.default_rng([problem.seed, 7]).standard_normal(
-        (POINTS, density.size(problem.plan)))
+        (POINTS, density.unbounded_size(problem.plan)))
     spread[0] = 0.0  # the mode itself
     known, begun, others = begin.find_start_mode(problem, "Laplace", spread, centred)
     return known, begun, spread, others
@@ -450,7 +450,7 @@ def _log_volume(plan: Plan, u: jax.Array, known: Known):
     """log |∂ parameters / ∂ u| and, for priors that are maximised in other coordinates (a Gamma of
     shape below 1), the difference of both, at u; and its gradient."""
     def total(u: jax.Array):
-        params, volume = density.unflat(plan, u, known)
+        params, volume = density.from_unbounded(plan, u, known)
         more = log_prior(plan, params, known) - log_prior(plan, params, known, mode=True)
         return jnp.asarray(volume + more, u.dtype)
 

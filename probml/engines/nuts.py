@@ -258,7 +258,8 @@ class NUTS(Engine):
         """The draws of a run that are kept, and its diagnostics."""
         plan, known, rows = chains.plan, chains.known, chains.rows
         u = chains.frame.points(thinned({"z": run.z}, self.draws)["z"])
-        values = jax.device_get(beliefs.constrained(plan, known, u[..., : density.size(plan)]))
+        values = jax.device_get(beliefs.constrained(plan, known,
+                                                    u[..., : density.unbounded_size(plan)]))
         inside, last, found, moved = {}, rows, [], 0
         if plan.carried:
             inside = carrying.drawn(plan, known, rows, u)
@@ -278,7 +279,7 @@ class NUTS(Engine):
         plan = problem.plan
         known = problem.known._replace(centring=centring.non_centred(plan))
         measure = functools.partial(carrying.find_joint_mode, problem, known, self._spread(
-            problem, density.size(plan) + row_coordinates.size(plan, problem.rows)))
+            problem, density.unbounded_size(plan) + row_coordinates.size(plan, problem.rows)))
         begun = measure()
         begin.check_density(plan, begun, begin.compiled_prior_point(plan, known), known, "NUTS")
         return known, begun, measure
@@ -294,8 +295,8 @@ class NUTS(Engine):
         return self._near_mode(replace(problem, mode_is_atypical=True))
 
     def _near_mode(self, problem: Problem) -> tuple[Known, begin.Mode, carrying.Measure]:
-        plan, rows, spread = problem.plan, problem.rows, self._spread(problem,
-                                                                      density.size(problem.plan))
+        plan, rows = problem.plan, problem.rows
+        spread = self._spread(problem, density.unbounded_size(plan))
         incidental = problem.mode_is_atypical or any(
             tie.kind == "incidental" for tie in hierarchy.degenerate_modes(plan, problem.size))
         steps = 0 if incidental else begin.MAX_STEPS  # an optimisation would end at the joint mode

@@ -198,7 +198,7 @@ class SVI(Engine):
     def _start(self, problem: Problem) -> begin.Mode:
         """The mode from which the guide starts, and the curvature there."""
         plan, known = problem.plan, problem.known
-        size = density.size(plan)
+        size = density.unbounded_size(plan)
         if not plan.carried:
             near = (use_representative_rows(problem) if problem.in_parts and self.batch_rows
                     else problem)
@@ -243,7 +243,7 @@ def _vi(plan: Plan, static: Static, frame: Frame):
 
     def flat(rows: Rows, scale: float, known: Known):
         z = numpyro.sample("z", dist.ImproperUniform(dist.constraints.real, (), frame.centre.shape))
-        both = frame.transform(density.posterior(plan, known, rows, scale))
+        both = frame.transform(density.log_posterior(plan, known, rows, scale))
         numpyro.factor("density", density.differentiable(both)(z))
 
     def named(rows: Rows, scale: float, known: Known):
@@ -332,7 +332,8 @@ def _drawn(problem: Problem, normal: Normal) -> Draws:
     u += random.standard_normal((1, DRAWS, normal.factor.shape[1])) @ normal.factor.T
     u = u.astype(normal.loc.dtype)
     inside = carrying.drawn(plan, known, rows, u)
-    values = jax.device_get(posterior.constrained(plan, known, u[..., : density.size(plan)]))
+    values = jax.device_get(posterior.constrained(plan, known,
+                                                  u[..., : density.unbounded_size(plan)]))
     draws = with_states(plan, Draws(values, None, {}, inside), known, rows, problem.seed)
     return draws._replace(inside=carrying.unloaded(problem, inside))
 

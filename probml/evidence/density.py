@@ -52,7 +52,7 @@ def bijection(plan: Plan, name: str, env: Mapping) -> Transform:
     return domain(plan, name, env).bijection
 
 
-def to_free(plan: Plan, params: Mapping, known: Known) -> dict[str, jax.Array]:
+def unbounded_by_name(plan: Plan, params: Mapping, known: Known) -> dict[str, jax.Array]:
     """Unbounded coordinates of parameters; a value on the edge of its support (a rate or a
     probability of 0) a little inside."""
     env = {**known.given, **params}
@@ -65,7 +65,8 @@ def to_free(plan: Plan, params: Mapping, known: Known) -> dict[str, jax.Array]:
     return jax.tree.map(lambda u: jnp.nan_to_num(u, nan=jnp.nan, posinf=EDGE, neginf=-EDGE), free)
 
 
-def from_free(plan: Plan, u: Mapping, known: Known) -> tuple[dict[str, jax.Array], jax.Array]:
+def from_unbounded_by_name(plan: Plan, u: Mapping, known: Known) -> tuple[dict[str, jax.Array],
+                                                                          jax.Array]:
     """Parameters at unbounded coordinates, and log |∂ parameters / ∂ u|."""
     env, out, volume = dict(known.given), {}, jnp.zeros(())
     for name in plan.free:  # in order: what a prior depends on stands before it
@@ -79,47 +80,48 @@ def from_free(plan: Plan, u: Mapping, known: Known) -> tuple[dict[str, jax.Array
     return out, volume
 
 
-def flat(plan: Plan, params: Mapping, known: Known) -> jax.Array:
+def to_unbounded(plan: Plan, params: Mapping, known: Known) -> jax.Array:
     """Unbounded coordinates as one vector (d,), in the order of the parameters' names."""
-    return ravel_pytree(to_free(plan, params, known))[0]
+    return ravel_pytree(unbounded_by_name(plan, params, known))[0]
 
 
-def shapes(plan: Plan) -> dict[str, tuple[int, ...]]:
+def unbounded_shapes(plan: Plan) -> dict[str, tuple[int, ...]]:
     """The shapes of the unbounded coordinates."""
     sites = {name: plan.structure.sites[name] for name in plan.free}
     return {name: site.domain.unbounded_shape(site.shape) for name, site in sites.items()}
 
 
-def size(plan: Plan) -> int:
+def unbounded_size(plan: Plan) -> int:
     """d, the number of unbounded coordinates."""
-    return sum(math.prod(shape) for shape in shapes(plan).values())
+    return sum(math.prod(shape) for shape in unbounded_shapes(plan).values())
 
 
-def parts(plan: Plan) -> dict[str, slice]:
+def coordinate_slices(plan: Plan) -> dict[str, slice]:
     """The unbounded coordinates of each parameter in the vector of all."""
-    of = shapes(plan)
+    of = unbounded_shapes(plan)
     names = sorted(of)
     ends = np.cumsum([0, *(math.prod(of[name]) for name in names)])
     return {name: slice(*ends[i : i + 2]) for i, name in enumerate(names)}
 
 
-def unflat(plan: Plan, u: jax.Array, known: Known) -> tuple[dict[str, jax.Array], jax.Array]:
+def from_unbounded(plan: Plan, u: jax.Array, known: Known) -> tuple[dict[str, jax.Array],
+                                                                    jax.Array]:
     """Parameters at a vector of unbounded coordinates, and log |∂ parameters / ∂ u|."""
-    blank = {name: jnp.zeros(shape, u.dtype) for name, shape in shapes(plan).items()}
-    return from_free(plan, ravel_pytree(blank)[1](u), known)
+    blank = {name: jnp.zeros(shape, u.dtype) for name, shape in unbounded_shapes(plan).items()}
+    return from_unbounded_by_name(plan, ravel_pytree(blank)[1](u), known)
 
 
 def without_volume(plan: Plan, known: Known) -> Callable:
     """Unbounded coordinates → parameters, and 0 in the place of the volume: whose density is that
     of the parameters themselves, which a mode is the maximum of."""
-    return lambda u: (unflat(plan, u, known)[0], 0.0)
+    return lambda u: (from_unbounded(plan, u, known)[0], 0.0)
 
 
-def owners(plan: Plan) -> list[str]:
+def coordinate_names(plan: Plan) -> list[str]:
     """Whose coordinate each element of the vector is: "beta[2]"; of a support of fewer dimensions,
     the number of the coordinate."""
     out = []
-    for name, shape in sorted(shapes(plan).items()):
+    for name, shape in sorted(unbounded_shapes(plan).items()):
         grid = [", ".join(map(str, index)) for index in np.ndindex(shape)]
         out += [f"{name}[{index}]" if index else name for index in grid]
     return out
@@ -191,7 +193,8 @@ def log_posterior_and_gradient(plan: Plan, prior: bool, u: Mapping, known: Known
                                scale: float = 1.0):
     """The log posterior at unbounded coordinates u, name → array, as a density of the parameters
     themselves, and its gradient in u."""
-    return value_and_gradient(plan, lambda u: (from_free(plan, u, known)[0], 0.0), u, known, rows,
+    return value_and_gradient(plan, lambda u: (from_unbounded_by_name(plan, u, known)[0], 0.0), u,
+                              known, rows,
                               prior, mode=True, scale=scale)
 
 
@@ -243,15 +246,15 @@ def _has_affine_predictors(plan: Plan, known: Known) -> bool:
             and all(sites[p].domain.unbounded for p in entering))
 
 
-def posterior(plan: Plan, known: Known, rows: Rows | Summary, scale: float = 1.0) -> Callable:
+def log_posterior(plan: Plan, known: Known, rows: Rows | Summary, scale: float = 1.0) -> Callable:
     """u → (log density of the vector u of unbounded coordinates given the data, up to a constant;
     its gradient). Coordinates of rows stand behind those of the parameters."""
     def point(u: jax.Array):
-        return unflat(plan, u, known)
+        return from_unbounded(plan, u, known)
 
     if not plan.carried:
         return lambda u: value_and_gradient(plan, point, u, known, rows, scale=scale)
-    first = size(plan)
+    first = unbounded_size(plan)
 
     def both(u: jax.Array):
         assert isinstance(rows, Rows)
@@ -262,14 +265,14 @@ def posterior(plan: Plan, known: Known, rows: Rows | Summary, scale: float = 1.0
     return both
 
 
-def log_posterior(plan: Plan, known: Known, rows: Rows | Summary) -> Callable:
-    """u → the value of `posterior` alone, in half as large a program."""
+def log_posterior_value(plan: Plan, known: Known, rows: Rows | Summary) -> Callable:
+    """u → the value of `log_posterior` alone, in half as large a program."""
     if plan.carried:
-        both = posterior(plan, known, rows)
+        both = log_posterior(plan, known, rows)
         return lambda u: both(u)[0]
 
     def value(u: jax.Array):
-        params, volume = unflat(plan, u, known)
+        params, volume = from_unbounded(plan, u, known)
         return log_evidence(plan, params, known, rows) + log_prior(plan, params, known) + volume
 
     return value

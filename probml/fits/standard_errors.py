@@ -205,7 +205,7 @@ def _check_posterior(plan: Plan, known: Known, rows: Rows, optimum: Optimum,
     away = np.abs(found.mean - optimum.point) / deviation
     worst = int(np.argmax(away))
     return None if away[worst] < MAX_MEAN_OFFSET else Finding.of(
-        Code.MODE_FAR_FROM_MEAN, density.owners(plan)[worst], away=away[worst])
+        Code.MODE_FAR_FROM_MEAN, density.coordinate_names(plan)[worst], away=away[worst])
 
 
 class _Directions(NamedTuple):
@@ -220,7 +220,7 @@ class _Directions(NamedTuple):
 
 def _find_directions(plan: Plan, optimum: Optimum) -> _Directions | str:
     """Directions that are orthogonal in the Hessian at a point; in words why there are none."""
-    hessian, owners = optimum.hessian, density.owners(plan)
+    hessian, owners = optimum.hessian, density.coordinate_names(plan)
     in_means = repeat_per_coordinate(plan, _mean_coefficients(plan).__contains__)
     hessian = np.where(in_means[:, None] == in_means, hessian, 0.0)
     if not (np.isfinite(hessian).all() and np.isfinite(optimum.gradient).all()):
@@ -328,10 +328,10 @@ def _reported_values(plan: Plan, computed: bool, u: jax.Array, u_of_effects: jax
                      known: Known, rows: Rows) -> dict[str, jax.Array]:
     """Parameters, and what is computed from them, at unbounded coordinates u (d,); effects of
     groups, and what is computed from these, at coordinates `u_of_effects`."""
-    params, structure = density.unflat(plan, u, known)[0], plan.structure
+    params, structure = density.from_unbounded(plan, u, known)[0], plan.structure
     grouped, other = {}, params
     if plan.groupings:
-        other = density.unflat(plan, u_of_effects, known)[0]
+        other = density.from_unbounded(plan, u_of_effects, known)[0]
         grouped = conditional_means(plan, other, known, rows.total)
     found = {**params, **grouped}
     for name in structure.derived if computed else ():

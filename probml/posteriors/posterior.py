@@ -362,7 +362,8 @@ class Normal(_Normal, Posterior):
     def _sorted(self, plan: Plan, known: Known, former: Mapping[str, str]) -> "Normal":
         """The distribution with its coordinates in the order of former names, old → new."""
         old = {new: old for old, new in former.items()}
-        sizes = {name: part.stop - part.start for name, part in density.parts(plan).items()}
+        sizes = {name: part.stop - part.start
+                 for name, part in density.coordinate_slices(plan).items()}
         names = sorted(sizes, key=lambda name: old.get(name, name))
         places = np.split(np.arange(len(self.loc)), np.cumsum([sizes[name] for name in names])[:-1])
         at = dict(zip(names, places, strict=True))
@@ -378,13 +379,13 @@ class Normal(_Normal, Posterior):
         elif scale.any():
             return {}
         return {name: whole[part].T.reshape(-1, *sites[name].shape)
-                for name, part in density.parts(plan).items()
+                for name, part in density.coordinate_slices(plan).items()
                 if name in names and sites[name].domain.unbounded}
 
     def marginal(self, plan: Plan, known: Known, name: str) -> dist.Distribution:
         """The marginal of one parameter: normal if it is unbounded, else a normal distribution
         transformed to its support."""
-        part, shape = density.parts(plan)[name], density.shapes(plan)[name]
+        part, shape = density.coordinate_slices(plan)[name], density.unbounded_shapes(plan)[name]
         loc, factor = jnp.asarray(self.loc[part]), jnp.asarray(self.factor[part])
         covariance = jnp.diag(jnp.asarray(self.scale[part]) ** 2) + factor @ factor.T
         site = plan.structure.sites[name]
@@ -406,7 +407,7 @@ def _draw(plan: Plan, normal: Normal, known: Known, n: int, key: jax.Array) -> d
         loc = jnp.asarray(normal.loc)
         u = loc + normal.scale * jax.random.normal(first, loc.shape, loc.dtype)
         u += normal.factor @ jax.random.normal(second, normal.factor.shape[1:], loc.dtype)
-        return density.unflat(plan, u, known)[0]
+        return density.from_unbounded(plan, u, known)[0]
 
     return jax.vmap(draw_params)(jax.random.split(key, n))
 
@@ -415,7 +416,7 @@ def _draw(plan: Plan, normal: Normal, known: Known, n: int, key: jax.Array) -> d
 def constrained(plan: Plan, known: Known, u: jax.Array) -> dict[str, jax.Array]:
     """Parameters at vectors of unbounded coordinates, (..., d) → name → (..., *shape)."""
     lead = u.shape[:-1]
-    out = jax.vmap(lambda u: density.unflat(plan, u, known)[0])(u.reshape(-1, u.shape[-1]))
+    out = jax.vmap(lambda u: density.from_unbounded(plan, u, known)[0])(u.reshape(-1, u.shape[-1]))
     return {name: value.reshape(*lead, *value.shape[1:]) for name, value in out.items()}
 
 

@@ -38,8 +38,8 @@ class Exchange(NamedTuple):
 
 @jit(static_argnums=0, seldom=ASKED)
 def _density(plan: Plan, params: Mapping, known: Known, rows: Rows) -> jax.Array:
-    u = density.flat(plan, params, known)
-    point = functools.partial(density.unflat, plan, known=known)
+    u = density.to_unbounded(plan, params, known)
+    point = functools.partial(density.from_unbounded, plan, known=known)
     return density.value_and_gradient(plan, lambda u: point(u=u), u, known, rows)[0]
 
 
@@ -60,7 +60,7 @@ def exchanges(plan: Plan, params: Mapping, known: Known, rows: Rows) -> list[Exc
         return []
     params = {name: np.asarray(params[name]) for name in plan.free}
     random = np.random.default_rng(0)
-    u = np.asarray(density.flat(plan, params, known))
+    u = np.asarray(density.to_unbounded(plan, params, known))
     base = jax.device_get(constrained(
         plan, known, jnp.asarray(u + 0.1 * random.standard_normal(u.shape).astype(u.dtype))))
     value = float(_density(plan, base, known, rows))

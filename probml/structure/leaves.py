@@ -71,8 +71,9 @@ def _rebuild_partial(kind: type, function: Callable, first: Any,
 
 
 def _open_attributes(whole: Any) -> _Opened:
-    """Returns a distribution or a transform by its attributes, where NumPyro's pytree lacks arrays:
-    a user's class without pytree_data_fields, or one with a function in it."""
+    """Returns a distribution or a transform by its attributes, where NumPyro's pytree lacks arrays
+    (a user's class without pytree_data_fields, or one with a function in it) or cannot be
+    rebuilt."""
     held = vars(whole)
     arrays = tuple(name for name, value in held.items() if _has_arrays(value))
     rest = tuple((name, value) for name, value in held.items() if name not in arrays)
@@ -155,15 +156,24 @@ def _object_has_arrays(value: object, seen: tuple[int, ...]) -> bool:
     return False
 
 
-def _has_hidden_arrays(value: object, seen: tuple[int, ...] = ()) -> bool:
+def _is_no_pytree(value: object, seen: tuple[int, ...] = ()) -> bool:
     """Whether a distribution, a transform or a container of these contains a function with arrays,
-    which NumPyro's pytrees lack."""
+    which NumPyro's pytrees lack, or a distribution that NumPyro cannot rebuild."""
     if id(value) in seen:
         return False
+    if isinstance(value, dist.Distribution) and _has_computed_field(type(value)):
+        return True
     if isinstance(value, (*_HOLDERS, Mapping, list, tuple)):
-        return any(_has_hidden_arrays(each, (*seen, id(value))) for each in _contents(value) or ())
+        return any(_is_no_pytree(each, (*seen, id(value))) for each in _contents(value) or ())
     return (callable(value) and not isinstance(value, type | jax.Array | Constraint)
             and _has_arrays(value))
+
+
+def _has_computed_field(kind: type[dist.Distribution]) -> bool:
+    """Whether a class declares a property as a field of its pytree, which cannot be set again (the
+    mean of NumPyro's negative binomial behind a hurdle)."""
+    return any(isinstance(own := getattr(kind, field, None), property) and own.fset is None
+               for field in kind.gather_pytree_data_fields())
 
 
 def _as_tree(value: Any) -> PyTree:
@@ -175,7 +185,7 @@ def _as_tree(value: Any) -> PyTree:
     if _is_wrapper(value) and _has_arrays(value):
         return _as_tree(value.__wrapped__)
     if isinstance(value, _HOLDERS):
-        return _open_attributes(value) if _has_hidden_arrays(value) else value
+        return _open_attributes(value) if _is_no_pytree(value) else value
     if not _has_arrays(value):
         return _Static(value)
     if type(value) in (list, tuple):
@@ -209,6 +219,6 @@ def leaves_of_distribution(base: dist.Distribution) -> tuple[list, PyTreeDef]:
     declared = {*kind.gather_pytree_data_fields(), *kind.gather_pytree_aux_fields(), "_batch_shape",
             "_event_shape"}
     shipped = kind.__module__.partition(".")[0] in ("numpyro", "probml")
-    if not _has_hidden_arrays(base) and (shipped or declared.issuperset(vars(base))):
+    if not _is_no_pytree(base) and (shipped or declared.issuperset(vars(base))):
         return jax.tree.flatten(base)
     return jax.tree.flatten(_open_attributes(base))

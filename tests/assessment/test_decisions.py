@@ -254,3 +254,15 @@ def test_a_fit_of_known_parameters_and_inputs_decides_at_once():
     for ask in (lambda fit: fit.decide({"x": x}, "y", reject=0.2),
                 lambda fit: probml.decide(fit.predict_proba({"x": x}, "y"), reject=0.2)):
         assert list(ask(logistic().at({"beta": [1.0]}))) == [0, -1, 1]
+
+
+def test_columns_of_a_table_of_probabilities_are_labels_in_any_order(honest):
+    y, p = honest
+    labels = ["a", "b", "c"]
+    truth, table = np.array(labels)[y], pd.DataFrame(p, columns=labels)
+    loss = {"a": {"go": 0.0, "stay": 2.0}, "b": {"go": 5.0, "stay": 1.0}, "c": {"go": 1.0, "stay": 1.0}}
+    report, actions = probml.calibration(truth, p, labels), probml.decide(p, loss, labels=labels)
+    for order in (["c", "a", "b"], labels):
+        found = probml.calibration(truth, table[order], labels)
+        assert (found.log_score, found.ece_classwise) == (report.log_score, report.ece_classwise)
+        assert list(probml.decide(table[order], loss, labels=labels)) == list(actions)

@@ -128,6 +128,12 @@ def test_weights_of_a_fit_are_asked_for(how, tmp_path):
     assert np.isfinite(probml.compare({"a": fit}, data, weights=W).loc["a", "bic"])
 
 
+def test_a_fit_without_weights_is_not_compared_by_weighted_rows():
+    fits = {"a": line().fit({"x": X, "y": Y}, weights=W), "b": line().fit({"x": X, "y": Y})}
+    with pytest.raises(probml.DataError, match="'b' was fitted without weights of rows"):
+        probml.compare(fits, {"x": X, "y": Y}, weights=W)
+
+
 def test_weights_of_one_are_no_weights():
     fit = line().fit({"x": X, "y": Y}, weights=np.ones(16))
     assert not fit.weighted

@@ -40,7 +40,7 @@ def way(request, monkeypatch):
         pytest.skip("two random graphs are enough for the second way, which is always in log space")
     if request.param == "wide" and chosen.get("seed") != 0:
         pytest.skip("one random graph is enough for the wide buckets of the second way")
-    monkeypatch.setattr(elimination, "_many",
+    monkeypatch.setattr(elimination, "_is_levelwise",
                         lambda factors, order: factors and request.param in ("levelwise", "wide"))
     if request.param == "wide":
         monkeypatch.setattr(levelwise, "MIN_TENSOR_ENTRIES", 1)

@@ -142,13 +142,13 @@ def test_the_density_of_unbounded_coordinates_is_numpyros_own():
     rows, known = load.load(held, plan)
     params = {"weights": jnp.array([0.3, 0.7]), "mean": jnp.array([-1.0, 2.0]),
               "scale": jnp.array([0.5, 2.0])}
-    u = density.flat(plan, params, known)
-    value, gradient = jax.jit(density.posterior(plan, known, rows))(u)
+    u = density.to_unbounded(plan, params, known)
+    value, gradient = jax.jit(density.log_posterior(plan, known, rows))(u)
 
     def one_by_one(u):
         """log p(x, parameters) by NumPyro's densities, the labels summed out by hand, and the
         volume of its transforms."""
-        free, total = density.unflat(plan, u, known)[0], 0.0
+        free, total = density.from_unbounded(plan, u, known)[0], 0.0
         parts = {"weights": (dist.Dirichlet(jnp.ones(2)), u[3:4]),
                  "scale": (dist.LogNormal(0.0, 1.0).expand([2]), u[:0])}
         parts |= {"scale": (parts["scale"][0], u[2:4]), "weights": (parts["weights"][0], u[4:5])}
@@ -165,9 +165,9 @@ def test_the_density_of_unbounded_coordinates_is_numpyros_own():
     by_hand, slope = jax.jit(jax.value_and_grad(one_by_one))(u)
     np.testing.assert_allclose(value, by_hand, rtol=1e-12)
     np.testing.assert_allclose(gradient, slope, rtol=1e-9, atol=1e-9)
-    np.testing.assert_allclose(density.flat(plan, density.unflat(plan, u, known)[0], known), u,
+    np.testing.assert_allclose(density.to_unbounded(plan, density.from_unbounded(plan, u, known)[0], known), u,
                                rtol=1e-12)
-    assert density.owners(plan) == ["mean[0]", "mean[1]", "scale[0]", "scale[1]",
+    assert density.coordinate_names(plan) == ["mean[0]", "mean[1]", "scale[0]", "scale[1]",
                                            "weights[0]"]
 
 

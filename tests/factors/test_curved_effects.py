@@ -170,9 +170,9 @@ def test_gradients_are_those_of_the_evidence(which, counted, chosen):
         params = AT
         plan, rows, known = counted if which == "quadrature" else loaded(counts(groups=4), COUNTED,
                                                                          nodes=1)
-    at = density.flat(plan, {name: jnp.asarray(value) for name, value in params.items()}, known)
+    at = density.to_unbounded(plan, {name: jnp.asarray(value) for name, value in params.items()}, known)
     both = jax.jit(lambda u: density.value_and_gradient(
-        plan, lambda u: density.unflat(plan, u, known), u, known, rows))
+        plan, lambda u: density.from_unbounded(plan, u, known), u, known, rows))
     value, gradient = both(at)
     assert np.isfinite(value)
     for i in range(len(at)):

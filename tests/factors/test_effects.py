@@ -163,8 +163,8 @@ def test_effects_given_rows_are_those_of_the_joint_normal(case):
 def test_the_gradient_is_that_of_differences_in_one_chunk_and_in_several(case):
     _, plan, rows, known = case
     at = {name: jnp.asarray(value) for name, value in POINT.items()}
-    u = density.flat(plan, at, known)
-    both = jax.jit(lambda u, rows: density.posterior(plan, known, rows)(u))
+    u = density.to_unbounded(plan, at, known)
+    both = jax.jit(lambda u, rows: density.log_posterior(plan, known, rows)(u))
     value, gradient = both(u, rows)
     steps = 1e-5 * np.eye(len(u))
     for_ = np.array([(both(u + s, rows)[0] - both(u - s, rows)[0]) / 2e-5 for s in steps])
@@ -186,9 +186,9 @@ def test_effects_eliminated_by_pairs_of_rows_have_the_joint_normal_of_all_rows(m
     group = table["group"][live]
     assert len(rows.pairs.one) == sum(n * (n - 1) // 2 for n in np.bincount(group))
     at = {name: jnp.asarray(value) for name, value in POINT.items()}
-    u = density.to_free(plan, at, known)
+    u = density.unbounded_by_name(plan, at, known)
     both = jax.jit(lambda u, rows: random_effect_gradients.value_and_gradient(
-        plan, lambda u: density.from_free(plan, u, known), u, known, rows))
+        plan, lambda u: density.from_unbounded_by_name(plan, u, known), u, known, rows))
     value, gradient = both(u, rows)
     again, other = both(u, dataclasses.replace(rows, pairs=None))
     for name in u:

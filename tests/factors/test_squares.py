@@ -90,11 +90,11 @@ def test_the_density_of_squares_is_that_of_the_rows(case):
     plan, rows, known = loaded(*CASES[case], RANDOM.integers(3, size=N).astype(float))
     summary = summarised(plan, known, rows)
     assert squared(plan) == ("y",) and summary.squares.keys() == {"y"}
-    middle = jax.jit(density.flat, static_argnums=0)(plan, compiled_prior_point(plan, known), known)
+    middle = jax.jit(density.to_unbounded, static_argnums=0)(plan, compiled_prior_point(plan, known), known)
 
     @jax.jit
     def at(u, of):
-        return density.posterior(plan, known, of)(u)
+        return density.log_posterior(plan, known, of)(u)
 
     for scale in (0.0, 0.1, 1.0):
         u = middle + scale * RANDOM.normal(size=middle.shape)
@@ -153,8 +153,8 @@ def test_float32_has_the_gradient_of_double():
     def slope(kind):
         plan, rows, known = loaded(model, data)
         summary = summarised(plan, known, rows)
-        u = jax.jit(density.flat, static_argnums=0)(plan, {name: kind(value) for name, value in point.items()}, known)
-        return np.asarray(jax.jit(density.posterior(plan, known, summary))(u)[1])
+        u = jax.jit(density.to_unbounded, static_argnums=0)(plan, {name: kind(value) for name, value in point.items()}, known)
+        return np.asarray(jax.jit(density.log_posterior(plan, known, summary))(u)[1])
 
     exact = slope(np.float64)
     with jax.enable_x64(False):

@@ -66,10 +66,10 @@ def test_the_hessian_of_a_climb_is_that_of_the_density(case):
     plan = held.plan()
     rows, known = load(held, plan, RANDOM.integers(3, size=N).astype(float))
     assert density._has_affine_predictors(plan, known) == few
-    u = jnp.asarray(RANDOM.normal(size=density.size(plan)))
+    u = jnp.asarray(RANDOM.normal(size=density.unbounded_size(plan)))
 
     def point(u):
-        return density.unflat(plan, u, known)
+        return density.from_unbounded(plan, u, known)
 
     def both(u):
         return density.value_and_gradient(plan, point, u, known, rows, scale=2.0)

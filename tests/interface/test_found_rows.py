@@ -136,8 +136,8 @@ def test_words_of_documents_take_memory_in_proportion():
                                       "documents": np.arange(count) // 400}).trimmed()
         plan = held.plan()
         rows, known = load.load(held, plan, params=point)
-        call = jax.jit(lambda u, known, rows: density.posterior(plan, known, rows)(u))
-        program = call.lower(density.flat(plan, point, known), known, rows).compile()
+        call = jax.jit(lambda u, known, rows: density.log_posterior(plan, known, rows)(u))
+        program = call.lower(density.to_unbounded(plan, point, known), known, rows).compile()
         return program.memory_analysis().temp_size_in_bytes
 
     assert memory(80) < 2.5 * memory(40)

@@ -187,7 +187,7 @@ def test_the_cost_is_linear_in_the_states():
         held = read.read(model, DATA)
         rows, known = load.load(held, held.plan())
         made = held.plan()
-        program = jax.jit(lambda u, known, rows, made=made: density.posterior(made, known, rows)(u))
+        program = jax.jit(lambda u, known, rows, made=made: density.log_posterior(made, known, rows)(u))
         found = program.lower(jnp.zeros(2), known, rows).compile().cost_analysis()
         costs.append((found[0] if isinstance(found, list) else found)["flops"])
     assert costs[1] < 5 * costs[0]
@@ -199,7 +199,7 @@ def test_states_behind_switches_cost_no_density_each():
         held = read.read(change_point(PROGRAMS[name][0], 400), DATA)
         made = held.plan()
         rows, known = load.load(held, made)
-        program = jax.jit(lambda u, known, rows, made=made: density.posterior(made, known, rows)(u))
+        program = jax.jit(lambda u, known, rows, made=made: density.log_posterior(made, known, rows)(u))
         found = program.lower(jnp.zeros(2), known, rows).compile().cost_analysis()
         costs[name] = (found[0] if isinstance(found, list) else found).get("transcendentals", 0.0)
     assert costs["where"] < 0.2 * costs["a slope"]

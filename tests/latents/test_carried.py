@@ -63,8 +63,8 @@ def test_the_density_of_rows_coordinates_integrates_to_the_evidence(kind):
     rows, known = load.load(problem.data, plan)
     held = model_data(model, data)
     params = {name: jnp.asarray(value) for name, value in POINT.items()}
-    first = density.flat(plan, params, known)
-    both = density.posterior(plan, known, rows)
+    first = density.to_unbounded(plan, params, known)
+    both = density.log_posterior(plan, known, rows)
     axis = jnp.linspace(-15.0, 15.0, 1201)
 
     @jax.jit
@@ -80,7 +80,7 @@ def test_the_density_of_rows_coordinates_integrates_to_the_evidence(kind):
 
     whole = held.plan()
     want = log_evidence(whole, params, *reversed(load.load(held, whole)))
-    volume = density.unflat(plan, first, known)[1]
+    volume = density.from_unbounded(plan, first, known)[1]
     prior = log_prior(plan, params, known)
     np.testing.assert_allclose(total() - volume - prior, want, atol=2e-6)
 
@@ -93,9 +93,9 @@ def test_the_gradient_of_the_density_is_its_derivative():
     problem = problem_of(probml.NUTS(), model_data(some(kind="heavy"), {"y": np.arange(5.0)}))
     plan = problem.plan
     rows, known = load.load(problem.data, plan)
-    u = jnp.asarray(np.random.default_rng(0).normal(size=density.size(plan)
+    u = jnp.asarray(np.random.default_rng(0).normal(size=density.unbounded_size(plan)
                                                     + row_coordinates.size(plan, rows)))
-    both = jax.jit(density.posterior(plan, known, rows))
+    both = jax.jit(density.log_posterior(plan, known, rows))
     _, gradient = both(u)
     assert len(u) == 3 + 8  # eight rows, of which three are padding
     for i in (0, 2, 3, 7, 9):
@@ -244,7 +244,7 @@ def test_a_number_beside_a_chain_enters_the_density_of_its_steps():
     rows, known = load.load(problem.data, plan)
     u = jnp.concatenate([jnp.zeros(1), jnp.asarray([0.7, -0.4]),
                          jnp.zeros(row_coordinates.size(plan, rows) - 2)])  # tau = 1: u is itself
-    value = float(density.posterior(plan, known, rows)(u)[0])
+    value = float(density.log_posterior(plan, known, rows)(u)[0])
     start, move, want = np.array([0.6, 0.4]), np.array([[0.8, 0.2], [0.3, 0.7]]), 0.0
     for number, counts in zip([0.7, -0.4], y, strict=True):
         row = 0.0

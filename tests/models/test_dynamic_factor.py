@@ -80,3 +80,9 @@ def test_what_cannot_be_used_is_refused_by_name():
         DynamicFactor().fit(y)
     with pytest.raises(probml.ModelError, match="dynamic_factor.order=0.*at least 1"):
         dynamic_factor(k=1, d=2, order=0).fit({"y": np.zeros((1, 5, 2))})
+
+
+def test_the_summary_and_the_factors_have_the_signs_of_the_loadings(estimator):
+    shown = estimator.summary(errors=False)["Loadings"].to_numpy(float)
+    np.testing.assert_allclose(shown, estimator.loadings_, rtol=1e-3)
+    assert estimator.fit_.units["factors"].factor.shape == (1,)

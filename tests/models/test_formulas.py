@@ -138,3 +138,11 @@ def test_some_of_the_categories_are_coded_as_all_of_them(text):
         own = rows.assign(arm=pd.Categorical(rows["arm"], ["d", "c", "b", "a"]))
         for table in (rows, own):
             pd.testing.assert_frame_equal(found.of(table), every.loc[rows.index], check_dtype=False)
+
+
+@pytest.mark.parametrize(("text", "family"), [("y ~ 1", "normal"), ("y ~ 1", "ordinal"),
+                                              ("Surv(t, y) ~ 1", "weibull")])
+def test_an_intercept_alone_is_refused_by_name(text, family):
+    table = pd.DataFrame({"y": [0, 1, 0, 1], "t": [1.0, 2.0, 3.0, 4.0]})
+    with pytest.raises(probml.ModelError, match="no term but the intercept.*add a term"):
+        formula(text, table, family=family)

@@ -14,6 +14,7 @@ from probml import DataError, ModelError
 from probml.models import association_rules, dependence, screen, two_samples
 from probml.models.hypotheses import samples, screening, tables
 
+R = np.random.default_rng(0)
 DOLLS = np.array([[50, 48], [21, 41]])  # R's BayesFactor::raceDolls
 SLEEP = (np.array([0.7, -1.6, -0.2, -1.2, -0.1, 3.4, 3.7, 0.8, 0.0, 2.0]),
          np.array([1.9, 0.8, 1.1, 0.1, -0.1, 4.4, 5.5, 1.6, 4.6, 3.4]))  # R's sleep
@@ -281,3 +282,19 @@ def test_sets_of_mlxtend_are_taken_and_strangers_refused():
         association_rules(table, [("bread", "tea")])
     with pytest.raises(DataError, match="row 2 of column 'milk' has the value 7"):
         association_rules(table.astype(int).assign(milk=[0, 1, 7, *[0] * 297]), [("bread", "milk")])
+
+
+def test_sums_of_rows_and_columns_are_no_counts():
+    table = pd.crosstab(R.integers(0, 2, 50), R.integers(0, 3, 50), margins=True)
+    with pytest.raises(DataError, match="last row and column .* are the sums"):
+        dependence(table)
+
+
+def test_screens_and_rules_take_tables_of_any_library():
+    polars = pytest.importorskip("polars")
+    table = pd.DataFrame({"a": R.normal(size=40), "b": R.integers(0, 2, 40)})
+    ours, other = (screen(each, table["a"] + 1.0) for each in (table, polars.from_pandas(table)))
+    pd.testing.assert_frame_equal(ours, other)
+    baskets = pd.DataFrame(R.random((30, 2)) < 0.5, columns=["p", "q"])
+    pd.testing.assert_frame_equal(association_rules(baskets, [{"p", "q"}]),
+                                  association_rules(polars.from_pandas(baskets), [{"p", "q"}]))

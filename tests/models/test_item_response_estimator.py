@@ -53,3 +53,11 @@ def test_the_lsat_is_that_of_ltm(shared_data):
     assert estimator.loglik_ == pytest.approx(want["loglik"], abs=1e-4)
     np.testing.assert_allclose(estimator.discrimination_, list(want["discrimination"].values()),
                                rtol=2e-3)
+
+
+@pytest.mark.slow
+def test_an_item_that_the_able_answer_by_0_is_named(shared_data):
+    table = np.genfromtxt(shared_data / "classic" / "lsat.csv", delimiter=",", skip_header=1)[:, -5:]
+    table[:, 2] = 1 - table[:, 2]
+    with pytest.warns(probml.ReliabilityWarning, match="discrimination of column 2 is 0.*Reverse"):
+        ItemResponse(prior=False).fit(table)

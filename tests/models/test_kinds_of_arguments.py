@@ -15,6 +15,7 @@ pytest.importorskip("sklearn")
 
 import probml
 from probml import models
+from probml.dataset.labels import left_out
 
 R = np.random.default_rng(0)
 N = 60
@@ -152,3 +153,23 @@ def test_exogenous_columns_are_those_of_the_fit_in_their_order():
         fitted.forecast(Y[:50], 10, exog=X[:50], future=future[["v", "u"]])
     with pytest.raises(probml.DataError, match="exog has the columns"):
         fitted.score(Y[:50], exog=X[:50].rename(columns={"v": "w"}))
+
+
+DATES = {"days": pd.date_range("2020-01-01", periods=24), "months": pd.date_range("2020-01-31", periods=24, freq="ME"),
+         "business days": pd.bdate_range("2020-01-01", periods=24), "quarters": pd.period_range("2020Q1", periods=24, freq="Q"),
+         "uneven": pd.to_datetime(np.cumsum(np.arange(24) % 5 + 1), unit="D"), "numbers": pd.RangeIndex(24)}
+
+
+@pytest.mark.parametrize("kind", DATES)
+def test_dates_that_are_left_out_are_counted(kind):
+    whole = DATES[kind]
+    assert left_out(whole) == left_out(whole[:5]) == (0, None)
+    found = left_out(whole.delete([9, 10]))
+    assert found == ((2, whole[8]) if kind in ("days", "months", "quarters") else (0, None))
+
+
+def test_a_series_with_a_gap_in_its_dates_warns():
+    series = pd.Series(np.asarray(Y[:24]), index=DATES["days"])
+    models.StructuralTimeSeries().fit(series)
+    with pytest.warns(probml.ReliabilityWarning, match="leave out 1 of regular steps, the first after 2020-01-09"):
+        models.StructuralTimeSeries().fit(series.drop(series.index[9]))

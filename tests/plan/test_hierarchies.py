@@ -217,15 +217,15 @@ def test_coordinates_of_effects_are_a_change_of_variables(kind, share):
     known = Known({}, {}, {},
                   centring={name: zero + share for name, zero in centring.non_centred(plan).items()})
     assert set(known.centring) == {"b"}
-    shapes = density.shapes(plan)
+    shapes = density.unbounded_shapes(plan)
     u = {name: 0.3 * jnp.asarray(np.random.default_rng(3).standard_normal(shape))
          for name, shape in shapes.items()}
-    params, volume = density.from_free(plan, u, known)
-    back = density.to_free(plan, params, known)
+    params, volume = density.from_unbounded_by_name(plan, u, known)
+    back = density.unbounded_by_name(plan, params, known)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-10), back, u)
     flat, spread = ravel_pytree(u)
     jacobian = jax.jacobian(
-        lambda flat: ravel_pytree(density.from_free(plan, spread(flat), known)[0])[0]
+        lambda flat: ravel_pytree(density.from_unbounded_by_name(plan, spread(flat), known)[0])[0]
     )(flat)
     assert float(volume) == pytest.approx(float(np.linalg.slogdet(jacobian)[1]), abs=1e-9)
 

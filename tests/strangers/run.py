@@ -15,6 +15,7 @@ sys.path.insert(0, str(HERE))
 import fifth_cases  # noqa: E402, F401
 import fourth_cases  # noqa: E402, F401
 import more_cases  # noqa: E402, F401
+import seventh_cases  # noqa: E402, F401
 import sixth_cases  # noqa: E402, F401
 import third_cases  # noqa: E402, F401
 

@@ -13,6 +13,7 @@ if str(HERE) not in sys.path:
 import fifth_cases  # noqa: E402, F401
 import fourth_cases  # noqa: E402, F401
 import more_cases  # noqa: E402, F401
+import seventh_cases  # noqa: E402, F401
 import sixth_cases  # noqa: E402, F401
 import third_cases  # noqa: E402, F401
 
@@ -24,7 +25,7 @@ QUICK = ("mask_proba", "mask_chain", "factor_do", "tables_decode", "tables_soft"
          "pasted_joint", "outside_weights", "chain_plate", "chains_two", "censored_mixture",
          "dirichlet_latent", "units_do", "naive_update", "do_codes", "do_plate", "factor_plate",
          "codes", "words", "semi", "factor_interval", "units_of_every_size",
-         "collinear_and_unknown_noise", "collinear_and_logistic")
+         "collinear_and_unknown_noise", "collinear_and_logistic", "hurdle_of_groups")
 # refused in words, by purpose or until it is built
 REFUSED = {
     "tables_factor": "numpyro.factor in rows",

@@ -292,8 +292,8 @@ class Available:
     def __init__(self, variables: Variables, score: str, strength: float):
         rows = np.stack(variables.columns)
         states = [len(labels or ()) for labels in variables.labels]
-        code, _ = combine_codes([(values + 1, k + 1) for values,
-                                 k in zip(rows, states, strict=True)],
+        code, _ = combine_codes([(values + 1, k + 1)
+                                 for values, k in zip(rows, states, strict=True)],
                                 variables.rows)
         _, first, times = np.unique(code, return_index=True, return_counts=True)
         kept = np.linspace(0, len(first) - 1, min(len(first), SOME)).astype(int)

@@ -89,7 +89,7 @@ def check_flattest_direction(plan: Plan, known: Known, top: Optimum, steps: int)
     if found is Shape.UNBOUNDED:
         return (separation_finding(_main_parameters(plan, top, flattest)),), Status.DIVERGED
     described = describe_direction(flattest, np.abs(np.diagonal(hessian)),
-                                   density.owners(plan))
+                                   density.coordinate_names(plan))
     return (Finding.of(Code.NOT_IDENTIFIED, direction=f"the direction {described}"),
             *symmetry), None
 
@@ -232,7 +232,7 @@ def _in_own_units(direction: np.ndarray, curvatures: np.ndarray) -> np.ndarray:
 
 def _main_parameters(plan: Plan, top: Optimum, direction: np.ndarray) -> list[str]:
     """The parameters that make up most of a direction, (d,), the largest first."""
-    return _largest(density.owners(plan), _in_own_units(direction,
+    return _largest(density.coordinate_names(plan), _in_own_units(direction,
                                                                np.diagonal(top.hessian)))
 
 
@@ -347,7 +347,7 @@ def check_coordinates(plan: Plan, top: Optimum) -> Found:
     Cost: two values a coordinate, three more for each inert logarithm, some ten for each that is
         flat on one side.
     """
-    owners = density.owners(plan)
+    owners = density.coordinate_names(plan)
     rounding = EQUAL_ROUNDINGS * np.finfo(top.point.dtype).eps * (1 + abs(top.value))
     logarithmic, positive = (domain_flags(plan, flag) for flag in ("logarithmic",
                                                                           "log_scale"))
@@ -392,7 +392,7 @@ def domain_flags(plan: Plan, flag: str) -> np.ndarray:
 def repeat_per_coordinate(plan: Plan, of: Callable[[str], ArrayLike]) -> np.ndarray:
     """A function of the name of a parameter, repeated for each of its unbounded coordinates, (d,).
     """
-    shapes = sorted(density.shapes(plan).items())
+    shapes = sorted(density.unbounded_shapes(plan).items())
     return np.concatenate([np.zeros(0, bool), *(np.full(math.prod(shape), of(name))
                                                 for name, shape in shapes)])
 
@@ -436,7 +436,7 @@ def find_separation(plan: Plan, first: np.ndarray, last: np.ndarray, moved: np.n
     # moved by less than a standard deviation at the start: it does not diverge
     if np.linalg.norm(along) < 1 or not fall(unit * way) <= MAX_FALL_ROUNDINGS:
         return ()
-    names = _largest(density.owners(plan), np.abs(way))
+    names = _largest(density.coordinate_names(plan), np.abs(way))
     # positive numbers that grow tend to a limit, see check_coordinates
     grow = all(plan.structure.sites[name].domain.log_scale for name in names)
     return () if grow else (separation_finding(names),)

@@ -65,7 +65,7 @@ class OptimizerSettings(NamedTuple):
 
 def newton_pays(plan: Plan) -> bool:
     """Whether Newton's method pays: the density is smooth, of few coefficients."""
-    return is_smooth(plan) and density.size(plan) <= NEWTON
+    return is_smooth(plan) and density.unbounded_size(plan) <= NEWTON
 
 
 def is_smooth(plan: Plan) -> bool:
@@ -111,7 +111,7 @@ def maximize_by_lbfgs(engine: OptimizerSettings, problem: Problem, params: Mappi
 def is_small_problem(problem: Problem, work: int = 0) -> bool:
     """Whether an optimum without second derivatives is examined by differences of gradients: of
     few coordinates, or with rows times squared coordinates below `work`."""
-    size = density.size(problem.plan)
+    size = density.unbounded_size(problem.plan)
     return not problem.in_parts and (0 < size <= MAX_DIFFERENCED_COORDINATES
                                      or 0 < size**2 * (problem.size or work) < work)
 
@@ -393,7 +393,7 @@ def _roots_of_blocks(plan: Plan, prior: bool, u: jax.Array, places: jax.Array, k
         places: (m, q) coordinates of each block.
     """
     def point(u: jax.Array):
-        return density.unflat(plan, u, known)[0]
+        return density.from_unbounded(plan, u, known)[0]
 
     blocks = scale * rows.total(lambda chunk: curvatures(plan, point, u, places, known, chunk))
     if prior:
@@ -421,7 +421,8 @@ def _lbfgs_in_blocks(plan: Plan, prior: bool, u: jax.Array, roots: jax.Array, pl
 
     def both(z: jax.Array):
         return density.value_and_gradient(
-            plan, lambda z: (density.unflat(plan, at(z), known)[0], 0.0), z, known, rows, prior,
+            plan, lambda z: (density.from_unbounded(plan, at(z), known)[0],
+                             0.0), z, known, rows, prior,
             mode=True)
 
     found = maximize(both, jnp.zeros_like(u),
@@ -462,4 +463,4 @@ def _log_likelihood(plan: Plan, u: jax.Array, known: Known,
 @jit(static_argnames=("plan",), seldom=ONCE)
 def _log_prior(plan: Plan, u: jax.Array, known: Known) -> tuple[jax.Array, jax.Array]:
     return value_and_gradient(
-        lambda u: log_prior(plan, density.unflat(plan, u, known)[0], known, True))(u)
+        lambda u: log_prior(plan, density.from_unbounded(plan, u, known)[0], known, True))(u)

@@ -8,28 +8,28 @@ import numpy as np
 
 from probml.device.rows import Known, Rows, Summary
 from probml.evidence import density
-from probml.evidence.density import log_posterior_and_gradient, to_free
+from probml.evidence.density import log_posterior_and_gradient, unbounded_by_name
 from probml.numerics.compiling import ASKED, ONCE, jit
 from probml.numerics.optimum import Optimum
 from probml.plan.plan import Plan
 
 # parameters → unbounded coordinates, both by name
-to_coordinates = jit(to_free, static_argnames=("plan",), seldom=ONCE)
+to_coordinates = jit(unbounded_by_name, static_argnames=("plan",), seldom=ONCE)
 
 # parameters → unbounded coordinates in one vector, (d,)
-flat = jit(density.flat, static_argnums=0, seldom=ONCE)
+flat = jit(density.to_unbounded, static_argnums=0, seldom=ONCE)
 
 
 @jit(static_argnames=("plan",), seldom=ONCE)
 def from_coordinates(plan: Plan, u: Mapping, known: Known):
     """Unbounded coordinates by name → parameters."""
-    return density.from_free(plan, u, known)[0]
+    return density.from_unbounded_by_name(plan, u, known)[0]
 
 
 @jit(static_argnames=("plan",), seldom=ONCE)
 def unflat(plan: Plan, u: jax.Array, known: Known) -> dict[str, jax.Array]:
     """Unbounded coordinates in one vector, (d,) → parameters."""
-    return density.unflat(plan, u, known)[0]
+    return density.from_unbounded(plan, u, known)[0]
 
 
 @jit(static_argnames=("plan", "prior"))

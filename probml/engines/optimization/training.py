@@ -13,7 +13,7 @@ from probml.engines.engine import Outcome, Problem, Status
 from probml.engines.optimization.objective import from_coordinates, objective, to_coordinates
 from probml.engines.progress import Loop, Progress, StepResult, iterate
 from probml.errors import ModelError
-from probml.evidence.density import from_free, log_posterior_and_gradient
+from probml.evidence.density import from_unbounded_by_name, log_posterior_and_gradient
 from probml.evidence.e_step import row_totals, total_evidence
 from probml.factors.factors import global_factors
 from probml.numerics.compiling import jit
@@ -147,7 +147,7 @@ def _is_fluctuating(history: list[float]) -> bool:
 @jit(static_argnames=("plan",))
 def _mean_log_evidence(plan: Plan, u: jax.Array, known: Known, rows: Rows):
     """Mean log evidence of rows; discrete sites outside rows are summed out under their prior."""
-    params = from_free(plan, u, known)[0]
+    params = from_unbounded_by_name(plan, u, known)[0]
     total = row_totals(plan, params, known, rows)
     states = global_factors(plan, params, known)[: len(plan.globals)]
     return total_evidence(plan, states, total) / rows.total(lambda chunk: chunk.weights.sum())

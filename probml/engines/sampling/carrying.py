@@ -107,7 +107,7 @@ def find_joint_mode(problem: Problem, known: Known, spread: np.ndarray,
     Args:
         point: coordinates that are measured instead of a mode.
     """
-    plan, size = problem.plan, density.size(problem.plan)
+    plan, size = problem.plan, density.unbounded_size(problem.plan)
     if point is not None:
         away = np.concatenate([0 * point[:size], point[size:]])
         return _joint_mode_from(plan, unflat(plan, placed(point[:size]), known), known,
@@ -123,9 +123,9 @@ def find_joint_mode(problem: Problem, known: Known, spread: np.ndarray,
 @jit(static_argnums=0)
 def _joint_mode_from(plan: Plan, params: Mapping, known: Known, rows: Rows, noise: jax.Array,
                      spread: jax.Array, steps: object) -> Mode:
-    first = density.flat(plan, params, known)
+    first = density.to_unbounded(plan, params, known)
     start = jnp.concatenate([first, jnp.zeros(row_coordinates.size(plan, rows), first.dtype)])
-    both = density.posterior(plan, known, rows)
+    both = density.log_posterior(plan, known, rows)
 
     def run_lbfgs(u: jax.Array):
         found = maximize(both, u, LBFGS(steps, 1e-9, MAX_STEPS))
@@ -153,10 +153,10 @@ def drawn(plan: Plan, known: Known, rows: Rows, u: np.ndarray) -> dict[str, np.n
 
 @jit(static_argnums=0)
 def _drawn(plan: Plan, known: Known, rows: Rows, u: jax.Array) -> dict[str, jax.Array]:
-    first = density.size(plan)
+    first = density.unbounded_size(plan)
 
     def values_at(u: jax.Array):
-        params, _ = density.unflat(plan, u[:first], known)
+        params, _ = density.from_unbounded(plan, u[:first], known)
         return row_coordinates.values(plan, params, known, rows, u[first:])
 
     return jax.lax.map(values_at, u)
@@ -209,7 +209,8 @@ def _given_points(problem: Problem, known: Known, begun: Mode) -> list[np.ndarra
     seen = problem.posterior_points
     if not seen or problem.plan.carried or not set(problem.plan.free) <= set(seen):
         return []
-    points = [density.flat(problem.plan, {name: seen[name][i] for name in problem.plan.free}, known)
+    points = [density.to_unbounded(problem.plan,
+                                   {name: seen[name][i] for name in problem.plan.free}, known)
               for i in range(len(next(iter(seen.values()))))]
     return [np.asarray(u) for u in points if u.size == begun.frame.centre.size
             and np.isfinite(u).all()]

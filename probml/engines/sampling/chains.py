@@ -60,7 +60,7 @@ def _sampler(plan: Plan):
 
     @traced_once  # though the sampler calls it in several places
     def both(frame: Frame, known: Known, rows: Rows, z: jax.Array):
-        found = frame.transform(density.posterior(plan, known, rows))(z)
+        found = frame.transform(density.log_posterior(plan, known, rows))(z)
         return jax.tree.map(jnp.negative, found)
 
     def potential(frame: Frame, known: Known, rows: Rows):

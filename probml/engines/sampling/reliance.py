@@ -52,7 +52,7 @@ def check_normal_approximation(problem: Problem, normal: Normal,
     found = _far(densities(points), logs, points, "the normal distribution that approximates it")
     worst, power = heavy_tail(densities, normal, problem.seed)
     if worst >= 0 and (power or found is None):
-        owners = density.owners(problem.plan)
+        owners = density.coordinate_names(problem.plan)
         name = owners[worst] if worst < len(owners) else problem.plan.carried[0]
         return tuple(filter(None, (
             found, Finding.of(Code.HEAVY_TAIL if power else Code.WIDER, name))))
@@ -147,7 +147,7 @@ def improper(problem: Problem, known: Known, normal: Normal) -> Finding | None:
     flat = {name for name in plan.free if plan.structure.sites[name].entry.improper}
     if not flat or problem.in_parts:
         return None
-    owners = density.owners(plan)
+    owners = density.coordinate_names(plan)
     at = [i for i, owner in enumerate(owners) if owner.partition("[")[0] in flat]
     loc, scale, factor = (np.asarray(part, float) for part in normal)
     deviation = np.sqrt(scale**2 + (factor**2).sum(1))[: len(owners)]

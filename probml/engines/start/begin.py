@@ -135,7 +135,7 @@ def other_starts(plan: Plan, known: Known, seed: int,
     sites = [plan.structure.sites[name] for name in plan.free]
     closed_forms = all(block.form for block in all_blocks(plan, True))
     if not plan.complete or plan.globals or start or any(site.entry.improper for site in sites) or (
-            closed_forms and density.size(plan) > curvature.MAX_DENSE_COORDINATES):
+            closed_forms and density.unbounded_size(plan) > curvature.MAX_DENSE_COORDINATES):
         return None
     drawn = drawn_prior(plan, known, PRIOR_STARTS * (1 + closed_forms), seed)
     if drawn is None:
@@ -161,11 +161,12 @@ def _mode_finder(plan: Plan, still: Mapping, known: Known, rows: Rows,
 
     def both(u: jax.Array):
         return density.value_and_gradient(
-            plan, lambda u: density.from_free(plan, {**u, **still}, known), u, known, rows)
+            plan, lambda u: density.from_unbounded_by_name(plan, {**u, **still},
+                                                           known), u, known, rows)
 
     def evaluate(v: jax.Array):
         return density.value_gradient_hessian(
-            plan, lambda v: density.unflat(plan, v, known), v, known, rows)
+            plan, lambda v: density.from_unbounded(plan, v, known), v, known, rows)
 
     def find_mode(free: jax.Array):
         if newton:  # as MAP
@@ -211,7 +212,7 @@ def find_mode_and_curvature(
             highest mode is taken.
         steps: of the optimisation, MAX_STEPS at most; 0: the point itself is measured.
     """
-    free = density.to_free(plan, params, known)
+    free = density.unbounded_by_name(plan, params, known)
     still = {name: free.pop(name) for name in held}
     find_mode = _mode_finder(plan, still, known, rows, steps)
     converged, history, value, slope = jnp.ones((), bool), jnp.zeros(1), jnp.zeros(()), {}
@@ -230,7 +231,7 @@ def find_mode_and_curvature(
     u = ravel_pytree(whole)[0]
     uncorrelated = repeat_per_coordinate(plan, held.__contains__)
     frame, hessian, chains = curvature.measure(
-        density.posterior(plan, known, rows), u, spread.astype(u.dtype), uncorrelated,
+        density.log_posterior(plan, known, rows), u, spread.astype(u.dtype), uncorrelated,
         widest_units(plan).astype(u.dtype))
     blank = jax.tree.map(jnp.zeros_like, whole)
     # from the mode, in standard deviations
@@ -305,7 +306,7 @@ def refine_mode(plan: Plan, begun: Mode, known: Known, rows: Rows, spread: np.nd
 def _to_mode(plan: Plan, frame: Frame, known: Known, rows: Rows):
     """The maximum by preconditioned L-BFGS: the point, its value, the norms of the remaining
     gradient and of the move."""
-    found = maximize(frame.transform(density.posterior(plan, known, rows)),
+    found = maximize(frame.transform(density.log_posterior(plan, known, rows)),
                      jnp.zeros_like(frame.centre),
                      LBFGS(REFINING_STEPS, 1e-16, preconditioned=True, slopes=True))
     left, way = (jnp.sqrt(jnp.sum(z**2)) for z in (found.gradient, found.point))
@@ -366,7 +367,7 @@ def _symmetric_root(root: np.ndarray) -> np.ndarray:
 
 @jit(static_argnums=0, seldom=ONCE)
 def _log_posterior(plan: Plan, u: jax.Array, known: Known, rows: Rows):
-    return density.posterior(plan, known, rows)(u)
+    return density.log_posterior(plan, known, rows)(u)
 
 
 def distinct_optima(begun: Mode) -> list[int]:
@@ -403,7 +404,7 @@ def several_modes_finding(plan: Plan, begun: Mode) -> tuple[Finding, ...]:
     lower = optima.value[optima.converged].max() - optima.value[best]
     away = np.linalg.norm(frame.inverse(optima.u[best]))
     moved = np.abs(optima.u[best] - frame.centre)
-    most, names = int(np.argmax(moved / frame.diagonal().root)), density.owners(plan)
+    most, names = int(np.argmax(moved / frame.diagonal().root)), density.coordinate_names(plan)
     where = (f"'{names[most]}' is {optima.u[best][most]:.3g} at that mode and "
              f"{frame.centre[most]:.3g} at the approximated mode"
              if plan.structure.sites[names[most].partition("[")[0]].domain.unbounded
@@ -429,7 +430,7 @@ def measure_balanced_mode(
     centre, found = jax.device_get((begun.frame.centre, begun.hessian))
     if found.size == 0:  # too many coordinates for a Hessian: effects remain standardised
         return known, begun
-    parts, shapes = density.parts(plan), density.shapes(plan)
+    parts, shapes = density.coordinate_slices(plan), density.unbounded_shapes(plan)
     mode = unflat(plan, centre, known)
     u = {name: centre[part].reshape(shapes[name]) for name, part in parts.items()
          if name in known.centring}
@@ -487,7 +488,7 @@ def check_density(plan: Plan, begun: Mode, params: Mapping, known: Known, engine
     if abs(float(begun.frame.curvature[low])) < limit:
         named = describe_direction(np.asarray(begun.frame.axes)[:, low],
                           np.abs(np.diagonal(np.asarray(begun.hessian))),
-                          density.owners(plan))
+                          density.coordinate_names(plan))
         raise Refusal(
             f"{engine} cannot fit model '{name}', because the posterior is improper: the prior of "
             f"'{flat[0]}' is flat (ImproperUniform), and the likelihood does not change along the "

@@ -23,7 +23,7 @@ import numpyro.distributions as dist
 
 from probml.device.rows import Known, Rows
 from probml.errors import ModelError, Refusal, quoted
-from probml.evidence.density import to_free
+from probml.evidence.density import unbounded_by_name
 from probml.evidence.e_step import expect
 from probml.factors.naturals import log_prior
 from probml.families import domains
@@ -311,7 +311,8 @@ def drawn_prior(plan: Plan, known: Known, count: int, seed: int) -> dict[str, np
 
 @jit(static_argnums=0, seldom=ONCE)
 def _prior_draws(plan: Plan, known: Known, noise: Noise) -> dict[str, jax.Array]:
-    return jax.vmap(lambda noise: to_free(plan, prior_draw(plan, known, noise), known))(noise)
+    return jax.vmap(lambda noise: unbounded_by_name(plan, prior_draw(plan, known, noise),
+                                                    known))(noise)
 
 
 def prior_draw(plan: Plan, known: Known, noise: Noise) -> dict[str, jax.Array]:

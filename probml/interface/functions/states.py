@@ -13,6 +13,7 @@ import numpyro.distributions as dist
 from probml.errors import ModelError
 from probml.families import finite
 from probml.families.domains import of_values
+from probml.structure.recorder import peel
 from probml.typing import Message
 
 
@@ -37,18 +38,9 @@ class States(NamedTuple):
 def single(fn: dist.Distribution) -> tuple[dist.Distribution, int]:
     """The distribution of what are values by themselves, and how many event axes are independent
     copies of it."""
-    copies = 0
-    while True:
-        if isinstance(fn, dist.ExpandedDistribution) and isinstance(fn.base_dist, dist.Independent):
-            inner = fn.base_dist
-            count = inner.reinterpreted_batch_ndims
-            copies += count
-            fn = inner.base_dist.expand(fn.batch_shape + inner.event_shape[:count])
-        elif isinstance(fn, dist.Independent):
-            copies += fn.reinterpreted_batch_ndims
-            fn = fn.base_dist
-        else:
-            return fn, copies
+    base, copies = peel(fn)
+    shape = fn.batch_shape + fn.event_shape[:copies]
+    return base if base.batch_shape == shape else base.expand(shape), copies
 
 
 def zeros_of(fn: dist.Distribution, whole: object = 0) -> jax.Array:

@@ -173,7 +173,7 @@ def _evaluate_at_random_point(problem: Problem, rows: Rows, random: np.random.Ge
     evaluate it: with gradients, and by the E-step; if these differ, the one farther off."""
     plan, known = problem.plan, problem.known
     start = compiled_prior_point(plan, known)
-    noise = POINT_SD * random.standard_normal(density.size(plan))
+    noise = POINT_SD * random.standard_normal(density.unbounded_size(plan))
     own = (POINT_SD * random.standard_normal(row_coordinates.size(plan, rows)) if plan.carried
            else None)
     # with large inputs, as in exp(2000 b), or a large point of the prior, densities lose precision
@@ -198,16 +198,16 @@ def _at(plan: Plan, start: Mapping, known: Known, rows: Rows, noise: jax.Array,
         own: jax.Array | None, near: float) -> tuple[Mapping, Mapping, jax.Array, jax.Array]:
     """The values at random coordinates of the parameters, and of latent variables of rows; and the
     log density there, twice: as samplers evaluate it, without the Jacobians of coordinates."""
-    u = near * density.flat(plan, start, known) + noise
-    params, volume = density.unflat(plan, u, known)
+    u = near * density.to_unbounded(plan, start, known) + noise
+    params, volume = density.from_unbounded(plan, u, known)
     if own is None:
         def point(u: jax.Array):
-            return density.unflat(plan, u, known)[0], 0.0
+            return density.from_unbounded(plan, u, known)[0], 0.0
 
         one = density.value_and_gradient(plan, point, u, known, rows)[0]
         other = log_evidence(plan, params, known, rows) + log_prior(plan, params, known)
         return params, {}, one, other
-    value = density.posterior(plan, known, rows)(jnp.concatenate([u, own]))[0]
+    value = density.log_posterior(plan, known, rows)(jnp.concatenate([u, own]))[0]
     volume += row_coordinates.with_coordinates(plan, rows, own).total(
         lambda chunk: row_coordinates.with_values_of_coordinates(
             plan, params, known, chunk, row_coordinates.coordinates_of(chunk))[1])
