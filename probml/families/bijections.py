@@ -1,4 +1,5 @@
-"""One-to-one maps from unbounded coordinates, in few operations: the coordinates are NumPyro's.
+"""One-to-one maps from unbounded coordinates, in few operations, and on the host: the coordinates
+are NumPyro's.
 
 Its own maps break a stick by cumulative products, and pack a triangle by indices that every trace
 makes anew: in a program that holds a map several times (an extrapolation, a density and its
@@ -10,46 +11,69 @@ Source: Betancourt (2012), "Cruising the simplex", for the broken stick.
 
 import functools
 import math
+from collections.abc import Callable
+from types import ModuleType
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 from numpyro.distributions import transforms
 
 MAX_MATRIX_SUMS = 64  # numbers whose running sums are one product
 
 
+def _stick_breaking(xp: ModuleType, u: ArrayLike) -> ArrayLike:
+    """u (..., k − 1) → probabilities (..., k): z = σ(u − log(k − 1 − i)) of what is left at i, by
+    the functions of NumPy or of JAX."""
+    limits, t = np.finfo(u.dtype), u - _balance(u.shape[-1], u.dtype)
+    # held as NumPyro holds them, so that no part is nothing
+    taken = xp.maximum(-xp.logaddexp(0, -t), np.log(limits.tiny))
+    left = xp.maximum(-xp.logaddexp(0, t), np.log(limits.eps))
+    first = xp.zeros((*u.shape[:-1], 1), u.dtype)
+    return xp.exp(xp.concatenate([taken, first], -1)
+                  + xp.concatenate([first, _running(xp, left)], -1))
+
+
+def _inverse_stick_breaking(xp: ModuleType, y: ArrayLike) -> ArrayLike:
+    rest = _running(xp, y[..., :0:-1])[..., ::-1]
+    return xp.log(y[..., :-1] / xp.maximum(rest, np.finfo(y.dtype).tiny)) + _balance(
+        y.shape[-1] - 1, y.dtype)
+
+
+def _triangle(xp: ModuleType, u: ArrayLike) -> ArrayLike:
+    """u (..., d(d + 1)/2) → lower triangular (..., d, d): below the diagonal u itself, row by row,
+    on it exp of the last d."""
+    d = math.isqrt(2 * u.shape[-1])
+    parts = [u[..., :-d], xp.exp(u[..., -d:]), xp.zeros((*u.shape[:-1], 1), u.dtype)]
+    return _taken(xp, xp.concatenate(parts, -1), _places(d)).reshape(*u.shape[:-1], d, d)
+
+
+def _inverse_triangle(xp: ModuleType, y: ArrayLike) -> ArrayLike:
+    d = y.shape[-1]
+    found = _taken(xp, y.reshape(*y.shape[:-2], d * d), _packed(d))
+    return xp.concatenate([found[..., :-d], xp.log(found[..., -d:])], -1)
+
+
 class Sticks(transforms.StickBreakingTransform):
-    """u (..., k − 1) → probabilities (..., k): z = σ(u − log(k − 1 − i)) of what is left at i."""
+    """See _stick_breaking."""
 
     def __call__(self, x: jax.Array) -> jax.Array:
-        limits, t = jnp.finfo(x.dtype), x - _balance(x.shape[-1], x.dtype)
-        # held as NumPyro holds them, so that no part is nothing
-        taken = jnp.maximum(-jnp.logaddexp(0, -t), np.log(limits.tiny))
-        left = jnp.maximum(-jnp.logaddexp(0, t), np.log(limits.eps))
-        first = jnp.zeros((*x.shape[:-1], 1), x.dtype)
-        return jnp.exp(jnp.concatenate([taken, first], -1)
-                       + jnp.concatenate([first, _running(left)], -1))
+        return _stick_breaking(jnp, x)
 
     def _inverse(self, y: jax.Array) -> jax.Array:
-        rest = _running(y[..., :0:-1])[..., ::-1]
-        return jnp.log(y[..., :-1] / jnp.maximum(rest, jnp.finfo(y.dtype).tiny)) + _balance(
-            y.shape[-1] - 1, y.dtype)
+        return _inverse_stick_breaking(jnp, y)
 
 
 class Triangle(transforms.LowerCholeskyTransform):
-    """u (..., d(d + 1)/2) → lower triangular (..., d, d): below the diagonal u itself, row by row,
-    on it exp of the last d."""
+    """See _triangle."""
 
     def __call__(self, x: jax.Array) -> jax.Array:
-        d = math.isqrt(2 * x.shape[-1])
-        parts = [x[..., :-d], jnp.exp(x[..., -d:]), jnp.zeros((*x.shape[:-1], 1), x.dtype)]
-        return _taken(jnp.concatenate(parts, -1), _places(d)).reshape(*x.shape[:-1], d, d)
+        return _triangle(jnp, x)
 
     def _inverse(self, y: jax.Array) -> jax.Array:
-        d = y.shape[-1]
-        found = _taken(y.reshape(*y.shape[:-2], d * d), _packed(d))
-        return jnp.concatenate([found[..., :-d], jnp.log(found[..., -d:])], -1)
+        return _inverse_triangle(jnp, y)
 
 
 SIMPLEX, LOWER_CHOLESKY = Sticks(), Triangle()
@@ -58,16 +82,53 @@ POSITIVE_DEFINITE = transforms.ComposeTransform(
 )
 
 
+class Host(NamedTuple):
+    """A map of NumPy's arrays: from coordinates to values, and back; any leading axes."""
+
+    forward: Callable[[np.ndarray], np.ndarray]
+    inverse: Callable[[np.ndarray], np.ndarray]
+
+
+def cholesky(matrices: np.ndarray) -> np.ndarray:
+    """Lower factors on the host; NaN where a matrix is not positive definite."""
+    try:
+        return np.linalg.cholesky(matrices)
+    except np.linalg.LinAlgError:
+        flat = matrices.reshape(-1, *matrices.shape[-2:])
+        if len(flat) == 1:
+            return np.full_like(matrices, np.nan)
+        return np.concatenate([cholesky(one[None]) for one in flat]).reshape(matrices.shape)
+
+
+def _definite(u: np.ndarray) -> np.ndarray:
+    lower = _triangle(np, u)
+    return lower @ np.swapaxes(lower, -1, -2)
+
+
+def _clipped_sigmoid(u: np.ndarray) -> np.ndarray:
+    limits = np.finfo(u.dtype)
+    return np.clip(np.exp(-np.logaddexp(0, -u)), limits.tiny, 1 - limits.eps)
+
+
+PLAIN = Host(lambda u: u, lambda v: v)
+LOGARITHMS = Host(np.exp, np.log)
+LOGITS = Host(_clipped_sigmoid, lambda p: np.log(p) - np.log1p(-p))
+STICKS, TRIANGLES = (Host(functools.partial(enter, np), functools.partial(leave, np))
+                     for enter, leave in ((_stick_breaking, _inverse_stick_breaking),
+                                          (_triangle, _inverse_triangle)))
+DEFINITE = Host(_definite, lambda y: _inverse_triangle(np, cholesky(y)))
+
+
 def _balance(size: int, dtype: np.dtype) -> np.ndarray:
     """What makes equal parts of coordinates 0."""
     return np.log(size - np.arange(size)).astype(dtype)
 
 
-def _running(values: jax.Array) -> jax.Array:
-    """Running sums; those of few numbers are one product."""
+def _running(xp: ModuleType, values: ArrayLike) -> ArrayLike:
+    """Running sums; in a program those of few numbers are one product."""
     size = values.shape[-1]
-    if size > MAX_MATRIX_SUMS:
-        return jnp.cumsum(values, -1)
+    if xp is np or size > MAX_MATRIX_SUMS:
+        return xp.cumsum(values, -1)
     return jnp.matmul(values, _later(size, values.dtype), precision="highest")
 
 
@@ -93,7 +154,7 @@ def _places(d: int) -> np.ndarray:
     return found
 
 
-def _taken(values: jax.Array, places: np.ndarray) -> jax.Array:
+def _taken(xp: ModuleType, values: ArrayLike, places: np.ndarray) -> ArrayLike:
     """Entries of the last axis by constant places, which nobody has to check."""
-    return jnp.asarray(values).at[..., places].get(wrap_negative_indices=False,
-                                                   mode="promise_in_bounds")
+    return values[..., places] if xp is np else jnp.asarray(values).at[..., places].get(
+        wrap_negative_indices=False, mode="promise_in_bounds")

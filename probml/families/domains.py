@@ -43,6 +43,7 @@ class Domain:
     probabilities = False  # its numbers are probabilities; 0 and 1 would be absorbing
     sums_to_one = False  # the last axis is a distribution
     triangular = False  # a matrix that its lower triangle determines
+    host: bijections.Host | None = None  # the bijection on the host; None: not known there
 
     def __init__(self, constraint: object = None):
         self.constraint = self.canonical if constraint is None else constraint
@@ -194,6 +195,7 @@ class Domain:
 class Real(Domain):
     name, rank, fixed, canonical, unbounded = "real", 0, True, constraints.real, True
     checkable = False  # whatever is finite
+    host = bijections.PLAIN
 
     def shaken(self, value: np.ndarray, share: np.ndarray):
         return value + share * np.maximum(np.abs(value).max(), 1.0)
@@ -204,6 +206,7 @@ class Positive(Domain):
 
     name, rank, fixed, canonical = "positive", 0, True, constraints.positive
     log_scale = logarithmic = True
+    host = bijections.LOGARITHMS
 
     def holds(self, value: np.ndarray):
         return bool((value >= 0).all())
@@ -212,6 +215,7 @@ class Positive(Domain):
 class UnitInterval(Domain):
     name, rank, fixed, canonical = "unit interval", 0, True, constraints.unit_interval
     logarithmic = probabilities = True
+    host = bijections.LOGITS
 
     def holds(self, value: np.ndarray):
         return bool(((value >= 0) & (value <= 1)).all())
@@ -244,7 +248,7 @@ class Simplex(Domain):
 
     name, rank, fixed, canonical = "simplex", 1, True, constraints.simplex
     logarithmic = probabilities = sums_to_one = True
-    bijection = bijections.SIMPLEX
+    bijection, host = bijections.SIMPLEX, bijections.STICKS
 
     def __init__(self, constraint: object = None, interior: bool = False):
         super().__init__(constraint)
@@ -269,7 +273,7 @@ class Simplex(Domain):
 class PositiveDefinite(Domain):
     name, rank, fixed = "positive definite", 2, True
     canonical, triangular = constraints.positive_definite, True
-    bijection = bijections.POSITIVE_DEFINITE
+    bijection, host = bijections.POSITIVE_DEFINITE, bijections.DEFINITE
 
     def holds(self, value: np.ndarray):
         return bool(np.allclose(value, np.swapaxes(value, -1, -2), rtol=1e-4)
@@ -279,7 +283,7 @@ class PositiveDefinite(Domain):
 class LowerCholesky(Domain):
     name, rank, fixed = "lower cholesky", 2, True
     canonical, triangular = constraints.lower_cholesky, True
-    bijection = bijections.LOWER_CHOLESKY
+    bijection, host = bijections.LOWER_CHOLESKY, bijections.TRIANGLES
 
     def holds(self, value: np.ndarray):
         return bool(np.array_equal(value, np.tril(value))

@@ -1,4 +1,4 @@
-"""Our maps have NumPyro's coordinates."""
+"""Our maps have NumPyro's coordinates, on the device and on the host."""
 
 import jax
 import jax.numpy as jnp
@@ -32,10 +32,12 @@ def test_values_coordinates_and_volumes_are_numpyros(name, far):
     value = theirs(u)
     close = dict(rtol=1e-9, atol=1e-12)
     np.testing.assert_allclose(ours(u), value, **close)
+    np.testing.assert_allclose(domain.host.forward(np.asarray(u)), value, **close)
     np.testing.assert_allclose(ours.log_abs_det_jacobian(u, value),
                                theirs.log_abs_det_jacobian(u, value), rtol=1e-9)
     if far == 1.0:
         np.testing.assert_allclose(ours.inv(value), u, rtol=1e-7, atol=1e-7)
+        np.testing.assert_allclose(domain.host.inverse(np.asarray(value)), u, rtol=1e-7, atol=1e-7)
 
 
 @pytest.mark.parametrize("name", ["simplex", "many states", "positive definite"])
@@ -54,3 +56,10 @@ def test_the_edge_of_a_simplex_is_held_as_numpyro_holds_it():
     found = bijections.SIMPLEX(u)
     np.testing.assert_allclose(found, dist.biject_to(constraints.simplex)(u), rtol=1e-6)
     assert (np.asarray(found)[0] > 0).all()
+
+
+def test_a_matrix_that_is_not_positive_definite_harms_no_other():
+    matrices = np.stack([np.eye(2), np.full((2, 2), np.nan), -np.eye(2), 4 * np.eye(2)])
+    found = bijections.cholesky(matrices)
+    assert np.isnan(found[1:3, 1, 1]).all()
+    np.testing.assert_array_equal(found[[0, 3]], np.stack([np.eye(2), 2 * np.eye(2)]))

@@ -41,6 +41,7 @@ PREDICTION_DECAY = 0.8
 # In float32, where rounding hides gains: the factor on the number of evaluations without a gain
 # after which a run ends, at most; relative changes below which parameters have converged.
 MAX_PATIENCE, MIN_CHANGE = 8.0, 3e-5
+MAX_EXTRAPOLATION = 256.0  # steps
 START = -1  # phase: the first M-step uses the statistics of the labelled rows
 
 
@@ -255,8 +256,8 @@ def _choose_next(plan: Plan, accelerate: bool, state: State, first: Start, found
         base = _select(extrapolate, state.base, state.pending)
         phase = np.where(rejected | starting, 0, np.where(extrapolate, 2, 1))
         if extrapolate.any():
-            pending = _select(extrapolate, np.asarray(vectors.extrapolated(
-                plan, state.base, state.pending, improved, known.given)), pending)
+            pending = _select(extrapolate, _extrapolate(
+                plan, state.base, state.pending, improved, known), pending)
             steps = _predict_steps_left(plan, state.base, state.pending, improved)
             steps_left = np.where(extrapolate, np.maximum(steps, PREDICTION_DECAY * steps_left),
                                   steps_left)
@@ -338,6 +339,21 @@ def _predict_steps_left(plan: Plan, base: np.ndarray, here: np.ndarray,
     rounding = np.finfo(here.dtype).eps * np.sqrt(size.shape[1])
     steps = np.linalg.norm(step, axis=1) / np.maximum(np.linalg.norm(shrinkage, axis=1), rounding)
     return np.maximum(steps, 1.0)
+
+
+def _extrapolate(plan: Plan, base: np.ndarray, here: np.ndarray, after: np.ndarray,
+                 known: Known) -> np.ndarray:
+    """SQUAREM's extrapolation from base, here = M(base) and after = M(here), in unbounded
+    coordinates, by its third step length, at most MAX_EXTRAPOLATION."""
+    first, second, third = (vectors.to_unbounded(plan, point, known)
+                            for point in (base, here, after))
+    step = second - first
+    bend = third - second - step
+    rounding = np.finfo(here.dtype).eps * np.linalg.norm(third, axis=1)
+    far = np.linalg.norm(step, axis=1) / np.maximum(np.linalg.norm(bend, axis=1), rounding + 1e-30)
+    far = np.clip(far, 1.0, MAX_EXTRAPOLATION)[:, None]
+    extrapolated = vectors.from_unbounded(plan, first + 2 * far * step + far**2 * bend, here, known)
+    return vectors.keep_zeros(plan, extrapolated, after)
 
 
 def away_from_zero(plan: Plan, name: str, value: np.ndarray, middle: np.ndarray) -> np.ndarray:

@@ -1,22 +1,23 @@
 """Parameters packed into vectors, in the order of the plan's bundles, so that selecting,
-extrapolating or copying them is one operation; and an extrapolation in their unbounded
-coordinates."""
+extrapolating or copying them is one operation; and their unbounded coordinates, on the host."""
 
+import functools
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from probml.numerics.compiling import ONCE, jit
+from probml.device.rows import Known
+from probml.numerics.compiling import jit
 from probml.plan.plan import Plan
 from probml.typing import PyTree
-from probml.updates.updates import bijection
+from probml.updates.updates import transforms
 
 MAX_COORDINATE = 1e2  # the coordinate of a value on the boundary of its support
-MAX_EXTRAPOLATION = 256.0  # steps
 MIN_PROBABILITY = 1e-30  # the smallest that the map to unbounded coordinates can take
 
 
@@ -59,47 +60,93 @@ def _by_bundle(plan: Plan, vector: PyTree) -> list[ArrayLike]:
                                     strict=True)]
 
 
-@jit(static_argnums=0, seldom=ONCE, on_host=True)
-def extrapolated(plan: Plan, base: np.ndarray, here: np.ndarray, after: np.ndarray,
-                 given: Mapping[str, ArrayLike]) -> np.ndarray:
-    """SQUAREM's extrapolation from base, here = M(base) and after = M(here), (count, p) each, in
-    unbounded coordinates, by its third step length, at most MAX_EXTRAPOLATION.
+def _domains(plan: Plan) -> list[Any]:
+    return [plan.structure.sites[bundle.names[0]].domain for bundle in plan.bundles]
+
+
+def to_unbounded(plan: Plan, points: np.ndarray, known: Known) -> np.ndarray:
+    """Parameters, (count, p) → their unbounded coordinates, (count, q), finite for a value on the
+    boundary of its support."""
+    domains, count = _domains(plan), len(points)
+    if not domains:
+        return np.zeros((count, 0), points.dtype)
+    if all(domain.host for domain in domains):
+        with np.errstate(all="ignore"):  # on the boundary
+            parts = [domain.host.inverse(np.maximum(value, MIN_PROBABILITY) if domain.sums_to_one
+                                         else value)
+                     for domain, value in zip(domains, _by_bundle(plan, points), strict=True)]
+        free = np.concatenate([part.reshape(count, -1) for part in parts], 1)
+    else:
+        free = np.asarray(_to_unbounded(plan, points, known))
+    return np.nan_to_num(free, nan=0.0, posinf=MAX_COORDINATE,
+                         neginf=-MAX_COORDINATE).astype(points.dtype)
+
+
+def from_unbounded(plan: Plan, free: np.ndarray, near: np.ndarray, known: Known) -> np.ndarray:
+    """Unbounded coordinates, (count, q) → parameters, (count, p).
 
     Args:
-        given: what supports depend on besides the parameters.
+        near: parameters, on which supports may depend.
     """
-    domains = [plan.structure.sites[bundle.names[0]].domain for bundle in plan.bundles]
+    domains, count = _domains(plan), len(free)
+    if not domains:
+        return near
+    if not all(domain.host for domain in domains):
+        return np.asarray(_from_unbounded(plan, free, near, known))
+    shapes = [domain.unbounded_shape(bundle.joined)
+              for domain, bundle in zip(domains, plan.bundles, strict=True)]
+    parts = [domain.host.forward(part.reshape(count, *shape)) for domain, part, shape
+             in zip(domains, split(free, list(map(math.prod, shapes))), shapes, strict=True)]
+    return np.concatenate([part.reshape(count, -1) for part in parts], 1).astype(near.dtype)
 
-    def maps(point: jax.Array) -> list:
-        env = {**unpack(plan, point), **given}
-        return [bijection(plan, bundle.names[0], env) for bundle in plan.bundles]
 
-    def coordinates(point: jax.Array) -> list[jax.Array]:
-        found = [to.inv(jnp.maximum(value, MIN_PROBABILITY) if domain.sums_to_one else value)
-                 for to, domain, value in zip(maps(point), domains, _by_bundle(plan, point),
-                                              strict=True)]
-        # finite for a value on the boundary of its support
-        return [jnp.nan_to_num(part, nan=0.0, posinf=MAX_COORDINATE, neginf=-MAX_COORDINATE)
-                for part in found]
+def keep_zeros(plan: Plan, points: np.ndarray, steps: np.ndarray) -> np.ndarray:
+    """Extrapolated points, (count, p), with probabilities of 0 where they are 0 after the M-step,
+    as they remain in EM."""
+    domains = _domains(plan)
+    if not any(domain.sums_to_one for domain in domains):
+        return points
+    parts = []
+    for domain, value, step in zip(domains, _by_bundle(plan, points), _by_bundle(plan, steps),
+                                   strict=True):
+        if domain.sums_to_one:
+            value = np.where(step == 0, 0.0, value)
+            value = value / value.sum(-1, keepdims=True)
+        parts.append(value.reshape(len(points), -1))
+    return np.concatenate(parts, 1).astype(points.dtype)
 
-    def squared(parts: list[jax.Array]) -> jax.Array:
-        return sum((jnp.sum(part**2) for part in parts), jnp.zeros((), here.dtype))
 
-    def of_restart(base: jax.Array, here: jax.Array, after: jax.Array) -> jax.Array:
-        first, second, third = map(coordinates, (base, here, after))
-        steps = [b - a for a, b in zip(first, second, strict=True)]
-        bends = [c - b - step for b, c, step in zip(second, third, steps, strict=True)]
-        rounding = jnp.finfo(here.dtype).eps * jnp.sqrt(squared(third))
-        far = jnp.sqrt(squared(steps)) / jnp.maximum(jnp.sqrt(squared(bends)), rounding + 1e-30)
-        far = jnp.clip(far, 1.0, MAX_EXTRAPOLATION)
-        out = []
-        for to, domain, u, step, bend, last in zip(maps(here), domains, first, steps, bends,
-                                                   _by_bundle(plan, after), strict=True):
-            value = to(u + 2 * far * step + far**2 * bend)
-            if domain.sums_to_one:  # probabilities of 0 after an M-step remain 0
-                value = jnp.where(last == 0, 0.0, value)
-                value = value / value.sum(-1, keepdims=True)
-            out.append(value.reshape(-1))
-        return jnp.concatenate([here[:0], *out])
+# Supports that depend on other parameters, or without a map on the host: by small programs.
 
-    return jax.vmap(of_restart)(base, here, after)
+
+def _transforms(plan: Plan, point: jax.Array, known: Known) -> list:
+    names = [bundle.names[0] for bundle in plan.bundles]
+    found = transforms(plan, unpack(plan, point), known, names)
+    return [found[name] for name in names]
+
+
+def _coordinates(plan: Plan, point: jax.Array, known: Known) -> list[jax.Array]:
+    return [transform.inv(jnp.maximum(value, MIN_PROBABILITY) if domain.sums_to_one else value)
+            for domain, transform, value in zip(_domains(plan), _transforms(plan, point, known),
+                                                _by_bundle(plan, point), strict=True)]
+
+
+@jit(static_argnums=0)
+def _to_unbounded(plan: Plan, points: jax.Array, known: Known) -> jax.Array:
+    return jax.vmap(lambda point: jnp.concatenate(
+        [part.reshape(-1) for part in _coordinates(plan, point, known)]
+    ))(points)
+
+
+@jit(static_argnums=0)
+def _from_unbounded(plan: Plan, free: jax.Array, near: jax.Array, known: Known) -> jax.Array:
+    def transform_point(u: jax.Array, point: jax.Array):
+        shapes = [part.shape for part in jax.eval_shape(
+            functools.partial(_coordinates, plan, known=known), point
+        )]
+        parts = split(u, list(map(math.prod, shapes)))
+        found = [transform(part.reshape(shape)) for transform, part, shape
+                 in zip(_transforms(plan, point, known), parts, shapes, strict=True)]
+        return jnp.concatenate([value.reshape(-1) for value in found])
+
+    return jax.vmap(transform_point)(free, near)
