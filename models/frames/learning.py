@@ -135,8 +135,9 @@ def _categories(values: object, name: str) -> tuple:
     found = list(values) if many else []
     if not found or any(isinstance(value, list | tuple | set | dict | np.ndarray)
                         for value in found):
-        raise ModelError(f"{name}={values!r:.80}: expected a list of the categories of every "
-                         f"column, such as ['no', 'yes'], or a mapping from columns to such lists")
+        raise ModelError(f"{name}={values!r:.80}: expected one list of categories for all "
+                         f"columns, such as ['no', 'yes'], or one list per column, such as "
+                         f"{{'smoker': ['no', 'yes']}}")
     if twice := [value for i, value in enumerate(found) if value in found[:i]]:
         raise ModelError(f"{name}={values!r:.80}: {twice[0]!r} occurs twice. Give every category "
                          f"once")

@@ -228,8 +228,9 @@ class MixedModel(RegressionResults, NoProbabilities, RegressorMixin, Estimator):
         free = [name for name in table if name not in self.effects]
         self._fixed = free if self.fixed is None else list(self.fixed)
         if wrong := [name for name in self._fixed if name not in free]:
-            raise DataError(f"MixedModel(fixed={self._fixed!r}): {wrong[0]!r} is a grouping, or "
-                            f"not a column of X. Expected some of {free}")
+            what = "a grouping of effects=" if wrong[0] in self.effects else "not a column of X"
+            raise DataError(f"MixedModel(fixed={self._fixed!r}): {wrong[0]!r} is {what}. Expected "
+                            f"some of {free}")
         self._sites = effect_sites(self.effects)
         self.groups_ = {name: np.unique(labels_of(table, name)) for name in self.effects}
         for name, labels in self.groups_.items():

@@ -82,8 +82,8 @@ def numbers_of(call: str, name: str, value: ArrayLike, axes: tuple[int, ...]) ->
     except (TypeError, ValueError) as error:
         raise DataError(f"{call}({name}={value!r:.80}): expected numbers ({error})") from None
     if found.ndim not in axes or not found.size:
-        raise DataError(f"{call}({name}=...): expected numbers with {' or '.join(map(str, axes))} "
-                        f"axes, at least one of them, got the shape {found.shape}")
+        raise DataError(f"{call}({name}=...): expected at least one number, in an array "
+                        f"with {' or '.join(map(str, axes))} axes, got the shape {found.shape}")
     return found
 
 

@@ -165,8 +165,10 @@ def _residuals(call: str, fitted: FitOrEstimator, X: DataLike,
         site = next((name for name in X if name in fit.structure.sites
                      and fit.structure.sites[name].rows), None)
         if site is None:
-            raise DataError(f"{call}: the data {list(X)} contain no site inside rows() of model "
-                            f"'{fit.model.name}', so there is nothing to compare with predictions")
+            sites = [s.name for s in fit.structure.sites.values() if s.rows and not s.factor]
+            raise DataError(f"{call}: the data have only {list(X)}, but a comparison with "
+                            f"predictions needs observed values. Add a column of one of the sites "
+                            f"{sites}")
         target = numbers_of(call, site, X[site], (1,))
         rows = {name: X[name] for name in X if name != site}
         middle = np.asarray(fit.predict(rows, site), float)

@@ -238,7 +238,8 @@ class SurvivalRegression(RegressionResults, Numeric):
         earlier = high[:, None] < low[None, :]
         earlier |= (high[:, None] == low[None, :]) & np.isinf(high)[None, :]
         if not earlier.any():
-            raise DataError("score: because of censoring, it is unknown for every pair of rows "
-                            "which event was earlier. Give at least one pair for which it is known")
+            raise DataError("score: the concordance compares pairs of rows of which one is known "
+                            "to have the earlier event, but censoring leaves no such pair. Give "
+                            "more rows with observed events")
         right = (found[:, None] < found[None, :]) + 0.5 * (found[:, None] == found[None, :])
         return float(right[earlier].mean())

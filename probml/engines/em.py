@@ -183,7 +183,7 @@ class EM(Engine):
         if any(grouping.nodes for grouping in plan.groupings):
             raise Refusal(f"{where}: the group effects '{plan.effects[0]}' are integrated out "
                           f"({describe_integration(plan.groupings)}), and EM has no M-step for "
-                          f"such integrals",
+                          f"them",
                           ("MAP",))
         noiseless.refuse_noiseless(plan, "EM")
         if problem.asked or not plan.free:

@@ -141,8 +141,8 @@ class VB(Engine):
                      or not group.kind.averages), None)
         if near is not None:
             raise Refusal(f"{where}: site '{near.name}' ({sites[near.name].kind}) is latent inside "
-                          f"rows() and {near.kind.description}. VB would need the expectation of "
-                          f"this integral over the parameters, which has no closed form",
+                          f"rows() and {near.kind.description}. VB has no closed form for such a "
+                          f"site",
                           ("EM", "NUTS"))
         moving = next((name for name in plan.chains if name in plan.rowwise), None)
         if moving is not None:

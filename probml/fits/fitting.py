@@ -308,7 +308,8 @@ def _with_effects(plan: Plan, outcome: Outcome, known: Known, rows: Rows) -> Out
                       f"at the estimate ({outcome.status.headline}). Possible causes are weights, "
                       f"inputs or data values that are too large or too small for double "
                       f"precision, or a standard deviation that went to 0. Rescale the data, or "
-                      f"use a prior of the standard deviation that vanishes at 0")
+                      f"give the standard deviation a prior with density 0 at 0, such as "
+                      f"Gamma(2, 1) or LogNormal(0, 1)")
     params = {**outcome.params, **belief.moments.mean}
     if outcome.posterior.varies:
         return outcome._replace(params=params)

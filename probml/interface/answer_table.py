@@ -107,9 +107,9 @@ def _cast_to(table: "pa.Table", schema: "pa.Schema") -> "pa.Table":
     try:
         return table.cast(schema)
     except (pa.ArrowException, ValueError) as error:
-        raise DataError(f"the results for this batch have other types than those for earlier "
-                        f"batches ({error}). Give the columns the same types in all "
-                        f"batches") from None
+        raise DataError(f"the answers for a batch of the data have other types than those for "
+                        f"earlier batches ({error}). Give the columns of the data the same types "
+                        f"in all batches") from None
 
 
 def _table(fit: Fitted, rows: Data, ask: Sequence[str], site: str | None,

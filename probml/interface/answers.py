@@ -228,9 +228,9 @@ class Answers(Record):
         if not candidates and sites and not continuous:
             found = sites[0]
             raise ModelError(
-                f"model '{self.model.name}' has no latent discrete site whose states could have "
-                f"probabilities, because '{found.name}' ({found.kind}) is continuous. Use "
-                f"predict(data, '{found.name}'), or name a discrete site, site='...'"
+                f"'{found.name}' ({found.kind}) is continuous, so it has no states with "
+                f"probabilities, and model '{self.model.name}' has no latent discrete site. Use "
+                f"predict(data, '{found.name}')"
             )
         if not sites:
             seen = [name for name in held.pattern if self.structure.sites[name].rows]

@@ -189,8 +189,9 @@ def _library_model(path: object, meta: Json,
         raise ModelError(f"'{path}' was saved from {meta['model']}, which is your own model and "
                          f"not stored in the file. Use load(path, model)")
     if not str(zoo["module"]).startswith(saving.LIBRARY_PREFIX):
-        raise ModelError(f"'{path}' was saved from a model of {zoo['module']}, which is not in the "
-                         f"model library of probml. Use load(path, model)")
+        raise ModelError(f"'{path}' was saved from a model of the module '{zoo['module']}', which "
+                         f"is not part of probml. Import the model and pass it with the settings "
+                         f"that it had, load(path, model)")
     function = named(zoo["module"], zoo["name"])
     if not isinstance(function, Generative):
         raise ModelError(f"'{path}' was saved from {zoo['name']}, which is not a model of the "

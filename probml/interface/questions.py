@@ -128,8 +128,10 @@ class Questions(Serving):
             raise ModelError(f"joint(sites={list(sites)}): expected one or more different sites")
         for name in sites:
             if math.prod(self.structure.sites[self._checked_row_site(name)].cells) > 1:
-                raise ModelError(f"joint(sites={sites}): '{name}' has several values in a row; use "
-                                 f"predict_proba for the probabilities of each value")
+                raise ModelError(f"joint(sites={sites}): every site must have one value per row, "
+                                 f"but '{name}' has several. Leave out '{name}', and ask for the "
+                                 f"probabilities of each of its values by predict_proba(data, "
+                                 f"'{name}')")
         if len({self.structure.sites[name].time for name in sites}) > 1:
             raise ModelError(f"joint(sites={sites}): some of these sites have time steps, and "
                              f"others have one value per row. Pass only sites of one of the two "

@@ -284,9 +284,9 @@ class Closed(Conjugate, Posterior):
         count = len(jax.tree.leaves(template))
         missing = [i for i in range(count) if f"closed/{i}" not in arrays]
         if missing or meta["closed"] != count:
-            raise ModelError(f"the saved posterior is damaged: expected {count} arrays, got "
-                             f"{meta['closed']}, of which {len(missing)} are missing in the file. "
-                             f"Save the fit again")
+            raise ModelError(f"the saved posterior is damaged: the model needs {count} arrays, the "
+                             f"file lists {meta['closed']} and lacks {len(missing)} of them. Fit "
+                             f"the model and save the fit again")
         leaves = [arrays[f"closed/{i}"] for i in range(count)]
         leaves = leaves if meta.get("double") else [jnp.asarray(leaf) for leaf in leaves]
         return unflattened(template, leaves, meta.get("former", {}))

@@ -45,9 +45,9 @@ def check_steps(
         if site.time is None and whole:
             raise ModelError(
                 f"model '{model.name}': site '{site.name}' has one value for all time steps, but "
-                f"depends on '{whole}', which has a value at every step. Sample '{site.name}' with "
-                f"a time axis, so that it has a value at every step that depends on '{whole}' at "
-                f"the same step"
+                f"depends on '{whole}', which has a value at every step. Give "
+                f"'{site.name}' one value per step too, such as dist.Normal(mean[{whole}], "
+                f"1.0).to_event(1), whose last axis is time"
             )
     owners: list[str] = []
 

@@ -185,9 +185,10 @@ class Structure:
         site, arguments = self.sites[name], self.arguments(name, env)
         if site.traits.ancillary is not None:
             raise ModelError(
-                f"site '{name}' ({site.kind}) has no mean for each row, because its "
-                f"{site.traits.ancillary} is not estimated. Use simulate() for whole rows, or a "
-                f"Categorical site with the same probabilities for single draws"
+                f"the mean of site '{name}' ({site.kind}) depends on its {site.traits.ancillary}, "
+                f"which the model does not describe, so that it is unknown for new rows. Use "
+                f"simulate() to draw values of '{name}', or, if each row is a single draw, make "
+                f"'{name}' a Categorical site with the same probabilities"
             )
         with unchecked():
             if site.family is not None:

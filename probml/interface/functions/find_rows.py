@@ -238,7 +238,9 @@ def _read_along(model: Bound, shown: Survey, arguments: Mapping, items: Mapping,
                    if site.value is value), None)
     if across is not None:
         raise ModelError(f"the observed values of '{across}' have {len(shown.sites[across].value)} "
-                         f"entries along their first axis, which is not the number of rows")
+                         f"entries along their first axis, but the data have "
+                         f"{len(next(iter(long.values())))} rows. Give '{across}' one entry per "
+                         f"row")
     names = {input_name(own, shown): own for own in long}
     reading = RowsReading(model.generative, names, plate, along, {}, {}, every, sized,
                           sites=(*shown.sites, *shown.computed), params=shown.params,
@@ -247,7 +249,8 @@ def _read_along(model: Bound, shown: Survey, arguments: Mapping, items: Mapping,
     structure = trace_structure(first, {name: items[own] for name, own in names.items()})
     lost = next((site.name for site in shown.seen if not structure.sites[site.name].rows), None)
     if lost is not None:
-        raise ModelError(f"'{lost}' has the same value in all rows, so its axis cannot be the rows")
+        raise ModelError(f"'{lost}' has one value for all rows, so its axis cannot be that of the "
+                         f"rows")
     for site in structure.sites.values():
         if not site.rows and not site.factor and site.name not in shown.params and (
             site.shape != shown.sites[site.name].shape
@@ -280,9 +283,10 @@ def translate_data(model: Bound, items: SiteValues) -> dict[str, np.ndarray]:
     for name, value in items.items():
         if name in settings:
             if settings[name] is not None and not np.array_equal(settings[name], value_of(value)):
-                raise DataError(f"model '{model.name}': '{name}' has one value for all rows, and "
-                                f"the value in the data differs from the value in the model. Build "
-                                f"the model with the new value, model(f)({name}=...)")
+                raise DataError(f"model '{model.name}': '{name}' has one value for all rows, "
+                                f"{settings[name]!r:.40} in the model and {value!r:.40} in the "
+                                f"data. Omit '{name}' from the data, or build a model with the "
+                                f"other value, model({model.name})({name}=...)")
             continue
         if name in inputs:
             out[inputs[name]] = value

@@ -328,7 +328,8 @@ def _check_data(model: Bound, shown: Survey, arguments: Mapping, given: Mapping)
                 and name not in arguments]
         advice = f"{quoted(free, ' or ')}, or one of" if free else "one of"
         raise DataError(f"model '{model.name}': every value of the data is missing, so nothing can "
-                        f"be estimated. Give {advice} its sites, {list(shown.sites)}")
+                        f"be estimated. Pass values of {advice} its sites {list(shown.sites)} to "
+                        f"fit")
     for site in shown.seen:
         if site.support is not None and hasattr(site.value, "dtype") and not isinstance(
                 site.value, jax.core.Tracer):

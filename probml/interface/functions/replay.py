@@ -57,7 +57,7 @@ def run_forward(model: Bound, values: SiteValues, arguments: SiteValues,
     missing = [name for name in own if name not in settings and name not in arguments]
     unknown = [name for name in arguments if name not in own]
     if missing or unknown:
-        what = f"needs '{missing[0]}'" if missing else f"has no argument '{unknown[0]}'"
+        what = f"{'needs the' if missing else 'has no'} argument '{(missing or unknown)[0]}'"
         raise ModelError(f"simulate: model '{model.name}' {what}. The arguments of its function "
                          f"are {list(own)}")
     held = {name: jax.numpy.asarray(value) for name, value in values.items()}

@@ -45,7 +45,8 @@ def mesh_of(where: object) -> Mesh:
                          f"{counts.tolist()}. Give the same number of devices in every process")
     if not counts[jax.process_index()] or (counts > 0).sum() not in (1, len(counts)):
         raise ModelError(f"where={where!r}: some processes have none of these devices and would "
-                         f"wait forever. Use jax.devices(), or jax.local_devices()")
+                         f"wait forever. Use jax.devices() for one fit by all processes, or "
+                         f"jax.local_devices() for a fit in each")
     return Mesh(np.array(sorted(devices, key=lambda d: (d.process_index, d.id))), (AXIS,))
 
 

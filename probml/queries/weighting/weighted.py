@@ -385,8 +385,9 @@ def _enough(fit: Fitted, held: Data, seed: int, plug_in: bool, cuts: SiteValues,
             raise Refusal(
                 f"model '{fit.model.name}': the factor weights of row {row} are so unequal that "
                 f"{count} draws have an effective sample size of only {own[row]:.0f}, so rows "
-                f"cannot be simulated. Write the site and the factor '{held.structure.losses[0]}' "
-                f"as one distribution")
+                f"cannot be simulated. Replace the factor '{held.structure.losses[0]}' and the "
+                f"site that it reads by one site, whose distribution contains both (such as a "
+                f"truncated distribution)")
         count *= 4
 
 
