@@ -275,10 +275,14 @@ def _node(dag, name: str, known: Mapping) -> tuple:
     own, parameters = dag.nodes[name].get("distribution"), dag.nodes[name].get("parameters")
     states, where = known.get(name), f"bayesian_network: node '{name}'"
     if own is not None or parameters is not None:
-        if not isinstance(own, Callable) or states is not None:
-            raise probml.ModelError(f"{where} is in distributions=, but it also has states, or its "
-                                    f"value is not a function. Give a function that samples the "
-                                    f"node, and no states for it")
+        if states is not None:
+            raise probml.ModelError(f"{where} has both states and the node attribute "
+                                    f"'distribution', but only one of the two can describe it. "
+                                    f"Drop one of them")
+        if not isinstance(own, Callable):
+            raise probml.ModelError(f"{where}: its attribute 'distribution' is {own!r:.60}, "
+                                    f"expected a function f(parents), which is given a dict of the "
+                                    f"values of the parents and returns a NumPyro distribution")
         return name, tuple(dag.predecessors(name)), None, own, parameters
     if states is None:
         raise probml.ModelError(
@@ -342,12 +346,12 @@ def _check_parents(nodes) -> None:
             raise probml.ModelError(
                 f"bayesian_network: node '{name}' is discrete, but its parent '{wrong}' is not, "
                 f"and a conditional probability table needs the states of every parent. Cut "
-                f"'{wrong}' into classes, reverse the edge, or give '{name}' a function in "
-                f"distributions="
+                f"'{wrong}' into classes, reverse the edge, or give the node "
+                f"'{name}' a function as its attribute 'distribution'"
             )
         for parent in parents:
             if kind is float and states[parent] is None:
                 raise probml.ModelError(
                     f"bayesian_network: node '{name}' is Gaussian, but its parent '{parent}' has a "
-                    f"function in distributions=. Give '{name}' a function in distributions=, too"
+                    f"function as its attribute 'distribution'. Give '{name}' one, too"
                 )

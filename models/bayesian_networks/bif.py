@@ -96,7 +96,7 @@ def network_of(fit: probml.Fit) -> Network:
     for node in parents_of(fit.model):
         if f"{node}.table" not in values:
             raise probml.ModelError(
-                f"write_bif: node '{node}' is continuous or has a function in distributions=, but "
+                f"write_bif: node '{node}' is continuous or has the attribute 'distribution', but "
                 f"a BIF file can contain only discrete nodes with tables. Use fit.save(path), "
                 f"which saves any fit"
             )

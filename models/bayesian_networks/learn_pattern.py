@@ -87,8 +87,9 @@ def learn_pattern(
     variables = read(data, states, kinds, complete=False)
     able = tests_of(variables, range(len(variables.names)))
     if test is not None and (not isinstance(test, str) or test not in able):
-        raise ModelError(f"learn_pattern(test={test!r}): for columns of these kinds expected one "
-                         f"of {', '.join(map(repr, able))}")
+        raise ModelError(f"learn_pattern(test={test!r}): "
+                         f"{'numbers' if variables.continuous else 'categories'} need another "
+                         f"test. For these columns use test={' or test='.join(map(repr, able))}")
     joined = ~np.eye(len(variables.names), dtype=bool)
     for i, j in pairs_of(variables, blacklist, "blacklist", "learn_pattern"):
         joined[i, j] = joined[j, i] = False

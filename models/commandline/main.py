@@ -358,9 +358,9 @@ def report(fitted: str, data: str | None, target: str | None, out: str, model: s
     rows = () if table is None else (answers.rows_of(found, table, layout),)
     if target is not None:
         if table is None or files.is_fit(found):
-            raise ModelError(f"report --target {target}: --target is only for the file of a model "
-                             f"of the library, together with --data. Omit --target; a function of "
-                             f"your own finds its columns by their names")
+            raise ModelError(f"report --target {target}: --target is used only together with "
+                             f"--data, for a fitted model of the library. A model that you wrote "
+                             f"takes its columns by name. Omit --target")
         files.require_columns(table, [target], "--target")
         rows += (table[target].to_numpy(),)
     found.report(out, *rows, name=None if data in (None, "-") else Path(data).name)

@@ -95,9 +95,13 @@ class MetaAnalysis(RegressionResults, Estimator):
                             f"a variance)")
         x = self._moderators(X)
         p = 1 + x.shape[1]
-        if len(x) not in (0, n) or n <= p - (self.method == "FE"):
-            raise DataError(f"MetaAnalysis.fit: expected more than {p} studies, and one row of X "
-                            f"for each study, got {n} studies and X of the shape {x.shape}")
+        if len(x) not in (0, n):
+            raise DataError(f"MetaAnalysis.fit: X has {len(x)} rows, but there are {n} studies. "
+                            f"Give X one row for each study")
+        if n <= p - (self.method == "FE"):
+            raise DataError(f"MetaAnalysis.fit: {n} studies are too few for {p} coefficients (the "
+                            f"mean, and one for each column of X) and a standard deviation. "
+                            f"Expected more than {p} studies: add studies, or drop columns of X")
         x = x if p > 1 else np.zeros((n, 0))
         self.studies_ = list(range(n)) if index is None else list(index)
         if len(self.studies_) != n:

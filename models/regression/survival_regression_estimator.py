@@ -147,7 +147,8 @@ class SurvivalRegression(RegressionResults, Numeric):
             low, high = times, np.where(event == 1, times, np.inf)
         else:
             raise DataError(f"y has the shape {times.shape}. Expected times (n,) with event= (n,), "
-                            f"or an earlier and a later time for each row, (n, 2), without event=")
+                            f"or a lower and an upper bound of each event time (interval "
+                            f"censoring), (n, 2), without event=")
         good = (low >= 0) & (high > 0) & (low <= high) & np.isfinite(low) & (high > 0) & ~(
             (low == 0) & np.isinf(high))
         if not good.all():

@@ -162,8 +162,8 @@ def to_labels(codes: np.ndarray, labels: tuple | None) -> np.ndarray:
         return codes
     codes = np.asarray(codes).astype(np.intp, copy=False)  # bool would be a mask, not an index
     if codes.size and (codes.min() < 0 or codes.max() >= len(labels)):
-        raise DataError(f"expected codes from 0 to {len(labels) - 1}, because there are the labels "
-                        f"{listed(labels)}, got codes from {codes.min()} to {codes.max()}.")
+        raise DataError(f"got codes from {codes.min()} to {codes.max()}, expected codes from 0 to "
+                        f"{len(labels) - 1}, one for each of the labels {listed(labels)}")
     kinds = set(map(type, labels))
     if len(kinds) == 1 and kinds <= {str, int, float, bool}:
         return np.array(labels)[codes]

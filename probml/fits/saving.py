@@ -122,11 +122,10 @@ def errors_of(meta: Json, arrays: Mapping[str, np.ndarray],
     found = rekeyed(found, meta["former"])
     moves, count = found["moves"], len(found["curvature"])
     if len(found["identified"]) != count or any(len(own) != count for own in moves.values()):
-        raise ValueError("the file is damaged: its number of standard errors differs from the size "
-                         "of its Hessian")
+        raise ValueError("the number of standard errors differs from the size of the Hessian")
     for name in moves.keys() & point.keys():
         if moves[name].shape[1:] != np.shape(point[name]):
-            raise ValueError(f"the file is damaged: its standard errors of '{name}' have the shape "
+            raise ValueError(f"the standard errors of '{name}' have the shape "
                              f"{moves[name].shape[1:]}, expected {np.shape(point[name])}")
     posterior = found["posterior"]
     return StandardErrors.of(moves, found["curvature"], found["identified"].astype(bool),

@@ -332,9 +332,9 @@ class Answers(Record):
                               self.structure.sites[n].parents)), None)
             if below is not None:
                 raise Refusal(f"decode: '{below}' depends on '{group.cellwise[0]}', which has "
-                              f"several values in a row, and both are missing, so their jointly "
+                              f"several values in each row, and both are missing, so their jointly "
                               f"most probable values cannot be computed. Use predict_proba for "
-                              f"each, or decode(data, sites=['{group.cellwise[0]}'])")
+                              f"each site, or decode(data, sites=['{group.cellwise[0]}'])")
 
     def _cell_estimates(self, held: dataset.Data, plug_in: bool) -> dict[str, np.ndarray]:
         """The estimates of missing cells: the most probable state, the mean, or the median where

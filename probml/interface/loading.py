@@ -90,8 +90,9 @@ def read_file(raw: IO[bytes], path: object) -> tuple[dict[str, Any], dict[str, n
               for name, value in arrays.items()}
     meta = json.loads(arrays.pop("meta").tobytes().decode())
     if meta["format"] != 1:
-        raise ModelError(f"'{path}' was saved by another version of probml (format "
-                         f"{meta['format']}, expected 1)")
+        raise ModelError(f"'{path}' has the file format {meta['format']} of another version of "
+                         f"probml, and this version reads format 1. Load it with the version that "
+                         f"saved it, or fit and save again")
     kinds = "biufUS" if "face" in meta else "biuf"  # estimators hold names of columns and classes
     odd = [name for name, value in arrays.items() if not name.startswith("plain/")
            and (value.dtype.kind not in kinds or value.dtype.kind == "f" and value.itemsize > 8

@@ -67,9 +67,9 @@ def rows(name: str | None = None, of: str | None = None, by: str | None = None) 
         return size.plate(name, of, by)
     if of is not None:
         raise ModelError(
-            f"rows('{name}', of='{of}') needs several tables. Give the data as a mapping of "
-            f"tables, {{'{of}': {{...}}, '{name}': {{...}}}}, and call the model with the number "
-            f"of rows of each, model(rows={{'{of}': 3, '{name}': 7}}, ...)"
+            f"rows('{name}', of='{of}') needs several tables. To fit, give the data as a "
+            f"mapping of tables, {{'{of}': {{...}}, '{name}': {{...}}}}. To call the model without "
+            f"data, give the number of rows of each, such as model(rows={{'{of}': 3, '{name}': 7}})"
         )
     return RowPlate("rows", size)
 

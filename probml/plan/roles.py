@@ -191,7 +191,8 @@ def summed_out(structure: Structure, site: Site, why: str = "") -> Variable:
             f"model '{structure.model.name}': the {cells} missing values of site '{site.name}' in "
             f"a row depend on one another{' (' * bool(why)}{why}{')' * bool(why)}. Each has "
             f"{site.finite} states, so {site.finite}^{cells} joint states would have to be summed "
-            f"over. Give '{site.name}' in the data, or use fewer elements"
+            f"over, and at most 65,536 are supported. Give '{site.name}' in the data, or give it "
+            f"fewer elements per row"
         )
     grid = np.indices((site.finite,) * cells).reshape(cells, -1).T
     return Variable(site.name, grid.reshape(-1, *site.cells).astype(np.int32))

@@ -96,8 +96,8 @@ def _groups(fit: Fitted, held: Data) -> list[list[str]]:
             )
         fixed = next((name for name, _ in index.parameters if name not in fit.point), None)
         if fixed is not None:
-            raise Refusal(f"{what} cannot be predicted, because '{fixed}' is discrete or given as "
-                          f"data, so its value for the new group cannot be drawn from its prior. "
+            raise Refusal(f"{what} cannot be predicted, because '{fixed}' was not estimated (it is "
+                          f"discrete, or was given as data), so it has no value for the new group. "
                           f"Give only groups that were in the fitted data")
     if structure.penalties:
         raise Refusal(f"the data contain a new group, whose effect would be drawn from its prior. "
@@ -194,7 +194,7 @@ def renewed(fit: Fitted, entries: Mapping[tuple[str, int], np.ndarray], plug_in:
                 kind = sites[name].kind
                 raise Refusal(f"the prior of '{name}' ({kind}) has no mean, but the prediction for "
                               f"a new group from a point estimate uses the mean of the "
-                              f"prior", ("NUTS",))
+                              f"prior. Use a prior that has a mean", ("NUTS",))
         at: Any = fit
         return replace(at, point={
             **fit.point, **{name: np.asarray(means[name]) for name in names}

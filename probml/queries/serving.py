@@ -85,9 +85,8 @@ class Filter:
                           f"{list(held.structure.chains)}, but filter() needs a model with one "
                           f"MarkovChain and no other chain")
         if held.pattern.get(chains[0]) == "seen":
-            raise ModelError(f"filter: the states of '{chains[0]}' are observed in the example, "
-                             f"but filter() is for a latent chain. Omit '{chains[0]}' from the "
-                             f"example")
+            raise ModelError(f"filter(example): the example has states of '{chains[0]}', but "
+                             f"filter() infers them. Omit '{chains[0]}' from the example")
         count = present(held.structure.sites[chains[0]].finite)
         self.labels = fit.names.get(chains[0], tuple(range(count)))
         held = _in_part(held)

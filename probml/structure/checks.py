@@ -70,8 +70,9 @@ def check_steps(
             why = whys.get(mixed, f"on other steps through '{mixed}'")
             raise ModelError(
                 f"model '{model.name}', site '{owner}': a step of '{owner}' depends {why}, but a "
-                f"site may depend on chains and inputs only at the same step. Shift, lag or number "
-                f"the inputs before the fit, and pass the result as an input (n, steps, ...)"
+                f"site may depend on chains and inputs only at the same step. Compute shifted "
+                f"values or step numbers before the fit, and pass them as an input of shape (n, "
+                f"steps, ...)"
             )
 
 

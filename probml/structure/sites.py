@@ -59,7 +59,8 @@ def site_of(model: Bound, name: str, msg: dict) -> tuple[Site, dict[str, jax.Arr
         if wide is not None:
             raise ModelError(
                 f"{where}: its {'value' if factor else 'distribution'} has batch shape {batch} for "
-                f"a single row, and one of these axes is neither rows() nor a plate. "
+                f"a single row, and its axis of length {batch[wide]} belongs neither to rows() nor "
+                f"to a plate. "
                 f"{_explain_extra_axis(model, name, batch[wide], wide == row_axis, frames, factor)}"
             )
     domain = domains.of(fn.support if factor else domains.of_values(fn))

@@ -418,9 +418,10 @@ def _cells_of_elements(loop: Loop, init: object, x: object, drawn: Mapping, orde
 
     def refused(name: str) -> ModelError:
         return ModelError(
-            f"site '{name}' in a scan has {loop.hidden[name].cells} elements, and a site of a step "
-            f"depends on several of them, so they cannot be summed out one by one. Put the chains "
-            f"in a plate whose elements do not depend on each other")
+            f"site '{name}' in a scan has {loop.hidden[name].cells} elements, and another site of "
+            f"the same step depends on several of them, so they cannot be summed out one by one. "
+            f"Put both sites in one plate, in which each element depends only on its own "
+            f"'{name}'. If they must depend on several, give '{name}' in the data")
 
     out: list[list[np.ndarray]] = [[], []]
     for aval, found in zip(closed.out_avals, cells(closed, tracked), strict=True):

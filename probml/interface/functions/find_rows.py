@@ -293,8 +293,9 @@ def translate_data(model: Bound, items: SiteValues) -> dict[str, np.ndarray]:
         site = reading.columns.get(name)
         if site is not None:
             if site != name and site in items:
-                raise DataError(f"model '{model.name}': '{site}' is given twice, as a site and as "
-                                f"the argument '{name}'. Drop one of them")
+                raise DataError(f"model '{model.name}': the data give the values of site '{site}' "
+                                f"twice, as '{site}' and as the argument '{name}'. Remove one of "
+                                f"them from the data")
             out[site] = value
         elif name not in inputs and name not in reading.shown:
             out[name] = value

@@ -312,10 +312,10 @@ def _check_data(model: Bound, shown: Survey, arguments: Mapping, given: Mapping)
                  and name in shown.sites and not shown.sites[name].observed), None)
     if both is not None:
         raise DataError(
-            f"model '{model.name}': '{both}' in the data is ambiguous: it is the name of a setting "
-            f"and of a latent site. Set the argument in the model, {model.name}(…, {both}=...), "
-            f"and give observations of the site by handlers.condition around the function, or "
-            f"rename one of them"
+            f"model '{model.name}': '{both}' in the data is ambiguous: it is the name of an "
+            f"argument of the function and of a latent site. Rename one of them. Or remove "
+            f"'{both}' from the data, set the argument by {model.name}(…, {both}=...), and observe "
+            f"the site by numpyro.handlers.condition around the function"
         )
     for name in shown.twice:
         by = next((own for own, value in arguments.items() if value is shown.sites[name].value),
