@@ -55,6 +55,9 @@ ALLOWED = {
 }
 # warnings of other libraries, which the code ignores by their text
 FOREIGN = {"X has feature names", "The least populated class"}
+# arguments of other libraries that messages name
+OF_OTHERS = {"days", "decimal", "encoding", "frozen", "margins", "npartitions", "sep", "subset",
+             "use_colnames", "n_features"}
 # what is code in a page, and links' targets
 CODE = re.compile(r"```.*?```|`[^`\n]*`|\]\([^)\n]*\)", re.DOTALL)
 
@@ -201,6 +204,36 @@ def test_a_warning_that_the_code_ignores_has_the_text_of_the_filter():
 NO_OBJECT = re.compile(r'^ *def (\w+)\((?:[^"#]|"[^"]*"(?!"))*?"{3}'
                        r"((?:Of|By|On|In|That|So|The same (?:of|for|at|where|as|without))\b.{0,40})",
                        re.MULTILINE)
+
+
+def arguments() -> set[str]:
+    """The names of the arguments of NumPyro's distributions, and of our functions and classes."""
+    import numpyro
+    import numpyro.distributions as dist
+
+    made = [value.__init__ for value in vars(dist).values() if inspect.isclass(value)
+            and issubclass(value, dist.Distribution)]
+    found = {name for function in (numpyro.sample, numpyro.plate.__init__, *made)
+             for name in inspect.signature(function).parameters}
+    for path in (path for room in ROOMS for path in (ROOT / room).rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.FunctionDef):
+                found |= {each.arg for each in (*node.args.args, *node.args.kwonlyargs)}
+            elif isinstance(node, ast.ClassDef):
+                found |= {each.target.id for each in node.body
+                          if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name)}
+    return found
+
+
+def test_an_argument_that_a_message_names_exists():
+    """Messages had named an argument distributions= of bayesian_network, which has none."""
+    known = arguments() | OF_OTHERS
+    lost = [f"{path.relative_to(ROOT)}:{line}: {name}=" for room in ROOMS
+            for path in sorted((ROOT / room).rglob("*.py"))
+            for line, text in strings(ast.parse(path.read_text(encoding="utf-8")))
+            if len(text.split()) >= FEW and not re.search(r"</?[a-z]|=\"|=\[|var ", text)
+            for name in re.findall(r"(?<![\w.\-{])([a-z_]\w*)=(?!=)", text) if name not in known]
+    assert not lost, "\n".join(lost)
 
 
 def test_docstrings_of_functions_begin_with_what_they_return():
