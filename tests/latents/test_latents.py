@@ -559,6 +559,6 @@ def test_an_ascent_that_falls_is_a_fault_of_ours_where_its_integrals_are_exact(e
     plan = held.plan()
     rows, known = load.load(held, plan)
     fell = Outcome({"easy": np.zeros(())}, np.zeros(1), Status.FELL, 1)
-    assert boundary.with_boundary_findings(plan, fell, known, rows).status is (
+    assert boundary.with_boundary_findings(plan, fell, known, rows, True).status is (
         Status.FELL if exact else Status.STALLED
     )
