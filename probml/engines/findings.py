@@ -134,14 +134,14 @@ class Code(enum.Enum):
         ("use fewer components or levels", "fit with probml.NUTS()",
          "use a prior that separates the entries"))
     NOT_IDENTIFIED = (
-        "not-identified", "the maximum is not unique: the log density does not change if the "
-        "parameters move along {direction}",
+        "not-identified", "the maximum is one of many of the same height: the log density does not "
+        "change if the parameters move along {direction}",
         "These parameters are not identified separately, and their estimates are arbitrary; a "
         "possible cause is a column that is constant or the sum of other columns",
         ("use an informative prior, with prior=True", "drop a collinear column"))
     NO_INFORMATION = (
-        "no-information", "the maximum is not unique: the data contain no information about "
-        "{names}", "The estimates of {names} are arbitrary",
+        "no-information", "the maximum is one of many of the same height: the data contain no "
+        "information about {names}", "The estimates of {names} are arbitrary",
         ("use an informative prior, with prior=True", "drop the parameters on which no observation "
                                                   "depends"))
     ONE_ROW_PER_GROUP = (
