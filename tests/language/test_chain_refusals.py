@@ -54,7 +54,7 @@ LOOKS = {
     "on other steps through 'scan'": lambda mean, z: dist.Normal(smoothed(mean[z]), 1.0).to_event(
         1
     ),
-    "value at every step that depends on": lambda mean, z: dist.Normal(mean[z].mean(-1), 1.0),
+    "one value per step too": lambda mean, z: dist.Normal(mean[z].mean(-1), 1.0),
     r"\.to_event\(1\)": lambda mean, z: dist.Normal(mean[z], 1.0),
     "first event axis": lambda mean, z: dist.Normal(jnp.stack([mean[z], mean[z]], -2),
                                                     1.0).to_event(2),
