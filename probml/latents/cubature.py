@@ -101,4 +101,7 @@ class Cubature:
         away = jnp.asarray(np.sinh(BEND * grid).T / BEND, top.dtype)
         points = top + solve_triangular(lower, away, lower=True, trans=1).T
         share = jnp.asarray(logs, top.dtype) - jnp.log(jnp.diagonal(lower)).sum()
-        return points, jnp.where(jnp.isfinite(share), share, -jnp.inf)
+        # far out, a rate may be infinite and its density no number
+        finite = jnp.isfinite(jax.vmap(height)(points)) & jnp.isfinite(share)
+        return (jnp.where(finite[:, None], points, top),
+                jnp.where(finite, share, -jnp.inf))
