@@ -28,6 +28,7 @@ from probml.structure.structure import Structure
 NODES, REACH = 25, 6.4  # in each direction; of t, 16 standard deviations
 BEND = 0.4  # κ
 NUMBERS = 2
+MIN_CURVATURE = 1e-2  # where a density is flat: nodes reach some 1000 units of a coordinate
 
 
 @dataclass(frozen=True)
@@ -93,15 +94,30 @@ class Cubature:
             return at(u)[0]
 
         top = mode(height, jnp.zeros(NUMBERS, jnp.result_type(float)))
-        lower = jnp.linalg.cholesky(-jax.hessian(height)(top))
+        root, volume = _scale(-jax.hessian(height)(top))
         reach = REACH * (self.nodes / NODES) ** 0.25
         t = np.linspace(-reach, reach, self.nodes)
         grid = np.stack(np.meshgrid(t, t, indexing="ij"), -1).reshape(-1, NUMBERS)
         logs = np.log(np.cosh(BEND * grid)).sum(1) + NUMBERS * np.log(t[1] - t[0])
         away = jnp.asarray(np.sinh(BEND * grid).T / BEND, top.dtype)
-        points = top + solve_triangular(lower, away, lower=True, trans=1).T
-        share = jnp.asarray(logs, top.dtype) - jnp.log(jnp.diagonal(lower)).sum()
+        points = top + (root @ away).T
+        share = jnp.asarray(logs, top.dtype) + volume
         # far out, a rate may be infinite and its density no number
         finite = jnp.isfinite(jax.vmap(height)(points)) & jnp.isfinite(share)
         return (jnp.where(finite[:, None], points, top),
                 jnp.where(finite, share, -jnp.inf))
+
+
+def _scale(curvature: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """R with R Rᵀ the inverse of the curvature of a row's −log density at its mode, and log |R|.
+    Between two modes that mirror each other, where it is not positive definite, the eigenvalues
+    count by their size, so that the nodes reach both."""
+    lower = jnp.linalg.cholesky(curvature)
+    proper = jnp.isfinite(lower).all()
+    identity = jnp.eye(NUMBERS, dtype=curvature.dtype)
+    bends, directions = jnp.linalg.eigh(jnp.where(jnp.isfinite(curvature), curvature, identity))
+    bends = jnp.maximum(jnp.abs(bends), MIN_CURVATURE)
+    lower = jnp.where(proper, lower, identity)
+    root = jnp.where(proper, solve_triangular(lower, identity, lower=True, trans=1),
+                     directions * bends**-0.5)
+    return root, jnp.where(proper, -jnp.log(jnp.diagonal(lower)).sum(), -0.5 * jnp.log(bends).sum())

@@ -8,6 +8,7 @@ import numpyro.distributions as dist
 import pytest
 from numpyro import plate, sample
 from scipy import optimize, stats
+from scipy.special import logsumexp
 
 import probml
 from probml.dataset import read
@@ -186,3 +187,21 @@ def test_several_numbers_given_a_row_have_their_mean_and_covariance():
         np.testing.assert_allclose(found.mean[i], weight @ z, atol=1e-5)
         away = z - weight @ z
         np.testing.assert_allclose(found.covariance_matrix[i], (weight * away.T) @ away, atol=1e-5)
+
+
+def test_a_row_with_two_modes_that_mirror_each_other_is_not_impossible():
+    """Between them the curvature is not positive definite, and the density had been 0."""
+    @probml.model
+    def waiting():
+        with probml.rows():
+            z = sample("z", dist.LogNormal(0.0, 1.5).expand([2]).to_event(1))
+            sample("y", dist.Exponential(jnp.exp(0.2 + z.sum(-1))))
+
+    y = np.array([0.3, 1e-3, 1e-5])
+    u = np.linspace(-9.0, 6.0, 751)
+    own = stats.norm(0, 1.5).logpdf(u)
+    rate = 0.2 + np.exp(u)[:, None] + np.exp(u)
+    logs = rate - y[:, None, None] * np.exp(np.minimum(rate, 700.0)) + own[:, None] + own
+    right = logsumexp(logs, (1, 2)) + 2 * np.log(u[1] - u[0])
+    got = waiting().at({}).log_prob({"y": y})
+    np.testing.assert_allclose(got, right, atol=0.1)
