@@ -84,7 +84,7 @@ def test_a_name_of_a_setting_and_of_a_site_is_refused():
     def means(y=None, m=0.0):
         sample("y", dist.Normal(sample("m", dist.Normal(m, 1.0)), 1.0), obs=y)
 
-    with pytest.raises(probml.DataError, match="'m' in the data is ambiguous: it is the name of a s"):
+    with pytest.raises(probml.DataError, match="'m' in the data is ambiguous: it is the name of an arg"):
         probml.model(means)().log_density({"y": 0.3, "m": 0.1}, {})
     found = probml.model(means)(m=2.0).log_density({"y": 0.3}, {"m": 1.0})
     assert found == pytest.approx(stats.norm(2, 1).logpdf(1.0) + stats.norm(1, 1).logpdf(0.3))

@@ -23,7 +23,7 @@ def test_concentrations_of_different_lengths_are_refused_by_their_shapes():
     with pytest.raises(probml.ModelError, match=r"the shape \(2,\) and concentration0 has the shape \(3,\)"):
         probml.StickBreaking(np.ones(2), np.ones(3))
     assert probml.StickBreaking(1.0, np.ones(3)).event_shape == (4,)
-    with pytest.raises(probml.ModelError, match="one number, or 2 numbers"):
+    with pytest.raises(probml.ModelError, match="a single number, or 2 numbers"):
         probml.dirichlet_process(np.ones(3), 3)
 
 

@@ -468,7 +468,7 @@ def mixing():
         sample("x", dist.Normal(z + jnp.roll(z, 1, -1), 1.0).to_event(1))
 
 
-@pytest.mark.parametrize("model, words", [(weighed, "the site and the factor 'few' as one"),
+@pytest.mark.parametrize("model, words", [(weighed, "Replace the factor 'few' and the site"),
                                           (mixing, "depends on several")],
                          ids=["factor", "neighbours"])
 def test_cells_that_are_not_independent_are_refused_with_the_reason(model, words):

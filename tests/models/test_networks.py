@@ -622,7 +622,7 @@ REFUSED = {
     "a discrete node below a continuous one": (lambda: bayesian_network(AB, {"a": float, "b": 2}),
                                                ["'b'", "'a'", "discrete"]),
     "a distribution and states": (lambda: bayesian_network(carrying(distribution=dist.Poisson),
-                                                           {"n": 2}), ["'n'", "no states"]),
+                                                           {"n": 2}), ["'n'", "both states"]),
     "parameters without a distribution": (
         lambda: bayesian_network(carrying(parameters=lambda: 1.0)), ["'n'", "function"]
     ),
