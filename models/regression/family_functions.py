@@ -12,9 +12,10 @@ import numpy as np
 from jax.typing import ArrayLike
 from scipy import stats
 from scipy.optimize import minimize_scalar
-from scipy.special import gammaln, xlogy
+from scipy.special import xlogy
 
 from probml import ModelError
+from probml.families.log_linear import log_negative_binomial
 from probml.models.regression.generalized_linear import LINKS
 
 
@@ -88,8 +89,10 @@ def log_density(family: str, y: np.ndarray, mu: np.ndarray, trials: ArrayLike | 
         if family == "beta":
             return stats.beta.logpdf(y, mu * own, (1 - mu) * own)
         count = stats.poisson.logpmf(y, mu)
-        if own:  # relative to the Poisson, its limit of a large concentration
-            count = count + _log_rise(y, own) + mu - (y + own) * np.log1p(mu / own)
+        if own:  # of what is no count −inf, as of the Poisson
+            with jax.enable_x64(True):
+                found = log_negative_binomial(np.asarray(y, float), own, np.asarray(mu, float))
+            count = np.where(np.isfinite(count), found, count)
         if family == "hurdle_poisson":
             above = np.log1p(-zero) + count - np.log(-np.expm1(-mu))
             return np.where(y == 0, np.log(zero), above)
@@ -97,13 +100,6 @@ def log_density(family: str, y: np.ndarray, mu: np.ndarray, trials: ArrayLike | 
             return count
         added = np.where(y == 0, np.log(zero), -np.inf)
         return np.logaddexp(added, np.log1p(-zero) + count)
-
-
-def _log_rise(y: np.ndarray, own: float) -> np.ndarray:
-    """log Γ(own + y) − log Γ(own) − y log own, by Stirling's series where the Gammas are large."""
-    if own < 1e3:
-        return gammaln(own + y) - gammaln(own) - y * np.log(own)
-    return (own + y - 0.5) * np.log1p(y / own) - y + (1 / (own + y) - 1 / own) / 12
 
 
 def unit_deviance(family: str, y: np.ndarray, mu: np.ndarray, trials: ArrayLike | None,
