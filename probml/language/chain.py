@@ -2,7 +2,16 @@
 
 import numpyro.distributions as dist
 
+from probml.errors import ModelError
 from probml.language.language import check_steps, resolve_steps
+
+
+def outside_rows(where: str, kind: str) -> ModelError:
+    """The error of a chain that is not inside rows(), or is inside another plate too."""
+    return ModelError(f"{where}: a {kind} must be inside rows() and inside no other plate. Write "
+                      f"it below `with probml.rows():`, where each row is one sequence, and the "
+                      f"sites that depend on it, as in dist.Normal(mean[z], scale).to_event(1). "
+                      f"For several chains write several sites")
 
 
 class Chain(dist.Distribution):

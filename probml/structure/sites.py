@@ -15,7 +15,7 @@ from probml.errors import ModelError, present
 from probml.families import domains, finite, registry
 from probml.families.likelihood import Likelihood
 from probml.jaxpr.memo import memo
-from probml.language.chain import Chain
+from probml.language.chain import Chain, outside_rows
 from probml.language.language import Bound
 from probml.language.named_rows import OBSERVED
 from probml.structure import deterministics
@@ -218,8 +218,7 @@ def timed(model: Bound, one: Mapping[str, Site], some: Mapping[str, Site]) -> di
         axes = [i for i, pair in enumerate(zip(site.shape, grown, strict=False))
                 if pair[0] != pair[1]]
         if site.chain and (not site.rows or site.axes):
-            raise ModelError(f"{where}: a {site.kind} must be inside rows() and inside no other "
-                             f"plate. For several chains write several sites")
+            raise outside_rows(where, site.kind)
         if len(site.shape) != len(grown) or len(axes) > 1 or (
             axes and (not site.rows or axes[0] != len(site.batch))
         ):

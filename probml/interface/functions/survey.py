@@ -32,7 +32,7 @@ from probml.jaxpr.gathers.reader import Beyond, beyond
 from probml.jaxpr.program import equations, jaxpr_of
 from probml.jaxpr.repeats.rolled import recursive
 from probml.jaxpr.repeats.stored import by_elements
-from probml.language.chain import Chain
+from probml.language.chain import Chain, outside_rows
 from probml.language.fingerprint import nested_code
 from probml.language.language import Bound, unwrapped
 from probml.language.named_rows import OBSERVED
@@ -154,9 +154,7 @@ def _survey_site(msg: Message) -> SurveyedSite:
     """
     name, fn, value = msg["name"], msg["fn"], msg.get(OBSERVED, msg["value"])
     if isinstance(fn, Chain):
-        raise ModelError(f"site '{name}': a {type(fn).__name__} must be inside `with "
-                         f"probml.rows():`, where each row is one sequence. Put it there, and the "
-                         f"sites that depend on it, as in dist.Normal(mean[z], scale).to_event(1)")
+        raise outside_rows(f"site '{name}'", type(fn).__name__)
     factor, support = isinstance(fn, dist.Unit), of_values(fn)
     observed = bool(msg["is_observed"])
     discrete = not factor and support is not None and bool(support.is_discrete)
