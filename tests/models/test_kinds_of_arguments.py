@@ -83,7 +83,7 @@ def test_labels_of_groups_are_the_same_whatever_stores_them(nested, column, kind
 
 @pytest.mark.parametrize("labels", [G.astype(str), G.astype(float).astype(str)], ids=["text", "text of floats"])
 def test_labels_of_another_type_are_not_new_groups(nested, labels):
-    with pytest.raises(probml.DataError, match=r"'g' has '0.*' \(text\), and 0 \(int64\) in the fitted data"):
+    with pytest.raises(probml.DataError, match=r"'g' has the label '0.*' \(text\), but the fitted data have 0 \(int64\)"):
         nested.predict(TABLE.assign(g=labels))
 
 
@@ -107,7 +107,7 @@ def test_labels_of_an_index_of_another_type_are_not_new_groups(fitted, asked):
     data = {"g": pd.Categorical(fitted) if fitted[-1] == 50 else fitted, "y": Y}
     fit = levels().fit(data, probml.Exact())
     np.testing.assert_allclose(fit.predict({"g": fitted}, "y", unknown="new"), fit.predict({"g": fitted}, "y"))
-    with pytest.raises(probml.DataError, match="in the fitted data, which has another type"):
+    with pytest.raises(probml.DataError, match="but the fitted data have .*, of another type"):
         fit.predict({"g": asked}, "y", unknown="new")
 
 

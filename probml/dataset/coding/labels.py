@@ -173,9 +173,9 @@ def refuse_other_type(what: str, strange: Iterable, known: Iterable) -> None:
     written = {_as_written(label): label for label in known}
     for label in strange:
         if (text := _as_written(label)) in written:
-            raise DataError(f"{what} has {_shown(label)}, and {_shown(written[text])} in the "
-                            f"fitted data, which has another type: convert the column to the type "
-                            f"that was fitted, or this label would be a new group")
+            raise DataError(f"{what} has the label {_shown(label)}, but the fitted data have "
+                            f"{_shown(written[text])}, of another type. Convert the column to the "
+                            f"type that was fitted; as it is, the label would be a new group")
 
 
 def _as_written(label: object) -> str:

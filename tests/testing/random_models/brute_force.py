@@ -116,18 +116,7 @@ def truth(model: Bound, params: SiteValues, data: SiteValues,
           inputs: SiteValues, fill: Mapping[str, np.ndarray],
           read: Collection[str], soft: Mapping[str, np.ndarray] = MappingProxyType({}),
           without: Collection[str] = (), most: int = MAX_JOINT_STATES) -> Truth:
-    """Exact quantities of rows at known parameters.
-
-    Args:
-        model: a bound model.
-        params: every site outside rows → its value.
-        data: site inside rows → (n, *cells), NaN where missing; sites may be absent.
-        inputs: as the model takes them.
-        fill: site inside rows → possible values, (n, *cells), as placeholders for missing cells.
-        read: the sites on which others depend.
-        soft: scalar discrete site → likelihoods of its states, (n, states).
-        without: sites whose densities are left out, since they are set by an intervention.
-        most: the greatest number of joint states.
+    """Exact quantities of rows at known parameters; arguments as of Joint.
 
     Raises:
         Unknown: there is no brute-force answer.
