@@ -34,7 +34,6 @@ from typing import TYPE_CHECKING
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
-import pandas as pd
 from numpyro import sample
 
 import probml
@@ -42,6 +41,7 @@ from probml.errors import listed
 from probml.estimators.rules import hold, number, optional
 from probml.interface.showing.estimates import Estimates, Quantity
 from probml.interface.showing.summary import Table
+from probml.libraries import pd
 from probml.models.bayesian_networks.variables import items, read
 from probml.models.frames.measured import SHARE, centre_of, scale_of
 
@@ -84,7 +84,7 @@ def _reshape_rows(width: int, each: np.ndarray) -> np.ndarray:
     return np.reshape(each, (-1, width))
 
 
-def _configurations(estimates: Estimates, parents: list, sizes: dict) -> pd.Index:
+def _configurations(estimates: Estimates, parents: list, sizes: dict) -> "pd.Index":
     if not parents:
         return pd.Index([""])
     levels = [estimates.labels(parent, sizes[parent], parent) for parent in parents]

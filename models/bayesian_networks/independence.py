@@ -17,7 +17,6 @@ random.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.special import xlogy
@@ -26,11 +25,9 @@ from scipy.stats import chi2, t
 from probml import DataError, ModelError
 from probml.errors import listed
 from probml.estimators.rules import hold, several
+from probml.libraries import pd
 from probml.models.bayesian_networks.folding import combine_codes
 from probml.models.bayesian_networks.variables import Variables, read, suggest_names
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 DISCRETE, CONTINUOUS = ("likelihood ratio", "chi-squared"), ("partial correlation",)
 MIN_RESIDUAL_SHARE = 1e-12  # what others determine to this share of its variance has none left
@@ -59,8 +56,6 @@ def conditional_dependence(data, first: str, second: str, given: Iterable[str] =
 
     Cost: O(rows log rows).
     """
-    import pandas as pd
-
     given = [given] if isinstance(given, str) else given
     hold("conditional_dependence", given=(given, several("names of columns")))
     chosen = [first, second, *given]

@@ -11,6 +11,7 @@ import numpy as np
 
 from probml import DataError
 from probml.errors import listed
+from probml.libraries import pd
 from probml.models.frames.kinds import refuse_dates, usual
 
 
@@ -139,8 +140,6 @@ def items(data) -> list[tuple]:
 
 
 def _series(name, value, complete: bool):
-    import pandas as pd
-
     value = np.asarray(value) if hasattr(value,
                                          "__jax_array__") or isinstance(value, jax.Array) else value
     if getattr(value, "ndim", 1) != 1 or isinstance(value, str) or not hasattr(value, "__len__"):
@@ -167,8 +166,6 @@ def _series(name, value, complete: bool):
 def _column(name, column, given, said=None) -> tuple[tuple | None, np.ndarray, bool]:
     """(labels, codes, guessed?) of a discrete column, (None, floats, guessed?) of a continuous
     one."""
-    import pandas as pd
-
     shown_as = f"column {name!r}"
     if said != "normal":
         refuse_dates(column, shown_as)
@@ -205,8 +202,6 @@ def _codes(name, column, given) -> tuple[tuple, np.ndarray]:
     Args:
         given: its labels, or how many states it has; None: those that it shows.
     """
-    import pandas as pd
-
     kind = column.dtype
     if given is None and isinstance(kind, pd.CategoricalDtype):
         return tuple(kind.categories.tolist()), column.cat.codes.to_numpy(np.int32)

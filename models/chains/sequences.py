@@ -4,7 +4,7 @@ of numbers or symbols, with states where they are known. Answers have the form o
 
 import warnings
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from jax.typing import ArrayLike
@@ -15,10 +15,8 @@ from probml.errors import listed
 from probml.estimators.estimator import Estimator, n_parameters
 from probml.estimators.validation import check_feature_names, check_is_fitted
 from probml.language.given import floats
+from probml.libraries import pd
 from probml.typing import DataLike
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 class Steps(NamedTuple):

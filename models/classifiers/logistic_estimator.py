@@ -19,6 +19,7 @@ from probml.estimators.rules import (
     parameter,
 )
 from probml.estimators.validation import check_is_fitted
+from probml.libraries import pd
 from probml.models.classifiers.planes import COST, Planes, with_class_labels
 from probml.models.frames.standardized import row_weights, without_prior
 from probml.models.regression.generalized_linear import logistic_regression, softmax_regression
@@ -129,8 +130,6 @@ class LogisticRegression(RegressionResults, Planes):
         return self
 
     def _coefficient_names(self):
-        import pandas as pd
-
         names = super()._coefficient_names()
         if len(self.classes_) == 2:
             return names

@@ -4,7 +4,6 @@ from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 
 import numpy as np
-import pandas as pd
 from numpy.typing import ArrayLike
 
 from probml import DataError
@@ -24,6 +23,7 @@ from probml.estimators.rules import (
     parameter,
 )
 from probml.estimators.validation import check_is_fitted
+from probml.libraries import pd
 from probml.models.frames.covariances import COVARIANCES, canonical
 from probml.models.frames.learning import learn_for, take
 from probml.models.frames.ties import refuse_constant

@@ -17,20 +17,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from probml.dataset.frames import shortest
 from probml.errors import DataError, ModelError, listed
 from probml.interface.fit import Fit
 from probml.interface.loading import load
 from probml.interface.model import Generative, Model
+from probml.libraries import pd
 from probml.numerics.outside.checkpoint import replacing
 from probml.typing import FitOrEstimator
 
 ENDINGS = (".csv", ".tsv", ".parquet", ".arrow", ".feather")
 
 
-def read_table(path: str) -> pd.DataFrame:
+def read_table(path: str) -> "pd.DataFrame":
     """A table: CSV, TSV, Parquet or Arrow by its ending; "-" is CSV on standard input.
 
     Raises:
@@ -61,7 +61,7 @@ def read_table(path: str) -> pd.DataFrame:
     return out
 
 
-def write_table(table: pd.DataFrame, path: str | None) -> None:
+def write_table(table: "pd.DataFrame", path: str | None) -> None:
     """A table to a file by its ending; CSV on standard output without one."""
     if path in (None, "-"):
         table.to_csv(sys.stdout, index=False)
@@ -88,7 +88,7 @@ def write_table(table: pd.DataFrame, path: str | None) -> None:
                         ) from None
 
 
-def require_columns(table: pd.DataFrame, columns: Iterable[str], option: str) -> None:
+def require_columns(table: "pd.DataFrame", columns: Iterable[str], option: str) -> None:
     """
     Raises:
         DataError: the table has not all of these columns, which an option names.
@@ -221,7 +221,7 @@ MAX_ODD_SHARE = 0.5
 SHOWN = 3  # words of a column that a warning shows
 
 
-def read_text(path: str, comma: str) -> pd.DataFrame:
+def read_text(path: str, comma: str) -> "pd.DataFrame":
     """A table of text; "-" is standard input.
 
     Raises:
@@ -230,7 +230,7 @@ def read_text(path: str, comma: str) -> pd.DataFrame:
     """
     whole = sys.stdin.read() if path == "-" else None
 
-    def read(**more: Any) -> pd.DataFrame:
+    def read(**more: Any) -> "pd.DataFrame":
         # read in pieces a long file has 1 and '1' in one column; of rows that are longer than their
         # header pandas would take the first cell for an index, and move the others
         return pd.read_csv(path if whole is None else io.StringIO(whole), sep=comma,
@@ -273,7 +273,7 @@ def _refuse_other(path: str, names: list, comma: str) -> None:
                         f"index=False), with decimal='.' if the decimal mark is a point")
 
 
-def _tell_unseen(said: pd.DataFrame, out: pd.DataFrame) -> None:
+def _tell_unseen(said: "pd.DataFrame", out: "pd.DataFrame") -> None:
     """Warns of cells of columns of text that are not empty, and are read as missing: None, NA,
     null."""
     for name, column in said.items():
@@ -285,7 +285,7 @@ def _tell_unseen(said: pd.DataFrame, out: pd.DataFrame) -> None:
                           RuntimeWarning, stacklevel=2)
 
 
-def _tell_numbers(name: str, column: pd.Series) -> None:
+def _tell_numbers(name: str, column: "pd.Series") -> None:
     """Warns of the cells of a column of text which are no numbers, where all others are."""
     seen = column.dropna().astype(str)
     odd = seen[pd.to_numeric(seen, errors="coerce").isna().to_numpy()]

@@ -5,10 +5,10 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
-import pandas as pd
 
 from probml.engines.engine import Engine
 from probml.errors import DataError, ModelError, listed
+from probml.libraries import pd
 from probml.models import (
     BayesianLinearRegression,
     FactorAnalysis,
@@ -49,7 +49,7 @@ class Wish(NamedTuple):
     formula: str | None = None  # of a regression
 
 
-def learn(model: str, table: pd.DataFrame, wish: Wish) -> FitOrEstimator:
+def learn(model: str, table: "pd.DataFrame", wish: Wish) -> FitOrEstimator:
     """An estimator or a Fit.
 
     Raises:
@@ -76,7 +76,7 @@ def learn(model: str, table: pd.DataFrame, wish: Wish) -> FitOrEstimator:
     return own.fit(of_model(own, table, wish.layout).data, wish.engine, seed=wish.seed)
 
 
-def _without_row_numbers(table: pd.DataFrame) -> pd.DataFrame:
+def _without_row_numbers(table: "pd.DataFrame") -> "pd.DataFrame":
     """A table without a column that has no name and holds the numbers of the rows, as pandas and R
     write them."""
     for name in (name for name in table.columns if str(name).startswith(NAMELESS)):
@@ -90,7 +90,7 @@ def _without_row_numbers(table: pd.DataFrame) -> pd.DataFrame:
     return table
 
 
-def _refuse_names(table: pd.DataFrame) -> None:
+def _refuse_names(table: "pd.DataFrame") -> None:
     """
     Raises:
         DataError: columns of dates, or of text that differs in (nearly) every row, such as names:
@@ -139,7 +139,7 @@ def _refuse_options(model: str, wish: Wish, takes: tuple[str, ...]) -> None:
                          f"Omit --formula")
 
 
-def _dates(column: pd.Series) -> bool:
+def _dates(column: "pd.Series") -> bool:
     """Whether text reads as dates, 2024-01-31 and on."""
     return bool(column.astype(str).str.match(r"\d{4}-\d{2}-\d{2}").all())
 
@@ -159,7 +159,7 @@ def sizes_of(text: str | None, option: str) -> Any:
     return range(int(low), int(high) + 1) if dash else int(low)
 
 
-def split_target(table: pd.DataFrame, wish: Wish) -> tuple[pd.DataFrame, pd.Series]:
+def split_target(table: "pd.DataFrame", wish: Wish) -> "tuple[pd.DataFrame, pd.Series]":
     """The other columns, and the target.
 
     Raises:
@@ -186,15 +186,15 @@ def _made(kind: type, wish: Wish, **given: Any) -> FitOrEstimator:
     return kind(**{**given, **wish.settings})
 
 
-def _naive_bayes(table: pd.DataFrame, wish: Wish) -> FitOrEstimator:
+def _naive_bayes(table: "pd.DataFrame", wish: Wish) -> FitOrEstimator:
     X, y = split_target(table, wish)
     estimator = _made(NaiveBayes, wish, random_state=wish.seed, engine=wish.engine)
     return estimator.fit(X, y.astype(object).where(y.notna(), None).to_numpy())
 
 
-def _components(kind: type) -> Callable[[pd.DataFrame, Wish], FitOrEstimator]:
+def _components(kind: type) -> "Callable[[pd.DataFrame, Wish], FitOrEstimator]":
     """A mixture of this kind; of no number of components the best of 1 to 5."""
-    def fitted(table: pd.DataFrame, wish: Wish) -> FitOrEstimator:
+    def fitted(table: "pd.DataFrame", wish: Wish) -> FitOrEstimator:
         sizes = range(1, 6) if wish.sizes is None else wish.sizes
         return _made(kind, wish, n_components=sizes, random_state=wish.seed,
                      engine=wish.engine).fit(table)
@@ -202,14 +202,14 @@ def _components(kind: type) -> Callable[[pd.DataFrame, Wish], FitOrEstimator]:
     return fitted
 
 
-def _factor(table: pd.DataFrame, wish: Wish) -> FitOrEstimator:
+def _factor(table: "pd.DataFrame", wish: Wish) -> FitOrEstimator:
     _refuse_text(table, "factor analysis")
     sizes = {} if wish.sizes is None else {"n_components": wish.sizes}
     return _made(FactorAnalysis, wish, random_state=wish.seed, engine=wish.engine,
                  **sizes).fit(table)
 
 
-def _refuse_text(table: pd.DataFrame, what: str, instead: str = CODED) -> None:
+def _refuse_text(table: "pd.DataFrame", what: str, instead: str = CODED) -> None:
     """
     Raises:
         DataError: a column of text, where numbers are needed.
@@ -220,7 +220,7 @@ def _refuse_text(table: pd.DataFrame, what: str, instead: str = CODED) -> None:
                         f"the column, --drop '{text[0]}', or {instead}")
 
 
-def _learn_generalized_linear(table: pd.DataFrame, wish: Wish) -> FitOrEstimator:
+def _learn_generalized_linear(table: "pd.DataFrame", wish: Wish) -> FitOrEstimator:
     if wish.formula is not None:
         return _by_formula(table, wish)
     X, y = split_target(table, wish)
@@ -229,7 +229,7 @@ def _learn_generalized_linear(table: pd.DataFrame, wish: Wish) -> FitOrEstimator
                  engine=wish.engine).fit(X, y.to_numpy())
 
 
-def _by_formula(table: pd.DataFrame, wish: Wish) -> FitOrEstimator:
+def _by_formula(table: "pd.DataFrame", wish: Wish) -> FitOrEstimator:
     """A generalized linear model, or with effects of groups a mixed model.
 
     Raises:
@@ -248,7 +248,7 @@ def _by_formula(table: pd.DataFrame, wish: Wish) -> FitOrEstimator:
     return formula(wish.formula, table).fit(**{**told, **wish.settings})
 
 
-def _meta(table: pd.DataFrame, wish: Wish) -> FitOrEstimator:
+def _meta(table: "pd.DataFrame", wish: Wish) -> FitOrEstimator:
     """Estimates of studies: the target and its standard errors; a column of text names the studies,
     and columns of numbers are moderators.
 
@@ -275,7 +275,7 @@ def _meta(table: pd.DataFrame, wish: Wish) -> FitOrEstimator:
                          list(others[text[0]]) if text else None)
 
 
-def _regression(table: pd.DataFrame, wish: Wish) -> FitOrEstimator:
+def _regression(table: "pd.DataFrame", wish: Wish) -> FitOrEstimator:
     X, y = split_target(table, wish)
     known = y.notna()
     if known.any() and not known.all():
@@ -296,7 +296,7 @@ def _regression(table: pd.DataFrame, wish: Wish) -> FitOrEstimator:
     return _made(LogisticRegression, wish, engine=wish.engine).fit(X, y.to_numpy())
 
 
-def _network(table: pd.DataFrame, wish: Wish) -> FitOrEstimator:
+def _network(table: "pd.DataFrame", wish: Wish) -> FitOrEstimator:
     numbers = [name for name, column in table.items()
                if usual(column, f"column '{name}'") == "normal"]
     rows = table.dropna() if numbers else table  # with holes: structural EM, of categories alone
@@ -310,7 +310,7 @@ def _network(table: pd.DataFrame, wish: Wish) -> FitOrEstimator:
     return bayesian_network(dag, data=table).fit(table, wish.engine, seed=wish.seed)
 
 
-def _hidden_markov(table: pd.DataFrame, wish: Wish) -> FitOrEstimator:
+def _hidden_markov(table: "pd.DataFrame", wish: Wish) -> FitOrEstimator:
     by, table = wish.layout.by, index_by_date(table)
     numbers = table if by is None else table.drop(columns=by, errors="ignore")
     _refuse_text(numbers, "hidden Markov model", "if it identifies sequences, name it in --by")
@@ -319,7 +319,7 @@ def _hidden_markov(table: pd.DataFrame, wish: Wish) -> FitOrEstimator:
     return estimator.fit(numbers if by is None else sequences(numbers, table, by))
 
 
-def _series(table: pd.DataFrame, wish: Wish) -> FitOrEstimator:
+def _series(table: "pd.DataFrame", wish: Wish) -> FitOrEstimator:
     table = index_by_date(table)
     numbers = [name for name in table if pd.api.types.is_numeric_dtype(table[name])]
     if wish.target is None and len(numbers) != 1:
@@ -334,7 +334,7 @@ def _series(table: pd.DataFrame, wish: Wish) -> FitOrEstimator:
     return estimator.fit(table[[name]] if by is None else sequences(table[[name]], table, by))
 
 
-LEARN: dict[str, Callable[[pd.DataFrame, Wish], FitOrEstimator]] = {
+LEARN: "dict[str, Callable[[pd.DataFrame, Wish], FitOrEstimator]]" = {
     "naive_bayes": _naive_bayes,
     "mixture": _components(MixedMixture),
     "latent_class": _components(LatentClass),

@@ -21,6 +21,7 @@ except ModuleNotFoundError as error:
 import probml
 import probml.models as library
 from probml.errors import DataError, ModelError, Refusal
+from probml.libraries import LateModule, pd
 from probml.models.commandline.catalogue import SAID, canonical_name
 from probml.models.commandline.options import (
     json_option,
@@ -32,11 +33,8 @@ from probml.models.commandline.options import (
     unknown_option,
     wish,
 )
-from probml.numerics.process.late import LateModule
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from probml.models.commandline import answers, engines, files, layouts, learning
     from probml.models.commandline import demo as demonstration
     from probml.typing import FitOrEstimator

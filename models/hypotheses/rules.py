@@ -20,7 +20,6 @@ databases", for the rules; the posteriors are Beta–Binomial.
 
 import itertools
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.stats import beta
@@ -29,9 +28,7 @@ from probml import DataError
 from probml.dataset.frames import as_pandas
 from probml.estimators.rules import hold, number, optional, several, within
 from probml.language.language import check_seed
-
-if TYPE_CHECKING:
-    import pandas as pd
+from probml.libraries import pd
 
 DRAWS = 4000  # of the cells of a rule
 
@@ -62,8 +59,6 @@ def association_rules(baskets: "pd.DataFrame", itemsets: "pd.DataFrame", *,
 
     Cost: O(rules · (baskets + draws)).
     """
-    import pandas as pd
-
     hold("association_rules", concentration=(concentration, number(0.0, above=True)),
          level=(level, within(0.0, 1.0)), least_lift=(least_lift, optional(number(0.0))))
     seed = check_seed(seed, "association_rules")

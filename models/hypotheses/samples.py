@@ -16,7 +16,6 @@ Source: Rouder, Speckman, Sun, Morey & Iverson (2009), "Bayesian t tests for acc
 the null hypothesis", equation 1 with their section on the JZS prior.
 """
 
-from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy import stats
@@ -26,10 +25,8 @@ from probml import DataError
 from probml.estimators.rules import FLAG, hold, integer, number
 from probml.language.given import floats
 from probml.language.language import check_seed
+from probml.libraries import pd
 from probml.models.hypotheses.tables import COLUMNS, MAX_PERMUTATIONS
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 HELD = 2**22  # numbers of permutations that lie in memory at once
 WIDTH = 2**-0.5  # r: half of all shifts lie within 0.7 standard deviations
@@ -68,8 +65,6 @@ def two_samples(x, y, *, paired: bool = False, width: float = WIDTH, permutation
 
     Cost: O(permutations · (n + m)).
     """
-    import pandas as pd
-
     hold("two_samples", paired=(paired, FLAG), width=(width, number(0.0, above=True)),
          permutations=(permutations, integer(1, MAX_PERMUTATIONS)))
     seed = check_seed(seed, "two_samples")

@@ -7,7 +7,6 @@ from numbers import Integral
 from typing import ClassVar
 
 import numpy as np
-import pandas as pd
 
 from probml import MAP, DataError, Fit, ModelError
 from probml.engines.engine import Engine
@@ -30,6 +29,7 @@ from probml.estimators.rules import (
 from probml.estimators.validation import check_is_fitted, clone, places_of
 from probml.interface.showing.estimates import Estimates, Quantity
 from probml.interface.showing.summary import Table
+from probml.libraries import pd
 from probml.models.latent_factors.factor_analysis import (
     covariance,
     factor_analysis,

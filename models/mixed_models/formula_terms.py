@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from probml import DataError, ModelError
+from probml.libraries import pd
 from probml.typing import DataLike
 
 if TYPE_CHECKING:
@@ -164,8 +165,6 @@ class Terms:
             made = _matrix(self.parts.text, _spec(formula, state), table)
             found |= {name: made[name] for name in columns}
         first = next(iter(found.values()))
-        import pandas as pd
-
         X = pd.DataFrame(found, index=first.index).drop(columns=[INTERCEPT], errors="ignore")
         return X.assign(**{name: self._labels(table, name) for *_, name in self.parts.groups})
 
@@ -229,8 +228,6 @@ def _as_label(value: object) -> str:
 def _by_value(table: DataLike) -> Any:
     """A table, categorical columns as their values: their categories may be others than the
     fitted."""
-    import pandas as pd
-
     return table.assign(**{name: table[name].astype(object) for name in table.columns
                            if isinstance(table[name].dtype, pd.CategoricalDtype)})
 
@@ -238,8 +235,6 @@ def _by_value(table: DataLike) -> Any:
 def _without_unused(table: DataLike) -> Any:
     """A table, categorical columns without the categories that no row has, whose coefficients would
     be unknown, as in R."""
-    import pandas as pd
-
     return table.assign(**{name: table[name].cat.remove_unused_categories()
                            for name in table.columns
                            if isinstance(table[name].dtype, pd.CategoricalDtype)})

@@ -14,6 +14,7 @@ from probml.estimators.estimator import Estimator, absent
 from probml.estimators.rules import SEED, Seed, check, hold, one_of, parameter, within
 from probml.estimators.validation import check_is_fitted
 from probml.language.given import labels
+from probml.libraries import pd
 from probml.models.mixed_models.meta_analysis import meta_analysis
 from probml.models.mixed_models.mixed_columns import numbers_of, table_of
 from probml.models.regression.results import RegressionResults, is_posterior
@@ -166,8 +167,6 @@ class MetaAnalysis(RegressionResults, Estimator):
 
     def _learn(self, y, error, design) -> None:
         """What follows from τ, in closed form."""
-        import pandas as pd
-
         (n, p), tau2 = design.shape, self.tau_**2
         weights = 1 / (error**2 + tau2)
         self.covariance_ = np.linalg.inv((design.T * weights) @ design)
@@ -216,8 +215,6 @@ class MetaAnalysis(RegressionResults, Estimator):
         Raises:
             ModelError: no probability.
         """
-        import pandas as pd
-
         hold("forest_table", level=(level, within(0, 1)))
         check_is_fitted(self, "fit_")
         half = norm.ppf((1 + level) / 2)

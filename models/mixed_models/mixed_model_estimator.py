@@ -28,6 +28,7 @@ from probml.estimators.validation import (
     check_is_fitted,
     column_or_1d,
 )
+from probml.libraries import pd
 from probml.models.frames.complete import NoProbabilities
 from probml.models.mixed_models.mixed_columns import codes_of, labels_of, numbers_of, table_of
 from probml.models.mixed_models.mixed_model import effect_sites, mixed_model
@@ -334,8 +335,6 @@ class MixedModel(RegressionResults, NoProbabilities, RegressorMixin, Estimator):
 
     def _learn(self, data: Mapping, weights: np.ndarray, restricted: bool) -> None:
         """The numbers that were learnt, in the user's units."""
-        import pandas as pd
-
         p, (level, unit) = self.fit_.params, self._eta
         beta = np.asarray(p["beta"]) if self._fixed else np.zeros(0)
         self.coef_ = beta * unit / self._unit
@@ -432,7 +431,6 @@ class MixedModel(RegressionResults, NoProbabilities, RegressorMixin, Estimator):
     def table(self):
         """A pandas table: a row for the intercept and each column of x; estimate, standard error,
         z, two-sided p of the normal; of a posterior mean, sd, 5%, 95%."""
-        import pandas as pd
         from scipy.stats import norm
 
         check_is_fitted(self, "fit_")
@@ -447,8 +445,6 @@ class MixedModel(RegressionResults, NoProbabilities, RegressorMixin, Estimator):
     def effects_table(self):
         """A pandas table: a row for each effect, by grouping, member and column; its conditional
         mode and standard error; of a posterior mean, sd, 5%, 95%."""
-        import pandas as pd
-
         check_is_fitted(self, "fit_")
         found = {name: pd.DataFrame({"mode": modes.stack(),
                                      "standard error": self.effect_errors_[name].stack()})

@@ -16,6 +16,7 @@ from jax.typing import ArrayLike
 
 from probml import DataError, Fit, ModelError
 from probml.language.given import labels
+from probml.libraries import pd
 from probml.typing import DataLike, FitOrEstimator
 
 if TYPE_CHECKING:
@@ -136,8 +137,6 @@ def steps_of(X: DataLike, count: int) -> tuple[DataLike, bool]:
     kind = type(index).__name__
     if kind not in ("DatetimeIndex", "PeriodIndex") or not len(index):
         return np.arange(count), False
-    import pandas as pd
-
     if count > len(index):
         every = index.freq or getattr(index, "inferred_freq", None)
         if every is None:

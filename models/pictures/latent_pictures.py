@@ -2,13 +2,14 @@
 uncertainty; factor scores."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from jax.typing import ArrayLike
 
 from probml import ModelError, Refusal
 from probml.language.given import labels as items
+from probml.libraries import pd
 from probml.models.pictures.canvas import (
     COLOURS,
     INK,
@@ -22,9 +23,6 @@ from probml.models.pictures.canvas import (
 )
 from probml.models.pictures.canvas import legend as _legend
 from probml.typing import DataLike, FitOrEstimator
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 MAX_NAMED_MEMBERS = 60  # members that a picture has names for
 DRAWS = 1000  # of a posterior without a closed form

@@ -18,6 +18,7 @@ import numpy as np
 
 from probml import DataError, Fit, ModelError, Refusal, errors
 from probml.assessment.pages.layout import Layout, arrange
+from probml.libraries import pd
 from probml.models.pictures.canvas import INK, PAPER, as_names, axes_of, figure_of, formerly
 from probml.typing import FitOrEstimator
 
@@ -53,8 +54,6 @@ def graph_of(fit):
 
 def row_of(fit, evidence, dag, done) -> dict[str, list]:
     """Evidence as the fit takes it: name → one row, what is unseen left out."""
-    import pandas as pd
-
     if evidence is None:
         return {}
     if isinstance(evidence, pd.DataFrame):

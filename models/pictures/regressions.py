@@ -14,6 +14,7 @@ from jax.typing import ArrayLike
 from probml import DataError, Fit, ModelError
 from probml.dataset.described import Column, described
 from probml.dataset.frames import as_pandas
+from probml.libraries import pd
 from probml.models.pictures.canvas import (
     COLOURS,
     INK,
@@ -26,7 +27,6 @@ from probml.models.pictures.canvas import (
 from probml.typing import DataLike, FitOrEstimator
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.axes import Axes
 
 POINTS = 100  # of a curve
@@ -222,8 +222,6 @@ def _rows(table: "pd.DataFrame", columns: list[Column], place: int, grid: np.nda
     if isinstance(table, Mapping):
         return dict(zip(table, parts, strict=True))
     if hasattr(table, "iloc"):
-        import pandas as pd
-
         made = pd.DataFrame(dict(zip(table.columns, parts, strict=True)))
         kinds = {name: kind for name, kind in table.dtypes.items()
                  if isinstance(kind, pd.CategoricalDtype)}

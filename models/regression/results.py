@@ -16,6 +16,7 @@ from probml.assessment.intervals import Interval
 from probml.estimators.information_criteria import criteria
 from probml.estimators.rules import hold, one_of, within
 from probml.estimators.validation import check_is_fitted
+from probml.libraries import pd
 from probml.models.regression.family_functions import (
     mean_of_y,
     unit_deviance,
@@ -143,8 +144,6 @@ class RegressionResults:
         return self._bounds(estimate[:, None] + errors[:, None] * norm.ppf(tails), tails)
 
     def _bounds(self, bounds: np.ndarray, tails: np.ndarray):
-        import pandas as pd
-
         return pd.DataFrame(bounds, index=self._coefficient_names(),
                             columns=[f"{100 * each:.6g}%" for each in tails])
 
@@ -238,7 +237,6 @@ def likelihood_ratio_test(small: FitOrEstimator, large: FitOrEstimator):
         >>> large = GeneralizedLinearModel("poisson").fit(table[["age", "dose"]], y)
         >>> likelihood_ratio_test(small, large)
     """
-    import pandas as pd
     from scipy.stats import chi2
 
     both = {"small": small, "large": large}

@@ -21,6 +21,7 @@ from probml.estimators.rules import (
 )
 from probml.interface.showing.estimates import Estimates
 from probml.interface.showing.summary import Table
+from probml.libraries import pd
 from probml.models.regression import evidence
 from probml.models.regression.from_moments import FLAT_PRIOR_SD, FromMoments, is_scale
 from probml.models.regression.moments import few_rows
@@ -214,8 +215,6 @@ class SmoothingSpline(FromMoments):
         return float(np.sqrt(self._scales.variance))
 
     def _tables(self, estimates: Estimates) -> list[Table]:
-        import pandas as pd
-
         names = self._column_names or tuple(f"x{j}" for j in range(self.n_features_in_))
         curves = pd.DataFrame({"edf": self._scales.effective, "lambda": self.lam_},
                               index=[f"s({names[j]})" for j in self.design_.curves])

@@ -15,6 +15,7 @@ from jax.typing import ArrayLike
 from probml.dataset.frames import as_pandas
 from probml.errors import DataError, ModelError
 from probml.language.given import labels as listed
+from probml.libraries import pd
 
 REJECTED = -1
 SUM_TOLERANCE = 1e-3  # of probabilities: they may be in float32, or have three printed digits
@@ -137,8 +138,6 @@ def table(loss: ArrayLike, states: int, labels: Sequence | None) -> tuple[np.nda
 
 
 def _frame(loss: Mapping):
-    import pandas as pd
-
     if not all(isinstance(row, Mapping) for row in loss.values()):
         raise ModelError(f"decide(loss={dict(loss)!r:.80}): expected "
                          f"{{truth: {{action: loss}}}}, such as "

@@ -18,7 +18,6 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import pandas as pd
 
 from probml.assessment.decisions import by_label, distribution
 from probml.assessment.pages import charts
@@ -26,6 +25,7 @@ from probml.assessment.pages.html import figure, noted, records_of, table
 from probml.dataset import tables
 from probml.errors import DataError, ModelError
 from probml.language.given import labels as listed
+from probml.libraries import pd
 from probml.queries import asking
 from probml.queries.fitted import Fitted
 
@@ -59,11 +59,11 @@ class Calibration:
     brier: float
     ece: float
     ece_classwise: float
-    curve: pd.DataFrame
-    curves: Mapping[Hashable, pd.DataFrame]
+    curve: "pd.DataFrame"
+    curves: "Mapping[Hashable, pd.DataFrame]"
     strategy: str
 
-    def table(self) -> pd.DataFrame:
+    def table(self) -> "pd.DataFrame":
         """A row for the top label and each label: rows, mean predicted, observed share, expected
         calibration error."""
         records = {"top label": self.curve, **self.curves}
@@ -196,7 +196,7 @@ def _with_known_truth(truth: object, p: np.ndarray, names: tuple) -> tuple[np.nd
     return codes, p.reshape(-1, p.shape[-1])[known]
 
 
-def _curve(predicted: np.ndarray, came: np.ndarray, bins: int, strategy: str) -> pd.DataFrame:
+def _curve(predicted: np.ndarray, came: np.ndarray, bins: int, strategy: str) -> "pd.DataFrame":
     """The bins that have rows; a value on an edge belongs to the lower one, as in scikit-learn's
     calibration_curve."""
     edges = np.linspace(0, 1, bins + 1) if strategy == "uniform" else np.unique(
@@ -213,7 +213,7 @@ def _curve(predicted: np.ndarray, came: np.ndarray, bins: int, strategy: str) ->
                          "observed": observed})
 
 
-def _error(curve: pd.DataFrame) -> float:
+def _error(curve: "pd.DataFrame") -> float:
     return float(
         (curve["rows"] * (curve["observed"] - curve["predicted"]).abs()).sum() / curve["rows"].sum()
     )

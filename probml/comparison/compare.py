@@ -4,7 +4,7 @@ scores, in one table."""
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -20,10 +20,7 @@ from probml.errors import DataError, ModelError
 from probml.interface.fit import Fit
 from probml.language.given import as_mapping
 from probml.language.language import check_seed
-
-if TYPE_CHECKING:
-    import pandas as pd
-
+from probml.libraries import pd
 
 POINT = ("loglik", "parameters", "aic", "bic")
 BOUND = ("bound",)
@@ -160,8 +157,6 @@ def _evaluate(contestants: Mapping, splits: Any, rows: int, seed: int) -> _Score
 def _ranked(scores: _Scores, bounds: tuple[str, ...], folded: bool, rows: int,
             weights: np.ndarray) -> "pd.DataFrame":
     """The table of all criteria, the best model first."""
-    import pandas as pd
-
     table = pd.DataFrame.from_dict(scores.records, orient="index")
     table = table.reindex(columns=[*POINT, *EVIDENCE, *bounds, *LOO,
                                    *(FOLDS if folded else ())]).astype(float)

@@ -13,7 +13,7 @@ Sources: Gneiting & Raftery (2007) for log and Brier scores; Vehtari, Gelman & G
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -31,11 +31,8 @@ from probml.dataset.frames import as_pandas, is_table
 from probml.engines.engine import Engine
 from probml.errors import DataError, ModelError
 from probml.interface.fit import Fit
+from probml.libraries import pd
 from probml.typing import DataLike, FitOrEstimator
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 FOLDS = 5
 # score → whether greater is better
@@ -283,8 +280,6 @@ def _columns(rows: DataLike, target: str, name: str) -> DataLike:
     tables = {site: value for site, value in given.items() if is_table(value)}
     if not tables and all(array.dtype.kind in "fiub" for array in flat.values()):
         return np.concatenate(list(flat.values()), 1)
-    import pandas as pd
-
     parts: dict[str, Any] = {}
     for site, array in flat.items():
         named = ({str(label): tables[site][label].array for label in tables[site].columns}
@@ -345,8 +340,6 @@ def _scores(answer: Answer, truth: np.ndarray, discrete: bool) -> dict[str, np.n
 
 def _table(terms: Mapping[str, Mapping[str, np.ndarray]], scores: Mapping[str, bool],
            truth: np.ndarray) -> "pd.DataFrame":
-    import pandas as pd
-
     names = [column for score in scores for column in (score, f"se_{score}", f"{score}_diff",
                                                        f"se_{score}_diff")]
     table = pd.DataFrame(np.nan, index=pd.Index(terms, name="model"),

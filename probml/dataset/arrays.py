@@ -5,16 +5,14 @@ import sys
 from dataclasses import dataclass
 from decimal import Decimal
 from numbers import Real
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from probml.dataset import frames
 from probml.dataset.sources import arrow
 from probml.errors import DataError, RowError, shortly, untraced
-
-if TYPE_CHECKING:
-    import pandas as pd
+from probml.libraries import pd
 
 UNSEEN = "Missing values are NaN or None."
 NUMBERS = (Real, Decimal, np.bool_)
@@ -104,8 +102,6 @@ def _from_library(what: str, value: Any, rows: bool):
 
 def _from_pandas(what: str, value: "pd.Series | pd.DataFrame | pd.Index", rows: bool):
     """A pandas column or table as an array; categories and text as codes."""
-    import pandas as pd
-
     if isinstance(value, pd.Index | pd.api.extensions.ExtensionArray):
         value = pd.Series(value)
     columns = ([value.iloc[:, j] for j in range(value.shape[1])] if isinstance(value, pd.DataFrame)

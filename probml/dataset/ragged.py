@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from jax.typing import ArrayLike
@@ -11,11 +11,9 @@ from probml.dataset.frames import alike, as_pandas, native
 from probml.dataset.labels import Labels, labels_of, tables_of
 from probml.dataset.sources import arrow
 from probml.errors import DataError
+from probml.libraries import pa
 from probml.structure.structure import Structure
 from probml.typing import DataLike, SiteValues
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 MATRICES = 3  # axes of sequences of vectors
 

@@ -39,6 +39,7 @@ from probml.interface.model import Model
 from probml.interface.showing.summaries import summarize
 from probml.interface.showing.summary import Summary, Table
 from probml.language.language import check_seed
+from probml.libraries import pd
 from probml.posteriors.units import Unit
 from probml.typing import DataLike
 
@@ -291,8 +292,6 @@ class Estimator(Portable, BaseEstimator):
 
     def _attributes(self) -> list[Table]:
         """The estimates by the names of the attributes: those with a number for each column."""
-        import pandas as pd
-
         names, out = self._column_names or range(self.n_features_in_), []
         for name, value in vars(self).items():
             if (name.endswith("_") and not name.startswith("_") and isinstance(value, np.ndarray)

@@ -24,6 +24,7 @@ from probml.estimators.validation import DensityMixin, check_is_fitted
 from probml.interface.fit import Fit
 from probml.interface.sizes import grid
 from probml.language.language import check_seed
+from probml.libraries import pd
 from probml.typing import DataLike
 
 
@@ -186,8 +187,6 @@ class Mixture(InformationCriteria, DensityMixin, Estimator):
 
         Cost: n · k numbers a draw.
         """
-        import pandas as pd
-
         check_count("occupied", "draws", draws)
         random = np.random.default_rng(check_seed(seed, "occupied"))
         cumulated = np.cumsum(self.predict_proba(X), 1)

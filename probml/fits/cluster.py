@@ -14,7 +14,7 @@ import functools
 import pickle
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -31,12 +31,10 @@ from probml.engines.engine import Problem
 from probml.errors import DataError, Refusal, present
 from probml.fits.places import Place, is_frame
 from probml.language.language import Bound
+from probml.libraries import pd
 from probml.numerics.outside.sent import Pool, Program, received_for_many
 from probml.structure.trace import trace
 from probml.typing import DataLike
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 class PartitionSource(Source):

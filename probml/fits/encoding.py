@@ -6,16 +6,13 @@ import importlib
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
 from probml.errors import ModelError
-
-if TYPE_CHECKING:
-    import networkx
-    import pandas as pd
+from probml.libraries import networkx, pd
 
 TYPES = {"float": float, "int": int, "str": str, "bool": bool}
 ROOT = "probml."  # whose dataclasses and named tuples a file may name
@@ -136,8 +133,6 @@ def _read_jax(entry: dict, read: _Reader) -> jax.Array:
 
 
 def _read_graph(entry: dict, read: _Reader) -> "networkx.Graph":
-    import networkx
-
     graph = getattr(networkx, entry["kind"])()
     graph.add_nodes_from(map(tuple, map(read.all, entry["value"])))
     graph.add_edges_from(map(tuple, map(read.all, entry["edges"])))

@@ -8,10 +8,9 @@ answer with several cells a row is a column of fixed-size lists.
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from probml.dataset.dataset import Data
 from probml.dataset.frames import as_pandas, is_table, names_of
@@ -20,12 +19,10 @@ from probml.dataset.sources.parts import source_of
 from probml.engines.progress import Progress
 from probml.errors import DataError, ModelError
 from probml.language.given import as_path
+from probml.libraries import pa, pd
 from probml.numerics.outside.checkpoint import replacing
 from probml.queries.fitted import Fitted
 from probml.typing import DataLike
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 QUERIES = ("predict", "predict_proba", "log_prob", "impute", "decode")
 QUERIES_OF_A_SITE = ("predict", "predict_proba")
@@ -84,8 +81,6 @@ def _tables(fit: Fitted, data: object, ask: Sequence[str], site: str | None,
 def _widen_counts(fit: Fitted, table: "pa.Table") -> "pa.Table":
     """The answers of a partition with imputed counts as float64: in one partition they may be
     integers, in another have the mean of a missing count."""
-    import pyarrow as pa
-
     sites = fit.structure.sites
     counts = {f"impute[{name}]" for name, site in sites.items() if site.states is None}
     for i, field in enumerate(table.schema):
@@ -100,8 +95,6 @@ def _cast_to(table: "pa.Table", schema: "pa.Schema") -> "pa.Table":
     Raises:
         DataError: other columns, or types that cannot be cast.
     """
-    import pyarrow as pa
-
     if schema is None or table.schema == schema:
         return table
     try:
@@ -114,8 +107,6 @@ def _cast_to(table: "pa.Table", schema: "pa.Schema") -> "pa.Table":
 
 def _table(fit: Fitted, rows: Data, ask: Sequence[str], site: str | None,
            default_site: Callable) -> "pa.Table":
-    import pyarrow as pa
-
     columns: dict[str, pa.Array] = {}
     for name in ask:
         named = {"site": site} if name in QUERIES_OF_A_SITE and site is not None else {}
@@ -137,8 +128,6 @@ def _table(fit: Fitted, rows: Data, ask: Sequence[str], site: str | None,
 
 def _column(values: np.ndarray) -> "pa.Array":
     """(n, ...) as an Arrow array, axes after the first as fixed-size lists."""
-    import pyarrow as pa
-
     flat = pa.array(values.reshape(-1))
     for size in reversed(values.shape[1:]):
         flat = pa.FixedSizeListArray.from_arrays(flat, size)

@@ -13,7 +13,6 @@ from typing import Any
 
 import jax
 import numpy as np
-import pandas as pd
 
 from probml.assessment.dimensions import entry, named_entries
 from probml.assessment.pages import charts
@@ -43,6 +42,7 @@ from probml.interface.showing.summaries import summarize
 from probml.interface.showing.summary import Summary
 from probml.language.given import as_path
 from probml.language.language import Bound
+from probml.libraries import pd
 from probml.plan.plan import Plan
 from probml.posteriors.units import in_units
 from probml.queries.fitted import Fitted
@@ -177,7 +177,7 @@ def _tables(summary: Summary) -> list[str]:
             *(f"<p>{escape(note)}</p>" for note in summary.notes)]
 
 
-def _intervals(every: pd.DataFrame) -> str:
+def _intervals(every: "pd.DataFrame") -> str:
     """A picture of intervals for each parameter, on an axis of its own, in its own units."""
     if "sd" not in every or not len(every):
         return ""
@@ -187,7 +187,7 @@ def _intervals(every: pd.DataFrame) -> str:
     return tabs("interval", [pair for pair in pictures if pair[1]], "intervals of a parameter")
 
 
-def _interval(name: str, some: pd.DataFrame) -> str:
+def _interval(name: str, some: "pd.DataFrame") -> str:
     """Entries of a parameter with their 90% intervals."""
     count = len(some)
     some = some.iloc[:MAX_INTERVALS]
