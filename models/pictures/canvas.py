@@ -148,15 +148,19 @@ def steps_of(X: DataLike, count: int) -> tuple[DataLike, bool]:
     return index[:count].to_pydatetime(), True
 
 
-def place_of(call: str, argument: str, name: str, names: Sequence) -> int:
-    """The place of a name among others.
+def place_of(call: str, argument: str, name: object, names: Sequence) -> int:
+    """The place of a name among others; or a place itself, from the end where it is below 0.
 
     Raises:
         ModelError: it is none of them.
     """
     have = ["intercept" if each == "1" else str(each) for each in names]
-    if name not in have and name not in names:
-        raise ModelError(f"{call}({argument}={name!r:.80}): expected one of {have}")
+    whole = isinstance(name, int | np.integer) and not isinstance(name, bool)
+    if whole and -len(have) <= name < len(have):
+        return int(name) % len(have)
+    if not isinstance(name, str) or name not in [*have, *names]:
+        raise ModelError(f"{call}({argument}={name!r:.80}): expected one of {have}, or an integer "
+                         f"below {len(have)}")
     return have.index(name) if name in have else list(names).index(name)
 
 

@@ -11,6 +11,7 @@ from numpyro.distributions import constraints
 from numpyro.distributions.util import promote_shapes
 
 from probml.errors import ModelError
+from probml.language.given import check_flag
 
 MAX_STATES = 1_000_000  # states at which a process is cut
 
@@ -42,6 +43,7 @@ class StickBreaking(dist.Distribution):
 
     def __init__(self, concentration1: object, concentration0: object, *,
                  validate_args: bool | None = None):
+        check_flag(validate_args, "StickBreaking(validate_args)", optional=True)
         one, other = (_numbers("concentration1", concentration1),
                       _numbers("concentration0", concentration0))
         try:
