@@ -139,7 +139,8 @@ class LogisticRegression(RegressionResults, Planes):
     def _family_of_y(self) -> str:
         if len(self.classes_) > 2:
             raise ModelError(f"residuals: the model has {len(self.classes_)} classes, but "
-                             f"residuals are defined only for two classes, 0 and 1")
+                             "residuals are defined only for two classes, 0 and 1. Compare "
+                             "predict_proba(X) with y instead")
         return "bernoulli"
 
     def _numbers_of(self, y) -> np.ndarray:
@@ -147,7 +148,8 @@ class LogisticRegression(RegressionResults, Planes):
         if not np.isin(y, self.classes_).all():
             row = int(np.argmin(np.isin(y, self.classes_)))
             raise DataError(f"residuals: y is {y[row]} in row {row}, which is not one of the "
-                            f"classes of the fit, {self.classes_.tolist()}")
+                            f"fitted classes, {self.classes_.tolist()}. Drop this row, or fit "
+                            "again with rows of this class")
         return (y == self.classes_[-1]).astype(float)
 
     def _inverse_link(self, X, offset) -> np.ndarray:

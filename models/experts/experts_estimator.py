@@ -122,7 +122,8 @@ class MixtureOfExperts(_Settings, RegressorMixin, ExpertsEstimator):
         X, y = (X, y) if kept is None else (X[kept], y[kept])
         use = ~np.isnan(y)
         if not use.any():
-            raise DataError("every value of y is missing, so nothing can be estimated")
+            raise DataError("every value of y is missing, so nothing can be estimated. Check how y "
+                            "was read, and pass observed values")
         X, y, weights = X[use], y[use], None if weights is None else weights[use]
         self._refuse_few(X, y)
         k, d = self._leaves, X.shape[1]

@@ -26,7 +26,7 @@ def take(estimator: Estimator, X, reset: bool, frames: tuple) -> Any:
         X = validate_data(estimator, X, reset=reset, skip_check_array=True)
         if 0 in X.shape:
             raise DataError(f"X is empty: its shape is {X.shape}, expected at least 1 sample and 1 "
-                            f"feature")
+                            "feature. Check how X was read or filtered")
     elif categorical is None and kinds != "categorical" and "categorical" not in getattr(
         kinds, "values", tuple
     )():

@@ -102,7 +102,8 @@ class GaussianProcess(Numeric):
                             "joint density of all rows. Repeat rows, or omit sample_weight")
         X, y, _, _ = self._read(X, y, None)
         if len(y) < 2:
-            raise DataError(f"n_samples={len(y)}: a Gaussian process needs at least 2 rows")
+            raise DataError(f"n_samples={len(y)}: a Gaussian process needs at least 2 rows. Give "
+                            "more rows")
         spread = X.std(0)
         self._unit_x = np.where(spread > 0, spread, 1.0)
         if not self.separate:

@@ -175,7 +175,8 @@ class Terms:
         for name in columns:
             if name not in table.columns:
                 raise DataError(f"formula({self.parts.text!r}): the grouping {name!r} is not a "
-                                f"column of the table; its columns are {list(table.columns)}")
+                                "column of the table. Use one of its columns, "
+                                f"{list(table.columns)}")
         if len(columns) == 1:
             return table[columns[0]].to_numpy()
         gone = table[columns].isna().any(axis=1).to_numpy()
@@ -266,7 +267,7 @@ def _matrix(text: str, source: object, table: DataLike) -> "ModelMatrix":
                             f"coefficient is unknown. Drop rows of this category, or fit with rows "
                             f"of it"
                             ) from None
-        raise DataError(f"formula({text!r}): {error_text(error)}. The table has the columns "
+        raise DataError(f"formula({text!r}): {error_text(error)}. Use columns of the table, "
                         f"{list(table.columns)}") from None
 
 

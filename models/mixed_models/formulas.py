@@ -93,8 +93,9 @@ class Formula:
             raise ModelError(f"fit: formula({self.text!r}) has no left side. Write 'y ~ ...'")
         if not len(self.X.columns):
             raise ModelError(f"fit: formula({self.text!r}) has no term but the intercept, and "
-                             f"estimators need a column: add a term. Of a generalized linear model "
-                             f"null_deviance_ is the deviance of the intercept alone")
+                             "estimators need at least one column. Add a term, such as 'y ~ x'. "
+                             "The deviance of the intercept alone is null_deviance_ of a "
+                             "GeneralizedLinearModel with any column")
         model, given = self._estimator(family, settings), dict(self.others)
         if offset is not None:
             given["offset"] = given.get("offset", 0.0) + np.asarray(offset, float)
@@ -188,8 +189,8 @@ def formula(text: str, table: DataLike, family: str | None = None, *,
         return _read(text, table)
     if isinstance(weights, str):
         if weights not in table.columns:
-            raise DataError(f"formula(weights={weights!r}): the table has no such column; its "
-                            f"columns are {list(table.columns)}")
+            raise DataError(f"formula(weights={weights!r}): the table has no such column. Use one "
+                            f"of its columns, {list(table.columns)}")
         weights = table[weights]
     settings = settings if engine is None else {**settings, "engine": engine}
     try:

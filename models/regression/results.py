@@ -199,7 +199,8 @@ class RegressionResults:
     def _counted_trials(self, trials, count: int, verb: str) -> np.ndarray:
         """The trials of every row, 1 of a family without; DataError: the binomial without any."""
         if trials is None and self._family_of_y() == "binomial":
-            raise DataError(f"{verb}: family 'binomial' needs trials=, an array (n,)")
+            raise DataError(f"{verb}: family 'binomial' needs the number of trials of each row. "
+                            "Pass trials=, an array (n,)")
         return np.ones(count) if trials is None else checked_column(trials, "trials", count)
 
     def _numbers_of(self, y) -> np.ndarray:

@@ -141,7 +141,7 @@ class SmoothingSpline(FromMoments):
             else:
                 known = names or f"0 … {d - 1}"
                 raise ModelError(f"SmoothingSpline(linear={self.linear!r}): {column!r} is not a "
-                                 f"column of X; its columns are {known}")
+                                 f"column of X. Use one of its columns, {known}")
         return found
 
     def predict(self, X, return_std=False, interval=None):

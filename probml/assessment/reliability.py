@@ -186,13 +186,13 @@ def _with_known_truth(truth: object, p: np.ndarray, names: tuple) -> tuple[np.nd
     known = ~pd.isna(flat)
     if not known.any():
         raise DataError("calibration(truth): every true label is missing, so the predictions "
-                        "cannot be compared with them")
+                        "cannot be compared with them. Pass observed labels")
     order = {name: k for k, name in enumerate(names)}
     codes = np.array([order.get(label, -1) for label in flat[known]])
     if (codes < 0).any():
         label = flat[known][np.argmax(codes < 0)]
         raise DataError(f"calibration(truth): a true label is {label!r}, which is not one of the "
-                        f"labels {list(names)}")
+                        f"labels. Use the labels {list(names)}")
     return codes, p.reshape(-1, p.shape[-1])[known]
 
 

@@ -453,8 +453,8 @@ def _row_values(fit: Fitted, held: dataset.Data, draws: dict[str, np.ndarray],
     if lacking:
         warnings.warn(
             f"to_arviz(): the result does not contain {lacking}, because these values are computed "
-            f"from missing values of the data, which were not sampled. For their means use "
-            f"fit.predict(data, '{lacking[0]}')",
+            "from missing values of the data, which were not sampled. Use fit.predict(data, "
+            f"'{lacking[0]}') for their means",
             RuntimeWarning,
             stacklevel=4,
         )

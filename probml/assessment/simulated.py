@@ -261,9 +261,10 @@ def _simulator_structure(held: dataset.Data, plan: Plan, simulator: object) -> S
               and structure.sites[n].shape == sites[n].shape]
     if not shared:
         raise ModelError(f"check(simulator={simulator!r}): the simulator has no parameter that the "
-                         f"checked model has with the same name and shape, so there is no true "
-                         f"value to compare with. The parameters of the checked model are "
-                         f"{[*plan.free, *plan.globals]}")
+                         "checked model has with the same name and shape, so there is no true "
+                         "value to compare with. The parameters of the checked model are "
+                         f"{[*plan.free, *plan.globals]}. Give the simulator parameters with these "
+                         "names and shapes")
     return structure
 
 

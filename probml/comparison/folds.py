@@ -26,7 +26,8 @@ def checked(fits: object, engines: Mapping[str, Engine]) -> Mapping:
     own = {name: fit for name, fit in fits.items() if isinstance(fit, Fit)}
     for name in engines:
         if name not in own:
-            raise ModelError(f"compare(engines): '{name}' is not among the fits {list(own)}")
+            raise ModelError(f"compare(engines): '{name}' is not among the fits. Use the names of "
+                             f"the fits, {list(own)}")
     for name, fit in own.items():
         if fit.learnt is not None:
             raise ModelError(f"compare(fits): '{name}' is a Fit that was returned by do(). Pass "

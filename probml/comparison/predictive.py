@@ -149,7 +149,7 @@ def predictions(fits: Mapping[str, FitOrEstimator], data: object, target: str, f
     known = np.flatnonzero([not _unseen(value) for value in truth])
     if len(known) < 2:
         raise DataError(f"compare(target='{target}'): the data contain only {len(known)} values of "
-                        f"'{target}', but at least 2 are needed")
+                        f"'{target}', but at least 2 are needed. Give more rows")
     others = np.setdiff1d(np.arange(len(truth)), known)
     splits = _splits(truth, known, others, folds, discrete, seed)
     scores, plain = (DISCRETE, "accuracy") if discrete else (CONTINUOUS, "rmse")
@@ -253,7 +253,8 @@ def _truth(rows: DataLike, target: str, name: str) -> np.ndarray:
                                                         else rows)
     if target not in names:
         raise DataError(f"compare(target='{target}'): the data of '{name}' have no column "
-                        f"'{target}', which is to be predicted; the columns are {list(names)}")
+                        f"'{target}', which is to be predicted. Add it, or choose one of the "
+                        f"columns, {list(names)}")
     values = rows[target]
     values = (values.to_numpy(dtype=object, na_value=None) if hasattr(values, "na_value")
               or hasattr(values, "iloc") else np.asarray(values))

@@ -80,8 +80,8 @@ def as_raw(what: str, value: object, rows: bool):
         if isinstance(error, DataError) or not undecodable:
             raise
         raise DataError(f"{what} cannot be read ({error}). If it contains text that is not UTF-8, "
-                        f"read the file again with its encoding, such as pandas.read_csv(path, "
-                        f"encoding='latin-1')") from None
+                        "give the encoding when you read the file, such as pandas.read_csv(path, "
+                        "encoding='latin-1')") from None
     if rows and raw.values.ndim == 0:
         raise DataError(f"{what} needs one value per row, got a single value. Pass a list or an "
                         f"array whose first axis is the rows. If the value is the same in all "

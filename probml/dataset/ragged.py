@@ -50,7 +50,8 @@ def padded(name: str, value: ArrayLike, unseen: bool = True) -> ArrayLike:
     if odd is not None:
         raise DataError(
             f"'{name}': sequence {odd} has the shape {parts[odd].shape}, but sequence 0 has the "
-            f"shape {parts[0].shape}. Only the number of steps (the first axis) may differ."
+            f"shape {parts[0].shape}. Give all sequences the same columns; only the number of "
+            "steps (the first axis) may differ."
         )
     kind, missing = np.dtype(object), cast(Any, None)
     if {part.dtype.kind for part in parts} <= set("biuf"):

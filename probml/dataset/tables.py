@@ -147,12 +147,12 @@ def read_weights(weights: object, rows: int, all_rows: bool = True) -> np.ndarra
         return None
     raw = as_raw("weights", weights, True)
     if raw.values.shape != (rows,):
-        raise DataError(f"weights must have the shape ({rows},), one per row, got "
-                        f"{raw.values.shape}.")
+        raise DataError(f"weights must have the shape ({rows},), one number per row, got "
+                        f"{raw.values.shape}. Give each row one weight.")
     out = _complete("weights", raw).astype(np.float64)
     deny(out < 0, "weights", out, ">= 0", hint="A row with weight 0 is ignored.")
     if all_rows and not out.any():
-        raise DataError("all weights are zero. At least one row needs a weight above 0.")
+        raise DataError("all weights are zero. Give at least one row a weight above 0.")
     return out
 
 
@@ -199,7 +199,7 @@ def _agreed(counts: dict[str, int], rows: int | None, height: int | None, known:
     for odd in (name for name, count in counts.items() if count != n):
         base = next((f"'{name}' has {n}" for name, count in counts.items() if count == n),
                     f"expected {n}")
-        raise DataError(f"'{odd}' has {counts[odd]} rows, but {base}. Every column needs the same "
+        raise DataError(f"'{odd}' has {counts[odd]} rows, but {base}. Give every column the same "
                         f"rows in the same order. {UNSEEN}")
     if n is None and known:
         raise DataError(f"model '{model}': the data is empty, so the number of rows is unknown. "

@@ -142,7 +142,7 @@ class Estimator(Portable, BaseEstimator):
         """Refuse columns without any observed cell."""
         if empty.all():
             raise DataError(f"every value of X is missing ({len(empty)} columns), so nothing can "
-                            f"be estimated")
+                            "be estimated. Check how X was read, and pass observed values")
         if empty.any():
             raise DataError(f"{self._column(int(np.argmax(empty)))} of X is missing in every row. "
                             f"Drop this column, or fit to rows in which it is observed")
@@ -157,8 +157,8 @@ class Estimator(Portable, BaseEstimator):
             return None, None
         weights = check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         if not weights.any():
-            raise DataError("all sample weights are zero (sample_weight). At least one sample "
-                            "needs a weight above 0")
+            raise DataError("all sample weights are zero (sample_weight). Give at least one sample "
+                            "a weight above 0")
         kept = None if weights.all() else np.flatnonzero(weights)
         return weights if kept is None else weights[kept], kept
 
@@ -221,8 +221,8 @@ class Estimator(Portable, BaseEstimator):
         check_is_fitted(self, "fit_")
         known = {**self.fit_.given, **self.fit_.params}
         if name not in known:
-            raise AttributeError(f"this {type(self).__name__} has no '{name}'; its parameters are "
-                                 f"{', '.join(self.fit_.params)}")
+            raise AttributeError(f"this {type(self).__name__} has no '{name}'. Use one of its "
+                                 f"parameters, {', '.join(self.fit_.params)}")
         return known[name]
 
     @property

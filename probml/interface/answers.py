@@ -73,8 +73,9 @@ class Answers(Record):
         if found.discrete and table is not None:
             if site not in plan.variables:
                 raise Refusal(f"posterior('{site}'): no observed site depends on '{site}' "
-                              f"({found.kind}), so its posterior is its prior. It has infinitely "
-                              f"many values and cannot be given as a table")
+                              f"({found.kind}), so its posterior is its prior in the model "
+                              "function. Use that prior: it has infinitely many values and is not "
+                              "returned as a table")
             axis = plan.globals.index(site)
             joint = jnp.exp(table).sum(tuple(i for i in range(table.ndim) if i != axis))
             # (joint states, *cells, states)

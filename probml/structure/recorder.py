@@ -117,9 +117,9 @@ class _Recorder(Messenger):
     def _substitute_in_steps(self, msg: dict, where: str) -> None:
         """Substitute the values of sites inside a scan; sites without a value are sampled."""
         if not self.model.whole:
-            raise ModelError(f"{where}: numpyro scan and cond are not supported inside a model "
-                             f"with rows(). For a hidden Markov model use probml.MarkovChain, for "
-                             f"a linear state-space model probml.GaussianChain")
+            raise ModelError(f"{where}: NumPyro's scan and cond are not supported inside a model "
+                             "with rows(). Use probml.MarkovChain for a hidden Markov model, or "
+                             "probml.GaussianChain for a linear state-space model")
         values = self.values
         msg["kwargs"]["substitute_stack"].append(
             ("substitute", lambda s: None if s["is_observed"] else values.get(s["name"]))

@@ -137,7 +137,7 @@ def sampled(survey: Survey) -> Data:
     """The sample of a profile as data, with the source they come from."""
     profile = survey.profile
     if not profile.weight > 0:
-        raise DataError("all weights are zero. At least one row needs a weight above 0.")
+        raise DataError("all weights are zero. Give at least one row a weight above 0.")
     return with_measures(refuse_some_labels(
         under(profile.sample, profile.pattern, profile.means)._replace(survey=survey)))
 
@@ -205,10 +205,10 @@ class Reader:
 
     def _check_unchanged(self, which: str, total: int) -> None:
         if self._sums.setdefault(which, total) != total:
-            raise DataError(f"the data source returned other values than when it was first read "
+            raise DataError("the data source returned other values than when it was first read "
                             f"({which}). A fit reads the rows several times and needs the same "
-                            f"values each time. If the rows are random or augmented, fix their "
-                            f"seed. If another program writes to the rows, fit a copy")
+                            "values each time. Fix the seed if the rows are random or augmented. "
+                            "Fit a copy if another program writes to the rows")
 
     def _chosen(self, whole: Data, first: int) -> Data:
         """The chosen rows of a part, whose first row has the number `first` among all."""

@@ -180,8 +180,8 @@ def _survey_run(
         raise DataError(
             f"model '{model.name}': '{other}' is a list of arrays of different lengths, but the "
             f"function uses '{other}' as one array. Shorter arrays can be padded only in an array "
-            f"that is observed (obs=). Loop over the list in Python, or pass one array and mask "
-            f"the padding by handlers.mask"
+            "that is observed (obs=). Write a loop over the list in the function, or pass one "
+            "array and mask the padding by handlers.mask"
         )
     return shown, {**items, **wide}, {**arguments, **wide}, given
 

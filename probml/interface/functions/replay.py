@@ -106,7 +106,7 @@ def _encode_labels(fit: Fitted, name: str, value: object) -> ArrayLike:
     unknown = next((label for label in given.ravel() if label not in code), None)
     if unknown is not None:
         raise ModelError(f"simulate: '{name}' has the label {unknown!r}, which is not one of its "
-                         f"labels, {listed(labels)}")
+                         f"labels. Use one of {listed(labels)}")
     return np.array([code[label] for label in given.ravel()], int).reshape(given.shape)
 
 
