@@ -219,10 +219,10 @@ class HiddenMarkov(ByName, OfEmissions):
             and canonical_emission(self.emission) == "normal"):
             raise Refusal(
                 f"HiddenMarkov(transitions={self.transitions!r}, emission={self.emission!r}): "
-                f"these two settings cannot be combined. These transitions are fitted by "
-                f"variational Bayes (VB), which needs conjugate priors, but "
+                "these two settings cannot be combined. These transitions are fitted by "
+                "variational Bayes (VB), which needs updates in closed form, but "
                 f"emission={self.emission!r} has none. Use emission='full', 'categorical', "
-                f"'bernoulli' or 'poisson', or transitions='even' with n_states=…")
+                "'bernoulli' or 'poisson', or transitions='even' with n_states=…")
 
     def _parameter_units(self, fit: Fit) -> dict[str, Unit]:
         """Entries of what states emit by the columns they are of, behind the states."""

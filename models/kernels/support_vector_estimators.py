@@ -45,8 +45,8 @@ try:
     from sklearn.exceptions import ConvergenceWarning as SolverWarning
     from sklearn.svm import SVC, SVR
 except ModuleNotFoundError as error:
-    raise ImportError(f"the estimators of probml.models need scikit-learn ({error}): pip install "
-                      f"probml[sklearn]") from error
+    raise ImportError(f"the estimators of probml.models need scikit-learn ({error}). Install it: "
+                      "pip install 'probml[sklearn]'") from error
 
 LARGEST = float(np.finfo(np.float32).max)  # LIBSVM keeps its kernel in float32
 CACHE = 1000  # MB of it

@@ -93,8 +93,8 @@ def splits_of(folds: Any, rows: int, seed: int, classes: np.ndarray | None = Non
         try:
             from sklearn.model_selection import KFold, StratifiedKFold
         except ModuleNotFoundError as error:
-            raise ModelError(f"compare(folds={folds}) needs scikit-learn ({error}): pip install "
-                             f"'probml[sklearn]'") from None
+            raise ModelError(f"compare(folds={folds}) needs scikit-learn ({error}). Install it: "
+                             "pip install 'probml[sklearn]'") from None
         folds = (KFold if classes is None else StratifiedKFold)(int(folds), shuffle=True,
                                                                 random_state=seed)
     codes = None if classes is None else np.unique(classes.astype(str), return_inverse=True)[1]

@@ -232,7 +232,8 @@ def _contestant(name: str, given: object, rows: object, target: str, truth: np.n
     except ModuleNotFoundError as error:
         raise ModelError(f"compare(fits): expected a Fit for '{name}', got a "
                          f"{type(given).__name__}. Estimators can be compared only if scikit-learn "
-                         f"is installed ({error}): pip install 'probml[sklearn]'") from None
+                         f"is installed ({error}). Install it: pip install "
+                         "'probml[sklearn]'") from None
     if isinstance(given, type) or not hasattr(given, "get_params") or not (is_classifier(given)
                                                                            or is_regressor(given)):
         what = given.__name__ if isinstance(given, type) else type(given).__name__

@@ -16,7 +16,7 @@ from probml.errors import DataError, RowError, shortly, untraced
 if TYPE_CHECKING:
     import pandas as pd
 
-UNSEEN = "Missing values are NaN or None."
+UNSEEN = "Use NaN or None for a missing value."
 NUMBERS = (Real, Decimal, np.bool_)
 
 

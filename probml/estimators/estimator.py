@@ -404,19 +404,19 @@ def make_updatable(estimator: Any, first: Callable[[], tuple] | None = None) -> 
     before, estimator._first = getattr(estimator, "_first", None), None
     if fit.kept is None and fit.by is not None and fit.by.capabilities.incremental_update is None:
         raise Refusal(f"partial_fit: this {name} was fitted by {short_name(fit.engine)}, which "
-                      f"stores no sufficient statistics of model '{fit.model.name}', so it cannot "
-                      f"be updated with further rows. Fit all rows together, or use "
-                      f"engine=probml.EM() or probml.VB(), which store them if all updates have a "
-                      f"closed form")
+                      "stores no sufficient statistics (sums of the data) of model "
+                      f"'{fit.model.name}', so it cannot be updated with further rows. Fit all "
+                      "rows together, or use engine=probml.EM() or probml.VB(), which store them "
+                      "if all updates have a closed form")
     before = before or first and first()
     if fit.kept is None and before:
         made, data, weights = before
         return dataclasses.replace(fit, kept=made.running(data, weights=weights).kept)
     if fit.kept is None:
-        raise DataError(f"partial_fit: this {name} stores no sufficient statistics, so it cannot "
-                        f"be updated with further rows. It was loaded from a file, or fitted by "
-                        f"fit() to more than {MAX_RETAINED_NUMBERS} numbers. Call partial_fit "
-                        f"instead of fit for the first rows")
+        raise DataError(f"partial_fit: this {name} stores no sufficient statistics (sums of the "
+                        "data), so it cannot be updated with further rows. It was loaded from a "
+                        f"file, or fitted by fit() to more than {MAX_RETAINED_NUMBERS} numbers. "
+                        "Call partial_fit instead of fit for the first rows")
     # the statistics of complete rows are the same at every point
     return fit if fit.kept.running else dataclasses.replace(
         fit, kept=fit.kept._replace(running=True))

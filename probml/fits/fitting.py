@@ -281,8 +281,8 @@ def _run_later_engines(held: dataset.Data, ladder: tuple, weight: np.ndarray | N
     first, *rest = ladder
     try:
         if not rest:
-            raise Refusal(f"the result of {type(first).__name__} did not pass its test: "
-                          f"{before.state.rejection}")
+            raise Refusal(f"the result of {type(first).__name__} did not pass its test, and no "
+                          f"other engine can fit the model: {before.state.rejection}")
         run = _run(held, tuple(rest), weight, seed, {}, place, False,
                    not is_affine_in_rows(held.plan()), before.state.posterior_points)
     except errors.ModelError:

@@ -171,9 +171,10 @@ def standard_errors(fitted: FittedRows, engine: Engine, point: Mapping[str, np.n
         reported = sum(spec.size for spec in jax.eval_shape(
             functools.partial(_reported_values, plan, computed), u, u, known, rows).values())
         if u.size * reported > MAX_DERIVATIVES:
-            return StandardErrors.missing(f"the delta method would need {reported:,} × {u.size:,} "
-                                          f"derivatives (of every reported number with respect to "
-                                          f"every parameter), more than the limit of "
+            return StandardErrors.missing("standard errors of transformed parameters (by the delta "
+                                          f"method) would need {reported:,} × {u.size:,} "
+                                          "derivatives (of every reported number with respect to "
+                                          "every parameter), more than the limit of "
                                           f"{MAX_DERIVATIVES:,}")
         vectors = directions.vectors.T
         coefficients = repeat_per_coordinate(plan, _coefficients(plan).__contains__)

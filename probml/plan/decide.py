@@ -119,9 +119,9 @@ def _ordered(plan: Plan, request: Request) -> Plan:
         if entries * 8 > BUDGET:
             raise Refusal(
                 f"model '{plan.structure.model.name}': summing out the latent discrete sites needs "
-                f"a joint table of {quoted(clique)} with {entries:.3g} entries "
-                f"({entries * 8:.3g} bytes), more than the limit of {BUDGET:.3g} bytes. "
-                f"Give some of these sites in the data, or remove an edge between them"
+                f"a joint table of {quoted(clique)} with {entries:.3g} entries ({entries * 8:.3g} "
+                f"bytes), more than the limit of {BUDGET:.3g} bytes. Give some of these sites in "
+                "the data, or make one of them independent of another"
             )
     wider = row if row.entries >= step.entries else step
     return dataclasses.replace(

@@ -64,7 +64,8 @@ def trace(model: Bound,
             except (TypeError, IndexError, ValueError) as error:
                 failure = error
         raise ModelError(f"model '{model.name}' cannot be analysed without the values of its "
-                         f"inputs {list(model.inputs)}: {failure}") from failure
+                         f"inputs {list(model.inputs)}: {failure}. Pass data that contain "
+                         "them") from failure
     return _trace(model, tuple(sorted((name, *spec) for name, spec in inputs.items())),
                   bool(jax.config.jax_enable_x64))
 

@@ -291,14 +291,14 @@ class EmpiricalBayes(Engine):
         """Raise ModelError or Refusal, naming the setting or the site, and the reason."""
         if not problem.plan.free:
             raise Refusal(f"EmpiricalBayes cannot fit {problem}: all parameters are given in the "
-                          f"data, so there is nothing to integrate out. Remove a parameter from "
-                          f"the data; or make the setting a site, and fit with "
-                          f"probml.MAP(prior=False)")
+                          "data, so nothing is left to estimate. Remove a parameter from the data; "
+                          "or make the setting a site, and fit with probml.MAP(prior=False)")
         try:
             Exact().refuse(problem)
         except Refusal as refusal:
-            raise Refusal(f"EmpiricalBayes chooses settings by the exact log evidence, which "
-                          f"cannot be computed for this model with these data: {refusal}"
+            raise Refusal("EmpiricalBayes chooses settings by the exact log evidence, which cannot "
+                          f"be computed for this model with these data: {refusal}. To estimate "
+                          "settings of any other model, make them sites with priors"
                           ) from refusal
         _lifted(problem.plan, self.names)
 

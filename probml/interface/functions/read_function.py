@@ -408,6 +408,7 @@ def _read_new_data(model: Bound, data: DataLike) -> ReadModel:
     found = read_function(bound, items, named)
     if found.model != model:
         raise DataError(f"model '{model.name}': with these data the density of the model is "
-                        f"another one than with the fitted data, because arrays have other lengths "
-                        f"or settings other values. Use model.at(fit.params)")
+                        "another one than with the fitted data, because arrays have other lengths "
+                        "or settings other values. Use model.at(fit.params), and ask it with these "
+                        "data")
     return found

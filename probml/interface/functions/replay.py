@@ -58,8 +58,8 @@ def run_forward(model: Bound, values: SiteValues, arguments: SiteValues,
     unknown = [name for name in arguments if name not in own]
     if missing or unknown:
         what = f"{'needs the' if missing else 'has no'} argument '{(missing or unknown)[0]}'"
-        raise ModelError(f"simulate: model '{model.name}' {what}. The arguments of its function "
-                         f"are {list(own)}")
+        raise ModelError(f"simulate: model '{model.name}' {what}. Use the arguments of its "
+                         f"function, {list(own)}")
     held = {name: jax.numpy.asarray(value) for name, value in values.items()}
 
     def run() -> dict:
@@ -81,7 +81,8 @@ def run_forward(model: Bound, values: SiteValues, arguments: SiteValues,
                          for values in (arguments, held))
         raise ModelError(
             f"simulate: the function of model '{model.name}' fails with arguments of the shapes "
-            f"{given} and fitted parameters of the shapes {fitted}: {type(error).__name__}: {error}"
+            f"{given} and fitted parameters of the shapes {fitted}: {type(error).__name__}: "
+            f"{error}. Pass arguments whose shapes fit the model"
         ) from error
 
 
