@@ -61,7 +61,7 @@ class Variables:
 def suggest_names(names, wrong=None) -> str:
     """The known names for a message, and the one nearest to a wrong name."""
     near = difflib.get_close_matches(str(wrong), [str(name) for name in names], 1)
-    return f"expected one of {listed(names)}" + (f". Did you mean {near[0]!r}?" if near else "")
+    return f"use one of {listed(names)}" + (f". Did you mean {near[0]!r}?" if near else "")
 
 
 def read(data, states: Mapping | None = None, kinds: Mapping | None = None,

@@ -296,6 +296,6 @@ def _tell_numbers(name: str, column: pd.Series) -> None:
     odd = seen[pd.to_numeric(seen, errors="coerce").isna().to_numpy()]
     if len(seen) and 0 < len(odd) < MAX_ODD_SHARE * len(seen):
         warnings.warn(f"column '{name}' is read as text, because {len(odd)} of its {len(seen)} "
-                      f"values are not numbers: {listed(list(odd.unique()[:SHOWN]))}. If these "
-                      f"values are missing, leave them empty in the file",
+                      f"values are not numbers: {listed(list(odd.unique()[:SHOWN]))}. Correct "
+                      "these values in the file, or leave them empty if they are missing",
                       RuntimeWarning, stacklevel=2)

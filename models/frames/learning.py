@@ -103,7 +103,7 @@ def _position(key: Hashable, setting: str, width: int, names: Sequence[str] | No
         return list(names).index(key)
     if isinstance(key, int | np.integer) and not isinstance(key, bool) and -width <= key < width:
         return int(key) % width
-    raise ModelError(f"{setting} contains {key!r}, which is not a column. Expected one of "
+    raise ModelError(f"{setting} contains {key!r}, which is not a column. Use one of "
                      f"{listed(range(width) if names is None else names)}")
 
 

@@ -136,7 +136,8 @@ class Terms:
             try:
                 own = formulaic.Formula(terms)
             except Exception as error:
-                raise ModelError(f"formula({parts.text!r}): {error_text(error)}") from None
+                raise ModelError(f"formula({parts.text!r}): {error_text(error)}. Correct the "
+                                 "formula") from None
             specs.append(_matrix(parts.text, own, table).model_spec)
         found = cls(parts, tuple(str(each.formula) for each in specs),
                     tuple(map(_state, specs)), tuple(tuple(each.column_names) for each in specs))
@@ -349,7 +350,7 @@ def _numbers(text: str, expression: str, table: DataLike,
                                                                        expression, re.DOTALL)
                                    else f"0 + I({expression})")
     except Exception as error:
-        raise ModelError(f"formula({text!r}): {error_text(error)}") from None
+        raise ModelError(f"formula({text!r}): {error_text(error)}. Correct the formula") from None
     made = _matrix(text, parsed, table)
     if made.shape[1] != 1:
         raise ModelError(f"formula({text!r}): the left side of ~ must be one numeric column, but "

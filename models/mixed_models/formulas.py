@@ -102,8 +102,8 @@ class Formula:
         if trials is not None:
             given["trials"] = trials
         if ("event" in given or np.ndim(self.y) == 2) and not isinstance(model, SurvivalRegression):
-            raise ModelError(f"fit(family={family!r}): for Surv(...) give family= one of "
-                             f"{list(DISTRIBUTIONS)}")
+            raise ModelError(f"fit(family={family!r}): Surv(...) on the left side needs a survival "
+                             f"distribution. Give family= one of {list(DISTRIBUTIONS)}")
         if other := next((name for name in given if name not in signature(model.fit).parameters),
                          None):
             raise ModelError(f"fit(family={family!r}): {type(model).__name__} does not support "
@@ -236,7 +236,7 @@ def _read(text: str, table: DataLike) -> Formula:
         parsed = formulaic.Formula(parts.right, _context={"__formulaic_variables_available__": rest}
                                    )
     except Exception as error:
-        raise ModelError(f"formula({text!r}): {error_text(error)}") from None
+        raise ModelError(f"formula({text!r}): {error_text(error)}. Correct the formula") from None
     if not isinstance(parsed, formulaic.formula.SimpleFormula):
         raise ModelError(f"formula({text!r}): the effects of groups must be in brackets. Write y ~ "
                          f"x + (1 | group)")

@@ -158,8 +158,9 @@ class GaussianMixture(InUnits, Mixture):
             return {}
         k, d = self.n_components, self.n_features_in_
         if not isinstance(k, Integral):
-            raise ModelError("weights_init, means_init and precisions_init need a single number of "
-                             f"components, such as n_components=3, got n_components={k!r}")
+            raise ModelError("weights_init, means_init and precisions_init need one number of "
+                             f"components, but n_components={k!r} gives several. Give one, such as "
+                             "n_components=3")
         tied = canonical(self.covariance_type).startswith("tied")
         shape = (() if tied else (k,)) + _matrix(self.covariance_type, d)
         names = {"weights": ("weights_init", (k,)), "mean": ("means_init", (k, d)),

@@ -193,8 +193,8 @@ class Boosted(Estimator):
             jax.eval_shape(lambda f: found.append(self._likelihood()(f)), np.zeros(len(y)))
         given = found[0]
         if not isinstance(given, dist.Distribution) or given.shape() != (len(y),):
-            raise DataError(f"Boosted: the function likelihood= must return a NumPyro distribution "
-                            f"of the shape ({len(y)},) for {len(y)} scores, got "
+            raise DataError("Boosted: expected the function likelihood= to return a NumPyro "
+                            f"distribution of the shape ({len(y)},) for {len(y)} scores, got "
                             f"{getattr(given, 'shape', lambda: type(given).__name__)()}")
         with jax.enable_x64(True):
             within = np.asarray(programs.within(y)) & np.isfinite(y)

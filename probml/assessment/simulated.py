@@ -256,7 +256,7 @@ def _simulator_structure(held: dataset.Data, plan: Plan, simulator: object) -> S
             got = "no such site" if other is None else f"the shape {other.along(held.steps)}"
             raise ModelError(f"check(simulator={simulator!r}): the checked model has site '{name}' "
                              f"with shape {sites[name].along(held.steps)} in each row, but the "
-                             f"simulator has {got}")
+                             f"simulator has {got}. Give both the same shape")
     shared = [n for n in (*plan.free, *plan.globals) if n in structure.sites
               and structure.sites[n].shape == sites[n].shape]
     if not shared:

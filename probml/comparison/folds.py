@@ -51,9 +51,11 @@ def warn_of_failed(verb: str, failed: Mapping[str, str], contestants: Mapping[st
     """
     if failed and len(failed) == len(contestants):
         shown = "; ".join(f"'{name}': {reason}" for name, reason in failed.items())
-        raise Refusal(f"{verb}: none of the models could be evaluated: {shown}")
+        raise Refusal(f"{verb}: none of the models could be evaluated. Correct the models or the "
+                      f"data. The reasons: {shown}")
     for name, reason in failed.items():
-        warnings.warn(f"{verb}: '{name}' could not be evaluated: {reason}", UserWarning,
+        warnings.warn(f"{verb}: '{name}' could not be evaluated, so the table has no row for it. "
+                      f"Correct this model or leave it out. The reason: {reason}", UserWarning,
                       stacklevel=stacklevel)
 
 

@@ -121,7 +121,8 @@ class _ComparedEstimator:
             value = np.asarray(estimator.predict(at(test)))
         except ValueError as error:
             raise ModelError(f"fitting {what} to the training rows, or predicting the test rows, "
-                             f"failed: {error}") from error
+                             f"failed: {error}. Call its fit and predict on these rows to find the "
+                             "cause") from error
         if not self.discrete:
             if not hasattr(estimator, "log_prob"):
                 return Answer(value, why=f"{what} has no method log_prob(X, y), which returns log "

@@ -74,8 +74,9 @@ class Mixture(InformationCriteria, DensityMixin, Estimator):
         """
         check(self)
         if not isinstance(self.n_components, Integral):
-            raise ModelError(f"partial_fit needs a single number of components, such as "
-                             f"n_components=3, got n_components={self.n_components!r}")
+            raise ModelError("partial_fit needs one number of components, but "
+                             f"n_components={self.n_components!r} gives several. Give one, such as "
+                             "n_components=3")
         if not hasattr(self, "fit_"):
             self.fit_ = make_updatable(self.fit(X, sample_weight=sample_weight),
                                        lambda: (self.fit_, *self._further(X, sample_weight)[:2]))

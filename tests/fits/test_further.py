@@ -107,9 +107,9 @@ def test_what_takes_no_steps_is_refused_by_name(begun):
         mixture(k=2).at(begun.params).update(data)
     with pytest.raises(Refusal, match="can be updated only if it was fitted by EM.. or VB"):
         mixture(k=2).at(begun.params).running(data)
-    with pytest.raises(ModelError, match="a single number of components"):
+    with pytest.raises(ModelError, match="needs one number of components"):
         GaussianMixture(range(1, 3)).partial_fit(X[:, None])
-    with pytest.raises(ModelError, match="a single number of states"):
+    with pytest.raises(ModelError, match="needs one number of states"):
         HiddenMarkov(range(1, 3)).partial_fit(X[:, None])
     one = GaussianMixture(1)
     one.fit_ = mixture(k=2).at(begun.params)  # as from a file

@@ -307,7 +307,8 @@ class ScannedRows(Source):
                 yield last, found.record_batch
         except (pa.ArrowException, OSError) as error:
             where = f"after part '{last}'" if last else "at all"
-            raise DataError(f"the scanner cannot be read {where}: {error}") from error
+            raise DataError(f"the scanner cannot be read {where} ({error}). Check its files and "
+                            "columns") from error
 
 
 def _parted(batches: Iterator[tuple[str, DataLike]]) -> Iterator[Part]:

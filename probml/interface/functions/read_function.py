@@ -284,10 +284,10 @@ def _refuse_missing_input(model: Bound, data: object, arguments: Mapping,
         return ReadModel(model, data)
     except Exception:
         pass
-    hint = frames.lacked(name, frames.names_of(data)) if frames.is_table(data) else ""
+    remedy = frames.lacked(name, frames.names_of(data)) if frames.is_table(data) else ""
     raise DataError(f"model '{model.name}': the data have no '{name}', which is an argument of the "
                     f"model function. Add '{name}' to the data, or give its value to the model, "
-                    f"{model.name}(…, {name}=...).{hint}")
+                    f"{model.name}(…, {name}=...).{remedy}")
 
 
 def _check_data(model: Bound, shown: Survey, arguments: Mapping, given: Mapping) -> None:
@@ -305,9 +305,9 @@ def _check_data(model: Bound, shown: Survey, arguments: Mapping, given: Mapping)
     if unknown is not None:
         own = dict.fromkeys((*model.generative.arguments, *shown.sites))
         meant = closest_name(unknown, [name for name in own if name not in arguments])
-        hint = f"Did you mean '{meant}'?" if meant else f"Drop or rename '{unknown}'"
+        remedy = f"Did you mean '{meant}'?" if meant else f"Drop or rename '{unknown}'"
         raise DataError(f"model '{model.name}': '{unknown}' is neither an argument nor a site of "
-                        f"the model. Known names: {list(own)}. {hint}")
+                        f"the model. Known names: {list(own)}. {remedy}")
     both = next((name for name in arguments if name in model.generative.defaults
                  and name in shown.sites and not shown.sites[name].observed), None)
     if both is not None:
