@@ -253,7 +253,7 @@ def _float(name, values: np.ndarray) -> np.ndarray:
     if np.nanmin(values) == np.nanmax(values):
         raise DataError(
             f"column {name!r} is continuous and constant, so a normal distribution fitted to it "
-            f"has variance 0 and the likelihood is unbounded. Drop the column, or make it "
+            "has variance 0 and the likelihood has no maximum. Drop the column, or make it "
             f"discrete, data[{name!r}].astype(str)"
         )
     return values

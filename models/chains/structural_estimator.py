@@ -164,8 +164,8 @@ class StructuralTimeSeries(OfSequences):
         self._wide, self._centre_x, self._unit_x = x.shape[1], x.mean(0), x.std(0)
         if (constant := ~(self._unit_x > 1e-12 * np.abs(self._centre_x))).any():
             raise DataError(f"column {int(np.argmax(constant))} of exog is the same at every step, "
-                            f"so its coefficient is not identified separately from the level. Drop "
-                            f"the column")
+                            "so its coefficient cannot be estimated separately from the level. "
+                            "Drop the column")
 
     def _read_exog(self, exog: DataLike, lengths: np.ndarray) -> np.ndarray:
         """The columns of exog unscaled, the steps of all series one after another."""

@@ -290,9 +290,9 @@ def _regression(table: pd.DataFrame, wish: Wish) -> FitOrEstimator:
     if pd.api.types.is_numeric_dtype(y) and not pd.api.types.is_bool_dtype(y):
         if wish.engine is not None:
             raise ModelError(f"--engine {type(wish.engine).__name__} is not supported for a linear "
-                             f"regression, whose posterior is computed exactly, with the scales "
-                             f"chosen by the log evidence. Omit --engine, or write the model as a "
-                             f"function, FILE.py:name")
+                             "regression, whose posterior is computed exactly, with the scales "
+                             "that make the data most probable. Omit --engine, or write the model "
+                             "as a function, FILE.py:name")
         return _made(BayesianLinearRegression, wish).fit(X, y)
     return _made(LogisticRegression, wish, engine=wish.engine).fit(X, y.to_numpy())
 

@@ -244,8 +244,8 @@ class MixedModel(RegressionResults, NoProbabilities, RegressorMixin, Estimator):
         for name, wide in zip(self._fixed, np.ptp(x[weights > 0], 0), strict=True):
             if not wide > 0:
                 raise DataError(f"column {name!r} of X is the same in every row, so its "
-                                f"coefficient is not identified separately from the intercept. "
-                                f"Drop the column")
+                                "coefficient cannot be estimated separately from the intercept. "
+                                "Drop the column")
         units = dict(zip(self._fixed, self._unit, strict=True)) | {ONE: 1.0}
         alone = [c for columns in self.effects.values() for c in columns if c not in units]
         square = np.average(numbers_of(table, alone) ** 2, 0, weights)

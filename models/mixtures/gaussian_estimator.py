@@ -190,8 +190,8 @@ class GaussianMixture(InUnits, Mixture):
         if not self.covariance_type.endswith("spherical") and (constant := flat(X)).any():
             raise DataError(
                 f"{self._column(int(np.argmax(constant)))} is constant, so a normal distribution "
-                f"fitted to it has variance 0 and the likelihood is unbounded. Drop the column, or "
-                f"keep prior=True"
+                "fitted to it has variance 0 and the likelihood has no maximum. Drop the column, "
+                "or keep prior=True"
             )
 
     def _row_notes(self, X):

@@ -108,7 +108,7 @@ class SmoothingSpline(FromMoments):
         except ValueError as error:
             raise DataError(
                 f"{self._column(error.args[0])} of X is constant, or a linear combination of "
-                f"earlier columns, so its slope is not identified. Drop this column"
+                "earlier columns, so its slope cannot be estimated. Drop this column"
             ) from None
         floor, variance = self._floor(y), None if self.noise is None else float(self.noise) ** 2
         if self.lam is None and groups:

@@ -200,9 +200,9 @@ class Boosted(Estimator):
             within = np.asarray(programs.within(y)) & np.isfinite(y)
         if not within.all():
             row = int(np.argmin(within))
-            raise DataError(f"Boosted: y is {y[row]:g} in row {row}, which is outside the support "
+            raise DataError(f"Boosted: y is {y[row]:g} in row {row}, which is not a possible value "
                             f"of the likelihood, {type(given).__name__}. Check this value, or "
-                            f"choose another likelihood=")
+                            "choose another likelihood=")
         return y
 
     def _split(self, n: int) -> tuple[np.ndarray, np.ndarray]:

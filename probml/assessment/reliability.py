@@ -155,10 +155,10 @@ def compute_calibration(fit: Fitted, data: object, site: str | None, plug_in: bo
     sites = [s for s in fit.structure.sites.values() if s.rows and s.states
              and s.name in held.table.columns]
     if site is None and not sites:
-        raise ModelError(f"calibration: expected data with observed values of a discrete site of "
+        raise ModelError("calibration: expected data with observed values of a discrete site of "
                          f"model '{fit.model.name}', but the data contain only "
-                         f"{list(held.table.columns)}. For a continuous site, compare its values "
-                         f"with the bounds of predict(data, interval=0.9)")
+                         f"{list(held.table.columns)}. Add such values; for a continuous site, "
+                         "compare its values with the bounds of predict(data, interval=0.9)")
     if site is None and len(sites) != 1:
         raise ModelError(f"calibration: the data contain {len(sites)} discrete sites, "
                          f"{[s.name for s in sites]}. Choose one of them, site='{sites[0].name}'")

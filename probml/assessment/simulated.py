@@ -218,8 +218,9 @@ def from_prior(structure: Structure, held: dataset.Data, names: tuple[str, ...],
                 f"prior" if structure.penalties
                 else f"the prior of '{flat}' is improper")
         raise Refusal(f"{verb}: model '{structure.model.name}' cannot be simulated, because "
-                      f"{what}. Use a proper prior, such as sample(\"{flat or 'mean'}\", "
-                      f"dist.Normal(0, 10)), or give the value of the parameter in the data")
+                      f"{what}. Use a proper prior (one that integrates to 1), such as "
+                      f"sample(\"{flat or 'mean'}\", dist.Normal(0, 10)), or give the value of the "
+                      "parameter in the data")
     size = count * n * sum(math.prod(structure.named[name].along(held.steps)) for name in names
                            if structure.named[name].rows)
     if size > MAX_SIMULATED_NUMBERS:

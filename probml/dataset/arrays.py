@@ -87,7 +87,8 @@ def as_raw(what: str, value: object, rows: bool):
                         f"array whose first axis is the rows. If the value is the same in all "
                         f"rows, give it as an argument of the model, model(name=value).")
     if rows and len(raw.values) == 0:
-        raise DataError(f"the data are empty: {what} has 0 rows, expected at least 1.")
+        raise DataError(f"the data are empty: {what} has 0 rows, expected at least 1. Check how "
+                        "the data were read or filtered.")
     return raw
 
 

@@ -63,7 +63,7 @@ class Labels(NamedTuple):
                 warnings.warn(
                     "the dates of X have no regular frequency (the last are "
                     f"{', '.join(map(str, index[-2:]))}), so the steps of the forecast are "
-                    f"numbered 1 to {steps} instead of dated. Give X a regular frequency,  "
+                    f"numbered 1 to {steps} instead of dated. Give X a regular frequency, "
                     "X.asfreq('D') or X.resample('MS').mean(); missing steps may be "
                     "NaN", RuntimeWarning,
                     stacklevel=5)

@@ -178,7 +178,7 @@ def along_time(structure: Structure, items: SiteValues,
         )
     if 0 in lengths.values():
         raise DataError(f"'{next(iter(lengths))}' is empty: it has 0 time steps, expected at least "
-                        f"1.")
+                        "1. Check how the data were read or filtered.")
     for (one, mine), (other, theirs) in itertools.pairwise(each.items()):
         if len(mine) == len(theirs) and (mine != theirs).any():
             i = int(np.argmax(mine != theirs))

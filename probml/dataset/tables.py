@@ -195,7 +195,8 @@ def _agreed(counts: dict[str, int], rows: int | None, height: int | None, known:
             model: str):
     """The number of rows, the same in all columns."""
     if rows is not None and rows < 1 or height == 0:
-        raise DataError(f"model '{model}': the data are empty: expected at least 1 row, got 0.")
+        raise DataError(f"model '{model}': the data are empty: expected at least 1 row, got 0. "
+                        "Check how the data were read or filtered.")
     n = rows or height or (Counter(counts.values()).most_common(1)[0][0] if counts else None)
     for odd in (name for name, count in counts.items() if count != n):
         base = next((f"'{name}' has {n}" for name, count in counts.items() if count == n),

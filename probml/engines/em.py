@@ -177,7 +177,8 @@ class EM(Engine):
         if self.hard and plan.globals:
             raise Refusal(f"{where} with hard=True (which assigns each row to its most probable "
                           f"state): the latent discrete site '{plan.globals[0]}' is outside "
-                          "rows(), and hard assignments are defined only for sites inside rows()",
+                          "rows(), and this is defined only for sites inside rows(). Use "
+                          "hard=False",
                           ("EM", "Exact"))
         refuse_missing_prior(plan, "EM", self.prior)
         if any(grouping.nodes for grouping in plan.groupings):

@@ -465,9 +465,10 @@ def checked(engine: object, verb: str = "") -> Engine:
     try:
         hash(engine)
     except TypeError as error:
-        raise ModelError(f"{said}: the settings of an engine must be hashable ({error}). Make the "
-                         f"class of the engine a @dataclass(frozen=True), and use tuples instead "
-                         f"of lists and arrays") from None
+        raise ModelError(f"{said}: the settings of an engine must be hashable, that is, "
+                         f"unchangeable values ({error}). Make the class of the engine a "
+                         "@dataclass(frozen=True), and use tuples instead of lists and "
+                         "arrays") from None
     return engine
 
 

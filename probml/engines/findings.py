@@ -448,7 +448,8 @@ class Finding:
         except ValueError:  # of a later version
             return cls.of(Code.NOTE, text=str(record["message"]))
         except (KeyError, AttributeError) as error:
-            raise TypeError(f"a warning in the file is damaged: {record!r:.60}") from error
+            raise TypeError("a warning in the file is damaged (save the fit again): "
+                            f"{record!r:.60}") from error
 
 
 def _to_json_value(value: object) -> object:

@@ -113,8 +113,8 @@ class Mixture(InformationCriteria, DensityMixin, Estimator):
         if self.criterion not in records[0]:
             raise ModelError(f"{type(self).__name__}(criterion='bound'): the engine "
                              f"{short_name(next(iter(fits.values())).engine)} computes no lower "
-                             f"bound of the log evidence. Use engine=probml.VB(), or "
-                             f"criterion='bic'")
+                             "bound of the log evidence (log probability of the data). Use "
+                             "engine=probml.VB(), or criterion='bic'")
         self.table_, self.n_components_ = choose_lowest(records, self.criterion)
         self.fits_ = fits
         self._keep(fits[self.n_components_], total)

@@ -276,8 +276,9 @@ def _over_cells(plan: Plan, params: Mapping, known: Known, rows: Chunk, name: st
     where = f"model '{plan.structure.model.name}': '{name}'"
     remedy = "Draw whole rows with simulate(given=data), and average over the draws"
     if others:
-        raise Refusal(f"{where} depends on '{hidden[0]}' and on '{others[0].name}', which are both "
-                      f"latent, but a mean can be computed over only one latent site. {remedy}")
+        raise Refusal(f"{where} depends on '{hidden[0]}' and on '{others[0].name}', which both are "
+                      "latent (not in the data), but a mean can be computed over only one such "
+                      f"site.  {remedy}")
 
     def row_expectation(own: Mapping[str, jax.Array], varying: Mapping[str, jax.Array], seen: Seen):
         return over_states(plan, lambda env: hidden_cells.expectation(

@@ -114,9 +114,10 @@ def check_has_statistics(fit: Fitted) -> None:
         raise Refusal(
             f"the fit of model '{fit.model.name}' by {short_name(fit.engine)} has no sufficient "
             "statistics (sums of the data), so it cannot be merged or updated. Possible causes are "
-            "a latent variable that was summed or integrated out, a site without sufficient "
-            "statistics, or a fit that was loaded from a file. Fit all rows together; or, for "
-            "latent discrete sites, continue EM with further rows, fit.running(rows).update(more)"
+            "a latent variable (not in the data) that was summed or integrated out, a site without "
+            "sufficient statistics, or a fit that was loaded from a file. Fit all rows together; "
+            "or, for latent discrete sites, continue EM with further rows, "
+            "fit.running(rows).update(more)"
         )
 
 

@@ -122,11 +122,13 @@ def errors_of(meta: Json, arrays: Mapping[str, np.ndarray],
     found = rekeyed(found, meta["former"])
     moves, count = found["moves"], len(found["curvature"])
     if len(found["identified"]) != count or any(len(own) != count for own in moves.values()):
-        raise ValueError("the number of standard errors differs from the size of the Hessian")
+        raise ValueError("the number of standard errors differs from that of the second "
+                         "derivatives; save the fit again")
     for name in moves.keys() & point.keys():
         if moves[name].shape[1:] != np.shape(point[name]):
             raise ValueError(f"the standard errors of '{name}' have the shape "
-                             f"{moves[name].shape[1:]}, expected {np.shape(point[name])}")
+                             f"{moves[name].shape[1:]}, expected {np.shape(point[name])}; save the "
+                             "fit again")
     posterior = found["posterior"]
     return StandardErrors.of(moves, found["curvature"], found["identified"].astype(bool),
                              found["why"], None if posterior is None else Finding.read(posterior))

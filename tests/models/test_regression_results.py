@@ -176,7 +176,7 @@ def test_a_logistic_regression_has_them_too():
     assert ours.aic_ == pytest.approx(glm.aic_, abs=1e-3)
     np.testing.assert_allclose(ours.residuals(TABLE, y, "deviance"),
                                glm.residuals(TABLE, (y == "yes") * 1, "deviance"), atol=1e-4)
-    with pytest.raises(probml.DataError, match="one of the classes"):
+    with pytest.raises(probml.DataError, match="one of the fitted classes"):
         ours.residuals(TABLE, np.full(80, "perhaps"))
 
 

@@ -115,8 +115,10 @@ def weighed(data: object, weights: object) -> tuple[DataLike, ArrayLike | None]:
 def profile_source(model: Bound, source: Source, first: int = 0) -> Profile:
     """The profile of all batches of a source, whose rows are numbered from `first` on."""
     if model.whole:
-        raise Refusal(f"model '{model.name}' has no plate of independent rows, so it cannot be "
-                      f"fitted to data that are read in batches. Pass all data in memory")
+        raise Refusal(f"model '{model.name}' has no plate (group of independent repetitions) that "
+                      "is the rows, so it cannot be fitted to data that are read in batches. Pass "
+                      "all data in memory, or write `with probml.rows():` instead of the "
+                      "numpyro.plate of the rows")
     profile: Profile | None = None
     for part in parts_of(source):
         with naming(part):

@@ -381,8 +381,8 @@ def _check_support(model: Bound, site: SurveyedSite) -> None:
         cell = tuple(map(int, bad[0]))
         where = f" at index {cell[0] if len(cell) == 1 else cell}" if cell else ""
         raise DataError(f"model '{model.name}': '{site.name}' is {value[cell]:g}{where}, outside "
-                        f"its support, {site.support}. Check the data, or leave this value out by "
-                        f"handlers.mask")
+                        f"the support (the possible values) of its distribution, {site.support}. "
+                        "Check the data, or leave this value out by handlers.mask")
 
 
 def _read_new_data(model: Bound, data: DataLike) -> ReadModel:

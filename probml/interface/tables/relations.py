@@ -329,9 +329,9 @@ def _check_exchangeable(model: Bound, flat: SiteValues, others: Iterable[str]) -
                 why = whys.get(mixed, f"on other rows of its table through '{mixed}'")
                 raise ModelError(
                     f"model '{model.name}', site '{owner}': a row of table '{table}' depends "
-                    f"{why}, but the rows must be independent and exchangeable. Standardise or lag "
-                    f"the inputs before fitting. Make totals of the other rows an input of "
-                    f"'{model.generative.root}'"
+                    f"{why}, but the rows must be independent of one another and of their order. "
+                    "Standardise or lag the inputs before fitting. Make totals of the other rows "
+                    f"an input of '{model.generative.root}'"
                 )
 
 
