@@ -35,9 +35,9 @@ def test_a_parameter_is_no_prediction_of_rows(fit):
 
 
 def test_engines_that_messages_name_do_not_refuse(fit):
-    with pytest.raises(probml.Refusal, match=r"^posterior\('base'\): EM\(\) has no.*Try Laplace\(\)$"):
+    with pytest.raises(probml.Refusal, match=r"^posterior\('base'\): EM\(\) has no.*such as Laplace\(\)$"):
         fit.posterior("base")
-    with pytest.raises(probml.Refusal, match=r"^EM\(\) gives point.*Try NUTS\(\) or Laplace\(\)$"):
+    with pytest.raises(probml.Refusal, match=r"^EM\(\) gives point.*such as NUTS\(\) or Laplace\(\)$"):
         fit.draws(3)
     told = weight().fit(PETS, probml.Laplace())
     assert 1.0 < float(told.posterior("base").mean) < 3.0
