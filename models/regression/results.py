@@ -267,9 +267,10 @@ def likelihood_ratio_test(small: FitOrEstimator, large: FitOrEstimator):
                          f"models have {small.n_parameters_} and {large.n_parameters_} parameters. "
                          f"Exchange the two")
     if gained < -1e-4 * (1 + abs(small.loglik_)) ** 0.5:
-        raise ModelError("likelihood_ratio_test: the log-likelihood of the larger model is lower "
-                         f"by {-gained:.4g}. Check that the larger model contains all terms of the "
-                         "smaller one, and fit again with more iterations")
+        raise ModelError("likelihood_ratio_test: the larger model cannot fit worse than the "
+                         f"smaller one, but its log-likelihood is lower by {-gained:.4g}. Check "
+                         "that the larger model contains all terms of the smaller one, and fit "
+                         "again with more iterations")
     statistic = max(2 * gained, 0.0)
     found = {name: [each.n_parameters_, each.aic_, each.bic_, each.loglik_, -2 * each.loglik_]
              for name, each in both.items()}
