@@ -61,7 +61,7 @@ def conditional_dependence(data, first: str, second: str, given: Iterable[str] =
     chosen = [first, second, *given]
     if strange := [name for name in chosen if not isinstance(name, str)]:
         raise ModelError(f"conditional_dependence: {strange[0]!r} is not the name of a column. "
-                         f"Expected names that are strings")
+                         "Give names as strings, such as 'smoker'")
     if twice := [name for name in chosen if chosen.count(name) > 1]:
         raise ModelError(f"conditional_dependence: the column {twice[0]!r} is given twice. Give "
                          f"different columns in first, second and given")

@@ -74,8 +74,9 @@ def edge_probabilities(
     variables = read(data, states, kinds)
     score = score_for(variables, score)
     if not isinstance(score, str) or score not in SCORES:
-        raise ModelError(f"edge_probabilities(score={score!r}): a score that is a log evidence is "
-                         f"needed; {suggest_names(SCORES, score)}")
+        raise ModelError(f"edge_probabilities(score={score!r}): a score that is the log "
+                         "probability of the data under a graph is needed; "
+                         f"{suggest_names(SCORES, score)}")
     size = len(variables.names)
     if size > MAX_EXACT_COLUMNS:
         raise ModelError(f"edge_probabilities: {size} columns have 2^{size} = {2 ** size:,} "

@@ -111,8 +111,9 @@ class LogisticRegression(RegressionResults, Planes):
                 raise
             raise Refusal(
                 f"LogisticRegression(C={self.C}, engine={self.engine!r}): the posterior is "
-                f"improper, because C=inf gives the weights a flat prior and the rows do not "
-                f"identify all weights. Choose a finite C, such as C=100 ({refusal})"
+                "improper (the integral of its density is infinite), because C=inf gives the "
+                "weights a flat prior and the rows do not determine all weights. Choose a finite "
+                f"C, such as C=100 ({refusal})"
             ) from refusal
         self._found(with_class_labels(fit, self.classes_))
         beta, bias = (fit.params["beta"].reshape(X.shape[1], -1),
@@ -138,7 +139,8 @@ class LogisticRegression(RegressionResults, Planes):
     def _family_of_y(self) -> str:
         if len(self.classes_) > 2:
             raise ModelError(f"residuals: the model has {len(self.classes_)} classes, but "
-                             f"residuals are defined only for two classes, 0 and 1")
+                             "residuals are defined only for two classes, 0 and 1. Compare "
+                             "predict_proba(X) with y instead")
         return "bernoulli"
 
     def _numbers_of(self, y) -> np.ndarray:
@@ -146,7 +148,8 @@ class LogisticRegression(RegressionResults, Planes):
         if not np.isin(y, self.classes_).all():
             row = int(np.argmin(np.isin(y, self.classes_)))
             raise DataError(f"residuals: y is {y[row]} in row {row}, which is not one of the "
-                            f"classes of the fit, {self.classes_.tolist()}")
+                            f"fitted classes, {self.classes_.tolist()}. Drop this row, or fit "
+                            "again with rows of this class")
         return (y == self.classes_[-1]).astype(float)
 
     def _inverse_link(self, X, offset) -> np.ndarray:

@@ -71,13 +71,14 @@ def columns_of(found: FitOrEstimator, table: "pd.DataFrame") -> "pd.DataFrame":
     unseen = found.__sklearn_tags__().input_tags.allow_nan and len(missing) < len(wanted)
     if missing and unseen:
         warnings.warn(f"the table has no column {', '.join(map(repr, missing))}, which the fitted "
-                      f"data had, so these values are treated as missing",
+                      "data had, so these values are treated as missing. Add the column, or rename "
+                      "the one that contains its values",
                       RuntimeWarning, stacklevel=2)
         table = table.assign(**dict.fromkeys(missing))
     elif missing:
         raise DataError(f"the table has no column '{missing[0]}', which the data of the fitted "
-                        f"{type(found).__name__} had; its columns are "
-                        f"{listed(list(table.columns))}")
+                        f"{type(found).__name__} had. Add this column, or rename the one that "
+                        f"contains its values: the table has {listed(list(table.columns))}")
     return table[list(wanted)]
 
 
@@ -215,7 +216,8 @@ def _simulate(fit: Fit, rows: int, seed: int, inputs: "pd.DataFrame | None",
     missing = next((name for name in needed if name not in laid.data), None)
     if missing is not None:
         raise DataError(f"simulate --data: the table has no column '{missing}', which is an input "
-                        f"of the model; its columns are {listed(list(inputs.columns))}")
+                        "of the model. Add this column, or rename the one that contains its "
+                        f"values: the table has {listed(list(inputs.columns))}")
     given = {name: laid.data[name] for name in needed}
     shown = [name for name in inputs.columns if name in needed
              or any(name in laid.joined.get(own, ()) for own in needed)]
@@ -259,7 +261,8 @@ def score(found: FitOrEstimator, table: "pd.DataFrame", target: str | None,
         unknown = next((label for label in y.tolist() if label not in lookup), None)
         if unknown is not None:
             raise DataError(f"score: '{target}' has the value {unknown!r}, which was not in the "
-                            f"training data. Expected values among {list(lookup)}")
+                            "training data. Correct the value or drop these rows; the known values "
+                            f"are {list(lookup)}")
         own = p[np.arange(len(y)), [lookup[label] for label in y.tolist()]]
         return out | {"accuracy": float(_by_table(found.score, rows, y)),
                       "log_score": float(np.log(np.maximum(own, 1e-300)).mean())}

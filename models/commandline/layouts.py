@@ -112,8 +112,8 @@ def _arrange_columns(structure: Structure | None, model: Bound,
     known = [*inside, *model.inputs]  # a column has no value of what lies outside rows
     for name, columns in layout.joined.items():
         if structure is not None and name not in known:
-            raise ModelError(f"--as {name}=…: model '{model.name}' has no site or input '{name}'; "
-                             f"its sites and inputs are {known}")
+            raise ModelError(f"--as {name}=…: model '{model.name}' has no site or input '{name}'. "
+                             f"Use one of its sites and inputs, {known}")
         require_columns(table, columns, f"--as {name}={','.join(columns)}")
     # of what a fit remembers the table shows all columns, or it shows nothing of it
     own = {name: columns for name, columns in remembered.items() if set(columns) & set(table)}
@@ -182,7 +182,8 @@ def _sequence_constant(name: str, value: np.ndarray, steps: tuple[np.ndarray, ..
         if len(own) > 1:
             which = "the sequence" if by is None else f"sequence {i} of --by {by}"
             raise DataError(f"column '{name}' must have one value in each sequence, but it has "
-                            f"{len(own)} different values in {which}: {list(own[:3])}")
+                            f"{len(own)} different values in {which}: {list(own[:3])}. Correct "
+                            "these rows, or omit --by")
     return np.stack([value[places[0]] for places in steps])
 
 

@@ -84,7 +84,7 @@ def _without_row_numbers(table: "pd.DataFrame") -> "pd.DataFrame":
         if (pd.api.types.is_integer_dtype(column) and len(column) > 1
                 and (column.diff()[1:] == 1).all()):
             warnings.warn(f"the column without a name in the file (read as '{name}') contains the "
-                          f"row numbers, so it is dropped",
+                          "row numbers, so it is dropped. To keep it, give it a name in the file",
                           RuntimeWarning, stacklevel=2)
             table = table.drop(columns=name)
     return table
@@ -166,8 +166,8 @@ def split_target(table: "pd.DataFrame", wish: Wish) -> "tuple[pd.DataFrame, pd.S
         ModelError: no target was said. DataError: the table has no such column.
     """
     if wish.target is None:
-        raise ModelError(f"the column to predict is not given, --target NAME; the columns are "
-                         f"{listed(list(table.columns))}")
+        raise ModelError("the column to predict is not given. Name it, --target NAME; the columns "
+                         f"are {listed(list(table.columns))}")
     require_columns(table, [wish.target], "--target")
     return table.drop(columns=wish.target), table[wish.target]
 
@@ -181,8 +181,8 @@ def _made(kind: type, wish: Wish, **given: Any) -> FitOrEstimator:
     known = list(kind().get_params())
     unknown = next((name for name in wish.settings if name not in known), None)
     if unknown is not None:
-        raise ModelError(f"--set {unknown}=…: {kind.__name__} has no setting '{unknown}'; its "
-                         f"settings are {known}")
+        raise ModelError(f"--set {unknown}=…: {kind.__name__} has no setting '{unknown}'. Use one "
+                         f"of its settings, {known}")
     return kind(**{**given, **wish.settings})
 
 
@@ -243,7 +243,8 @@ def _by_formula(table: "pd.DataFrame", wish: Wish) -> FitOrEstimator:
     if short := list(missing_cells(wish.formula, table)):
         rows, table = len(table), table.dropna(subset=short)
         warnings.warn(f"the columns {listed(short)} of the formula have missing values in "
-                      f"{rows - len(table)} of {rows} rows; these rows are dropped",
+                      f"{rows - len(table)} of {rows} rows; these rows are dropped. To use these "
+                      "rows, fill in the values in the file",
                       RuntimeWarning, stacklevel=2)
     return formula(wish.formula, table).fit(**{**told, **wish.settings})
 
@@ -280,8 +281,8 @@ def _regression(table: "pd.DataFrame", wish: Wish) -> FitOrEstimator:
     known = y.notna()
     if known.any() and not known.all():
         warnings.warn(f"column '{wish.target}' is missing in {int((~known).sum())} of {len(y)} "
-                      f"rows, which a regression cannot use; these rows are "
-                      f"dropped", RuntimeWarning,
+                      "rows, which a regression cannot use; these rows are dropped. To use these "
+                      "rows, fill in the values in the file", RuntimeWarning,
                       stacklevel=2)
         X, y = X[known], y[known]
     _refuse_text(X, "regression", f"{CODED}. Or use --model network, which takes columns of any "
@@ -289,9 +290,9 @@ def _regression(table: "pd.DataFrame", wish: Wish) -> FitOrEstimator:
     if pd.api.types.is_numeric_dtype(y) and not pd.api.types.is_bool_dtype(y):
         if wish.engine is not None:
             raise ModelError(f"--engine {type(wish.engine).__name__} is not supported for a linear "
-                             f"regression, whose posterior is computed exactly, with the scales "
-                             f"chosen by the log evidence. Omit --engine, or write the model as a "
-                             f"function, FILE.py:name")
+                             "regression, whose posterior is computed exactly, with the scales "
+                             "that make the data most probable. Omit --engine, or write the model "
+                             "as a function, FILE.py:name")
         return _made(BayesianLinearRegression, wish).fit(X, y)
     return _made(LogisticRegression, wish, engine=wish.engine).fit(X, y.to_numpy())
 
@@ -323,13 +324,13 @@ def _series(table: "pd.DataFrame", wish: Wish) -> FitOrEstimator:
     table = index_by_date(table)
     numbers = [name for name in table if pd.api.types.is_numeric_dtype(table[name])]
     if wish.target is None and len(numbers) != 1:
-        raise ModelError(f"the column of the time series is not given, --target NAME; the columns "
-                         f"of numbers are {numbers}")
+        raise ModelError("the column of the time series is not given. Name it, --target NAME; the "
+                         f"columns of numbers are {numbers}")
     name = wish.target or numbers[0]
     require_columns(table, [name], "--target")
     if name not in numbers:
         raise DataError(f"column '{name}' is text, but a time series needs numbers, one row per "
-                        f"step")
+                        "step. Name a column of numbers, --target NAME")
     estimator, by = _made(StructuralTimeSeries, wish, engine=wish.engine), wish.layout.by
     return estimator.fit(table[[name]] if by is None else sequences(table[[name]], table, by))
 

@@ -221,4 +221,5 @@ class Columns:
             sign = "Negative values in data: " if values[i, c] < 0 else ""
             raise DataError(
                 f"{sign}{self.describe_column(js[c])} is {values[i, c]:g} in row {i}, but a column "
-                f"of the kind {kind!r} needs {words}")
+                f"of the kind {kind!r} needs {words}. Correct the value, or give the column "
+                "another kind, kinds={...}")

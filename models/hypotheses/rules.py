@@ -106,7 +106,7 @@ def _basket_matrix(baskets) -> tuple[np.ndarray, dict]:
                  f"{baskets.columns[np.argwhere(odd)[0, 1]]!r} has the value "
                  f"{table[tuple(np.argwhere(odd)[0])]}" if odd.any() else "the table has no rows")
         raise DataError(f"association_rules: {where}, but the items of a basket must be True or "
-                        f"False, or 1 or 0")
+                        "False, or 1 or 0. Convert them, such as baskets > 0")
     return numbers.astype(bool), {name: j for j, name in enumerate(baskets.columns)}
 
 
@@ -114,8 +114,9 @@ def _sets(itemsets, names: dict) -> Iterable[frozenset]:
     found = itemsets
     if hasattr(itemsets, "columns"):
         if "itemsets" not in itemsets.columns:
-            raise DataError(f"association_rules: the itemsets have the columns "
-                            f"{list(itemsets.columns)}, expected a column 'itemsets'")
+            raise DataError("association_rules: the itemsets have the columns "
+                            f"{list(itemsets.columns)}, expected a column 'itemsets'. Pass the "
+                            "result of mlxtend's apriori or fpgrowth")
         found = itemsets["itemsets"]
     sets = ("a list, tuple or set of sets of names", lambda v: isinstance(v, Iterable)
             and not isinstance(v, str | bytes | Mapping) and getattr(v, "ndim", 1) == 1)

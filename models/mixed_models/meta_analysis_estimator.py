@@ -141,12 +141,12 @@ class MetaAnalysis(RegressionResults, Estimator):
         if not (spread > 0).all():
             name = self._names[int(np.argmin(spread > 0))]
             raise DataError(f"MetaAnalysis.fit: the moderator {name!r} is the same in every study, "
-                            f"so its coefficient is not identified separately from the mean. Drop "
-                            f"the moderator")
+                            "so its coefficient cannot be estimated separately from the mean. Drop "
+                            "the moderator")
         if np.linalg.matrix_rank((x - centre) / spread, 1e-8) < x.shape[1]:
             raise DataError(f"MetaAnalysis.fit: the moderators {listed(self._names)} are linearly "
-                            f"dependent, so their coefficients are not identified. Drop one of "
-                            f"them")
+                            "dependent, so their coefficients cannot be estimated separately. Drop "
+                            "one of them")
         data = {"y": (y - level) / unit, "standard_error": error / unit}
         data |= {"x": (x - centre) / spread} if self._names else {}
         fixed: dict[str, Any] = {} if self._names else {"x": None}

@@ -225,7 +225,7 @@ class MixedModel(RegressionResults, NoProbabilities, RegressorMixin, Estimator):
             for column in (name, *(c for c in columns if c != ONE)):
                 if column not in table:
                     raise DataError(f"MixedModel(effects={dict(self.effects)!r}): X has no column "
-                                    f"{column!r}; its columns are {self._names}")
+                                    f"{column!r}. Use one of its columns, {self._names}")
         free = [name for name in table if name not in self.effects]
         self._fixed = free if self.fixed is None else list(self.fixed)
         if wrong := [name for name in self._fixed if name not in free]:
@@ -245,8 +245,8 @@ class MixedModel(RegressionResults, NoProbabilities, RegressorMixin, Estimator):
         for name, wide in zip(self._fixed, np.ptp(x[weights > 0], 0), strict=True):
             if not wide > 0:
                 raise DataError(f"column {name!r} of X is the same in every row, so its "
-                                f"coefficient is not identified separately from the intercept. "
-                                f"Drop the column")
+                                "coefficient cannot be estimated separately from the intercept. "
+                                "Drop the column")
         units = dict(zip(self._fixed, self._unit, strict=True)) | {ONE: 1.0}
         alone = [c for columns in self.effects.values() for c in columns if c not in units]
         square = np.average(numbers_of(table, alone) ** 2, 0, weights)
@@ -271,7 +271,7 @@ class MixedModel(RegressionResults, NoProbabilities, RegressorMixin, Estimator):
                 row = int(np.argmax(code < 0))
                 raise DataError(f"the grouping {name!r} has a level that was not in the training "
                                 f"data, {labels_of(table, name).tolist()[row]!r} in row {row}. "
-                                f"Only predict() supports new levels")
+                                "Drop this row, or use predict(), which supports new levels")
             member.append(np.where(code < 0, len(self.groups_[name]), code))
         data = {"z": np.concatenate(z, 1), "member": np.column_stack(member)}
         return {"x": (x - self._centre) / self._unit, **data} if self._fixed else data

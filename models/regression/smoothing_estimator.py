@@ -109,7 +109,7 @@ class SmoothingSpline(FromMoments):
         except ValueError as error:
             raise DataError(
                 f"{self._column(error.args[0])} of X is constant, or a linear combination of "
-                f"earlier columns, so its slope is not identified. Drop this column"
+                "earlier columns, so its slope cannot be estimated. Drop this column"
             ) from None
         floor, variance = self._floor(y), None if self.noise is None else float(self.noise) ** 2
         if self.lam is None and groups:
@@ -142,7 +142,7 @@ class SmoothingSpline(FromMoments):
             else:
                 known = names or f"0 … {d - 1}"
                 raise ModelError(f"SmoothingSpline(linear={self.linear!r}): {column!r} is not a "
-                                 f"column of X; its columns are {known}")
+                                 f"column of X. Use one of its columns, {known}")
         return found
 
     def predict(self, X, return_std=False, interval=None):

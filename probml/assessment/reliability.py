@@ -155,10 +155,10 @@ def compute_calibration(fit: Fitted, data: object, site: str | None, plug_in: bo
     sites = [s for s in fit.structure.sites.values() if s.rows and s.states
              and s.name in held.table.columns]
     if site is None and not sites:
-        raise ModelError(f"calibration: expected data with observed values of a discrete site of "
+        raise ModelError("calibration: expected data with observed values of a discrete site of "
                          f"model '{fit.model.name}', but the data contain only "
-                         f"{list(held.table.columns)}. For a continuous site, compare its values "
-                         f"with the bounds of predict(data, interval=0.9)")
+                         f"{list(held.table.columns)}. Add such values; for a continuous site, "
+                         "compare its values with the bounds of predict(data, interval=0.9)")
     if site is None and len(sites) != 1:
         raise ModelError(f"calibration: the data contain {len(sites)} discrete sites, "
                          f"{[s.name for s in sites]}. Choose one of them, site='{sites[0].name}'")
@@ -186,13 +186,13 @@ def _with_known_truth(truth: object, p: np.ndarray, names: tuple) -> tuple[np.nd
     known = ~pd.isna(flat)
     if not known.any():
         raise DataError("calibration(truth): every true label is missing, so the predictions "
-                        "cannot be compared with them")
+                        "cannot be compared with them. Pass observed labels")
     order = {name: k for k, name in enumerate(names)}
     codes = np.array([order.get(label, -1) for label in flat[known]])
     if (codes < 0).any():
         label = flat[known][np.argmax(codes < 0)]
         raise DataError(f"calibration(truth): a true label is {label!r}, which is not one of the "
-                        f"labels {list(names)}")
+                        f"labels. Use the labels {list(names)}")
     return codes, p.reshape(-1, p.shape[-1])[known]
 
 

@@ -350,8 +350,9 @@ def _row_groups(fit: Fitted, held: dataset.Data, draws: dict, seen: list[str],
     except Refusal as why:
         if not fit.belief.rows(1, 0):
             raise
-        warnings.warn(f"to_arviz(): the result does not contain the group log_likelihood, because "
-                      f"log-likelihoods of rows cannot be computed: {why}", RuntimeWarning,
+        warnings.warn("to_arviz(): the result does not contain the group log_likelihood, because "
+                      f"log-likelihoods of rows cannot be computed ({why}). Functions such as "
+                      "arviz.loo need this group; use probml.compare instead", RuntimeWarning,
                       stacklevel=4)
     chains, count = next(iter(draws.values())).shape[:2]
     flat = {name: value.reshape(-1, *value.shape[2:]) for name, value in draws.items()}
@@ -435,8 +436,8 @@ def _row_values(fit: Fitted, held: dataset.Data, draws: dict[str, np.ndarray],
     if lacking:
         warnings.warn(
             f"to_arviz(): the result does not contain {lacking}, because these values are computed "
-            f"from missing values of the data, which were not sampled. For their means use "
-            f"fit.predict(data, '{lacking[0]}')",
+            "from missing values of the data, which were not sampled. Use fit.predict(data, "
+            f"'{lacking[0]}') for their means",
             RuntimeWarning,
             stacklevel=4,
         )

@@ -148,8 +148,8 @@ def _evaluate(contestants: Mapping, splits: Any, rows: int, seed: int) -> _Score
                 out.folds[name] = _scores(contestant, splits, rows, seed)
             except ModelError as error:
                 out.missing[name] |= dict.fromkeys(FOLDS, str(error))
-                warnings.warn(f"compare: '{name}' has no held-out score, because "
-                              f"{error}", UserWarning,
+                warnings.warn(f"compare: '{name}' has no held-out score, because {error}. Correct "
+                              "this model, or omit folds=", UserWarning,
                               stacklevel=3)
     return out
 
@@ -203,12 +203,12 @@ def _contestants(fits: object, data: object, weights: object,
     rows, out = rows_of_each(fits, data), {}
     for name, fit in fits.items():
         if not isinstance(fit, Fit):
-            hint = (": for an estimator pass its attribute fit_, which is a "
+            remedy = (": for an estimator pass its attribute fit_, which is a "
                     "Fit") if hasattr(fit, "fit_") else ""
-            hint = hint or (": to compare estimators by their predictions, pass target="
+            remedy = remedy or (": to compare estimators by their predictions, pass target="
                             if hasattr(fit, "get_params") else "")
             raise ModelError(f"compare(fits): '{name}' has the type {type(fit).__name__}, expected "
-                             f"a Fit{hint}")
+                             f"a Fit{remedy}")
         if source_of(rows[name]) is not None:
             raise ModelError(f"compare(fits): '{name}' was fitted to data that are read in "
                              f"batches, but compare needs all rows in memory. Hold out some "

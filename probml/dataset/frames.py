@@ -327,8 +327,9 @@ def select_known_columns(items: SiteValues, expected: Mapping[str, Any],
                         f"latent, drop {listed(extra)}")
     if absent:
         warnings.warn(f"model '{model}': the table has no column '{absent[0]}', so '{absent[0]}' "
-                      f"is missing in all rows. The model does not use the columns "
-                      f"{listed(extra)}", RuntimeWarning, stacklevel=2)
+                      "is missing in all rows, and the model does not use the columns "
+                      f"{listed(extra)}. Rename one of these if it contains the values of "
+                      f"'{absent[0]}', else drop them", RuntimeWarning, stacklevel=2)
     return {name: value for name, value in items.items() if name not in extra}
 
 
@@ -344,21 +345,21 @@ def check(name: str, frame: bool, expected: Mapping[str, Any], inputs: Sequence[
         own = sorted(expected, key=lambda n: not expected[n].rows) + [
             i for i in inputs if i not in expected
         ]
-        hint = f"Drop or rename '{name}'."
+        remedy = f"Drop or rename '{name}'."
         if meant := closest_name(name, own):
-            hint = f"Did you mean '{meant}'?"
+            remedy = f"Did you mean '{meant}'?"
         elif frame and vectors:
-            hint = (f"'{vectors[0]}' has several values per row. Pass a mapping, such as "
+            remedy = (f"'{vectors[0]}' has several values per row. Pass a mapping, such as "
                     f"{{'{vectors[0]}': "
                     f"table[['a', 'b']]}}.")
         raise DataError(f"model '{model}': '{name}' is neither a site nor an input of the model. "
-                        f"Known names: {listed(own)}. {hint}")
+                        f"Known names: {listed(own)}. {remedy}")
     if frame and (name in vectors or not expected[name].rows):
         where = "in every row" if name in vectors else "outside rows"
-        hint = (f"Pass a mapping, such as {{'{name}': table[['a', 'b']]}}" if name in vectors
+        remedy = (f"Pass a mapping, such as {{'{name}': table[['a', 'b']]}}" if name in vectors
                 else "Pass a mapping")
         raise DataError(f"'{name}' has the shape {expected[name].cells} {where}, which does not "
-                        f"fit in one column of a table. {hint}.")
+                        f"fit in one column of a table. {remedy}.")
 
 
 def lacked(name: str, items: Iterable) -> str:

@@ -41,7 +41,7 @@ class Places(NamedTuple):
         raw = as_raw(what, column, True)
         if len(raw.values) != len(self.row):
             raise DataError(f"{what} has {len(raw.values)} rows, but the index column of its table "
-                            f"has {len(self.row)}. All columns of a table need the same length")
+                            f"has {len(self.row)}. Give all columns of a table the same length")
         values, full = raw.values, len(self.row) == rows * width
         if unseen and not full and raw.labels is None and values.dtype.kind != "f":
             values = values.astype(np.result_type(values.dtype, np.float32))

@@ -63,11 +63,11 @@ class Labels(NamedTuple):
             every = _frequency(index)
             if every is None:
                 warnings.warn(
-                    f"the dates of X have no regular frequency (the last are "
+                    "the dates of X have no regular frequency (the last are "
                     f"{', '.join(map(str, index[-2:]))}), so the steps of the forecast are "
-                    f"numbered 1 to {steps} instead of dated. For dates pass X with a regular "
-                    f"frequency, X.asfreq('D') or X.resample('MS').mean(); missing steps may be "
-                    f"NaN", RuntimeWarning,
+                    f"numbered 1 to {steps} instead of dated. Give X a regular frequency, "
+                    "X.asfreq('D') or X.resample('MS').mean(); missing steps may be "
+                    "NaN", RuntimeWarning,
                     stacklevel=5)
                 return numbered
             series = pd.date_range if isinstance(index, pd.DatetimeIndex) else pd.timedelta_range

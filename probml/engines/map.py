@@ -145,9 +145,9 @@ class MAP(Engine):
                              f"number of at least 0 and below 1")
         for name in ("batch_rows", "held_out"):
             if getattr(self, name) and self.optimizer is None:
-                raise ModelError(f"MAP({name}=...) needs an optimiser, such as "
-                                 f"optimizer=optax.adam(1e-2), because the default optimiser, "
-                                 f"L-BFGS, uses all rows in every step")
+                raise ModelError(f"MAP({name}=...) needs an optimiser that reads batches of rows, "
+                                 "because the default one (L-BFGS) uses all rows in every step. "
+                                 "Give one, such as optimizer=optax.adam(1e-2)")
         if self.patience is not None and not self.held_out:
             raise ModelError(f"MAP(patience={self.patience!r}) needs held-out rows. Give their "
                              f"fraction, such as held_out=0.1")

@@ -141,7 +141,7 @@ class Portable:
         if not isinstance(count, int | None) or names is not None and (
                 np.shape(names) != (count,) or not all(isinstance(name, str) for name in names)):
             raise TypeError(f"the file has n_features_in_={count!r:.60}, but the column names "
-                            f"{names!r:.60}")
+                            f"{names!r:.60}; save the estimator again")
         return estimator
 
 

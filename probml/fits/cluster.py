@@ -102,9 +102,9 @@ def portable(model: Bound) -> bytes:
 
     generative = model.generative
     if generative.found or generative.whole:
-        raise Refusal(f"model '{model.name}' cannot be fitted on a cluster, because the model "
-                      f"function has no rows(). Write `with probml.rows():` instead of the "
-                      f"numpyro.plate of the rows")
+        raise Refusal(f"model '{model.name}' cannot be fitted on a cluster, because its function "
+                      "does not mark the independent rows. Write `with probml.rows():` instead of "
+                      "the numpyro.plate of the rows")
     return cloudpickle.dumps((type(model), type(generative), generative.function, model.settings,
                               model.interventions))
 

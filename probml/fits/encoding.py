@@ -221,8 +221,9 @@ def named(module: str, name: str) -> Any:
         ModelError: it is none of this package, or not there.
     """
     if not module.startswith(ROOT) or not all(part.isidentifier() for part in module.split(".")):
-        raise ModelError(f"the file refers to {module}.{name}, which is not part of probml. For "
-                         f"safety, load() imports only code of probml")
+        raise ModelError(f"the file refers to {module}.{name}, which is not part of probml, and "
+                         "load() imports only code of probml, for safety. Load only files that "
+                         "save() wrote")
     try:
         library = importlib.import_module(LIBRARY) if module.startswith(LIBRARY) else None
         public = library is not None and name in library.__all__
@@ -230,8 +231,8 @@ def named(module: str, name: str) -> Any:
         for part in name.split("."):
             found = getattr(found, part)
     except (ImportError, AttributeError) as error:
-        raise ModelError(f"the file refers to {module}.{name}, which cannot be imported: "
-                         f"{error}") from None
+        raise ModelError(f"the file refers to {module}.{name}, which cannot be imported ({error}). "
+                         "Install the version of probml that saved the file") from None
     return found
 
 

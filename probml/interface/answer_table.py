@@ -18,7 +18,7 @@ from probml.dataset.source import Part, naming, parts_of
 from probml.dataset.sources.parts import source_of
 from probml.engines.progress import Progress
 from probml.errors import DataError, ModelError
-from probml.language.given import as_path
+from probml.language.given import as_new_file
 from probml.libraries import pa, pd
 from probml.numerics.outside.checkpoint import replacing
 from probml.queries.fitted import Fitted
@@ -47,13 +47,10 @@ def answer_questions(fit: Fitted, data: DataLike, ask: Any, site: str | None,
         found = pd.concat([part.to_pandas() for part in _tables(
             fit, data, ask, site, default_site)], ignore_index=True)
         return found.set_axis(data.index) if isinstance(data, pd.DataFrame) else found
-    path = as_path(to, "answer(to)")
+    path = as_new_file(to, "answer(to)")
     if path.suffix not in FILE_SUFFIXES:
         raise ModelError(f"answer(to='{path}'): expected the name of a file that ends in one of "
                          f"{list(FILE_SUFFIXES)}")
-    if not path.parent.is_dir():
-        raise ModelError(f"answer(to='{path}'): the folder '{path.parent}' does not exist. Create "
-                         f"the folder first, or give another path")
     with replacing(path) as temporary:
         _write_tables(temporary, path.suffix, _tables(fit, data, ask, site, default_site))
     return path

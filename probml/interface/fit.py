@@ -204,11 +204,11 @@ class Fit(Questions):
         engine = self.made_by
         if engine is None:
             return StandardErrors.missing(
-                f"the engine '{self.engine}' is not restored from a file")
+                f"the engine '{self.engine}' is not restored from a file; fit again")
         if engine.capabilities.finds != "point":
             return None
         if self.outcome is Status.DIVERGED:
-            return StandardErrors.missing("the objective has no maximum")
+            return StandardErrors.missing("the objective has no maximum (see fit.warnings)")
         if rows is None:
             return StandardErrors.missing("this Fit does not store its data, from which they are "
                                           "computed (use fit.summary(data))")

@@ -94,8 +94,8 @@ class Generative:
     def __init__(self, function: Callable, chosen: str | None = None):
         self.chosen = chosen  # a plate of its own that is to be the rows
         if not callable(function) or isinstance(function, type):
-            raise ModelError(f"probml.model({function!r:.60}): expected a model function, which "
-                             f"samples its sites with numpyro.sample")
+            raise ModelError(f"probml.model({function!r:.60}): expected a model function, such as "
+                             'def model(): sample("mean", dist.Normal(0, 1))')
         own = unwrapped(function)
         if not hasattr(function, "__name__"):  # a handler that decorates, functools.partial
             for name in ("__name__", "__qualname__", "__module__", "__doc__"):
@@ -155,7 +155,7 @@ class Generative:
             bound = self.signature.bind_partial(*args, **settings)
         except TypeError as error:
             raise ModelError(
-                f"model '{self.__name__}': {error}; its arguments are {self.signature}"
+                f"model '{self.__name__}': {error}. Call it with its arguments, {self.signature}"
             ) from None
         bound.apply_defaults()
         # what **settings collects are settings like the others

@@ -18,8 +18,8 @@ from probml.typing import SiteValues
 
 def warn(old: str, new: str) -> None:
     """Say that a name is old, at the caller of the caller."""
-    warnings.warn(f"the parameter '{old}' is now named '{new}'; the old name works until the next "
-                  f"minor version", DeprecationWarning, stacklevel=4)
+    warnings.warn(f"the parameter '{old}' is now named '{new}'. Use '{new}': the old name works "
+                  "only until the next minor version", DeprecationWarning, stacklevel=4)
 
 
 class Renamed(dict):

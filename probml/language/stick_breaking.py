@@ -130,7 +130,7 @@ def dirichlet_process(concentration: object, k: int) -> StickBreaking:
         concentration = float(concentration)
     alpha, one = _numbers("concentration", concentration, "dirichlet_process"), jnp.ones(k - 1)
     if alpha.shape[-1] not in (1, k - 1):
-        raise ModelError(f"dirichlet_process(concentration=...): concentration has the shape "
-                         f"{alpha.shape}. For {k} components give a single number, or {k - 1} "
-                         f"numbers, one for each component but the last")
+        raise ModelError("dirichlet_process(concentration=...): concentration has the shape "
+                         f"{alpha.shape}. Give a single number, or {k - 1} numbers, one for each "
+                         f"of the {k} components but the last")
     return StickBreaking(one, alpha * one)

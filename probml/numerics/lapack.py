@@ -151,9 +151,9 @@ def entries() -> tuple[dict, dict]:
                                          inline=table[p].inline) for p in primitives}
     except (ImportError, AttributeError, KeyError, TypeError) as error:
         warnings.warn(
-            f"probml does not know the LAPACK calls of JAX {jax.__version__} ({error}), so models "
-            f"with many large matrices may hang on machines with few cores. Install an older "
-            f"version of JAX",
+            f"probml does not know the LAPACK (linear algebra) calls of JAX {jax.__version__} "
+            f"({error}), so models with many large matrices may hang on machines with few cores. "
+            "Install an older version of JAX",
             stacklevel=2,
         )
         return {}, {}

@@ -139,7 +139,8 @@ def unify_schemas(dataset: "ds.Dataset", files: "Iterable[tuple[str, pa.Schema]]
         try:
             own = fragment.physical_schema
         except (pa.ArrowException, OSError) as error:
-            raise DataError(f"the file '{file}' cannot be read: {error}") from error
+            raise DataError(f"the file '{file}' cannot be read ({error}). Write the file again, or "
+                            "leave it out") from error
         _compare(file, known, own, schema)
         for name in known:
             before, after = wide.field(name).type, own.field(name).type
@@ -168,8 +169,8 @@ def _compare(file: str, known: Sequence[str], own: "pa.Schema", schema: "pa.Sche
                 f"dataset does not have" if beyond else
                 f"has no column{_plural(lacking)} {quoted(lacking)}, which the schema of the "
                 f"dataset has")
-        raise DataError(f"the file '{file}' {what}. Every file needs the same columns. To read "
-                        f"only some columns pass a scanner, dataset.scanner(columns=[...])")
+        raise DataError(f"the file '{file}' {what}. Give all files the same columns, or pass a "
+                        "scanner that reads only common columns, dataset.scanner(columns=[...])")
 
 
 def _is_text(type_: "pa.DataType") -> bool:
@@ -228,7 +229,8 @@ class ArrowRows(Source):
                         yield Part(last, pa.Table.from_batches([batch]), first)
                     first += len(batch)
         except (pa.ArrowException, OSError) as error:
-            raise DataError(f"the file '{last}' cannot be read: {error}") from error
+            raise DataError(f"the file '{last}' cannot be read ({error}). Write the file again, or "
+                            "leave it out") from error
 
     def _batches(self) -> Iterator[tuple[str, DataLike]]:
         """(file, batch) in the order of files and rows."""
@@ -294,7 +296,8 @@ class ScannedRows(Source):
                 yield last, found.record_batch
         except (pa.ArrowException, OSError) as error:
             where = f"after part '{last}'" if last else "at all"
-            raise DataError(f"the scanner cannot be read {where}: {error}") from error
+            raise DataError(f"the scanner cannot be read {where} ({error}). Check its files and "
+                            "columns") from error
 
 
 def _parted(batches: Iterator[tuple[str, DataLike]]) -> Iterator[Part]:

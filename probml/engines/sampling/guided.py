@@ -184,8 +184,9 @@ def _check(static: Static, free: tuple[str, ...], inputs: SiteValues, what: str)
     wanted = [name for name in free if name not in static.model.generative.params]
     missing = next((name for name in wanted if name not in names), None)
     if missing is not None:
-        raise ModelError(f"SVI(guide=function) of {what}: the guide does not sample '{missing}'. "
-                         f"Expected the sites {wanted}, got {sorted(names)}")
+        raise ModelError(f"SVI(guide=function) of {what}: the guide (the function that defines the "
+                         f"approximate posterior) does not sample '{missing}'. Expected the sites "
+                         f"{wanted}, got {sorted(names)}")
 
 
 @jit(static_argnums=0)

@@ -40,7 +40,7 @@ from probml.interface.functions.read_function import read_function
 from probml.interface.showing.subject import LIBRARY_PREFIX, Subject, count_words
 from probml.interface.showing.summaries import summarize
 from probml.interface.showing.summary import Summary
-from probml.language.given import as_path
+from probml.language.given import as_new_file
 from probml.language.language import Bound
 from probml.libraries import pd
 from probml.plan.plan import Plan
@@ -56,10 +56,7 @@ MAX_INTERVALS = 40  # entries in a picture of estimates
 
 def write(subject: Subject, path: str | os.PathLike) -> Path:
     """See Fit.report."""
-    path = as_path(path, "report(path)")
-    if path.is_dir() or not path.parent.is_dir():
-        raise ModelError(f"report(path='{path}'): the folder does not exist, or the path is a "
-                         f"folder. Give the name of a file in a folder that exists")
+    path = as_new_file(path, "report(path)")
     fit = subject.fit
     summary, every = subject.summary(), fit.summary()
     again = _replicate(subject)

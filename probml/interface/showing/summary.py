@@ -83,7 +83,8 @@ class Summary:
     def __getitem__(self, heading: str) -> Any:
         found = {table.heading: table.values for table in self.tables}
         if heading not in found:
-            raise KeyError(f"this summary has no table {heading!r}. Its tables are {list(found)}")
+            raise KeyError(f"this summary has no table {heading!r}. Use one of its tables, "
+                           f"{list(found)}")
         return found[heading]
 
     def keys(self) -> list[str]:
