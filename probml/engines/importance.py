@@ -170,7 +170,10 @@ def sample_adaptively(densities: Densities, modes: Sequence[Component], count: i
             break
         shares = found.weights * np.exp(parts[-len(new):] - np.logaddexp.reduce(
             parts[-len(new):], axis=0))
-        new = [_refit_component(old, points, share) for old, share in zip(new, shares, strict=True)]
+        # squared deviations have longer tails than weights: more draws far out determine them
+        degrees = 0.5 if found.unreliable_entry >= 0 else 1.0
+        new = [_refit_component(old._replace(degrees=degrees * old.degrees), points, share)
+               for old, share in zip(new, shares, strict=True)]
     return present(best)
 
 
