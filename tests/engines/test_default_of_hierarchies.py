@@ -37,6 +37,7 @@ def away(name, params):
                for site, mean in TRUTH[name]["mean"].items() if site in params)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", [
     name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in TRUTH])

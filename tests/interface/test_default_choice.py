@@ -54,6 +54,7 @@ def chosen(name):
     return engine, {row["site"]: row["role"] for row in told.sites}
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", each((*SAMPLED, *MODES)))
 def test_a_posterior_is_the_default_that_says_how_it_is_tested(name):
     case = CASES[name]

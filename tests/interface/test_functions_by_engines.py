@@ -93,6 +93,7 @@ SEVERAL = {("states", "NUTS")}
 REFUSED = {(name, "Exact") for name in ("schools", "mixture", "states", "level", "weights")}
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # few draws
 @pytest.mark.parametrize("engine", ENGINES)

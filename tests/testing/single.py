@@ -265,8 +265,10 @@ def compared(answers: Callable[[Table], dict], table: Table, sound: bool = False
         if one.shape != other.shape or (np.isnan(one) != np.isnan(other)).any():
             off.append(f"{name}: other cells are unknown")
             continue
-        unit = CLOSE * (np.nanstd(one) if name in ("predict", "transform", "forecast")
-                        and one.size > 1 else 1.0 + np.abs(one))
+        size, spread = np.abs(one), np.nanstd(one)
+        if name not in ("predict", "transform", "forecast") or one.size < 2:
+            size, spread = 1.0 + size, 0.0
+        unit = CLOSE * (spread if spread > DIGITS * np.nanmax(size, initial=0.0) else size)
         apart = np.abs(one - other) / np.maximum(unit + DIGITS * np.abs(one), 1e-300)
         if np.nanmax(apart, initial=0.0) > 1:
             i = np.unravel_index(int(np.nanargmax(apart)), apart.shape)

@@ -1,8 +1,15 @@
-"""A part of a long list of slow cases is run, and it hardly changes with the list."""
+"""Which tests are slow: of a long list of cases a part is run, which hardly changes with the list; the
+list of long tests names tests that are there."""
+
+import functools
+from pathlib import Path
 
 import pytest
 
+from long_tests import long_tests
 from one_in import left_out
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 class Case:
@@ -34,3 +41,12 @@ def test_a_case_that_is_added_displaces_one_other_at_most():
     before = kept(*range(20), slow=1, one_in=5)
     for new in range(20, 30):
         assert len(before - kept(*range(20), new, slow=1, one_in=5)) <= 1
+
+
+def test_long_tests_are_there_by_their_whole_names():
+    """A name that was cut at a space is that of no test, and a test that is gone would stay listed."""
+    text = functools.cache(lambda file: (ROOT / file).read_text() if (ROOT / file).exists() else "")
+    for name in long_tests():
+        file, _, case = name.partition("::")
+        test, _, values = case.partition("[")
+        assert f"def {test}(" in text(file) and values[-1:] in ("", "]"), name
