@@ -158,10 +158,12 @@ def _object_has_arrays(value: object, seen: tuple[int, ...]) -> bool:
 
 def _is_no_pytree(value: object, seen: tuple[int, ...] = ()) -> bool:
     """Whether a distribution, a transform or a container of these contains a function with arrays,
-    which NumPyro's pytrees lack, or a distribution that NumPyro cannot rebuild."""
+    which NumPyro's pytrees lack, or a distribution that NumPyro cannot rebuild, or whose arrays it
+    takes for settings."""
     if id(value) in seen:
         return False
-    if isinstance(value, dist.Distribution) and _has_computed_field(type(value)):
+    if isinstance(value, dist.Distribution) and (
+            _has_computed_field(type(value)) or _has_array_as_setting(value)):
         return True
     if isinstance(value, (*_HOLDERS, Mapping, list, tuple)):
         return any(_is_no_pytree(each, (*seen, id(value))) for each in _contents(value) or ())
@@ -174,6 +176,14 @@ def _has_computed_field(kind: type[dist.Distribution]) -> bool:
     mean of NumPyro's negative binomial behind a hurdle)."""
     return any(isinstance(own := getattr(kind, field, None), property) and own.fset is None
                for field in kind.gather_pytree_data_fields())
+
+
+def _has_array_as_setting(distribution: dist.Distribution) -> bool:
+    """Whether NumPyro keeps an array in the treedef, as the totals of a Multinomial: one that is
+    traced would outlive its trace."""
+    kind = type(distribution)
+    settings = {*kind.gather_pytree_aux_fields()} - {*kind.gather_pytree_data_fields()}
+    return any(_has_arrays(vars(distribution).get(name)) for name in settings)
 
 
 def _as_tree(value: Any) -> PyTree:

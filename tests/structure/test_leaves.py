@@ -149,3 +149,40 @@ def test_what_numpyro_cannot_rebuild_is_rebuilt(wrapped):
 
     got, wanted = again(1.7, jnp.array([0, 1, 4]))
     np.testing.assert_allclose(got, wanted, rtol=1e-6)
+
+
+TOTALS, SHARES = jnp.array([5, 7]), jnp.array([[0.2, 0.3, 0.5], [0.1, 0.1, 0.8]])
+KEPT_AS_SETTINGS = {  # class → one with arrays that NumPyro's pytree takes for settings
+    "MultinomialProbs": lambda n, p: dist.Multinomial(n, p),
+    "MultinomialLogits": lambda n, p: dist.Multinomial(n, logits=jnp.log(p)),
+    "DirichletMultinomial": lambda n, p: dist.DirichletMultinomial(3 * p, n),
+    "CAR": lambda n, p: dist.CAR(0.0, p[:, 0], 9 * p[:, 1], jnp.array([[0.0, 1.0], [1.0, 0.0]])),
+}
+
+
+def test_every_class_that_takes_an_array_for_a_setting_is_known():
+    taken = {kind.__name__ for kind in kinds() if kind.arg_constraints.keys()
+             & {*kind.gather_pytree_aux_fields()} - {*kind.gather_pytree_data_fields()}}
+    assert taken - {"LKJ"} <= KEPT_AS_SETTINGS.keys()
+
+
+@pytest.mark.parametrize("wrapped", [
+    lambda own: own, lambda own: own.mask(jnp.ones(own.batch_shape, bool)),
+    lambda own: dist.MixtureGeneral(dist.Categorical(jnp.array([0.4, 0.6])), [own, own]),
+], ids=["alone", "masked", "mixed"])
+@pytest.mark.parametrize("name", KEPT_AS_SETTINGS)
+def test_an_array_that_numpyro_takes_for_a_setting_is_a_leaf(name, wrapped):
+    """A masked multinomial whose totals are an input failed with an error of JAX's."""
+    made, trees = KEPT_AS_SETTINGS[name], []
+    own = wrapped(made(TOTALS, SHARES))
+    value = jnp.ones(own.event_shape) if name == "CAR" else jnp.array([[1, 1, 3], [2, 4, 1]])
+
+    @jax.jit
+    def leaves(n, p):
+        flat, tree = leaves_of_distribution(wrapped(made(n, p)))
+        trees.append(tree)
+        return flat
+
+    held = leaves(TOTALS, SHARES)
+    got = jax.jit(lambda held: jax.tree.unflatten(trees[0], held).log_prob(value))(held)
+    np.testing.assert_allclose(got, own.log_prob(value), rtol=1e-6)

@@ -8,9 +8,11 @@ import numpy as np
 from jax.typing import ArrayLike
 from numpyro import handlers
 from numpyro.distributions.distribution import validation_enabled
+from numpyro.primitives import Messenger
 
 from probml.dataset.coding import indices as codes
 from probml.errors import ModelError, listed
+from probml.families import registry
 from probml.interface.functions.find_rows import AsRows
 from probml.interface.functions.given.params import ParamsAsSites, ParamSpec
 from probml.interface.functions.readings import Reading
@@ -35,6 +37,15 @@ def lacks_rows(model: Bound) -> bool:
     except Exception:  # it needs its data: whether it names rows is seen then
         return True
     return True
+
+
+class _Sharp(Messenger):
+    """Draws every site as `registry.sharp` does: the data of a fit are floats, also trials of a
+    binomial, of which NumPyro cannot draw."""
+
+    def process_message(self, msg: dict) -> None:
+        if msg["type"] == "sample" and msg["value"] is None:
+            msg["fn"] = registry.sharp(msg["fn"])
 
 
 @single_thread()
@@ -64,7 +75,7 @@ def run_forward(model: Bound, values: SiteValues, arguments: SiteValues,
 
     def run() -> dict:
         with (validation_enabled(False), handlers.block(), handlers.trace() as trace,
-              handlers.seed(rng_seed=seed), handlers.substitute(data=held), AsRows(),
+              _Sharp(), handlers.seed(rng_seed=seed), handlers.substitute(data=held), AsRows(),
               ParamsAsSites(params)):
             model.generative.run({**settings, **arguments}, {})
         return {name: site["value"] for name, site in trace.items()
