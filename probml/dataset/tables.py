@@ -233,6 +233,9 @@ def _shaped(e: Expected, raw: Raw):
         remedy = f"Pass {e.name}.T, so that the first axis is the rows"
     elif e.cells == () and behind == (1,):
         remedy = f"Pass {e.name}[:, 0]" if e.rows else f"Pass {e.name}[0]"
+    elif e.rows and e.cells == () and len(behind) == 1:
+        remedy = (f"Pass one column, {e.name}[:, 0], or let the model have vectors as the values "
+                  f"of '{e.name}', with a distribution .to_event(1)")
     raise DataError(f"'{e.name}' has the wrong shape: expected {want}, got {shape}. {remedy}.")
 
 

@@ -444,7 +444,7 @@ def planned(data: Data, engine: Engine | None = None, lenient: bool = False) -> 
 def short_name(engine: str) -> str:
     """The name of an engine in messages, from its repr: MAP(), without its settings."""
     name, settings, _ = engine.partition("(")
-    return name + "()" * bool(settings)
+    return "at()" if name == "known" else name + "()" * bool(settings)
 
 
 def checked(engine: object, verb: str = "") -> Engine:

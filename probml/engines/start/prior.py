@@ -192,7 +192,7 @@ def given_start(plan: Plan, start: Mapping) -> dict[str, jax.Array]:
         if not sites[name].domain.holds(value):
             raise ModelError(f"fit(start=...): the value of '{name}' is {value.tolist()}, which is "
                              f"outside the support (the set of possible values) of '{name}'. Give "
-                             f"a value in this set: {sites[name].domain.name}")
+                             f"a value in this set: {sites[name].domain.description}")
         out[name] = value.astype(jnp.result_type(float))
     return out
 
