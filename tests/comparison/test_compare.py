@@ -202,7 +202,7 @@ def test_a_model_that_has_no_likelihood_is_left_out_with_the_reason(pair):
             numpyro.factor("penalty", -(x[:, 0] ** 2))
 
     fits, data = {**fits, "scored": scored().at({"a": 0.5})}, {**data, "scored": data["slope"]}
-    with pytest.warns(UserWarning, match="'scored' could not be evaluated: .*penalty"):
+    with pytest.warns(UserWarning, match="'scored' could not be evaluated.*penalty"):
         table = probml.compare(fits, data)
     assert set(table.index) == {"slope", "flat"}
     with pytest.raises(probml.ModelError,
