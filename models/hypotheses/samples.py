@@ -84,8 +84,8 @@ def two_samples(x, y, *, paired: bool = False, width: float = WIDTH, permutation
     a, b = a[~np.isnan(a)], b[~np.isnan(b)]
     for name, group in (("x", a), ("y", b)):
         if len(group) < 2:
-            raise DataError(f"two_samples: {name} has {len(group)} observed numbers, but at least "
-                            "2 are needed. Give more numbers")
+            raise DataError(f"two_samples: expected at least 2 observed numbers in {name}, got "
+                            f"{len(group)}. Give more numbers")
     difference = a - b if paired else None
     spread = (difference.std(ddof=1) if paired else
               np.sqrt(((len(a) - 1) * a.var(ddof=1) + (len(b) - 1) * b.var(ddof=1))

@@ -73,7 +73,7 @@ def of(columns: Mapping[str, Raw], words: str, size: int | None, few: str,
         unused = (" Remove unused categories with "
                   ".cat.remove_unused_categories()." if several else "")
         raise DataError(f"{' and '.join(f'{name!r}' for name in columns)} has {len(found)} labels, "
-                        f"{listed(found)}. But {few}.{unused}")
+                        f"{listed(found)}, but {few}.{unused}")
     size = size or len(found)
     if (len(found) == size and not any(raw.categorical is Categories.ORDERED
                                        for raw in columns.values())

@@ -59,9 +59,9 @@ def source_of(data: DataLike) -> Source | None:
     if is_scanner(data):
         return ScannedRows(data)
     if hasattr(data, "__next__"):
-        raise DataError(f"data is a {type(data).__name__}, which can be read only once, but a fit "
-                        f"reads the rows several times. Pass a function that returns a new one, "
-                        f"model.fit(lambda: batches(...))")
+        raise DataError(f"the data are a {type(data).__name__}, which can be read only once, but a "
+                        "fit reads the rows several times. Pass a function that returns a new one, "
+                        "model.fit(lambda: batches(...))")
     plain = callable(data) and not isinstance(data, type | BuiltinFunctionType)
     return Batches(data) if plain else None
 
