@@ -225,7 +225,8 @@ def _contestant(name: str, given: object, rows: object, target: str, truth: np.n
             what = ("is not a site" if site is None else "lies outside rows()" if not site.rows
                     else "has several values per row")
             raise ModelError(f"compare(target='{target}'): expected a site with one value per row, "
-                             f"but '{target}' {what} in '{name}', model '{given.model.name}'")
+                             f"but '{target}' {what} in '{name}', model '{given.model.name}'. "
+                             "Choose another target")
         return _ComparedFit(name, given, reports.own_data(given, rows, f"compare('{name}')"),
                             target, engine)
     try:

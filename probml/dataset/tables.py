@@ -204,7 +204,7 @@ def _agreed(counts: dict[str, int], rows: int | None, height: int | None, known:
         raise DataError(f"'{odd}' has {counts[odd]} rows, but {base}. Give every column the same "
                         f"rows in the same order. {UNSEEN}")
     if n is None and known:
-        raise DataError(f"model '{model}': the data is empty, so the number of rows is unknown. "
+        raise DataError(f"model '{model}': the data are empty, so the number of rows is unknown. "
                         f"Give one of {listed(known)}, or give the number, rows=n.")
     return n or 1
 

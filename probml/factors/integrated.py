@@ -107,8 +107,8 @@ def best_cells(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Gr
     except Tangled:
         other = next(name for name in group.cellwise if name not in names)
         raise Refusal(f"decode(sites={list(names)}): the jointly most probable values of "
-                      f"'{names[0]}' cannot be computed with '{other}' summed out. Decode both, or "
-                      f"use predict_proba for each of the two") from None
+                      f"'{names[0]}' cannot be computed with '{other}' summed over its values. "
+                      "Decode both, or use predict_proba for each of the two") from None
     return Factor(log, plan.group_scope(group)), found
 
 

@@ -205,8 +205,8 @@ def refuse_missing_prior(plan: Plan, engine: str, prior: bool) -> None:
         raise Refusal(
             f"{engine}(prior=False) cannot fit model '{plan.structure.model.name}': the prior of "
             f"'{name}' depends on the latent discrete site '{plan.scope(name)[0]}', and without "
-            f"the prior of '{name}' the data do not identify '{plan.scope(name)[0]}'. Omit "
-            f"prior=False"
+            f"the prior of '{name}' the data do not determine '{plan.scope(name)[0]}'. Omit "
+            "prior=False"
         )
 
 
