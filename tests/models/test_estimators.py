@@ -419,7 +419,7 @@ def test_a_prediction_needs_the_columns_of_the_fit(bayes, mixture):
     for estimator in (bayes, mixture):
         with pytest.raises(ValueError, match="3 features.*4 features"):
             estimator.predict(X[:, :3])
-    with pytest.raises(probml.DataError, match="'oak' is not one of the classes"):
+    with pytest.raises(probml.DataError, match="'oak' is not one of the fitted classes"):
         bayes.bayes_factors(X, "oak", "setosa")
     with pytest.raises(probml.ModelError, match="n_samples=0"):
         mixture.sample(0)
