@@ -93,7 +93,8 @@ def two_samples(x, y, *, paired: bool = False, width: float = WIDTH, permutation
     largest = max(np.abs(a).max(), np.abs(b).max())
     if not spread > 8 * np.finfo(float).eps * largest:  # else it is what rounding left of none
         raise DataError("two_samples: the numbers of each sample do not vary, so the standard "
-                        "deviation is 0 and the effect size is undefined. Check the samples")
+                        "deviation is 0 and the effect size is undefined. Check whether these are "
+                        "the right columns")
     student = stats.ttest_rel(a, b) if paired else stats.ttest_ind(a, b)
     size = len(a) if paired else len(a) * len(b) / (len(a) + len(b))
     factor = log_bayes_factor(float(student.statistic), size, float(student.df), width)

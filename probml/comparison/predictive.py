@@ -240,8 +240,8 @@ def _contestant(name: str, given: object, rows: object, target: str, truth: np.n
                                                                            or is_regressor(given)):
         what = given.__name__ if isinstance(given, type) else type(given).__name__
         raise ModelError(
-            f"compare(fits): expected a Fit, or a classifier or regressor with the interface of "
-            f"scikit-learn, for '{name}', got a {what}"
+            "compare(fits): expected a Fit, or a classifier or regressor with the interface of "
+            f"scikit-learn, for '{name}', got a {what}. Pass an object that has fit and predict"
         )
     return _ComparedEstimator(name, given, _columns(rows, target, name), truth)
 

@@ -173,7 +173,8 @@ class Reader:
                 got = ("no more batches. Every call of the source must start again from the first "
                        "batch" if found is None
                        else f"part '{found.called}'")
-                raise DataError(f"{CHANGED}: expected batch '{name}' of {rows} rows, got {got}")
+                raise DataError(f"{CHANGED}: expected batch '{name}' of {rows} rows, got {got}. Do "
+                                "not change the source during a fit, and fit again")
             whole = self._read(found)
             if whole.table.rows != rows:
                 raise DataError(f"{CHANGED}: batch '{name}' had {rows} rows before and has "
