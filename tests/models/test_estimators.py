@@ -83,7 +83,7 @@ def test_the_zoo_imports_without_scikit_learn_and_says_what_to_install():
         "except ImportError as error: print(error)"
     )
     assert (
-        "pip install probml[sklearn]" in subprocess.run(
+        "pip install 'probml[sklearn]'" in subprocess.run(
             [sys.executable, "-c", program], capture_output=True, text=True, check=True
         ).stdout
     )
