@@ -85,7 +85,8 @@ class Status(enum.IntEnum):
 HEADLINES = {
     Status.RUNNING: "Still running",
     Status.CONVERGED: "Converged",
-    Status.COLLAPSED: "Collapsed: a scale went to 0, or the objective was not finite",
+    Status.COLLAPSED: "Collapsed: a standard deviation (scale) went to 0, or the objective was not "
+                      "finite",
     Status.EXACT: "Exact posterior",
     Status.KNOWN: "Parameters were given by the user; nothing was fitted",
     Status.SAMPLED: "Sampled",
