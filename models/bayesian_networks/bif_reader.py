@@ -124,9 +124,9 @@ class _Reader:
         found = next(itertools.islice(TOKEN.finditer(self.text), at, None))
         return self.text.count("\n", 0, found.start(1)) + 1
 
-    def fail(self, message: str, at: int | None = None) -> NoReturn:
+    def fail(self, problem_and_remedy: str, at: int | None = None) -> NoReturn:
         raise probml.ModelError(f"{self.where}, line {self.line(self.at if at is None else at)}: "
-                                f"{message}")
+                                f"{problem_and_remedy}")
 
     def take(self) -> str:
         self.at += 1

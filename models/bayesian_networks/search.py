@@ -181,7 +181,7 @@ def exact(variables: Variables, scores: Scores, rules: Rules) -> tuple[list[int]
     if size > MAX_EXACT_COLUMNS:
         raise ModelError(
             f"learn_structure(method='exact'): {size} columns have 2^{size} = {2 ** size:,} "
-            f"subsets and {size * 2 ** (size - 1):,} families, about "
+            f"subsets and {size * 2 ** (size - 1):,} families (a column with its parents), about "
             f"{size * 2 ** (size - 1) * 12 / 2 ** 30:,.1f} GiB; expected at most "
             f"{MAX_EXACT_COLUMNS} columns. Choose method='hill_climb', or fewer columns"
         )

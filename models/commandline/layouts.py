@@ -199,7 +199,7 @@ def joined_of(texts: Iterable[str]) -> dict[str, tuple[str, ...]]:
         own = tuple(column.strip() for column in columns.split(",") if column.strip())
         if not (equals and name and own):
             raise ModelError(f"--as {text}: expected NAME=COLUMN or NAME=COLUMN,COLUMN, where NAME "
-                             f"is a site or input of the model")
+                             "is a site or input of the model, such as --as x=height,weight")
         out[name] = own
     return out
 

@@ -172,8 +172,8 @@ class Columns:
         """
         if np.ndim(name) or name not in self.names:
             raise ModelError(f"table({name!r}): there is no such "
-                             f"column{meant(str(name), map(str, self.names))}. The fitted columns "
-                             f"are {list(self.names)}")
+                             f"column{meant(str(name), map(str, self.names))}. Use one of the "
+                             f"fitted columns, {list(self.names)}")
         found, labels = self.tables(params)[name], self.labels[self.names.index(name)]
         if labels is None:
             values = {word: shortest(value) for word, value in found.items()}

@@ -79,8 +79,8 @@ def two_samples(x, y, *, paired: bool = False, width: float = WIDTH, permutation
     a, b = a[~np.isnan(a)], b[~np.isnan(b)]
     for name, group in (("x", a), ("y", b)):
         if len(group) < 2:
-            raise DataError(f"two_samples: {name} has {len(group)} observed numbers, but at least "
-                            "2 are needed. Give more numbers")
+            raise DataError(f"two_samples: expected at least 2 observed numbers in {name}, got "
+                            f"{len(group)}. Give more numbers")
     difference = a - b if paired else None
     spread = (difference.std(ddof=1) if paired else
               np.sqrt(((len(a) - 1) * a.var(ddof=1) + (len(b) - 1) * b.var(ddof=1))
@@ -88,7 +88,8 @@ def two_samples(x, y, *, paired: bool = False, width: float = WIDTH, permutation
     largest = max(np.abs(a).max(), np.abs(b).max())
     if not spread > 8 * np.finfo(float).eps * largest:  # else it is what rounding left of none
         raise DataError("two_samples: the numbers of each sample do not vary, so the standard "
-                        "deviation is 0 and the effect size is undefined. Check the samples")
+                        "deviation is 0 and the effect size is undefined. Check whether these are "
+                        "the right columns")
     student = stats.ttest_rel(a, b) if paired else stats.ttest_ind(a, b)
     size = len(a) if paired else len(a) * len(b) / (len(a) + len(b))
     factor = log_bayes_factor(float(student.statistic), size, float(student.df), width)

@@ -78,8 +78,8 @@ class PoissonFactors(Projection, Estimator):
         self.converged_, self.n_iter_ = found.converged, len(found.history)
         if not found.converged:
             warnings.warn(f"PoissonFactors stopped at max_iter={self.max_iter} iterations, before "
-                          f"the lower bound of the log evidence converged. Raise max_iter, or "
-                          f"tol", ConvergenceWarning, stacklevel=2)
+                          "the objective (a lower bound of the log probability of the data) "
+                          "converged. Raise max_iter, or tol", ConvergenceWarning, stacklevel=2)
         return self
 
     def _found(self, X, random, columns=None) -> Factors:

@@ -135,7 +135,8 @@ class ItemResponse(Projection, Estimator):
         check_is_fitted(self, "fit_")
         ability = as_numbers(ability, "information(ability)")
         if np.isnan(ability).any():
-            raise DataError("information(ability): an ability is NaN, expected numbers")
+            raise DataError("information(ability): expected numbers, got NaN. Drop missing "
+                            "abilities")
         eta = ability[..., None] * self.discrimination_ + self.easiness_
         chance = 1 / (1 + np.exp(-eta))
         return (self.discrimination_**2 * chance * (1 - chance)).sum(-1)

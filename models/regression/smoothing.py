@@ -23,6 +23,7 @@ P-splines; Wood (2011) for REML; Hastie, Tibshirani & Friedman, "The Elements of
 Learning", section 8.3, for the formula.
 """
 
+import reprlib
 from typing import TYPE_CHECKING, NamedTuple
 
 import jax.numpy as jnp
@@ -139,13 +140,11 @@ def _knots(knots) -> bool:
 
 def _vector(z) -> np.ndarray:
     found = _floats(z)
-    if found is None:
-        raise probml.DataError("the column of a spline must be a vector of finite numbers")
-    z = found
-    if z.ndim != 1 or not z.size or not np.isfinite(z).all():
-        raise probml.DataError(f"the column of a spline must be a vector of finite numbers; its "
-                               f"shape is {z.shape}, or it contains NaN or infinity")
-    return z
+    if found is None or found.ndim != 1 or not found.size or not np.isfinite(found).all():
+        raise probml.DataError("the column of a spline must be a vector of finite numbers, got "
+                               f"{reprlib.repr(z)}. Drop missing values, and pass one column at "
+                               "a time")
+    return found
 
 
 class Local(NamedTuple):

@@ -153,8 +153,8 @@ class SurvivalRegression(RegressionResults, Numeric):
             (low == 0) & np.isinf(high))
         if not good.all():
             row = int(np.argmin(good))
-            raise DataError(f"y is {times[row].tolist()} in row {row}, expected a time above 0, or "
-                            f"two times, the earlier first")
+            raise DataError(f"y is {times[row].tolist()} in row {row}, expected a time above 0 "
+                            "(with two columns, two times, the earlier first)")
         return low, high
 
     def _parameter_units(self, fit: Fit) -> dict[str, Unit]:

@@ -95,8 +95,8 @@ def refuse_exact(x: np.ndarray | None, y: np.ndarray, intercept: bool) -> None:
         if len(told) <= rank or np.sqrt(np.mean((told - some @ beta) ** 2)) > 1e-10:
             return
     raise DataError("a linear function of the columns fits every row of y exactly, for example "
-                    "because y is constant. The residual standard deviation is then not "
-                    "identified, and engine='bayes' has no posterior. Use engine=None, or check y")
+                    "because y is constant. The residual standard deviation can then not be "
+                    "estimated, and engine='bayes' has no posterior. Use engine=None, or check y")
 
 
 def middle_and_spread(y: np.ndarray, weights: np.ndarray, centred: bool) -> Affine:

@@ -158,8 +158,8 @@ class Boosted(Estimator):
             train_score.append(logs[train].mean())
             if not np.isfinite(train_score[-1]):
                 raise DataError(f"Boosted: the log-likelihood is {train_score[-1]} after "
-                                f"{len(self.trees_)} trees. Lower learning_rate, or use a "
-                                f"likelihood with heavier tails")
+                                f"{len(self.trees_)} trees, which is not finite. Lower "
+                                "learning_rate, or use a likelihood with heavier tails")
             if len(held):
                 held_score.append(logs[held].mean())
                 if len(held_score) - 1 - int(np.argmax(held_score)) >= PATIENCE:

@@ -113,9 +113,9 @@ def table(loss: ArrayLike, states: int, labels: Sequence | None) -> tuple[np.nda
     if hasattr(loss, "columns"):
         have, want = list(loss.index), list(range(states)) if labels is None else labels
         if len(have) != states or set(have) != set(want):
-            raise ModelError(f"decide(loss): expected a table with one row for each of the "
-                             f"{states} states, with the index {want}, but the table has "
-                             f"{len(have)} rows with the index {have}")
+            raise ModelError("decide(loss): expected a table with one row for each of the "
+                             f"{states} states, with the index {want}, got a table with the index "
+                             f"{have}")
         loss = loss.loc[want]
         names, loss = list(loss.columns), loss.to_numpy()
     try:

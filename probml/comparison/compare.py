@@ -203,10 +203,9 @@ def _contestants(fits: object, data: object, weights: object,
     rows, out = rows_of_each(fits, data), {}
     for name, fit in fits.items():
         if not isinstance(fit, Fit):
-            remedy = (": for an estimator pass its attribute fit_, which is a "
-                    "Fit") if hasattr(fit, "fit_") else ""
-            remedy = remedy or (": to compare estimators by their predictions, pass target="
-                            if hasattr(fit, "get_params") else "")
+            remedy = (". Pass its attribute fit_, which is a Fit" if hasattr(fit, "fit_") else
+                      ". Fit it first, or pass target= to compare estimators by their predictions"
+                      if hasattr(fit, "get_params") else "")
             raise ModelError(f"compare(fits): '{name}' has the type {type(fit).__name__}, expected "
                              f"a Fit{remedy}")
         if source_of(rows[name]) is not None:

@@ -22,7 +22,7 @@ def checked(fits: object, engines: Mapping[str, Engine]) -> Mapping:
     """
     if not isinstance(fits, Mapping) or not fits:
         raise ModelError(f"compare(fits): expected a mapping from names to Fits or estimators, got "
-                         f"{fits!r:.80}. Write compare({{'a': a, 'b': b}}, data)")
+                         f"a {type(fits).__name__}. Write compare({{'a': a, 'b': b}}, data)")
     own = {name: fit for name, fit in fits.items() if isinstance(fit, Fit)}
     for name in engines:
         if name not in own:

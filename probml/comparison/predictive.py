@@ -222,7 +222,8 @@ def _contestant(name: str, given: object, rows: object, target: str, truth: np.n
             what = ("is not a site" if site is None else "lies outside rows()" if not site.rows
                     else "has several values per row")
             raise ModelError(f"compare(target='{target}'): expected a site with one value per row, "
-                             f"but '{target}' {what} in '{name}', model '{given.model.name}'")
+                             f"but '{target}' {what} in '{name}', model '{given.model.name}'. "
+                             "Choose another target")
         return _ComparedFit(name, given, reports.own_data(given, rows, f"compare('{name}')"),
                             target, engine)
     try:
@@ -236,8 +237,8 @@ def _contestant(name: str, given: object, rows: object, target: str, truth: np.n
                                                                            or is_regressor(given)):
         what = given.__name__ if isinstance(given, type) else type(given).__name__
         raise ModelError(
-            f"compare(fits): expected a Fit, or a classifier or regressor with the interface of "
-            f"scikit-learn, for '{name}', got a {what}"
+            "compare(fits): expected a Fit, or a classifier or regressor with the interface of "
+            f"scikit-learn, for '{name}', got a {what}. Pass an object that has fit and predict"
         )
     return _ComparedEstimator(name, given, _columns(rows, target, name), truth)
 

@@ -94,7 +94,8 @@ def parts_of(source: Source) -> Iterator[Part]:
         yield part
         del part  # frees the memory before the next part is read
     if not any_rows:
-        raise DataError("the data source returned no batches, expected at least one batch of rows")
+        raise DataError("the data source returned no batches, expected at least one batch of rows. "
+                        "Check the source")
 
 
 def named(parts: Iterator[Part | tuple[str, DataLike]]) -> Iterator[Part]:

@@ -204,7 +204,7 @@ def _agreed(counts: dict[str, int], rows: int | None, height: int | None, known:
         raise DataError(f"'{odd}' has {counts[odd]} rows, but {base}. Give every column the same "
                         f"rows in the same order. {UNSEEN}")
     if n is None and known:
-        raise DataError(f"model '{model}': the data is empty, so the number of rows is unknown. "
+        raise DataError(f"model '{model}': the data are empty, so the number of rows is unknown. "
                         f"Give one of {listed(known)}, or give the number, rows=n.")
     return n or 1
 
@@ -233,6 +233,9 @@ def _shaped(e: Expected, raw: Raw):
         remedy = f"Pass {e.name}.T, so that the first axis is the rows"
     elif e.cells == () and behind == (1,):
         remedy = f"Pass {e.name}[:, 0]" if e.rows else f"Pass {e.name}[0]"
+    elif e.rows and e.cells == () and len(behind) == 1:
+        remedy = (f"Pass one column, {e.name}[:, 0], or let the model have vectors as the values "
+                  f"of '{e.name}', with a distribution .to_event(1)")
     raise DataError(f"'{e.name}' has the wrong shape: expected {want}, got {shape}. {remedy}.")
 
 

@@ -85,7 +85,8 @@ class Status(enum.IntEnum):
 HEADLINES = {
     Status.RUNNING: "Still running",
     Status.CONVERGED: "Converged",
-    Status.COLLAPSED: "Collapsed: a scale went to 0, or the objective was not finite",
+    Status.COLLAPSED: "Collapsed: a standard deviation (scale) went to 0, or the objective was not "
+                      "finite",
     Status.EXACT: "Exact posterior",
     Status.KNOWN: "Parameters were given by the user; nothing was fitted",
     Status.SAMPLED: "Sampled",
@@ -444,7 +445,7 @@ def planned(data: Data, engine: Engine | None = None, lenient: bool = False) -> 
 def short_name(engine: str) -> str:
     """The name of an engine in messages, from its repr: MAP(), without its settings."""
     name, settings, _ = engine.partition("(")
-    return name + "()" * bool(settings)
+    return "at()" if name == "known" else name + "()" * bool(settings)
 
 
 def checked(engine: object, verb: str = "") -> Engine:

@@ -96,8 +96,7 @@ class Code(enum.Enum):
     # The optimum
 
     BOUNDARY = (
-        "boundary", "the estimate of {at} is at the boundary of its support, the set of its "
-                    "possible values ({end}{count})",
+        "boundary", "the estimate of {at} is at the boundary of its possible values ({end}{count})",
         "Most of the posterior mass lies away from the boundary, and standard errors are not "
         "defined at the boundary",
         ("fit with probml.NUTS()", "use a prior that vanishes at the boundary"))

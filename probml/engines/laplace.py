@@ -123,9 +123,9 @@ class Laplace(Engine):
         size = sum(int(np.prod(plan.structure.sites[name].shape)) for name in names)
         if size > curvature.MAX_HESSIAN_COORDINATES:
             raise Refusal(
-                f"Laplace cannot fit {problem}: the matrix of second derivatives would have {size} "
-                f"parameters, more than the limit of {curvature.MAX_HESSIAN_COORDINATES}. Name "
-                f"some of the parameters, Laplace(over=['...'])",
+                f"Laplace cannot fit {problem}: a matrix of second derivatives would be needed, of "
+                f"{size} parameters, more than the limit of {curvature.MAX_HESSIAN_COORDINATES}. "
+                "Name some of the parameters, Laplace(over=['...'])",
                 ("SVI", "NUTS")
             )
 

@@ -279,10 +279,11 @@ class Additive(Stepwise):
             check_is_fitted(other, "fit_")
             if (type(other) is not type(self) or other.fit_.model != self.fit_.model
                 or not np.array_equal(other.classes_, self.classes_)):
-                raise DataError(f"merge: expected two estimators of the same model and classes, "
-                                f"got {self.fit_.model!r} with the classes "
-                                f"{self.classes_.tolist()} and {other.fit_.model!r} with the "
-                                f"classes {getattr(other, 'classes_', None)}")
+                raise DataError("merge: expected two estimators of the same model and classes, got "
+                                f"{self.fit_.model!r} with the classes {self.classes_.tolist()} "
+                                f"and {other.fit_.model!r} with the classes "
+                                f"{getattr(other, 'classes_', None)}. Fit both with the same "
+                                "classes")
             values = self._merged_hyperparameters([other])
             self._keep(replace_given(self.fit_, values).merge(replace_given(other.fit_, values)),
                        self.total_weight_ + other.total_weight_)

@@ -142,8 +142,8 @@ class Estimator(Portable, BaseEstimator):
     def _refuse_missing(self, empty: np.ndarray) -> None:
         """Refuse columns without any observed cell."""
         if empty.all():
-            raise DataError(f"every value of X is missing ({len(empty)} columns), so nothing can "
-                            "be estimated. Check how X was read, and pass observed values")
+            raise DataError("every value of X is missing, so nothing can be estimated. Check how X "
+                            "was read, and pass observed values")
         if empty.any():
             raise DataError(f"{self._column(int(np.argmax(empty)))} of X is missing in every row. "
                             f"Drop this column, or fit to rows in which it is observed")

@@ -134,7 +134,7 @@ class Portable:
         for name, value in meta["state"].items():
             setattr(estimator, name, unpacked(value, arrays, FITS))
         if not isinstance(getattr(estimator, "fit_", None), Fit):
-            raise TypeError(f"the attribute fit_ in the file is "
+            raise TypeError("the attribute fit_ in the file (save the estimator again) is "
                             f"{getattr(estimator, 'fit_', None)!r:.60}, expected a Fit")
         count, names = (getattr(estimator, name, None) for name in ("n_features_in_",
                                                                     "feature_names_in_"))

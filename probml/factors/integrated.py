@@ -107,8 +107,8 @@ def best_cells(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Gr
     except Tangled:
         other = next(name for name in group.cellwise if name not in names)
         raise Refusal(f"decode(sites={list(names)}): the jointly most probable values of "
-                      f"'{names[0]}' cannot be computed with '{other}' summed out. Decode both, or "
-                      f"use predict_proba for each of the two") from None
+                      f"'{names[0]}' cannot be computed with '{other}' summed over its values. "
+                      "Decode both, or use predict_proba for each of the two") from None
     return Factor(log, plan.group_scope(group)), found
 
 
@@ -274,11 +274,11 @@ def _over_cells(plan: Plan, params: Mapping, known: Known, rows: Chunk, name: st
     fixed, scope, (group, *others) = (environment(plan, params, known), plan.scope(name),
                                       plan.groups(name))
     where = f"model '{plan.structure.model.name}': '{name}'"
-    remedy = "Draw whole rows with simulate(given=data), and average over the draws"
     if others:
         raise Refusal(f"{where} depends on '{hidden[0]}' and on '{others[0].name}', which both are "
                       "latent (not in the data), but a mean can be computed over only one such "
-                      f"site.  {remedy}")
+                      "site. Draw whole rows with simulate(given=data), and average over the "
+                      "draws")
 
     def row_expectation(own: Mapping[str, jax.Array], varying: Mapping[str, jax.Array], seen: Seen):
         return over_states(plan, lambda env: hidden_cells.expectation(
@@ -290,8 +290,8 @@ def _over_cells(plan: Plan, params: Mapping, known: Known, rows: Chunk, name: st
                                                          _seen(plan, rows, group))
     except Tangled as tangled:
         raise Refusal(f"{where} is computed from several missing values of '{tangled.names[0]}' in "
-                      f"a row, but a mean can be computed over only one missing value. "
-                      f"{remedy}") from None
+                      "a row, but a mean can be computed over only one missing value. Draw whole "
+                      "rows with simulate(given=data), and average over the draws") from None
 
 
 def split_by_site(plan: Plan, group: Group, flat: jax.Array) -> dict[str, jax.Array]:

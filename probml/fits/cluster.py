@@ -204,7 +204,7 @@ class Cluster(Place):
         sizes = [rows for rows in counts if rows]
         if not sizes:
             raise DataError(f"model '{model.name}': the Dask DataFrame has no rows, expected at "
-                            f"least one")
+                            "least one. Check how it was read or filtered")
         names = [f"partition {i}" for i, rows in enumerate(counts) if rows]
         first = np.concatenate([[0], np.cumsum(sizes)[:-1]]).tolist()
         profiles = [self.client.submit(profile_partition, content, double, frame, name, begin,

@@ -123,8 +123,8 @@ class Devices(Place):
         held, plan = problem.data, problem.plan
         if plan.carried:
             raise Refusal(f"{problem} samples a latent variable of each row, '{plan.carried[0]}', "
-                          f"which is supported only on one device. Omit where=, or use "
-                          f'integrate="all"')
+                          "which is supported only on one device. Omit where=, or use the setting "
+                          'integrate="all" of the engine')
         if held.survey is not None:
             with joint() if shared(self.mesh) else contextlib.nullcontext():
                 yield sharded.load_sharded(held, plan, self.mesh, copies)

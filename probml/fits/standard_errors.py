@@ -250,7 +250,7 @@ def _find_directions(plan: Plan, optimum: Optimum) -> _Directions | str:
     if not gain <= MAX_REMAINING_GAIN:
         return (f"the estimate is {np.sqrt(2 * gain):.2g} standard errors away from the maximum of "
                 f"the objective")
-    reasons = ("the estimate is at the boundary of its support",) * bool(edge.any())
+    reasons = ("the estimate is at the boundary of its possible values",) * bool(edge.any())
     if flat_directions.size:
         first = flat_directions[0]
         direction = describe_direction(vectors[:, first], np.abs(np.diagonal(hessian)), owners)

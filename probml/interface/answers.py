@@ -288,9 +288,9 @@ class Answers(Record):
         if lacking:
             raise Refusal(
                 f"decode(sites={list(wanted)}): the most probable path of '{inner[0]}' cannot be "
-                f"computed with '{lacking[0]}' summed out. Decode both jointly, "
+                f"computed with '{lacking[0]}' summed over its values. Decode both jointly, "
                 f"sites={[*wanted, *lacking]}, or use predict_proba for the probabilities of each "
-                f"step"
+                "step"
             )
 
     def _variables_to_maximise(self, held: dataset.Data, plan: planning.Plan,
@@ -326,9 +326,9 @@ class Answers(Record):
             above = next((v for v in plan.group_scope(group) if v not in wanted), None)
             if name is not None and above is not None:
                 raise Refusal(f"decode: the values of '{name}' in a row depend on '{above}', so "
-                              f"their jointly most probable values cannot be computed with "
-                              f"'{above}' summed out. Decode both, sites={[*wanted, above]}, or "
-                              f"use predict_proba(data, '{name}')")
+                              "their jointly most probable values cannot be computed with "
+                              f"'{above}' summed over its values. Decode both, "
+                              f"sites={[*wanted, above]}, or use predict_proba(data, '{name}')")
             below = next((n for n in wanted if n not in plan.hidden
                           and plan.pattern.get(n) != "seen" and not set(group.cellwise).isdisjoint(
                               self.structure.sites[n].parents)), None)

@@ -153,7 +153,7 @@ def _check_params(structure: Structure, params: Mapping[str, np.ndarray]) -> Non
         if not np.isfinite(params[name]).all() or not domain.holds(params[name]):
             raise ModelError(f"at(params): the value of '{name}' is {params[name].tolist()}, which "
                              "is not finite or outside the support (the set of possible values) of "
-                             f"'{name}'. Give a value in this set: {domain.name}")
+                             f"'{name}'. Give a value in this set: {domain.description}")
     for name in params:
         if name not in structure.parameters:
             raise ModelError(f"at(params): '{name}' is not a parameter of the model. Use the "

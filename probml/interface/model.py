@@ -155,7 +155,8 @@ class Generative:
             bound = self.signature.bind_partial(*args, **settings)
         except TypeError as error:
             raise ModelError(
-                f"model '{self.__name__}': {error}. Call it with its arguments, {self.signature}"
+                f"model '{self.__name__}': {error}. Call it with its arguments: "
+                f"{self.__name__}{self.signature}"
             ) from None
         bound.apply_defaults()
         # what **settings collects are settings like the others

@@ -55,13 +55,13 @@ class Record(Fitted):
         seen, engine, outcome = found.seen, found.engine, found.outcome
         if outcome.status is Status.COLLAPSED:
             raise Refusal(
-                f"{type(engine).__name__} of model '{model.name}' collapsed: a scale went to 0, or "
-                f"the objective was not finite. Possible causes are a component that contains only "
-                f"a single point, a column that is constant or collinear with others, or data that "
-                f"are impossible under the model. Drop such columns, use fewer components or "
-                f"more restarts, or fit with the prior, {type(engine).__name__}(prior=True), and "
-                f"give scales a prior with density 0 at 0 (LogNormal, InverseGamma, "
-                f"InverseWishart)"
+                f"{type(engine).__name__} of model '{model.name}' collapsed: a standard deviation "
+                "(scale) went to 0, or the objective was not finite. Possible causes are a "
+                "component that contains only a single point, a column that is constant or "
+                "collinear with others, or data that are impossible under the model. Drop such "
+                "columns, use fewer components or more restarts, or fit with the prior, "
+                f"{type(engine).__name__}(prior=True), and give scales a prior with density 0 at 0 "
+                "(LogNormal, InverseGamma, InverseWishart)"
             )
         if outcome.status.code is not None:
             outcome = outcome._replace(findings=(Finding.of(outcome.status.code),

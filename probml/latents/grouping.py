@@ -142,9 +142,9 @@ def _claimed(structure: Structure, of: Group, blocking: str | None, bent: str | 
         f"continuous and latent, '{child}' depends on it, and no method can integrate over its "
         f"values ({'; '.join(reasons)}). This is possible in three cases: '{first.name}' is "
         "normal, and it enters the means of normal sites linearly; its prior is conjugate to the "
-        f"sites that depend on it; or the densities of '{first.name}' and of these sites are "
-        f"differentiable. Give '{first.name}' in the data, or write '{first.name}' "
-        f"{_written(first)}", ("NUTS",)
+        "sites that depend on it (its posterior has a closed form); or the densities of "
+        f"'{first.name}' and of these sites are differentiable. Give '{first.name}' in the data, "
+        f"or write '{first.name}' {_written(first)}", ("NUTS",)
     )
 
 

@@ -181,9 +181,9 @@ def summed_out(structure: Structure, site: Site, why: str = "") -> Variable:
         raise Refusal(
             f"model '{structure.model.name}': site '{site.name}' ({site.kind}) is latent (not in "
             "the data), so its values must be summed out, but it has no finite list of values that "
-            "is the same in all rows. A possible cause is a total_count, or a bound of "
-            f"DiscreteUniform, that depends on an input or on another site. Give '{site.name}' in "
-            f"the data{end}"
+            "is the same in all rows. This is so for counts without an upper limit, and for a "
+            "total_count, or a bound of DiscreteUniform, that depends on an input or on another "
+            f"site. Give '{site.name}' in the data{end}"
         )
     cells = math.prod(site.cells)
     # of one cell the states are the table, which has its own budget

@@ -202,7 +202,7 @@ def test_labels_tables_and_unlabelled_rows_are_taken():
 def test_a_contestant_that_cannot_take_the_rows_is_named_with_the_reason():
     x, y = spots(30)
     x[4, 1] = nan
-    with pytest.warns(UserWarning, match="'peer' could not be evaluated: fitting LogisticRegression to the "
+    with pytest.warns(UserWarning, match="'peer' could not be evaluated.*fitting LogisticRegression to the "
                       "training rows, or predicting the test rows, failed: Input X contains NaN"):
         table = probml.compare({"peer": LogisticRegression(), "share": DummyClassifier()},
                                {"x": x, "y": y}, target="y", folds=3)
@@ -234,7 +234,7 @@ def test_what_cannot_be_compared_is_refused_by_name():
         ({"a": StandardScaler()}, data, {},
          "expected a Fit, or a classifier .* for 'a', got a StandardScaler"),
         ({"a": GaussianNB()}, None, {}, "the data are missing"),
-        ({"a": GaussianNB()}, {"x": x}, {}, r"no column 'y', .*; the columns are \['x'\]"),
+        ({"a": GaussianNB()}, {"x": x}, {}, r"no column 'y', .*one of the columns, \['x'\]"),
         ({"a": GaussianNB()}, {"y": y}, {}, "have only the column 'y'"),
         ({"a": GaussianNB()}, {"x": x[:5], "y": y}, {},
          r"'x' has shape \(5, 2\), but 'y' has 20 rows"),
@@ -253,7 +253,7 @@ def test_what_cannot_be_compared_is_refused_by_name():
         probml.compare({"a": GaussianNB()}, data)
     with pytest.raises(probml.ModelError, match="target='mean'.*lies outside rows"):
         probml.compare({"a": known}, {**data, "mean": np.zeros(20)}, target="mean")
-    with pytest.raises(probml.ModelError, match="none of the models could be evaluated: 'a': "
+    with pytest.raises(probml.ModelError, match="none of the models could be evaluated.*'a': "
                        ".*parameters were given"):
         probml.compare({"a": known}, data, target="y", folds=2)
 

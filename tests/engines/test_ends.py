@@ -26,10 +26,10 @@ def test_chances_that_end_at_one_are_told_and_held_ones_and_small_ones_are_not()
     data = {"y": np.ones(6, int), "count": np.array([2, 4, 3, 5, 3, 4])}
     fit = chance(1.0).fit(data, MAP)
     assert fit.params["p"] == pytest.approx(1.0) and fit.converged
-    assert about(fit, "boundary") == ["p"] and "support (1)" in fit.status
+    assert about(fit, "boundary") == ["p"] and "possible values (1)" in fit.status
     assert "boundary" not in chance(2.0).fit(data, MAP).status  # (6 + 1) / (6 + 2)
     none = chance(2.0).fit({**data, "count": np.zeros(6, int)}, MAP)
-    assert about(none, "boundary") == ["rate"] and "support (0)" in none.status
+    assert about(none, "boundary") == ["rate"] and "possible values (0)" in none.status
 
 
 @probml.model
@@ -59,7 +59,7 @@ def test_hidden_classes_without_a_case_are_told_of_em():
 
     x = np.repeat([[0, 0, 1], [1, 1, 0], [0, 0, 0]], [9, 12, 3], 0)
     fit = classes().fit({"x": x}, probml.EM(restarts=4))
-    assert about(fit, "boundary") == ["p"] and "support (0 and 1" in fit.status
+    assert about(fit, "boundary") == ["p"] and "possible values (0 and 1" in fit.status
 
 
 def test_ends_that_other_parameters_move_and_those_of_a_loop_are_told():
@@ -74,7 +74,7 @@ def test_ends_that_other_parameters_move_and_those_of_a_loop_are_told():
     fit = shares().fit({"y": np.tile([1.5, 1.5, 0.3, 2.0], (4, 1))}, MAP)
     # the third gives way to what it bounds
     assert about(fit, "boundary") == ["phi", "rest"]
-    assert "support (0 and 1, 2 of 3 entries)" in fit.status and "support (1)" in fit.status
+    assert "possible values (0 and 1, 2 of 3 entries)" in fit.status and "possible values (1)" in fit.status
 
 
 @pytest.mark.parametrize("double", [False, True])

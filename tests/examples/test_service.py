@@ -63,7 +63,7 @@ def test_many_clients_get_the_answers_of_the_fit(address):
     np.testing.assert_allclose(found, fit.predict_proba(table, "lung"), atol=1e-6)
 
 
-@pytest.mark.parametrize("row,said", [({"smoke": "maybe"}, "not one of the categories"),
+@pytest.mark.parametrize("row,said", [({"smoke": "maybe"}, "not one of the fitted categories"),
                                       ({"fever": 1.0}, "the row contains 'fever'")])
 def test_a_row_that_cannot_be_is_told_why(address, row, said):
     with pytest.raises(HTTPError) as error:

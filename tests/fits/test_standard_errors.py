@@ -148,7 +148,7 @@ def test_what_lies_at_an_end_has_none_and_the_rest_has():
     table = classes().fit({"y": y}, probml.EM(prior=False)).summary()
     p = np.array([10, 20, 30]) / 60
     assert table["sd"].iloc[[0, 1, 3]].to_numpy() == pytest.approx(np.sqrt(p * (1 - p) / 60), rel=1e-4)
-    assert np.isnan(table["sd"].iloc[2]) and "at the boundary of its support" in table["note"].iloc[2]
+    assert np.isnan(table["sd"].iloc[2]) and "at the boundary of its possible values" in table["note"].iloc[2]
     assert table["note"].iloc[0] == ""
 
 

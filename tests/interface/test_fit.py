@@ -331,7 +331,7 @@ def test_known_parameters_are_shown_before_any_data_tell_the_shapes_of_inputs():
 
     at = plane().at({"beta": [1.0, 2.0]})
     assert at.summary()["value"].to_dict() == {"beta[0]": 1.0, "beta[1]": 2.0}
-    assert "beta[1]" in at._repr_html_() and repr(at).startswith("plane() fitted by known")
+    assert "beta[1]" in at._repr_html_() and repr(at).startswith("plane() with given parameters")
 
 
 def test_a_fit_survives_copying_and_pickling():

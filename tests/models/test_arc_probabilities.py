@@ -95,7 +95,7 @@ def test_many_rows_leave_the_graph_that_is_learnt():
 
 def test_what_has_no_probabilities_is_refused():
     data = small()
-    with pytest.raises(probml.ModelError, match="score='loglik'.*a log evidence"):
+    with pytest.raises(probml.ModelError, match="score='loglik'.*the log probability of the data"):
         edge_probabilities(data, "loglik")
     with pytest.raises(probml.ModelError, match="21 columns"):
         edge_probabilities(pd.DataFrame(np.zeros((4, 21), int)).add_prefix("x"))

@@ -444,7 +444,7 @@ def test_other_models_and_labels_that_read_alike_are_refused(tmp_path):
     mixture = gaussian_mixture(k=1, d=1).at({"weights": [1.0], "mean": [[0.0]],
                                              "precision": [[[1.0]]]})
     with pytest.raises(probml.ModelError,
-                       match="expected a fit of bayesian_network.*gaussian_mixture"):
+                       match="only a fit of bayesian_network.*gaussian_mixture"):
         write_bif(mixture, tmp_path / "net.bif")
     dag = nx.DiGraph()
     dag.add_node("x")

@@ -75,7 +75,7 @@ def test_the_zoo_imports_without_scikit_learn_and_says_what_to_install():
         "except ImportError as error: print(error)"
     )
     assert (
-        "pip install probml[sklearn]" in subprocess.run(
+        "pip install 'probml[sklearn]'" in subprocess.run(
             [sys.executable, "-c", program], capture_output=True, text=True, check=True
         ).stdout
     )
@@ -411,7 +411,7 @@ def test_a_prediction_needs_the_columns_of_the_fit(bayes, mixture):
     for estimator in (bayes, mixture):
         with pytest.raises(ValueError, match="3 features.*4 features"):
             estimator.predict(X[:, :3])
-    with pytest.raises(probml.DataError, match="'oak' is not one of the classes"):
+    with pytest.raises(probml.DataError, match="'oak' is not one of the fitted classes"):
         bayes.bayes_factors(X, "oak", "setosa")
     with pytest.raises(probml.ModelError, match="n_samples=0"):
         mixture.sample(0)

@@ -144,5 +144,5 @@ def test_some_of_the_categories_are_coded_as_all_of_them(text):
                                               ("Surv(t, y) ~ 1", "weibull")])
 def test_an_intercept_alone_is_refused_by_name(text, family):
     table = pd.DataFrame({"y": [0, 1, 0, 1], "t": [1.0, 2.0, 3.0, 4.0]})
-    with pytest.raises(probml.ModelError, match="no term but the intercept.*add a term"):
+    with pytest.raises(probml.ModelError, match="no term but the intercept.*Add a term"):
         formula(text, table, family=family)

@@ -141,7 +141,7 @@ def test_far_groups_have_a_finite_factor():
 def test_groups_that_cannot_be_compared_are_refused():
     with pytest.raises(DataError, match="samples of the same"):
         two_samples([1.0, 2.0], [1.0, 2.0, 3.0], paired=True)
-    with pytest.raises(DataError, match="y has 1 observed numbers, but at least 2"):
+    with pytest.raises(DataError, match="at least 2 observed numbers in y, got 1"):
         two_samples([1.0, 2.0], [1.0, np.nan])
     with pytest.raises(DataError, match="do not vary"):
         two_samples([1.0, 1.0], [2.0, 2.0])

@@ -190,7 +190,7 @@ def test_held_out_rows_say_when_to_stop():
 
 
 def test_what_a_likelihood_cannot_have_is_refused_by_row():
-    with pytest.raises(DataError, match="y is 2 in row 2, which is outside the support"):
+    with pytest.raises(DataError, match="y is 2 in row 2, which is not a possible value"):
         Boosted("bernoulli").fit(X[:3], [0, 1, 2])
     with pytest.raises(DataError, match="no constant score maximises the likelihood"):
         Boosted("poisson").fit(X[:3], [0, 0, 0])

@@ -32,7 +32,7 @@ def test_rows_of_a_network_show_whatever_they_like():
         one = ask({name: values[i] for name, values in rows.items()})
         np.testing.assert_allclose(one, whole[i], atol=1e-12)
     assert ASIA.compiled("predict", {"smoke": ["no"]}, "lung")({"smoke": "yes"}) == "no"
-    with pytest.raises(probml.DataError, match="'smoke' is 'maybe', which is not one of the categories"):
+    with pytest.raises(probml.DataError, match="'smoke' is 'maybe', which is not one of the fitted categories"):
         ask({"smoke": "maybe"})
     with pytest.raises(probml.DataError, match="the row contains 'fever'"):
         ask({"fever": 1})

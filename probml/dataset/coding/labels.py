@@ -45,14 +45,14 @@ def union(parts: Sequence[tuple], categorical: bool = False) -> tuple:
     return tuple(found) if categorical else tuple(sorted(found, key=order))
 
 
-def of(columns: Mapping[str, Raw], words: str, size: int | None, few: str,
+def of(columns: Mapping[str, Raw], words: str, size: int | None, limit: str,
        hint: str = UNSEEN, base: int = 0) -> tuple:
     """The labels of an axis from the columns that have it, one per entry.
 
     Args:
         columns: name → its values.
         words: the axis, in words. size: its number of entries; None: the number of labels.
-        few: in messages, why there are fewer entries than labels.
+        limit: in messages, why there are fewer entries than labels.
         base: the code of the first entry.
 
     Raises:
@@ -73,7 +73,7 @@ def of(columns: Mapping[str, Raw], words: str, size: int | None, few: str,
         unused = (" Remove unused categories with "
                   ".cat.remove_unused_categories()." if several else "")
         raise DataError(f"{' and '.join(f'{name!r}' for name in columns)} has {len(found)} labels, "
-                        f"{listed(found)}. But {few}.{unused}")
+                        f"{listed(found)}, but {limit}.{unused}")
     size = size or len(found)
     if (len(found) == size and not any(raw.categorical is Categories.ORDERED
                                        for raw in columns.values())

@@ -59,9 +59,9 @@ def source_of(data: DataLike) -> Source | None:
     if is_scanner(data):
         return ScannedRows(data)
     if hasattr(data, "__next__"):
-        raise DataError(f"data is a {type(data).__name__}, which can be read only once, but a fit "
-                        f"reads the rows several times. Pass a function that returns a new one, "
-                        f"model.fit(lambda: batches(...))")
+        raise DataError(f"the data are a {type(data).__name__}, which can be read only once, but a "
+                        "fit reads the rows several times. Pass a function that returns a new one, "
+                        "model.fit(lambda: batches(...))")
     plain = callable(data) and not isinstance(data, type | BuiltinFunctionType)
     return Batches(data) if plain else None
 
@@ -173,7 +173,8 @@ class Reader:
                 got = ("no more batches. Every call of the source must start again from the first "
                        "batch" if found is None
                        else f"part '{found.called}'")
-                raise DataError(f"{CHANGED}: expected batch '{name}' of {rows} rows, got {got}")
+                raise DataError(f"{CHANGED}: expected batch '{name}' of {rows} rows, got {got}. Do "
+                                "not change the source during a fit, and fit again")
             whole = self._read(found)
             if whole.table.rows != rows:
                 raise DataError(f"{CHANGED}: batch '{name}' had {rows} rows before and has "

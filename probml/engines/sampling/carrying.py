@@ -89,15 +89,15 @@ def check(problem: Problem, engine: str, draws: int) -> None:
     if weights is not None and not np.isin(weights, (0, 1)).all():
         raise Refusal(f"{engine} cannot fit {problem} with weights: a latent value of "
                       f"'{plan.carried[0]}' is sampled for each row, and a row of weight 2 would "
-                      f"need two values. Repeat each row as often as its weight says, or use "
-                      f'integrate="all"')
+                      "need two values. Repeat each row as often as its weight says, or use the "
+                      'setting integrate="all" of the engine')
     count = (problem.size or 0) * draws * sum(
         int(np.prod(plan.structure.sites[name].cells, dtype=int)) for name in plan.carried)
     if count > MAX_VALUES:
         raise Refusal(f"{engine} cannot fit {problem}: a latent value of '{plan.carried[0]}' is "
                       f"sampled for each row, and the draws would be {count:.2g} numbers, more "
-                      f"than the limit of {MAX_VALUES:.2g}. Ask for fewer draws, or use "
-                      f"integrate=\"all\"", ("EM",))
+                      f"than the limit of {MAX_VALUES:.2g}. Ask for fewer draws, or use the "
+                      'setting integrate="all" of the engine', ("EM",))
 
 
 def find_joint_mode(problem: Problem, known: Known, spread: np.ndarray,

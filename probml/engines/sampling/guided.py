@@ -61,14 +61,16 @@ def refuse(guide: Any, problem: Problem) -> None:
     structure, given = problem.plan.structure, arguments_of(guide)
     model, where = structure.model, f"SVI(guide=function) cannot fit {problem}"
     if not model.whole:
-        raise Refusal(f"{where}: the guide has the arguments {list(given)}, but the data of a "
-                      f"model with rows() are not passed to a guide. Use a guide without "
-                      f"arguments, or write the model with a numpyro.plate of the rows instead of "
-                      f"rows(), with obs= and the latent variables inside the plate")
+        raise Refusal(f"{where}: the guide (the function of the approximate posterior) has the "
+                      f"arguments {list(given)}, but the data of a model with rows() are not "
+                      "passed to a guide. Use a guide without arguments, or write the model with a "
+                      "numpyro.plate of the rows instead of rows(), with obs= and the latent "
+                      "variables inside the plate")
     if problem.plan.globals:
-        raise Refusal(f"{where}: '{problem.plan.globals[0]}' is discrete and latent, which a guide "
-                      f'with arguments does not support. Use guide="normal", or a guide without '
-                      f"arguments")
+        raise Refusal(f"{where}: '{problem.plan.globals[0]}' is discrete and latent (not in the "
+                      "data), which a guide (the function of the approximate posterior) with "
+                      'arguments does not support.  Use guide="normal", or a guide without '
+                      "arguments")
     known = _arguments(model, dict.fromkeys(model.inputs))
     unknown = next((name for name in given if name not in known), None)
     if unknown is not None:

@@ -192,7 +192,7 @@ def given_start(plan: Plan, start: Mapping) -> dict[str, jax.Array]:
         if not sites[name].domain.holds(value):
             raise ModelError(f"fit(start=...): the value of '{name}' is {value.tolist()}, which is "
                              f"outside the support (the set of possible values) of '{name}'. Give "
-                             f"a value in this set: {sites[name].domain.name}")
+                             f"a value in this set: {sites[name].domain.description}")
         out[name] = value.astype(jnp.result_type(float))
     return out
 
@@ -205,8 +205,8 @@ def refuse_missing_prior(plan: Plan, engine: str, prior: bool) -> None:
         raise Refusal(
             f"{engine}(prior=False) cannot fit model '{plan.structure.model.name}': the prior of "
             f"'{name}' depends on the latent discrete site '{plan.scope(name)[0]}', and without "
-            f"the prior of '{name}' the data do not identify '{plan.scope(name)[0]}'. Omit "
-            f"prior=False"
+            f"the prior of '{name}' the data do not determine '{plan.scope(name)[0]}'. Omit "
+            "prior=False"
         )
 
 

@@ -286,7 +286,7 @@ def _evidence(seen: _TracedFunction, values: Mapping, weights: StateWeights | No
         if name in best and name not in seen.hidden and others:
             raise Refusal(f"decode(sites={sorted(best)}): '{name}' is in a scan that depends on "
                           f"'{others[0]}', so the most probable '{name}' cannot be computed with "
-                          f"'{others[0]}' summed out. Name both in sites=")
+                          f"'{others[0]}' summed over its values. Name both in sites=")
     ways = [join_alike_variables(found, seen.hidden), separate_variables(seen.hidden)]
     failure = Tangled(tuple(seen.hidden))
     for variables in ways if ways[0].joined else ways[1:]:

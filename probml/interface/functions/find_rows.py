@@ -251,7 +251,7 @@ def _read_along(model: Bound, shown: Survey, arguments: Mapping, items: Mapping,
     lost = next((site.name for site in shown.seen if not structure.sites[site.name].rows), None)
     if lost is not None:
         raise ModelError(f"'{lost}' has one value for all rows, so its axis cannot be that of the "
-                         f"rows")
+                         "rows. Give it one value per row")
     for site in structure.sites.values():
         if not site.rows and not site.factor and site.name not in shown.params and (
             site.shape != shown.sites[site.name].shape

@@ -378,7 +378,9 @@ def fit_text(fit: Fitted) -> str:
         return str(summarize(fit, errors=False))
     first = dict([*{**fit.point, **in_units(fit.units, fit.point)}.items()][:MAX_TEXT_PARAMETERS])
     width = max(map(len, first), default=0)
-    lines = [f"{fit.model!r} fitted by {fit.engine.split('(')[0]}", fit.ending,
+    by = "with given parameters" if fit.engine == "known" else (
+        f"fitted by {fit.engine.split('(')[0]}")
+    lines = [f"{fit.model!r} {by}", fit.ending,
              *map(str, fit.warnings),
              *(f"  {name:<{width}}  {_numbers(value)}" for name, value in first.items())]
     if len(fit.point) > MAX_TEXT_PARAMETERS:

@@ -270,8 +270,8 @@ def _key(model: Bound, name: str, said: Relation, tables: Columns) -> str:
     if said.by is not None:
         if said.by not in model.inputs or said.by not in tables[name]:
             raise DataError(f"model '{model.name}': {where} has by='{said.by}', which is not both "
-                            f"an argument of the function and a column of '{name}'. Expected one "
-                            f"of {[own for own in model.inputs if own in tables[name]]}")
+                            f"an argument of the function and a column of '{name}'. Use one of "
+                            f"{[own for own in model.inputs if own in tables[name]]}")
         return said.by
     found = [own for own in model.inputs if own in tables[name] and own in root]
     if len(found) != 1:

@@ -164,14 +164,14 @@ class Journal:
                 long = sum(member.file_size for member in packed.infolist())
             if long > len(content):
                 raise ValueError(f"the file has {len(content):,} bytes that unpack to {long:,} "
-                                 f"bytes, but checkpoints are not compressed")
+                                 "bytes, but checkpoints are not compressed (delete it)")
             with np.load(io.BytesIO(content), allow_pickle=False) as file:
                 arrays = [file[f"arr_{i}"] for i in range(len(file.files))]
             meta = json.loads(arrays[0].tobytes())
             form, of, loops = meta["probml checkpoint"], dict(meta["of"]), dict(meta["loops"])
             if meta.pop("sum") != _digest(meta, arrays[1:]):
-                raise ValueError("the content differs from what was written, so the file is "
-                                 "damaged")
+                raise ValueError("the content of the file differs from what was written, so the "
+                                 "file is damaged (delete it)")
             arrays = [array.astype(array.dtype.newbyteorder("="), copy=False) for array in arrays]
             pasts = {key: LoopState(done, status, value, _unpacked(held, arrays))
                      for key, (done, status, value, held) in loops.items()}
