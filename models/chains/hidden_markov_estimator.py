@@ -195,7 +195,7 @@ class HiddenMarkov(ByName, OfEmissions):
         if start and len(numbers) > 1:
             raise ModelError(f"start= needs a single number of states, such as n_states=3, got "
                              f"n_states={self.n_states!r}")
-        fits = {k: self._model(k).fit(padded | self._hyperparameters(steps, sample_weight, k),
+        fits = {k: self._model(k).fit(padded | self._measured_priors(steps, sample_weight, k),
                                       engine, weights=sample_weight, seed=seed, start=start)
                 for k in numbers}
         self.fit_ = fits[numbers[0]]
@@ -286,8 +286,7 @@ class HiddenMarkov(ByName, OfEmissions):
         )
 
     def _numbers_of_states(self) -> list[int]:
-        own = [self.n_states] if isinstance(self.n_states, Integral) else self.n_states
-        return sorted({int(k) for k in own})
+        return sorted({int(k) for k in np.atleast_1d(self.n_states)})
 
     def _figures(self) -> dict[str, object]:
         size = getattr(self, "n_states_", 0)
@@ -304,7 +303,7 @@ class HiddenMarkov(ByName, OfEmissions):
             for k, fit in fits.items()], self.criterion)
         self.fits_, self.fit_ = dict(fits), fits[self.n_states_]
 
-    def _hyperparameters(self, steps, weights, k):
+    def _measured_priors(self, steps, weights, k):
         """The prior's centre and scale in units of the columns, as data."""
         if self.emission in ("categorical", "bernoulli"):
             return {}

@@ -184,11 +184,11 @@ def own_model(spec: str, settings: Mapping[str, object]) -> Model:
     if not path.endswith(".py") or not name:
         raise ModelError(f"--model {spec}: expected the name of a model of the library, or "
                          f"FILE.py:name")
-    if not Path(path).is_file():
-        raise ModelError(f"--model {spec}: there is no file '{path}'")
     module_name = Path(path).stem
-    module = importlib.util.module_from_spec(
-        found := importlib.util.spec_from_file_location(module_name, path))
+    found = importlib.util.spec_from_file_location(module_name, path)
+    if not Path(path).is_file() or found is None or found.loader is None:
+        raise ModelError(f"--model {spec}: there is no file '{path}'")
+    module = importlib.util.module_from_spec(found)
     sys.modules[module_name] = module
     try:
         found.loader.exec_module(module)

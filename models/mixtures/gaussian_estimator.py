@@ -161,7 +161,7 @@ class GaussianMixture(InUnits, Mixture):
             raise ModelError(f"weights_init, means_init and precisions_init need a single number "
                              f"of components, got n_components={k!r}")
         tied = canonical(self.covariance_type).startswith("tied")
-        shape = (() if tied else (k,)) + _matrix(self.covariance_type, d)
+        shape = (() if tied else (int(k),)) + _matrix(self.covariance_type, d)
         names = {"weights": ("weights_init", (k,)), "mean": ("means_init", (k, d)),
                  "precision": ("precisions_init", shape)}
         start = {}

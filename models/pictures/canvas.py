@@ -9,7 +9,7 @@ import functools
 import sys
 import warnings
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from jax.typing import ArrayLike
@@ -28,7 +28,8 @@ CHARACTER = 0.08  # inches that one of a word below a column is wide
 MAX_INSIDE_LEGEND_LINES = 9  # lines of a legend that leaves room for what is drawn
 
 
-def figure_of(size: tuple[float, float], layout: str | None = "constrained") -> "Figure":
+def figure_of(size: tuple[float, float],
+              layout: Literal["constrained", "tight"] | None = "constrained") -> "Figure":
     """A new figure of (width, height) inches."""
     from matplotlib.figure import Figure
 
@@ -134,7 +135,7 @@ def steps_of(X: DataLike, count: int) -> tuple[DataLike, bool]:
     X, continued with its frequency where it ends before; else 0, 1, …"""
     index = getattr(X, "index", None)
     kind = type(index).__name__
-    if kind not in ("DatetimeIndex", "PeriodIndex") or not len(index):
+    if index is None or kind not in ("DatetimeIndex", "PeriodIndex") or not len(index):
         return np.arange(count), False
     import pandas as pd
 

@@ -85,7 +85,8 @@ def effects(fitted: FitOrEstimator, name: str | None = None, labels: Sequence | 
     ax.axvline(middle, color="0.7", linewidth=1, linestyle=(0, (4, 2)), zorder=0)
     ax.set_yticks(*((place, list(map(str, words))) if named else ([], [])))
     ax.set_ylim(-0.8, len(mean) - 0.2)
-    column = coordinate if columns is None else columns[coordinate]
+    column = (coordinate if columns is None or isinstance(coordinate, str)
+              else columns[coordinate])
     column = "intercept" if column == "1" else column
     ax.set_xlabel(f"effect of {heading}{f' on {column}' if several else ''}, with 95% intervals")
     return ax
@@ -153,7 +154,8 @@ def components(fitted: FitOrEstimator, X: DataLike = None, ahead: Any = None):
         if not {"value", "lower", "upper"} <= set(have):
             raise ModelError(f"components: the table of the component {name!r} has the columns "
                              f"{have}, expected the columns 'value', 'lower' and 'upper'")
-    seen = None if series is None else numbers_of("components", "series", series, (0, 1, 2)).ravel()
+    seen = (np.zeros(0) if series is None
+            else numbers_of("components", "series", series, (0, 1, 2)).ravel())
     count = len(parts) + (series is not None)
     if not count:
         raise ModelError("components(fitted={}): expected at least one component")
@@ -164,7 +166,7 @@ def components(fitted: FitOrEstimator, X: DataLike = None, ahead: Any = None):
     below = list(axes)
     length = len(next(iter(parts.values()))) if parts else len(seen)
     places, dated = steps_of(series, length + (0 if ahead is None else len(ahead)))
-    if seen is not None:
+    if series is not None:
         top = below.pop(0)
         top.plot(places[: len(seen)], seen, color=INK, linewidth=1, marker=".", markersize=3,
                  label="observed")

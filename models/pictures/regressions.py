@@ -205,9 +205,9 @@ def _values(table: "pd.DataFrame", place: int) -> np.ndarray:
 
 def _grid(varied: Column) -> np.ndarray:
     if varied.numeric:
-        whole = varied.type == "integer" and varied.high - varied.low < POINTS
-        return (np.arange(varied.low, varied.high + 1) if whole
-                else np.linspace(varied.low, varied.high, POINTS))
+        low, high = np.asarray((varied.low, varied.high))
+        whole = varied.type == "integer" and high - low < POINTS
+        return np.arange(low, high + 1) if whole else np.linspace(low, high, POINTS)
     return np.array(varied.labels, object)
 
 
