@@ -27,7 +27,7 @@ node.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -41,9 +41,11 @@ from probml.errors import listed
 from probml.estimators.rules import hold, number, optional
 from probml.interface.showing.estimates import Estimates, Quantity
 from probml.interface.showing.summary import Table
+from probml.language.language import Bound
 from probml.libraries import pd
 from probml.models.bayesian_networks.variables import items, read
 from probml.models.frames.measured import SHARE, centre_of, scale_of
+from probml.typing import PyTree
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -171,7 +173,8 @@ def network(nodes, strength, mean_scale, scale):
     """The generative function: parameters of every node, then rows in topological order. Made by
     `bayesian_network`."""
     sizes = {name: _size(states) for name, _, states, _, _ in nodes}
-    parameters, units = {}, {}
+    parameters: dict[str, PyTree] = {}
+    units = {}
     for name, parents, states, _, own in nodes:
         table = tuple(sizes[p] for p in parents if sizes[p])
         if states is None:
@@ -187,10 +190,10 @@ def network(nodes, strength, mean_scale, scale):
     with probml.rows():
         values = {}
         for name, parents, states, own, with_parameters in nodes:
-            above, given = {p: values[p] for p in parents}, parameters[name]
+            seen, given = {p: values[p] for p in parents}, parameters[name]
             labels = None
             if states is None:
-                fn = own(above, given) if with_parameters else own(above)
+                fn = own(seen, given) if with_parameters else own(seen)
             elif states is float:
                 at, continuous = (tuple(values[p] for p in parents if sizes[p]),
                                   [values[p] for p in parents if not sizes[p]])
@@ -200,7 +203,7 @@ def network(nodes, strength, mean_scale, scale):
                     mean = mean + (_row(slope, at) * jnp.stack(continuous, -1)).sum(-1)
                 fn = dist.Normal(mean, _row(precision, at) ** -0.5)
             else:
-                fn = dist.Categorical(_row(given, above.values()))
+                fn = dist.Categorical(_row(given, seen.values()))
                 labels = states if isinstance(states, tuple) else None
             values[name] = sample(name, fn, infer={"labels": labels} if labels else None)
 
@@ -237,7 +240,7 @@ def _row(table, states):
                                 wrap_negative_indices=False) if states else table
 
 
-def parents_of(model: probml.Model) -> dict[str, tuple[str, ...]]:
+def parents_of(model: Bound) -> dict[str, tuple[str, ...]]:
     """Node → its parents, in the order of the axes of its table."""
     return {name: tuple(parents) for name, parents, *_ in model.bound["nodes"]}
 
@@ -281,7 +284,7 @@ def _node(dag, name: str, known: Mapping) -> tuple:
             raise probml.ModelError(f"{where} has both states and the node attribute "
                                     f"'distribution', but only one of the two can describe it. "
                                     f"Drop one of them")
-        if not isinstance(own, Callable):
+        if not callable(own):
             raise probml.ModelError(f"{where}: its attribute 'distribution' is {own!r:.60}, "
                                     f"expected a function f(parents), which is given a dict of the "
                                     f"values of the parents and returns a NumPyro distribution")
@@ -335,8 +338,8 @@ def _read(dag, data, known: Mapping, said: Mapping, kinds: Mapping) -> dict:
     found = read(columns, None, {**as_learnt, **kinds}, complete=False).states if columns else {}
     # its labels in their order, then what these data show besides
     for name, states in learnt.items():
-        if name in found and isinstance(states, tuple):
-            found[name] = (*states, *(label for label in found[name] if label not in states))
+        if isinstance(states, tuple) and isinstance(shown := found.get(name), tuple):
+            found[name] = (*states, *(label for label in shown if label not in states))
     return {**known, **found}
 
 

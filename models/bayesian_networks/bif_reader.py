@@ -64,7 +64,8 @@ def parse(text: str, where: str = "the text") -> Network:
     Cost: one regular expression over the text; a few Python steps for each configuration.
     """
     read = _Reader(text, where)
-    name, states, lines, blocks = "unknown", {}, {}, {}
+    name, states, lines = "unknown", {}, {}
+    blocks: dict[str, tuple[int, tuple[str, ...], list[tuple]]] = {}
     if not read.token:
         read.fail("the file is empty; expected 'network name { … }' and variables")
     while read.token:
@@ -83,11 +84,11 @@ def parse(text: str, where: str = "the text") -> Network:
                           f"{read.line(lines[node])}: drop one", at)
             states[node], lines[node] = _states(read, f"variable '{node}'"), at
         elif keyword == "probability":
-            node, *block = _block(read)
+            node, parents, entries = _block(read)
             if node in blocks:
                 read.fail(f"'{node}' has a second probability block; the first is on line "
                           f"{read.line(blocks[node][0])}. Drop one", at)
-            blocks[node] = at, *block
+            blocks[node] = at, parents, entries
         else:
             hint = "" if states else (": not a BIF file (XMLBIF, .net, .dsc and .dne are other "
                                       "formats)")
@@ -213,7 +214,6 @@ def _block(read: _Reader) -> tuple[str, tuple[str, ...], list[tuple]]:
         at = before = read.at
         if key == "(":
             before = read.find(")", inside)
-            key = [_unquote(label) for label in read.tokens[at + 1 : before]]
         elif key not in ("table", "default"):
             read.fail(f"{inside}: expected '(', 'table', 'default', 'property' or '}}', got "
                       f"{_format_token(key)}")
@@ -221,7 +221,8 @@ def _block(read: _Reader) -> tuple[str, tuple[str, ...], list[tuple]]:
         words = read.tokens[start : read.find(";", inside)]
         if "}" in words:  # a semicolon is missing, and what follows is no part of the block
             read.numbers(node, start, words)
-        entries.append((at, key, start, words))
+        labels = [_unquote(label) for label in read.tokens[at + 1 : before]]
+        entries.append((at, labels if key == "(" else key, start, words))
         read.at += len(words) + 1
     return node, parents, entries
 

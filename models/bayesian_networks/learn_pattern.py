@@ -113,15 +113,17 @@ def _skeleton(variables: Variables, test: str, level: float, joined: np.ndarray,
               most: int | None) -> tuple[np.ndarray, dict, int]:
     """(largest p-value of each pair (d, d), {pair: (p-value, separating columns, all such sets of
     that size)}, tests made); takes arcs from `joined` in place."""
-    largest, separators, made = np.zeros(joined.shape), {}, 0
-    for size in itertools.count():
+    largest, separators, made, size = np.zeros(joined.shape), {}, 0, -1
+    while True:
+        size += 1
         near = joined.copy()
         if size > (np.inf if most is None else most) or near.sum(0).max(initial=0) <= size:
             return largest, separators, made
         for i, j in np.argwhere(np.triu(near)):
             sets = {given for end, other in ((i, j), (j, i)) for given in itertools.combinations(
                 np.flatnonzero(near[end] & (np.arange(len(near)) != other)).tolist(), size)}
-            best, apart = (-1.0, ()), []
+            best: tuple[float, tuple[int, ...]] = (-1.0, ())
+            apart: list[tuple[int, ...]] = []
             for given in sorted(sets):
                 _, degrees, p = independence_test(variables, test, i, j, given)
                 made += 1

@@ -94,13 +94,13 @@ class Scores:
         self._codes = {j: values for j, values in enumerate(variables.columns)
                        if variables.labels[j] is not None}
         self._places: dict[int, tuple[np.ndarray, int]] = {}
+        self._device: tuple = ()
         if weights is None:
             self._patterns, self._weights = _distinct(self._codes, self.size, self.states,
                                                       self.rows)
             self._device = (jnp.asarray(self._patterns), jnp.asarray(self._weights))
         else:  # counted on the host, in double: what a step gains may be small
             self._patterns, self._weights = np.stack(variables.columns), weights
-            self._device = None
         self._terms: dict[int, tuple] = {}
         self._moments: dict[int, tuple] = {}
         self._regressions: dict[int, np.ndarray] = {}
@@ -184,7 +184,7 @@ class Scores:
         cells = {mask: self.cells(mask) for mask in new}
         # A table with many more cells than rows is mostly zeros: its rows are sorted on the host
         # instead.
-        limit = 0 if self._device is None else min(MAX_CELLS, max(4 * len(self._weights), 2**12))
+        limit = 0 if not self._device else min(MAX_CELLS, max(4 * len(self._weights), 2**12))
         batch: list[int] = []
         total = 0
         for mask in new:

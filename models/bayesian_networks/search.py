@@ -1,7 +1,8 @@
 """Searching graphs: hill climbing, dynamic programming over all, trees."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Protocol
 
 import networkx as nx
 import numpy as np
@@ -18,6 +19,17 @@ UNFIT = (
 )
 # a gain below this share of the score is none: what rounding makes of graphs that score the same
 ROUNDING = 1e-10
+
+
+class FamilyScores(Protocol):
+    """Scores of (child, parents as a bit mask), of `size` columns; `likelihood`: the same rows
+    under loglik."""
+
+    size: int
+
+    def families(self, children: Iterable[int], parents: Iterable[int]) -> np.ndarray: ...
+
+    def likelihood(self) -> "FamilyScores": ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +56,7 @@ class _Climber:
     """A graph on its way: arcs, their closure, the scores of its families and what every toggle of
     an arc would gain."""
 
-    def __init__(self, scores: Scores, rules: Rules, arcs: np.ndarray):
+    def __init__(self, scores: FamilyScores, rules: Rules, arcs: np.ndarray):
         size = scores.size
         self.scores, self.rules = scores, rules
         # A graph's name is the XOR of its arcs' keys (Zobrist 1970), so that those of all
@@ -135,7 +147,7 @@ def neighbours(parents: list[int], rules: Rules) -> Iterator[list[int]]:
         yield as_masks(other)
 
 
-def hill_climb(scores: Scores, rules: Rules, restarts: int, tabu: int, seed: int,
+def hill_climb(scores: FamilyScores, rules: Rules, restarts: int, tabu: int, seed: int,
                start: list[int] | None = None) -> tuple[list[int], list[float]]:
     """(parents, the best score after each step), from the arcs that must be, or from `start`."""
     rng = np.random.default_rng(seed)
@@ -226,7 +238,8 @@ def exact(variables: Variables, scores: Scores, rules: Rules) -> tuple[list[int]
     return parents, [float(empty.sum()), float(scores.families(range(size), parents).sum())]
 
 
-def tree(variables: Variables, scores: Scores, rules: Rules, root) -> tuple[list[int], list[float]]:
+def tree(variables: Variables, scores: FamilyScores, rules: Rules,
+         root) -> tuple[list[int], list[float]]:
     names, size = variables.names, scores.size
     if root is not None and root not in names:
         raise ModelError(

@@ -88,9 +88,9 @@ class DynamicFactor(Projection, OfSequences):
                             f"no information about the factors. Drop the column")
         self._centre, self._unit = np.nanmean(values, 0), np.nanstd(values, 0)
         scaled = self._scaled(steps)
-        start, half = factors(covariance((values - self._centre) / self._unit), k)
+        loadings, half = factors(covariance((values - self._centre) / self._unit), k)
         # a factor of variance 1 is one whose news have 1 − φ², at φ = ½
-        start = {"loadings": start * np.sqrt(0.75), "mean": np.zeros(d),
+        start = {"loadings": loadings * np.sqrt(0.75), "mean": np.zeros(d),
                  "sigma": np.sqrt(np.maximum(half, 0.01)),
                  "partial": np.linspace(0.5, 0.3, k)[:, None] * (np.arange(self.order) == 0)}
         model = dynamic_factor(k=k, d=d, order=int(self.order))

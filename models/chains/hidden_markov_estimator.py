@@ -196,7 +196,7 @@ class HiddenMarkov(ByName, OfEmissions):
             raise ModelError("start= gives the initial values for one number of states, but "
                              f"n_states={self.n_states!r} gives several. Give one, such as "
                              "n_states=3")
-        fits = {k: self._model(k).fit(padded | self._hyperparameters(steps, sample_weight, k),
+        fits = {k: self._model(k).fit(padded | self._measured_priors(steps, sample_weight, k),
                                       engine, weights=sample_weight, seed=seed, start=start)
                 for k in numbers}
         self.fit_ = fits[numbers[0]]
@@ -288,8 +288,7 @@ class HiddenMarkov(ByName, OfEmissions):
         )
 
     def _numbers_of_states(self) -> list[int]:
-        own = [self.n_states] if isinstance(self.n_states, Integral) else self.n_states
-        return sorted({int(k) for k in own})
+        return sorted({int(k) for k in np.atleast_1d(self.n_states)})
 
     def _figures(self) -> dict[str, object]:
         size = getattr(self, "n_states_", 0)
@@ -306,7 +305,7 @@ class HiddenMarkov(ByName, OfEmissions):
             for k, fit in fits.items()], self.criterion)
         self.fits_, self.fit_ = dict(fits), fits[self.n_states_]
 
-    def _hyperparameters(self, steps, weights, k):
+    def _measured_priors(self, steps, weights, k):
         """The prior's centre and scale in units of the columns, as data."""
         if self.emission in ("categorical", "bernoulli"):
             return {}

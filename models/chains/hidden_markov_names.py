@@ -65,10 +65,10 @@ class ByName:
     @property
     def n_components(self) -> int:
         """Number of states; of several n_states the chosen one."""
-        return self.n_states if isinstance(self.n_states, Integral) else self.n_states_
+        return int(self.n_states) if isinstance(self.n_states, Integral) else self.n_states_
 
     @property
-    def n_features(self) -> int:
+    def n_features(self) -> int | None:
         """Number of columns; of a categorical emission the size of the alphabet, which may be
         set."""
         if self.emission != "categorical":

@@ -171,7 +171,8 @@ def _check_part(where: str, name: object, scale: ArrayLike, centre: ArrayLike = 
     if not isinstance(name, str) or not name:
         raise probml.ModelError(f"{where}(name={name!r:.60}): expected the name of a site, such as "
                                 f"'level'")
-    said = {"scale": (scale, True, ()), "centre": (centre, None, ())}
+    said: dict[str, tuple[ArrayLike, bool | None, tuple[int, ...]]] = {
+        "scale": (scale, True, ()), "centre": (centre, None, ())}
     said |= {} if first is None else {"first": (first, False, sizes)}
     for argument, (value, positive, shape) in said.items():
         if any(isinstance(one, jax.core.Tracer) for one in jax.tree.leaves(value)):
@@ -268,7 +269,7 @@ def structural_time_series(x, trend="level", seasonal=None, cycle=None, order=0,
     if seasonal is not None:
         parts.append(seasonal_part(seasonal, "season", scale, apart))
     if cycle is not None:
-        parts.append(cycle_part(*cycle, "cycle", scale))
+        parts.append(cycle_part(cycle[0], cycle[1], "cycle", scale))
     if order:
         parts.append(autoregressive_part(order, "ar", scale))
     _sample_observations(parts, scale, x)

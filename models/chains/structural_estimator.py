@@ -9,7 +9,7 @@ from jax.typing import ArrayLike
 
 from probml import MAP, DataError, Fit, ModelError
 from probml.engines.engine import Engine
-from probml.estimators.estimator import absent
+from probml.estimators.estimator import absent, objective_of
 from probml.estimators.information_criteria import criteria
 from probml.estimators.rules import (
     ENGINE,
@@ -134,12 +134,10 @@ class StructuralTimeSeries(OfSequences):
             cycle=self.cycle, order=int(self.order), scale=1.0, centre=0.0,
             first=(self.first, self.first / 10, self.first / 10),
             **({} if self._wide else {"x": None}))
-        data, best = self._scaled(steps, exog), None
-        for share in STARTS[: 1 if self.engine is not None else self.n_starts]:
-            engine = self.engine or MAP(prior=bool(self.prior))
-            found = model.fit(data, engine, seed=self._seed(), start=self._begin(model, share))
-            if best is None or found.history[-1] > best.history[-1]:
-                best = found
+        data, engine = self._scaled(steps, exog), self.engine or MAP(prior=bool(self.prior))
+        best = max((model.fit(data, engine, seed=self._seed(), start=self._begin(model, share))
+                    for share in STARTS[: 1 if self.engine is not None else self.n_starts]),
+                   key=objective_of)
         self.fit_ = replace(best, units=self._parameter_units(best))
         self.n_iter_, self.converged_ = max(best.iterations, 1), best.converged
         self._learn(data, steps)
@@ -213,7 +211,7 @@ class StructuralTimeSeries(OfSequences):
             small["trend_scale"] = small["trend_scale"] * ([1.0, 0.1] if self.trend == "trend"
                                                            else 0.1)
         start = {"sigma": np.asarray(0.5), **small}
-        if "cycle_period" in sites:
+        if self.cycle is not None:
             start |= {"cycle_period": np.sqrt(self.cycle[0] * self.cycle[1]),
                       "cycle_damping": np.asarray(0.9)}
         return start

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 from probml import DataError, Fit, Refusal
 from probml.engines.engine import Engine
 from probml.estimators.classifier import Additive, Classifier, Joint, Stepwise
-from probml.estimators.estimator import Estimator, Projection, flat
+from probml.estimators.estimator import Estimator, Projection, flat, objective_of
 from probml.estimators.rules import (
     ENGINE,
     FLAG,
@@ -242,7 +242,7 @@ class MixtureDiscriminant(_Normals, Joint, PartlyLabelled, InUnits, Stepwise, Cl
                     failure = refusal
         if not fits:
             raise failure
-        best = max(fits, key=lambda fit: fit.history[-1])
+        best = max(fits, key=objective_of)
         for finding in best.warnings:
             finding.issue(type(self).__name__, stacklevel=4)
         return best

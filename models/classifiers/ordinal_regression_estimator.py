@@ -2,7 +2,7 @@
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import Any, ClassVar
+from typing import Any
 
 import jax
 import numpy as np
@@ -65,7 +65,7 @@ class OrdinalRegression(RegressionResults, Standardized, Margin):
     random_state: Seed = parameter(None, SEED)
     engine: Engine | str | None = parameter(None, ENGINE_OR_BAYES)
 
-    fit_intercept: ClassVar[bool] = True  # the thresholds are
+    fit_intercept = True  # the thresholds are
     residuals = absent("residuals", "differences of ordered categories are not defined; use "
                        "predict_proba(X)")
 
@@ -126,10 +126,11 @@ class OrdinalRegression(RegressionResults, Standardized, Margin):
 
     def _order(self, y) -> list | None:
         if self.categories is None:
-            kind = getattr(y, "dtype", None)
-            return list(kind.categories) if getattr(kind, "ordered", False) else None
+            ordered = getattr(getattr(y, "dtype", None), "ordered", False)
+            return list(y.dtype.categories) if ordered else None
         try:
-            order = np.asarray(self.categories).tolist() if np.ndim(self.categories) == 1 else []
+            found = np.asarray(self.categories)
+            order = found.tolist() if found.ndim == 1 else []
         except ValueError:  # lists of several lengths
             order = []
         if len(set(order)) < 2 or len(set(order)) < len(order):

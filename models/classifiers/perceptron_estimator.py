@@ -2,6 +2,7 @@
 
 import warnings
 from dataclasses import KW_ONLY, dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -81,7 +82,7 @@ class Perceptron(NoProbabilities, Standardized, Margin):
         if self.mistaken_ and self._is_unscaled():
             self._learn_in(self._frame(X, weights, always=True), codes, weights)
         self.converged_ = self.mistaken_ == 0
-        self.__dict__.pop("_fit", None)
+        self.__dict__.pop("fit_", None)
         if not self.converged_:
             warnings.warn(
                 f"Perceptron stopped after max_iter={self.max_iter} epochs, and the best "
@@ -119,17 +120,15 @@ class Perceptron(NoProbabilities, Standardized, Margin):
         return [estimates.across("Coefficients", terms, pd.Index(index, name="class"),
                                  Quantity({"Estimate": found}))]
 
-    @property
+    @cached_property
     def fit_(self) -> Fit:  # type: ignore[override]
         """The probml Fit of the estimates, made when it is first used; its data are those of
         `as_data`."""
         check_is_fitted(self)
-        if not hasattr(self, "_fit"):
-            known = perceptron(classes=len(self.classes_))
-            fit = known.at(dict(zip(("weights", "bias"), self._own, strict=True)),
-                           {"y": tuple(self.classes_.tolist())})
-            self._fit = replace(fit, units=self._parameter_units(fit))
-        return self._fit
+        known = perceptron(classes=len(self.classes_))
+        fit = known.at(dict(zip(("weights", "bias"), self._own, strict=True)),
+                       {"y": tuple(self.classes_.tolist())})
+        return replace(fit, units=self._parameter_units(fit))
 
     def _parameter_units(self, fit: Fit) -> dict[str, Unit]:
         names = {1: self._column_names} if self._column_names else {}

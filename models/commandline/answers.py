@@ -128,7 +128,7 @@ def _predict(fit: Fit, laid: Laid, site: str | None, proba: bool,
     name = site or _latent_site(fit, laid.data, laid.steps is not None or proba)
     timed = name is not None and fit.structure.named[name].time is not None
     out = laid.columns(site or "prediction", laid.back(found, timed))
-    if proba:
+    if proba and name is not None:
         p = laid.back(fit.predict_proba(laid.data, name, unknown=unknown), timed)
         for at, each in ({"p": p} if p.ndim == 2 else laid.columns(name, p)).items():
             out |= {f"{at}({label})": each[..., i] for i, label in enumerate(fit.labels(name))}
@@ -194,7 +194,7 @@ def simulate(found: FitOrEstimator, rows: int, seed: int, inputs: "pd.DataFrame 
         return _frame(Laid(None, rows, None, fit.columns), fit.simulate(rows, seed=seed))
     drawn = found.sample(rows, seed)
     x, *states = drawn if isinstance(drawn, tuple) else (drawn,)
-    names = getattr(found, "feature_names_in_", ())
+    names = list(getattr(found, "feature_names_in_", ()))
     laid = Laid(None, rows, None, {"y": tuple(map(str, names))})
     values = np.asarray(x).reshape(rows, -1)
     return _frame(laid, {"y": values} | ({"state": states[0]} if states else {}))
@@ -327,7 +327,8 @@ def forecast(found: FitOrEstimator, table: "pd.DataFrame", steps: int, interval:
     head = {} if layout.by is None else {layout.by: np.repeat(names, steps)}
     if isinstance(table.index, pd.DatetimeIndex):
         parts = [table] if layout.by is None else sequences(table, table, layout.by)
-        dates = [labels_of(part)[1].following(steps) for part in parts]
+        dates = [labels.following(steps) for part in parts
+                 if (labels := labels_of(part)[1]) is not None]
         if all(isinstance(each, pd.DatetimeIndex) for each in dates):
             head[table.index.name] = np.concatenate([each.astype(str) for each in dates])
     return pd.DataFrame({**head, "ahead": np.tile(np.arange(1, steps + 1), len(names)), **ahead})

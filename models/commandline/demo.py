@@ -20,10 +20,11 @@ def run(out: Path, most: int) -> None:
           f"minutes; no labels.\n")
     found = models.GaussianMixture(range(1, most + 1), random_state=0).fit(table)
     print(found.summary(), end="\n\n")
-    axes = Figure(figsize=(7, 5), layout="constrained").subplots()
+    figure = Figure(figsize=(7, 5), layout="constrained")
+    axes = figure.subplots()
     models.pictures.ellipses(found, table, ax=axes)
     axes.set(title="Old Faithful: normal components, ellipses of 1 and 2 standard deviations",
              xlabel="length of the eruption, minutes", ylabel="wait for the next eruption, minutes")
     out.parent.mkdir(parents=True, exist_ok=True)
-    axes.figure.savefig(out, dpi=150)
+    figure.savefig(out, dpi=150)
     print(f"Picture: {out}")

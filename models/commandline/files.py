@@ -187,12 +187,12 @@ def own_model(spec: str, settings: Mapping[str, object]) -> Model:
     if not path.endswith(".py") or not name:
         raise ModelError(f"--model {spec}: expected the name of a model of the library, or "
                          "FILE.py:name, such as models.py:mixture")
-    if not Path(path).is_file():
+    module_name = Path(path).stem
+    found = importlib.util.spec_from_file_location(module_name, path)
+    if not Path(path).is_file() or found is None or found.loader is None:
         raise ModelError(f"--model {spec}: there is no file '{path}'. Check the name and the "
                          "folder")
-    module_name = Path(path).stem
-    module = importlib.util.module_from_spec(
-        found := importlib.util.spec_from_file_location(module_name, path))
+    module = importlib.util.module_from_spec(found)
     sys.modules[module_name] = module
     try:
         found.loader.exec_module(module)

@@ -128,11 +128,11 @@ def _arrange_columns(structure: Structure | None, model: Bound,
              and (name in known or structure is None and not joined)]
     made = {name: table[columns[0]] if len(columns) == 1 and not _is_vector_site(structure, name)
             else table[list(columns)] for name, columns in joined.items()}
-    columns, steps = {**table[plain], **made} if joined else table[plain], None
-    if chained:
+    data, steps = {**table[plain], **made} if joined else table[plain], None
+    if structure is not None and chained:
         steps = _steps(table, layout.by)
-        columns = _sequences_of(structure, columns, steps, layout.by)
-    return Laid(columns, len(table), steps, {**remembered, **joined})
+        data = _sequences_of(structure, data, steps, layout.by)
+    return Laid(data, len(table), steps, {**remembered, **joined})
 
 
 def _sequences_of(structure: Structure, columns: SiteValues,

@@ -78,7 +78,7 @@ class Verbs(click.Group):
 
 def _usage_error(error: click.UsageError) -> NoReturn:
     said = " ".join(error.format_message().split())
-    verb = error.ctx.info_name if error.ctx is not None and error.ctx.parent is not None else ""
+    verb = (error.ctx and error.ctx.parent and error.ctx.info_name) or ""
     whole = ""
     if error.ctx is not None and isinstance(error, click.MissingParameter):
         pieces = error.ctx.command.collect_usage_pieces(error.ctx)

@@ -3,7 +3,7 @@ coefficients of experts and gates in the units of the data.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -30,12 +30,16 @@ class Learnt:
     n_features_in_: int
     as_data: Callable[..., dict]
     _asked: Callable[..., dict]
-    _sites: Sequence[str]
     _centre: np.ndarray
     _unit: np.ndarray
     _column_names: Any
 
     _answer_unit, _answer_centre = 1.0, 0.0
+
+    @property
+    def _sites(self) -> tuple[str, ...]:
+        """The choices from the top; none with one expert."""
+        return ()
 
     def gates(self, X):
         """p(expert | x), (n, experts): the gates' shares, those of a tree multiplied down to its

@@ -63,7 +63,7 @@ class Columns:
     def _number(self, j: int) -> bool:
         """Whether numbers were taken for categories."""
         labels = self.labels[j]
-        return self._guessed(j) and bool(labels) and not isinstance(labels[0], str | bool)
+        return bool(labels and self._guessed(j) and not isinstance(labels[0], str | bool))
 
     @property
     def status(self) -> str:
@@ -100,7 +100,7 @@ class Columns:
     @property
     def categories(self) -> dict[str, list[tuple]]:
         """Site → the categories of each of its columns."""
-        return {name: [self.labels[j] for j in js] for name, (kind, js) in self.groups.items()
+        return {name: [self.labels[j] or () for j in js] for name, (kind, js) in self.groups.items()
                 if kind[0] == "categorical"}
 
     def describe_column(self, j: int) -> str:
@@ -139,8 +139,8 @@ class Columns:
         for name, (_, js) in self.groups.items():
             for i, j in enumerate(js):
                 values = np.asarray(data[name])[:, i]
-                if self.labels[j] is not None:
-                    values = np.array([*self.labels[j], None] if self.spare else self.labels[j],
+                if (labels := self.labels[j]) is not None:
+                    values = np.array([*labels, None] if self.spare else labels,
                                       object)[values.astype(int)]
                 columns[j] = values
         text = (any(not isinstance(label, NUMBERS) for labels in self.labels
@@ -170,7 +170,7 @@ class Columns:
         Raises:
             ModelError: no such column.
         """
-        if np.ndim(name) or name not in self.names:
+        if getattr(name, "ndim", 0) or name not in self.names:
             raise ModelError(f"table({name!r}): there is no such "
                              f"column{meant(str(name), map(str, self.names))}. Use one of the "
                              f"fitted columns, {list(self.names)}")
@@ -183,7 +183,7 @@ class Columns:
                             columns=pd.Index(columns, name=name))
 
     def _codes(self, X, j: int) -> np.ndarray:
-        column, labels = column_of(X, j), self.labels[j]
+        column, labels = column_of(X, j), self.labels[j] or ()
         codes = codes_of(column, labels)
         if (bad := codes == -2).any():
             if self.spare:
@@ -210,9 +210,10 @@ class Columns:
         return codes
 
     def _refuse(self, values: np.ndarray, kind: str, js: Sequence[int]) -> None:
-        if KINDS[kind] is None:
+        rule = KINDS[kind]
+        if rule is None:
             return
-        valid, words = KINDS[kind]
+        valid, words = rule
         with np.errstate(invalid="ignore"):
             bad = ~(valid(values) | np.isnan(values))
         if bad.any():

@@ -97,7 +97,7 @@ def learn(X, categorical: Collection | str | None,
                    spare, guessed)
 
 
-def _position(key: Hashable, setting: str, width: int, names: Sequence[str] | None) -> int:
+def _position(key: Hashable, setting: str, width: int, names: Sequence[Hashable] | None) -> int:
     """The number of a column that a setting names, by its name or number."""
     if names is not None and key in names:
         return list(names).index(key)
@@ -131,8 +131,8 @@ def _stated_kinds(categorical: Collection | str | None,
 
 def _categories(values: object, name: str) -> tuple:
     """Categories as they were given."""
-    many = isinstance(values, Iterable) and not isinstance(values, str | bytes | Mapping)
-    found = list(values) if many else []
+    found = (list(values) if isinstance(values, Iterable)
+             and not isinstance(values, str | bytes | Mapping) else [])
     if not found or any(isinstance(value, list | tuple | set | dict | np.ndarray)
                         for value in found):
         raise ModelError(f"{name}={values!r:.80}: expected one list of categories for all "

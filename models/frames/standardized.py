@@ -78,12 +78,12 @@ class Standardized(Complete):
         return coef, bias - coef @ self._centre
 
     _level, _spread = 0.0, 1.0  # of the y of `fit_`: where its 0 lies, and its unit
-    _base, _slope = None, None  # of x β + b there, where they are not those of y
+    _base, _slope = 0.0, 0.0  # of x β + b there; a slope of 0: they are those of y
 
     def _parameter_units(self, fit: Fit) -> dict[str, Unit]:
         point = fit.point
-        base, slope = ((self._level, self._spread) if self._slope is None
-                       else (self._base, self._slope))
+        base, slope = ((self._base, self._slope) if self._slope
+                       else (self._level, self._spread))
         out = plane("beta", "intercept", self._centre, self._unit, np.ndim(point["beta"]), base,
                     slope, self._column_names)
         # the scales that go with slopes and noise, where they were not given

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from probml import DataError, Fit, ModelError
+from probml.estimators.rules import number
 from probml.typing import SiteValues
 
 FOLDS = 5
@@ -23,8 +24,7 @@ MIN_LOSS_PER_LABEL = 0.02  # nats a label below which no loss is said
 
 WEIGHT = (
     "a number of at least 0, or 'auto'",
-    lambda v: v == "auto" if isinstance(v, str) else isinstance(v, int | float | np.number)
-    and not isinstance(v, bool) and 0 <= v < np.inf,
+    lambda v: v == "auto" if isinstance(v, str) else number(0.0)[1](v),
 )
 
 

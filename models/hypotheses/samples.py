@@ -81,8 +81,7 @@ def two_samples(x, y, *, paired: bool = False, width: float = WIDTH, permutation
         if len(group) < 2:
             raise DataError(f"two_samples: expected at least 2 observed numbers in {name}, got "
                             f"{len(group)}. Give more numbers")
-    difference = a - b if paired else None
-    spread = (difference.std(ddof=1) if paired else
+    spread = ((a - b).std(ddof=1) if paired else
               np.sqrt(((len(a) - 1) * a.var(ddof=1) + (len(b) - 1) * b.var(ddof=1))
                       / (len(a) + len(b) - 2)))
     largest = max(np.abs(a).max(), np.abs(b).max())
@@ -98,7 +97,7 @@ def two_samples(x, y, *, paired: bool = False, width: float = WIDTH, permutation
         permutation_type="samples" if paired else "independent", n_resamples=int(permutations),
         batch=max(HELD // (len(a) + len(b)), 1), rng=np.random.default_rng(seed))
     rank = stats.wilcoxon(a, b) if paired else stats.mannwhitneyu(a, b)
-    records = {"Student": (student.statistic, student.df, student.pvalue)}
+    records: dict[str, tuple] = {"Student": (student.statistic, student.df, student.pvalue)}
     if not paired:
         welch = stats.ttest_ind(a, b, equal_var=False)
         records["Welch"] = (welch.statistic, welch.df, welch.pvalue)

@@ -10,6 +10,7 @@ from scipy.linalg import cho_factor, cho_solve, solve_triangular
 
 from probml import MAP, DataError, Fit
 from probml.engines.engine import Engine
+from probml.estimators.estimator import objective_of
 from probml.estimators.rules import (
     ENGINE,
     FLAG,
@@ -139,7 +140,7 @@ class GaussianProcess(Numeric):
         engine = self.engine or MAP(prior=False)
         with jax.enable_x64(True):
             found = [model.fit(data, engine, seed=self._seed(), start=start) for start in starts]
-        return max(found, key=lambda fit: fit.history[-1])
+        return max(found, key=objective_of)
 
     def _parameter_units(self, fit: Fit) -> dict[str, Unit]:
         scale, own = self._spread, self.separate
@@ -154,9 +155,9 @@ class GaussianProcess(Numeric):
         self.variance_, self.noise_ = float(p["variance"]) * scale**2, float(p["noise"]) * scale
         length = np.asarray(p["length"], float)
         self.length_ = length * (self._unit_x if self.separate else self._unit_x[0])
-        self.parameters_ = {"variance": self.variance_, "length": self.length_,
-                            "noise": self.noise_, **{name: float(p[name]) for name in (
-                                "alpha", "period", "waviness") if name in p}}
+        self.parameters_: dict[str, float | np.ndarray] = {
+            "variance": self.variance_, "length": self.length_, "noise": self.noise_,
+            **{name: float(p[name]) for name in ("alpha", "period", "waviness") if name in p}}
         self._x = data["x"] * self._unit_x + self._middle
         covariance = self._covariance(self._x, self._x)
         covariance[np.diag_indices_from(covariance)] += nugget(self.parameters_)

@@ -59,7 +59,7 @@ class NearestNeighbours(Classifier):
         tags.input_tags.allow_nan = False
         return tags
 
-    def fit(self, X, y):
+    def fit(self, X, y):  # type: ignore[override] # no weights
         """Store the rows X (n, d), all values observed, and the labels y (n,).
 
         Raises:

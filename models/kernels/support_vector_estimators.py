@@ -5,9 +5,11 @@ here; what the estimators add are words for what cannot be used, weights without
 digits at an offset of the columns, and the loss as a function, `fit_`.
 """
 
+import math
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass
+from functools import cached_property
 from numbers import Real
 from typing import Any
 
@@ -30,7 +32,8 @@ from probml.estimators.validation import (
     check_is_fitted,
     compute_class_weight,
 )
-from probml.interface.showing.estimates import no_tables
+from probml.interface.showing.estimates import Estimates, no_tables
+from probml.interface.showing.summary import Table
 from probml.models.frames.complete import NoProbabilities, Numbered
 from probml.models.frames.margins import Margin
 from probml.models.kernels.support_vectors import (
@@ -51,14 +54,14 @@ except ModuleNotFoundError as error:
 LARGEST = float(np.finfo(np.float32).max)  # LIBSVM keeps its kernel in float32
 CACHE = 1000  # MB of it
 REAL: Rule = ("a number",
-              lambda v: isinstance(v, Real) and not isinstance(v, bool) and bool(np.isfinite(v)))
+              lambda v: isinstance(v, Real) and not isinstance(v, bool) and math.isfinite(v))
 GAMMA: Rule = (
     "'scale', 'auto' or a number of at least 0",
     lambda v: v in ("scale", "auto") if isinstance(v, str) else REAL[1](v) and v >= 0,
 )
 
 
-class _Machine:
+class _Machine(Estimator):
     """What both estimators share: the kernel, the dual, sums over support vectors."""
 
     # of the estimator
@@ -78,7 +81,8 @@ class _Machine:
     _rows: Callable[..., np.ndarray]
     _fit_at_solution: Callable[[], Fit]
 
-    _tables = staticmethod(no_tables)
+    def _tables(self, estimates: Estimates) -> list[Table]:
+        return no_tables(estimates)
 
     def _figures(self):
         return {**super()._figures(), "support vectors": len(self.support_)}
@@ -115,7 +119,8 @@ class _Machine:
     def _about(self, X: np.ndarray) -> np.ndarray:
         return X - self._origin if self._origin.any() else X
 
-    def _solve(self, machine: type, X: np.ndarray, y: np.ndarray, weights: np.ndarray, **settings):
+    def _run_solver(self, machine: type, X: np.ndarray, y: np.ndarray, weights: np.ndarray,
+                    **settings):
         """SVC or SVR, fitted; a warning where it stopped at its limit."""
         kernel = self.kernel_
         solver = machine(C=self.C, kernel=kernel.name, gamma=kernel.gamma,
@@ -178,14 +183,12 @@ class _Machine:
         data = {"kernel": np.concatenate(list(self._kernel_blocks(self._rows(X))))}
         return data if y is None else {**data, "y": np.asarray(y)}
 
-    @property
-    def fit_(self) -> Fit:
+    @cached_property
+    def fit_(self) -> Fit:  # type: ignore[override]
         """The probml Fit of what was found, made when it is first asked for; its data are those of
         `as_data`."""
         check_is_fitted(self)
-        if not hasattr(self, "_fit"):
-            self._fit = self._fit_at_solution()
-        return self._fit
+        return self._fit_at_solution()
 
 
 @dataclass(eq=False, repr=False)
@@ -262,8 +265,8 @@ class SupportVectorMachine(NoProbabilities, _Machine, Margin):
                 be used, by name; one class only.
         """
         X, codes, weights, kept = self._read(X, y, sample_weight)
-        solver = self._solve(SVC, self._settle(X, weights), codes,
-                             weights * self._class_weights(codes)[codes])
+        solver = self._run_solver(SVC, self._settle(X, weights), codes,
+                                  weights * self._weights_of_classes(codes)[codes])
         self.support_, self.support_vectors_ = kept[solver.support_], X[solver.support_]
         self.n_support_, self.dual_coef_ = solver.n_support_.astype(int), solver.dual_coef_
         self._bias = solver.intercept_
@@ -276,10 +279,10 @@ class SupportVectorMachine(NoProbabilities, _Machine, Margin):
                 own = of == here
                 self._dual[pair, own] = self.dual_coef_[there - (there > here), own]
         self._linear = np.sign(self._dual)
-        self.__dict__.pop("_fit", None)
+        self.__dict__.pop("fit_", None)
         return self
 
-    def _class_weights(self, codes: np.ndarray) -> np.ndarray:
+    def _weights_of_classes(self, codes: np.ndarray) -> np.ndarray:
         if isinstance(self.class_weight, Mapping):
             classes = self.classes_.tolist()
             unknown = next((name for name in self.class_weight if name not in classes), None)
@@ -374,12 +377,12 @@ class SupportVectorRegression(RegressorMixin, _Machine, Numbered, NoProbabilitie
                 by name.
         """
         X, y, weights, kept = self._read(X, y, sample_weight)
-        solver = self._solve(SVR, self._settle(X, weights), y, weights, epsilon=self.epsilon)
+        solver = self._run_solver(SVR, self._settle(X, weights), y, weights, epsilon=self.epsilon)
         self.support_, self.support_vectors_ = kept[solver.support_], X[solver.support_]
         self._dual = self.dual_coef_ = solver.dual_coef_
         self._bias = solver.intercept_
         self._linear = y[solver.support_] - self.epsilon * np.sign(self._dual)
-        self.__dict__.pop("_fit", None)
+        self.__dict__.pop("fit_", None)
         return self
 
     def _fit_at_solution(self) -> Fit:

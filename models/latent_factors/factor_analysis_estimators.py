@@ -91,7 +91,7 @@ class _Linear(InformationCriteria, Projection, Estimator):
         S = covariance(x, weights)
         if not self.prior:
             self._check_rank(X, S)
-        W, noise = self._begin(S)
+        W, noise = self._begin(S, int(k))
         start = {"mean": np.zeros(d), "loadings": W, "precision": 1 / noise}
         model = self._function(k=int(k), d=d, loading_scale=float(self.loading_scale),
                                scale=float(self.scale))
@@ -132,7 +132,7 @@ class _Linear(InformationCriteria, Projection, Estimator):
     def _choose(self, X, sample_weight):
         """Fit every number of components, and keep the best by the BIC."""
         found = {k: clone(self).set_params(n_components=k).fit(X, sample_weight=sample_weight)
-                 for k in sorted({int(k) for k in self.n_components})}
+                 for k in sorted({int(k) for k in np.atleast_1d(self.n_components)})}
         table, best = choose_lowest([
             {"n_components": k, **criteria(one.loglik_, one.n_parameters_, one.total_weight_),
              "converged": one.converged_} for k, one in found.items()], "bic")
@@ -146,8 +146,8 @@ class _Linear(InformationCriteria, Projection, Estimator):
         where a noise ends near 0, EM goes ever slower. Without a prior it may have no maximum but
         there, and what is gained on the way is judged; with one it is climbed to the end."""
         if self.engine is None and complete:
-            end = {} if self.prior else {"tolerance": float(self.tol) * STEP}
-            return (MAP(prior=bool(self.prior), steps=int(self.max_iter), **end),)
+            return (MAP(prior=bool(self.prior), steps=int(self.max_iter), tolerance=(
+                MAP.tolerance if self.prior else float(self.tol) * STEP)),)
         return super()._ladder(False)
 
     def _tell_units(self, spread, noise) -> None:
@@ -216,7 +216,7 @@ class _Linear(InformationCriteria, Projection, Estimator):
         """The rotation of loadings in standard deviations of the columns, and the correlations of
         the rotated factors."""
         sd = np.sqrt((loadings**2).sum(1) + noise)
-        return rotate(loadings / sd[:, None], self.rotation)
+        return rotate(loadings / sd[:, None], self.rotation or ROTATIONS[0])
 
     @property
     def loadings_(self):
@@ -344,8 +344,8 @@ class ProbabilisticPCA(_Linear):
         spread = np.sqrt(np.diag(S).mean())
         return np.full(len(S), spread if spread > 0 else 1.0)
 
-    def _begin(self, S):
-        W, noise = principal(S, self.n_components)
+    def _begin(self, S, k: int):
+        W, noise = principal(S, k)
         return W, np.asarray(max(noise, 1e-12))
 
     @property
@@ -415,8 +415,8 @@ class FactorAnalysis(_Linear):
         spread = np.sqrt(np.diag(S))
         return np.where(spread > 0, spread, 1.0)
 
-    def _begin(self, S):
-        return factors(S, self.n_components)
+    def _begin(self, S, k: int):
+        return factors(S, k)
 
     def _check_rank(self, X, S):
         if (constant := flat(X)).any():

@@ -15,7 +15,7 @@ from probml.libraries import pd
 from probml.typing import DataLike
 
 if TYPE_CHECKING:
-    from formulaic import ModelMatrix
+    from formulaic import Formula, ModelMatrix, ModelSpec
 
 INTERCEPT = "Intercept"
 
@@ -182,7 +182,8 @@ class Terms:
         gone = table[columns].isna().any(axis=1).to_numpy()
         joined = np.array([":".join(map(_as_label, cells)) for cells in zip(
             *(table[name].tolist() for name in columns), strict=True)], object)
-        return np.where(gone, None, joined)
+        joined[gone] = None
+        return joined
 
     def others(self, table: DataLike) -> dict[str, np.ndarray]:
         """"y", "trials", "event" and "offset" of the rows, those that the formula has.
@@ -194,15 +195,15 @@ class Terms:
         return left | (self._offset(table) if self.parts.offsets else {})
 
     def _offset(self, table: DataLike) -> dict[str, np.ndarray]:
-        return {"offset": sum(_numbers(self.parts.text, each, table)
-                              for each in self.parts.offsets)}
+        return {"offset": np.sum([_numbers(self.parts.text, each, table)
+                                  for each in self.parts.offsets], axis=0)}
 
     def arguments(self, takes: list[str], args: tuple, named: dict) -> tuple[tuple, dict]:
         """The arguments of a verb whose X is a table of the columns of the formula: X becomes the
         columns of the terms; y, offset and trials are read where the verb takes them, and they were
         not given."""
         X = args[0] if args else named.get("X")
-        if not hasattr(X, "columns"):
+        if X is None or not hasattr(X, "columns"):
             return args, named
         try:
             made = self.of(X)
@@ -242,7 +243,7 @@ def _without_unused(table: DataLike) -> Any:
                            if isinstance(table[name].dtype, pd.CategoricalDtype)})
 
 
-def _matrix(text: str, source: object, table: DataLike) -> "ModelMatrix":
+def _matrix(text: str, source: "Formula | ModelSpec", table: DataLike) -> "ModelMatrix":
     """The columns of terms.
 
     Raises:
@@ -298,7 +299,8 @@ def _left(text: str, left: str, table: DataLike) -> dict[str, np.ndarray]:
     cuts = [at for at, letter in enumerate(_outer(inside)) if letter == ","]
     arguments = [inside[a:b].strip() for a, b in zip([0, *(c + 1 for c in cuts)],
                                                      [*cuts, len(inside)], strict=True)]
-    interval = name == "Surv" and re.fullmatch(r"type\s*=\s*[\"']interval2[\"']", arguments[-1])
+    interval = name == "Surv" and re.fullmatch(r"type\s*=\s*[\"']interval2[\"']",
+                                               arguments[-1]) is not None
     arguments = arguments[:-1] if interval else arguments
     if len(arguments) != 2:
         raise ModelError(f"formula({text!r}): expected {name}(...) with two columns, such as "

@@ -129,8 +129,8 @@ class Formula:
                              f"has one. Remove '0 +'")
         if self.effects:
             columns = len(self.X.columns) - len(self.effects)
-            fixed = {"fixed": self.fixed} if len(self.fixed) < columns else {}
-            return MixedModel(self.effects, family=family, correlated=self.correlated, **fixed,
+            return MixedModel(self.effects, family=family, correlated=self.correlated,
+                              fixed=self.fixed if len(self.fixed) < columns else None,
                               **settings)
         if family in special and self.intercept:
             return special[family](**settings)

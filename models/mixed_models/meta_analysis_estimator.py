@@ -84,7 +84,7 @@ class MetaAnalysis(RegressionResults, Estimator):
         check(self)
         index = labels(names, "fit(names)") if names is not None else (
             list(y.index) if hasattr(y, "iloc") else None)
-        n = len(y) if hasattr(y, "__len__") and getattr(y, "ndim", 1) else 0
+        n = len(y) if hasattr(y, "__len__") and getattr(y, "ndim", 1) != 0 else 0
         y, error = checked_column(y, "y", n), checked_column(standard_error, "standard_error", n)
         if y is None or error is None:
             raise DataError("MetaAnalysis.fit: expected y and standard_error as numbers, one for "

@@ -8,7 +8,7 @@ import numpy as np
 
 from probml import MAP, DataError, Fit, ModelError
 from probml.engines.engine import Engine
-from probml.estimators.estimator import Estimator
+from probml.estimators.estimator import Estimator, objective_of
 from probml.estimators.rules import (
     FLAG,
     SEED,
@@ -361,7 +361,7 @@ class MixedModel(RegressionResults, NoProbabilities, RegressorMixin, Estimator):
         for name in ("concentration", "zero_probability", "df"):
             if name in p:
                 setattr(self, f"{name}_", float(p[name]))
-        loglik = float(self.fit_.history[-1]) - weights.sum() * np.log(self._y[1])
+        loglik = objective_of(self.fit_) - weights.sum() * np.log(self._y[1])
         if restricted:  # coefficients have a density of 1 in their own units
             loglik += np.log(unit) + np.log(unit / self._unit).sum()
         # the history of a posterior is of its density

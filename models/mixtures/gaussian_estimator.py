@@ -162,7 +162,7 @@ class GaussianMixture(InUnits, Mixture):
                              f"components, but n_components={k!r} gives several. Give one, such as "
                              "n_components=3")
         tied = canonical(self.covariance_type).startswith("tied")
-        shape = (() if tied else (k,)) + _matrix(self.covariance_type, d)
+        shape = (() if tied else (int(k),)) + _matrix(self.covariance_type, d)
         names = {"weights": ("weights_init", (k,)), "mean": ("means_init", (k, d)),
                  "precision": ("precisions_init", shape)}
         start = {}

@@ -62,7 +62,7 @@ class _Prior(NamedTuple):
             return self._replace(centre=given("centre", self.centre, centre_of, name),
                                  scale=given("scale", self.scale, scale_of, name))
         if kind == "exponential" and self.rate is None:
-            wait = wait_of(f"{name}_prior_rate", self.shape, *(size or (1,)), name)
+            wait = wait_of(f"{name}_prior_rate", self.shape, (size or (1,))[0], name)
             return self._replace(rate=wait if size else wait[0])
         rate = TIME if self.rate is None else self.rate
         return (self._replace(rate=given("rate", rate, from_data))
@@ -176,7 +176,7 @@ naive_bayes.summarized(naive_bayes_tables)
 def _parse(name, kind) -> tuple[str, tuple[int, ...]]:
     """(kind, shape of its parameters in one class)."""
     if isinstance(kind, Integral):
-        return "categorical", (kind,)
+        return "categorical", (int(kind),)
     if kind in _KINDS and _KINDS[kind][2] == 0:
         return kind, ()
     if isinstance(kind, tuple | list) and kind and kind[0] in _KINDS and all(

@@ -32,6 +32,6 @@ def precision_near(X, means, event: tuple[int, ...], weights=None) -> np.ndarray
     scale = moments(X, weights).spread
     distance = [np.nansum(((X - mean) / scale) ** 2, 1) for mean in means]
     squares = np.ma.masked_invalid((X - means[np.argmin(distance, 0)]) ** 2)
-    within = np.ma.average(squares, 0, weights).filled(np.nan)
+    within = np.ma.filled(np.ma.average(squares, 0, weights), np.nan)
     within = np.where(within > (ROUNDING * scale) ** 2, within, scale**2)
     return np.diag(1 / within) if len(event) == 2 else 1 / within if event else 1 / within.mean()

@@ -13,6 +13,7 @@ from probml.estimators.rules import (
     CLASS_WEIGHT,
     ENGINE,
     SEED,
+    SHARE,
     ClassWeight,
     Rule,
     Seed,
@@ -42,7 +43,6 @@ def _layers(value) -> bool:
 
 LAYERS: Rule = ("an integer of at least 1, or a tuple of several", _layers)
 OPTIMIZER: Rule = ("None or an optax optimiser", lambda v: v is None or hasattr(v, "update"))
-SHARE: Rule = ("a number of at least 0 and below 1", lambda v: number(0.0)[1](v) and v < 1)
 
 
 class _Network(Standardized, Estimator):

@@ -78,8 +78,8 @@ def picture(fitted: FitOrEstimator, X: DataLike = None, y: ArrayLike = None):
     if X is None:
         own = getattr(fitted, "_fitted_rows", {})
         X, y = own.get("X"), own.get("y", y)
-    kind, why = kind_of(fitted), None
-    for drawing in KINDS.get(kind, ()):
+    why: Exception | None = None
+    for drawing in KINDS.get(kind_of(fitted), ()):
         if drawing.rows and X is None:
             why = DataError(f"picture: this {type(fitted).__name__} does not store the rows to "
                             f"which it was fitted. Pass the rows, picture(fitted, X)")
@@ -133,7 +133,7 @@ def draw_pictures(subject: Subject) -> list[tuple[str, str, str]]:
                 axes = drawing.draw(fitted, *few)
             except (ModelError, DataError, Refusal, AttributeError, KeyError):
                 continue  # it is no picture of these data, such as ellipses of categories
-            figure = np.ravel(axes)[0].figure
+            figure = np.asarray(axes, object).flat[0].figure
             found.append((drawing.title, _svg(figure, f"picture{i}", drawing), drawing.caption))
             _close(figure)
     return found

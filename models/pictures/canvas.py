@@ -9,7 +9,7 @@ import functools
 import sys
 import warnings
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from jax.typing import ArrayLike
@@ -29,7 +29,8 @@ CHARACTER = 0.08  # inches that one of a word below a column is wide
 MAX_INSIDE_LEGEND_LINES = 9  # lines of a legend that leaves room for what is drawn
 
 
-def figure_of(size: tuple[float, float], layout: str | None = "constrained") -> "Figure":
+def figure_of(size: tuple[float, float],
+              layout: Literal["constrained", "tight"] | None = "constrained") -> "Figure":
     """A new figure of (width, height) inches."""
     from matplotlib.figure import Figure
 
@@ -136,7 +137,7 @@ def steps_of(X: DataLike, count: int) -> tuple[DataLike, bool]:
     X, continued with its frequency where it ends before; else 0, 1, …"""
     index = getattr(X, "index", None)
     kind = type(index).__name__
-    if kind not in ("DatetimeIndex", "PeriodIndex") or not len(index):
+    if index is None or kind not in ("DatetimeIndex", "PeriodIndex") or not len(index):
         return np.arange(count), False
     if count > len(index):
         every = index.freq or getattr(index, "inferred_freq", None)
@@ -156,8 +157,8 @@ def place_of(call: str, argument: str, name: object, names: Sequence) -> int:
         ModelError: it is none of them.
     """
     have = ["intercept" if each == "1" else str(each) for each in names]
-    whole = isinstance(name, int | np.integer) and not isinstance(name, bool)
-    if whole and -len(have) <= name < len(have):
+    if (isinstance(name, int | np.integer) and not isinstance(name, bool)
+        and -len(have) <= name < len(have)):
         return int(name) % len(have)
     if not isinstance(name, str) or name not in [*have, *names]:
         raise ModelError(f"{call}({argument}={name!r:.80}): expected one of {have}, or an integer "

@@ -11,10 +11,10 @@ from probml.estimators.rules import hold, integer, numbers, optional
 from probml.models.pictures.canvas import INK, PAPER, across, axes_of, legend, palette, place_legend
 from probml.models.pictures.pictured import Asked, ask, column_of, normals, tables
 
+RULES = ("auto", "fd", "doane", "scott", "stone", "rice", "sturges", "sqrt")
 _words, _number = optional(integer(1, 10_000))
 BINS = (f"{_words}, increasing edges of bins, or the name of a rule of numpy.histogram_bin_edges",
         lambda bins: _number(bins) or isinstance(bins, str) and bins in RULES or _edges(bins))
-RULES = ("auto", "fd", "doane", "scott", "stone", "rice", "sturges", "sqrt")
 ROWS = 2000  # bars of responsibilities at the most: further ones would be thinner than a pixel
 
 
@@ -42,7 +42,7 @@ def density(fitted, X, column=0, *, bins=None, ax=None):
                 and s.name != asked.target)
     if whole:
         grid = np.arange(x.min(), x.max() + 1)
-        edges = np.append(grid, grid[-1] + 1) - 0.5
+        edges: np.ndarray | int = np.append(grid, grid[-1] + 1) - 0.5
     else:
         wide = np.ptp(x) > 0
         margin = 0.08 * np.ptp(x) if wide else 1e-3 * max(np.abs(x).max(), 1e3)

@@ -64,9 +64,9 @@ def effects(fitted: FitOrEstimator, name: str | None = None, labels: Sequence | 
     of_which = ""
     if mean.ndim == 2:
         several = range(mean.shape[1]) if columns is None else columns
-        place = place_of("effects", "coordinate", coordinate, several)
-        mean, spread = mean[:, place], spread[:, place]
-        of_which = f" on {'intercept' if several[place] == '1' else several[place]}"
+        j = place_of("effects", "coordinate", coordinate, several)
+        mean, spread = mean[:, j], spread[:, j]
+        of_which = f" on {'intercept' if several[j] == '1' else several[j]}"
     words = list(range(len(mean))) if labels is None else items(labels, "effects(labels)")
     if len(words) != len(mean):
         raise ModelError(f"effects(labels=...): expected {len(mean)} labels, one for each level of "
@@ -148,18 +148,19 @@ def components(fitted: FitOrEstimator, X: DataLike = None, ahead: Any = None):
         if not {"value", "lower", "upper"} <= set(have):
             raise ModelError(f"components: the table of the component {name!r} has the columns "
                              f"{have}, expected the columns 'value', 'lower' and 'upper'")
-    seen = None if series is None else numbers_of("components", "X", series, (1, 2)).ravel()
+    seen = (np.zeros(0) if series is None
+            else numbers_of("components", "X", series, (1, 2)).ravel())
     count = len(parts) + (series is not None)
     if not count:
         raise ModelError("components(fitted={}): expected at least one component")
-    length = _steps(parts, seen)
+    length = _steps(parts, None if series is None else seen)
     figure = figure_of((7.2, 0.6 + 1.55 * count))
     axes = np.atleast_1d(figure.subplots(count, sharex=True))
     for ax in axes:
         ax.spines[["top", "right"]].set_visible(False)
     below = list(axes)
     places, dated = steps_of(series, length + (0 if ahead is None else len(ahead)))
-    if seen is not None:
+    if series is not None:
         top = below.pop(0)
         top.plot(places[: len(seen)], seen, color=INK, linewidth=1, marker=".", markersize=3,
                  label="observed")

@@ -11,7 +11,7 @@ evidence, its mean, or what was seen or set.
 
 import functools
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -19,7 +19,15 @@ import numpy as np
 from probml import DataError, Fit, ModelError, Refusal, errors
 from probml.assessment.pages.layout import Layout, arrange
 from probml.libraries import pd
-from probml.models.pictures.canvas import INK, PAPER, as_names, axes_of, figure_of, formerly
+from probml.models.pictures.canvas import (
+    INK,
+    PAPER,
+    as_names,
+    axes_of,
+    figure_of,
+    fit_of,
+    formerly,
+)
 from probml.typing import FitOrEstimator
 
 if TYPE_CHECKING:
@@ -41,9 +49,6 @@ class Shown(NamedTuple):
 
 def graph_of(fit):
     """The DAG of the sites in rows, and what do() has set: name → its text."""
-    if not isinstance(fit, Fit):
-        raise ModelError(f"draw_network: expected a Fit, got {type(fit).__name__}. Fit the model, "
-                         f"or use model.at(params)")
     before = fit.model if fit.learnt is None else fit.learnt
     dag, done = before.graph, {}
     for name in set(dag) - set(fit.model.graph):
@@ -94,7 +99,7 @@ def select_nodes(dag, nodes) -> list[str]:
     return as_names("draw_network", "nodes", nodes, list(dag))
 
 
-def describe(fit: Fit, row: Mapping[str, np.ndarray], names: Iterable[str],
+def describe(fit: Fit, row: Mapping[str, Sequence], names: Iterable[str],
              done: Mapping[str, str]) -> list[Shown]:
     """Every node with its probabilities given the row, or its mean."""
     sites, marks = fit.structure.sites, [node_of(fit, row, name, done) for name in names]
@@ -202,7 +207,7 @@ def draw_network(fitted: FitOrEstimator, evidence: Mapping[str, object] | None =
 
     Cost: that of `fit.predict_proba` for one row; the layout, about nodes × layers skipped.
     """
-    fit = getattr(fitted, "fit_", fitted)
+    fit = fit_of("draw_network", fitted)
     dag, done = graph_of(fit)
     row = row_of(fit, evidence, dag, done)
     wanted = select_nodes(dag, nodes)
@@ -242,7 +247,11 @@ def _scale(ax) -> float:
     """Inches a unit of the axes, as they stand now."""
     ax.apply_aspect()
     corners = ax.transData.transform([(0.0, 0.0), (1.0, 0.0)])
-    return float(corners[1, 0] - corners[0, 0]) / ax.figure.figure.dpi
+    return float(corners[1, 0] - corners[0, 0]) / _dots_per_inch(ax)
+
+
+def _dots_per_inch(ax) -> float:
+    return ax.figure.figure.dpi
 
 
 @functools.cache
@@ -262,7 +271,7 @@ def _letters():
         def draw(self, renderer):
             # no font is below a pixel
             self.set_fontsize(max(self.points * _scale(self.axes),
-                                  72 / self.axes.figure.figure.dpi))
+                                  72 / _dots_per_inch(self.axes)))
             super().draw(renderer)
 
     return Letters

@@ -24,7 +24,7 @@ class Asked(NamedTuple):
     target: str
     names: list[str]
     values: DataLike  # (n, d) floats, NaN unseen
-    data: Callable | None  # values (m, d) -> what the fit takes
+    data: Callable  # values (m, d) -> what the fit takes
     classes: list[str]
     title: str  # what a state of the target is
 
@@ -60,8 +60,9 @@ def ask(fitted, X, numbers=True) -> Asked:
                              "its parameters")
     classes = [str(label) for label in getattr(estimator, "classes_", fit.labels(target))]
     title = "class" if hasattr(estimator, "classes_") or target == "class" else "component"
-    rows = (([], None, None) if X is None else _mapping_rows(X, numbers) if estimator is None
-            else _table_rows(estimator, X, numbers))
+    rows: tuple[list[str], DataLike, Callable] = (
+        ([], None, dict) if X is None else _mapping_rows(X, numbers) if estimator is None
+        else _table_rows(estimator, X, numbers))
     return Asked(fit, target, *rows, classes, title)
 
 
@@ -153,7 +154,7 @@ def tables(estimator, asked: Asked):
         ModelError: a model whose columns have no parameters of their own in every component.
     """
     fit, columns, found = asked.fit, getattr(estimator, "columns_", None), []
-    if np.ndim(fit.params.get("mean")) > 2:
+    if np.ndim(fit.params.get("mean", 0.0)) > 2:
         raise ModelError(f"model '{fit.model.name}' has several components in a class, so a class "
                          f"has no single mean. Use pictures.ellipses instead")
     for site in fit.structure.sites.values():

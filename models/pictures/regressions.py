@@ -214,9 +214,9 @@ def _grid(varied: Column) -> np.ndarray:
     if varied.numeric:
         if varied.low is None:
             raise DataError(f"effects_of: column '{varied.name}' of X has no observed values")
-        whole = varied.type == "integer" and varied.high - varied.low < POINTS
-        return (np.arange(varied.low, varied.high + 1) if whole
-                else np.linspace(varied.low, varied.high, POINTS))
+        low, high = np.asarray((varied.low, varied.high))
+        whole = varied.type == "integer" and high - low < POINTS
+        return np.arange(low, high + 1) if whole else np.linspace(low, high, POINTS)
     return np.array(varied.labels, object)
 
 

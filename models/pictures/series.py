@@ -61,7 +61,7 @@ def timeline(fitted: FitOrEstimator, X: DataLike, *, row: int = 0, column: int =
     else:
         name = str(getattr(X, "name", None) or "value")
         states, values = np.asarray(fitted.predict(X)), numbers_of("timeline", "X", X, (1, 2))
-        names = [str(i) for i in range(int(fit.structure.sites[chains[0]].finite))]
+        names = [str(i) for i in range(fit.structure.sites[chains[0]].finite or 0)]
     values = values.reshape(len(values), -1)
     column = _one_of("timeline", "column", column, values.shape[1])
     label = name if values.shape[1] == 1 else f"{name}, column {column}"
@@ -113,7 +113,7 @@ def bands(fitted: FitOrEstimator, X: SiteValues, along: str, site: str | None = 
     ax.fill_between(x[order], np.asarray(low)[order], np.asarray(high)[order], color=COLOURS[0],
                     alpha=0.2, linewidth=0, label=f"{interval:.0%} of new rows")
     ax.plot(x[order], np.asarray(middle)[order], color=COLOURS[0], label="mean")
-    if site in X:
+    if site is not None and site in X:
         ax.plot(x, np.asarray(X[site], float), ".", color="0.35", markersize=5, label="observed")
     ax.set(xlabel=along, ylabel=site)
     legend(ax)

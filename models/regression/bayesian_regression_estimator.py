@@ -124,7 +124,7 @@ class BayesianLinearRegression(FromMoments):
                          for i, s in enumerate(self._scales)]
         if chosen and not each and d:
             self._doubt_units()
-        self.__dict__.pop("_fit", None)
+        self.__dict__.pop("fit_", None)
         return self
 
     def _doubt_units(self) -> None:
@@ -179,7 +179,8 @@ class BayesianLinearRegression(FromMoments):
             mean (n,) or (n, m); with return_std (mean, std).
         """
         if interval is not None:
-            return self._interval(*self.predict(X, return_std=True), interval)
+            mean, std = self.predict(X, return_std=True)
+            return self._interval(mean, std, interval)
         X = self._asked(X)
         away, d = X - self.moments_.mean[: X.shape[1]], X.shape[1]
         mean = self.moments_.mean[d:] + np.column_stack(

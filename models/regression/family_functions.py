@@ -27,7 +27,7 @@ def inverse_link(link: str, eta: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
     return np.asarray(mean, float), np.asarray(slope, float)
 
 
-def best_level(link: str, level: float, offset: np.ndarray,
+def best_level(link: str, level: ArrayLike, offset: np.ndarray,
                deviance: Callable[[np.ndarray], float]) -> np.ndarray:
     """μ of every row at the intercept of the least deviance, given an offset, (n,).
 
@@ -76,14 +76,15 @@ def log_density(family: str, y: np.ndarray, mu: np.ndarray, trials: ArrayLike | 
     Args:
         y: of the binomial the rate.
     """
-    zero, own, noise = (extra.get(name) for name in ("zero_probability", "concentration", "sigma"))
+    zero, own = extra.get("zero_probability", 0.0), extra.get("concentration")
     with np.errstate(divide="ignore", invalid="ignore"):
         if family in ("bernoulli", "binomial"):
             return stats.binom.logpmf(np.round(y * trials), trials, mu)
         if family == "normal":
+            noise = extra["sigma"]
             return stats.norm.logpdf(y, mu, noise) if noise > 0 else np.full_like(mu, np.inf)
         if family == "student_t":
-            return stats.t.logpdf(y, extra["df"], mu, noise)
+            return stats.t.logpdf(y, extra["df"], mu, extra["sigma"])
         if family == "gamma":
             return stats.gamma.logpdf(y, own, scale=mu / own)
         if family == "beta":
@@ -96,8 +97,6 @@ def log_density(family: str, y: np.ndarray, mu: np.ndarray, trials: ArrayLike | 
         if family == "hurdle_poisson":
             above = np.log1p(-zero) + count - np.log(-np.expm1(-mu))
             return np.where(y == 0, np.log(zero), above)
-        if zero is None:
-            return count
         added = np.where(y == 0, np.log(zero), -np.inf)
         return np.logaddexp(added, np.log1p(-zero) + count)
 
@@ -130,7 +129,7 @@ def unit_deviance(family: str, y: np.ndarray, mu: np.ndarray, trials: ArrayLike 
         best, found = (log_density(family, y, at, trials, extra) for at in (y, mu))
         return 2 * np.maximum(best - found, 0.0)
     if family in ("bernoulli", "binomial"):
-        return 2 * trials * (xlogy(y, y) - xlogy(y, mu)
-                             + xlogy(1 - y, 1 - y) - xlogy(1 - y, 1 - mu))
+        return 2 * (xlogy(y, y) - xlogy(y, mu)
+                    + xlogy(1 - y, 1 - y) - xlogy(1 - y, 1 - mu)) * trials
     raise ModelError(f"family={family!r}: the deviance of single rows is not defined for this "
                      f"family. Use kind='pearson'")

@@ -2,6 +2,8 @@
 in float64 whatever JAX's precision; and `fit_`, the Fit by Exact() of the generative function at
 the chosen scales on a few rows that have the same moments."""
 
+from functools import cached_property
+
 import jax
 import numpy as np
 from scipy.stats import norm
@@ -81,14 +83,12 @@ class FromMoments(RegressionResults, RegressorMixin, Complete, NoProbabilities, 
                           np.sqrt(np.mean((y - y.mean() * centred) ** 2)))
         return float((max(digits * spread, np.finfo(float).eps * np.abs(y).max()) or digits) ** 2)
 
-    @property
+    @cached_property
     def fit_(self) -> Fit:  # type: ignore[override]
         """The probml Fit: made when it is first asked for, of the model at the chosen scales, on
         rows centred as `as_data` gives them."""
         check_is_fitted(self, "moments_")
-        if not hasattr(self, "_fit"):
-            self._fit = self._exact()
-        return self._fit
+        return self._exact()
 
     def log_prob(self, X, y):
         """log p(y | x) of every row at the chosen scales, the weights integrated out, (n,)

@@ -1,5 +1,6 @@
 """scikit-learn estimators of generalized linear models and of robust regression."""
 
+from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import ClassVar
 
@@ -173,10 +174,10 @@ class GeneralizedLinearModel(RegressionResults, Numeric):
         data = {"x": x, "y": y.astype(int) if family in COUNTS else self._about(y),
                 "offset": None if offset is None else offset / self._slope, "trials": trials}
         data = {name: value for name, value in data.items() if value is not None}
-        fixed = {name: value for name, value in (("offset", 0.0), ("trials", 1))
-                 if name not in data}
-        priors = WEAK if weak else {"weight_scale": "each" if self.penalty else None,
-                                    "bias_scale": None}
+        fixed: dict[str, object] = {name: value for name, value in (("offset", 0.0), ("trials", 1))
+                                    if name not in data}
+        priors: Mapping[str, object] = WEAK if weak else {
+            "weight_scale": "each" if self.penalty else None, "bias_scale": None}
         fixed |= priors if self.fit_intercept else {**priors, "bias_scale": 0}
         model = generalized_linear(family=family, link=self._link, **fixed)
         engine = None if weak else without_prior(self.engine or MAP(steps=int(self.max_iter)),
@@ -210,11 +211,10 @@ class GeneralizedLinearModel(RegressionResults, Numeric):
             mean = np.clip(mean, 1e-3, 1 - 1e-3)
         elif self._link in ("log", "inverse"):
             mean = max(mean, 1e-3)
-        inverse = {
+        inverse: dict[str, Callable] = {
             "identity": lambda m: m, "log": np.log, "logit": lambda m: np.log(m / (1 - m)),
             "inverse": lambda m: 1 / m, "cloglog": lambda m: np.log(-np.log1p(-m)),
-            "probit": lambda m: float(jax.scipy.stats.norm.ppf(m)),
-        }  # fmt: skip
+            "probit": lambda m: float(jax.scipy.stats.norm.ppf(m))}  # fmt: skip
         return np.asarray(inverse[self._link](mean), float)
 
     def _learn_dispersion(self, X, y, weights, offset, trials, data) -> None:
@@ -331,8 +331,8 @@ class GeneralizedLinearModel(RegressionResults, Numeric):
         """log p(y | x) of every row, (n,), in units of y; where the engine has a posterior,
         averaged over it. Arguments as of fit."""
         data, given = self.as_data(X, y), {"offset": offset, "trials": trials}
-        data |= {name: checked_column(each, name, len(data["x"])) for name, each in given.items()
-                 if each is not None}
+        data |= {name: column for name, each in given.items()
+                 if (column := checked_column(each, name, len(data["x"]))) is not None}
         data |= {} if offset is None else {"offset": data["offset"] / self._slope}
         return self.fit_.log_prob(data) - np.log(self._spread)
 

@@ -200,7 +200,8 @@ class RegressionResults:
         if trials is None and self._family_of_y() == "binomial":
             raise DataError(f"{verb}: family 'binomial' needs the number of trials of each row. "
                             "Pass trials=, an array (n,)")
-        return np.ones(count) if trials is None else checked_column(trials, "trials", count)
+        column = checked_column(trials, "trials", count)
+        return np.ones(count) if column is None else column
 
     def _numbers_of(self, y) -> np.ndarray:
         return np.asarray(y, float)

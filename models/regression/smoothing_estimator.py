@@ -92,7 +92,7 @@ class SmoothingSpline(FromMoments):
         """
         X, y, weights = self._read(X, y, sample_weight)
         d = X.shape[1]
-        if np.ndim(self.knots) == 1 and len(self.knots) != d:
+        if np.shape(self.knots) not in ((), (d,)):
             raise ModelError(f"SmoothingSpline(knots={self.knots!r}): expected one number, or {d} "
                              f"numbers, one for each column")
         self.design_ = design(X, self.knots, self.penalty, self._lines(d), weights)
@@ -124,7 +124,7 @@ class SmoothingSpline(FromMoments):
             scales = evidence.evaluate(given, ratio, groups, floor, variance)
         self.moments_, self._scales = found, scales
         self._weights = evidence.posterior(found, d, scales.ratio, scales.variance)
-        self.__dict__.pop("_fit", None)
+        self.__dict__.pop("fit_", None)
         return self
 
     def _lines(self, d: int) -> set[int]:
@@ -135,7 +135,8 @@ class SmoothingSpline(FromMoments):
                              f"or index, such as ['age'] or [0, 2], or () for none")
         given = [self.linear] if isinstance(self.linear, str | Integral) else list(self.linear)
         for column in given:
-            if isinstance(column, Integral) and not isinstance(column, bool) and 0 <= column < d:
+            if (isinstance(column, Integral) and not isinstance(column, bool)
+                    and 0 <= int(column) < d):
                 found.add(int(column))
             elif column in names:
                 found.add(names.index(column))

@@ -34,15 +34,13 @@ def factor_tables(estimates: Estimates, rotation: Callable | None = None) -> lis
         total = common + 1 / precision
         return jnp.stack([common / total, 1 - common / total], -1)
 
-    def rotated(loadings, precision):
-        return rotation(np.asarray(canonical(loadings, precision)),
-                        np.broadcast_to(1 / precision, (d,)))
-
+    turned = canonical if rotation is None else lambda loadings, precision: rotation(
+        np.asarray(canonical(loadings, precision)), np.broadcast_to(1 / precision, (d,)))
     shares = estimates.across("", items, ["communality", "uniqueness"],
                               estimates.function(parts, "loadings", "precision"))
     table = estimates.across("", items, [f"factor {i + 1}" for i in range(k)],
-                             estimates.function(canonical if rotation is None else rotated,
-                                                "loadings", "precision", traced=rotation is None))
+                             estimates.function(turned, "loadings", "precision",
+                                                traced=rotation is None))
     estimates.words["precision"] = "uniqueness"
     mean = estimates.of("mean")
     both = estimates.function(lambda loadings, precision: jnp.sqrt(

@@ -12,7 +12,7 @@ import numpyro.distributions as dist
 
 from probml import DataError
 from probml.estimators.estimator import Estimator, absent
-from probml.estimators.rules import SEED, Seed, check, integer, number, optional, parameter
+from probml.estimators.rules import SEED, SHARE, Seed, check, integer, number, optional, parameter
 from probml.estimators.validation import check_is_fitted, column_or_1d, require_target
 from probml.language.given import floats
 from probml.models.frames.scaling import middle_and_unit
@@ -115,9 +115,7 @@ class Boosted(Estimator):
     learning_rate: float = parameter(0.1, number(0.0, above=True))
     max_depth: int | None = parameter(3, optional(integer(1)))
     min_samples_leaf: int = parameter(1, integer(1))
-    validation_fraction: float = parameter(0.0, (
-        "a number of at least 0 and below 1", lambda v: isinstance(v, int | float | np.number)
-        and not isinstance(v, bool) and 0 <= v < 1))
+    validation_fraction: float = parameter(0.0, SHARE)
     random_state: Seed = parameter(None, SEED)
 
     def fit(self, X, y):

@@ -41,7 +41,7 @@ from probml.interface.showing.summary import Summary, Table
 from probml.language.language import check_seed
 from probml.libraries import pd
 from probml.posteriors.units import Unit
-from probml.typing import DataLike
+from probml.typing import DataLike, SiteValues
 
 # attributes of an estimator that are numbers about the fit as a whole → their names in summaries
 FIGURES = {"total_weight_": "observations", "n_observations_": "observations",
@@ -366,7 +366,12 @@ def flat(X: np.ndarray) -> np.ndarray:
     return np.fmin.reduce(X, 0) >= np.fmax.reduce(X, 0)
 
 
-def replace_given(fit: Fit, values: Mapping[str, np.ndarray]) -> Fit:
+def objective_of(fit: Fit) -> float:
+    """The objective at the end of a fit, by which fits of one model to one table are compared."""
+    return -np.inf if fit.history is None else float(fit.history[-1])
+
+
+def replace_given(fit: Fit, values: SiteValues) -> Fit:
     """A fit with other values of hyperparameters, to be updated with further rows."""
     if not values:
         return fit

@@ -23,7 +23,7 @@ import numpy as np
 from probml.engines.engine import Engine
 from probml.errors import ModelError
 
-Rule = tuple[str, Callable[[Any], bool | np.bool_]]
+Rule = tuple[str, Callable[[Any], bool]]
 
 
 def parameter(default: object, rule: Rule) -> Any:
@@ -93,6 +93,10 @@ def number(low: float, above: bool = False) -> Rule:
     words = f"a number above {low:g}" if above else f"a number of at least {low:g}"
     return (words, lambda v: isinstance(v, Real) and not isinstance(v, bool)
             and math.isfinite(v) and (float(v) > low if above else float(v) >= low))
+
+
+SHARE: Rule = ("a number of at least 0 and below 1",
+               lambda v: number(0.0)[1](v) and bool(v < 1))
 
 
 def within(low: float, high: float) -> Rule:

@@ -97,7 +97,7 @@ def density(unit: Unit, seen: np.ndarray) -> np.ndarray:
 
 
 def plane(beta: str, bias: str, centre: np.ndarray, unit: np.ndarray, axes: int = 1,
-          level: float = 0.0, spread: float = 1.0, names: tuple = ()) -> dict[str, Unit]:
+          level: ArrayLike = 0.0, spread: float = 1.0, names: tuple = ()) -> dict[str, Unit]:
     """Units of the plane x β + b whose columns were centred and scaled, and y as well.
 
     Args:

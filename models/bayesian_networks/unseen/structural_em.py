@@ -124,9 +124,9 @@ def completions(variables: Variables) -> Completions | None:
         ways *= np.where(values < 0, k, 1)
     if ways.sum() > MAX_COMPLETIONS:
         return None
-    ways = ways.astype(int)
-    owner = np.repeat(np.arange(len(ways)), ways)
-    starts = np.cumsum(ways) - ways
+    counts = ways.astype(int)
+    owner = np.repeat(np.arange(len(counts)), counts)
+    starts = np.cumsum(counts) - counts
     rest = np.arange(len(owner)) - starts[owner]  # the digits of this number are the unseen cells
     filled = rows[:, owner]
     for values, k in zip(filled, states, strict=True):
