@@ -17,13 +17,12 @@ import jax.numpy as jnp
 from jax import lax
 from jax.scipy.linalg import solve_triangular
 
-from probml.numerics.lapack import diagonal
+from probml.numerics.lapack import diagonal, inverse_product
+from probml.numerics.logs import LOG_TWO_PI
 
 
 def _inverse_of(lower: jax.Array) -> jax.Array:
-    unit = jnp.broadcast_to(jnp.eye(lower.shape[-1], dtype=lower.dtype), lower.shape)
-    inverse = solve_triangular(lower, unit, lower=True)
-    return jnp.swapaxes(inverse, -1, -2) @ inverse
+    return inverse_product(lower)[1]
 
 
 def _half_log_det_of(lower: jax.Array) -> jax.Array:
@@ -56,3 +55,25 @@ def half_log_det(matrix: jax.Array) -> jax.Array:
 def _half_log_det_moved(at: tuple, moves: tuple):
     lower = _factor(*at)
     return _half_log_det_of(lower), 0.5 * jnp.sum(_inverse_of(lower) * moves[0], (-2, -1))
+
+
+@jax.custom_jvp
+def normal_log_density(away: jax.Array, covariance: jax.Array) -> jax.Array:
+    """log N(away; 0, C) of rows about their mean, (k, d), with one covariance, (d, d): (k,).
+
+        d log p = −αᵀ d away + ½ αᵀ dC α − ½ tr(C⁻¹ dC),    α = C⁻¹ away
+    """
+    lower = _factor(covariance)
+    white = solve_triangular(lower, away.T, lower=True)
+    d = away.shape[-1]
+    return -0.5 * (white**2).sum(0) - _half_log_det_of(lower) - 0.5 * d * LOG_TWO_PI
+
+
+@normal_log_density.defjvp
+def _normal_log_density_moved(at: tuple, moves: tuple):
+    (away, covariance), (away_move, covariance_move) = at, moves
+    unit = inverse(covariance)
+    alpha = away @ unit
+    change = (0.5 * ((alpha @ covariance_move) * alpha).sum(-1)
+              - 0.5 * (unit * covariance_move).sum() - (alpha * away_move).sum(-1))
+    return normal_log_density(*at), change

@@ -201,6 +201,21 @@ class LowRank(Likelihood):
     fill = MultivariateNormal.fill
 
 
+MANY = 64  # coordinates from which arithmetic costs more than calls
+_PLAIN = dist.MultivariateNormal.log_prob
+
+
+def of_vectors(own: dist.Distribution, value: jax.Array):
+    """log p; with one covariance of many coordinates by a density whose derivatives are products
+    of matrices, in place of derivatives through Cholesky's factor."""
+    covariance, d = vars(own).get("covariance_matrix"), own.event_shape[0]
+    if covariance is None or d < MANY or covariance.size > d * d:
+        return _PLAIN(own, value)
+    away = value - own.loc
+    log = definite.normal_log_density(away.reshape(-1, d), covariance.reshape(d, d))
+    return log.reshape(away.shape[:-1])
+
+
 ENTRIES = (Entry((dist.MultivariateNormal,), MultivariateNormal(), GaussianPrior(1),
-                 location_scale=vector, coupled=True),
+                 location_scale=vector, coupled=True, log_prob=of_vectors),
            Entry((dist.LowRankMultivariateNormal,), LowRank()))
