@@ -81,10 +81,10 @@ endef
 test: env  ## lint and the tests (WORKERS=1 for one process of tests)
 	$(call TEST,-m "not slow")
 
-test-all: env  ## the slow reference fits as well
+test-all: env  ## the slow tests as well, of long lists of cases a part (one_in.py)
 	$(call TEST,)
 
-slow: env  ## a tenth of the slow tests, another one each day; TENTH=3 SECONDS=600
+slow: env  ## a tenth of all slow tests, another one each day; TENTH=3 SECONDS=600
 	@SLOW_TENTH=$(TENTH) SLOW_SECONDS=$(SECONDS) $(BIN)/python -m pytest -q -n $(WORKERS) -m slow
 
 peers: env  ## scikit-learn's and hmmlearn's own tests, run against our classes

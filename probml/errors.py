@@ -28,7 +28,9 @@ class Refusal(ModelError):
     def __str__(self) -> str:
         calls = [f"{name}()" for name in self.instead]
         said = " or ".join([", ".join(calls[:-1])] * (len(calls) > 1) + calls[-1:])
-        return str(self.args[0]) + f". Try {said}" * bool(calls)
+        why, ask = str(self.args[0]), "se another engine"
+        return why + (f", such as {said}" if why.endswith(ask) else f". U{ask}, such as {said}"
+                      ) * bool(calls)
 
     @property
     def instead(self) -> tuple[str, ...]:

@@ -5,7 +5,6 @@ import gc
 import os
 import sys
 import time
-import zlib
 from importlib.metadata import version
 from pathlib import Path
 
@@ -30,6 +29,7 @@ os.environ.setdefault("XLA_FLAGS", " ".join(FLAGS))
 os.environ.setdefault("JAX_TRACEBACK_IN_LOCATIONS_LIMIT", "1")
 
 from long_tests import long_tests  # noqa: E402
+from one_in import checksum, left_out  # noqa: E402
 
 TIMES = os.environ.get("TEST_TIMES")  # where to write how long every test takes
 TENTH = os.environ.get("SLOW_TENTH")  # 0 … 9: only that tenth of the tests (make slow)
@@ -82,16 +82,20 @@ def close_figures():
         sys.modules["matplotlib.pyplot"].close("all")
 
 
-def pytest_collection_modifyitems(items):
+def pytest_collection_modifyitems(config, items):
     """The longest tests first, so that no worker is left with them at the end: what a newcomer types,
     and the slices of a minute, all of which one of two workers is given, one after the other. What
-    takes long to compile is slow."""
+    takes long to compile is slow. Of a long list of slow cases a part is run (one_in.py)."""
     left = set() if TIMES else long_tests()
     for item in items:
         if item.nodeid in left:
             item.add_marker(pytest.mark.slow)
     if TENTH:
-        items[:] = [item for item in items if zlib.crc32(item.nodeid.encode()) % 10 == int(TENTH)]
+        items[:] = [item for item in items if checksum(item) % 10 == int(TENTH)]
+    elif not (config.option.keyword or any("::" in argument for argument in config.args)):
+        beyond = left_out(items)
+        config.hook.pytest_deselected(items=[item for item in items if item.nodeid in beyond])
+        items[:] = [item for item in items if item.nodeid not in beyond]
     items.sort(key=lambda item: ("test_readme" not in item.nodeid, "test_minutes" not in item.nodeid))
 
 

@@ -14,7 +14,7 @@ from numpyro import distributions
 
 ROOT = Path(__file__).resolve().parent.parent
 FLOORS = (  # from the ground up: a room knows those below it
-    "errors", "typing", "jaxpr", "numerics", "elimination", "language", "families", "structure", "latents",
+    "errors", "typing", "libraries", "jaxpr", "numerics", "elimination", "language", "families", "structure", "latents",
     "plan",
     "dataset", "device", "factors", "evidence",
     "updates", "posteriors", "engines", "queries", "fits", "assessment", "interface", "comparison",
@@ -27,8 +27,6 @@ ZOO = (
 )  # fmt: skip
 DOORS = {  # imports inside functions, each for what few runs ask while all pay for `import probml`
     ("probml", "probml.comparison.compare"),
-    ("probml.interface.model", "probml.assessment.certificate"),
-    ("probml.interface.model", "probml.interface.explain"),
 }
 INTERNALS = {"jax._src", "jax.extend", "jax.interpreters", "jaxlib"}
 KNOWING = {"jaxpr", "numerics"}
@@ -92,7 +90,7 @@ def reached(module: str, names: list[str]):
 def test_every_folder_is_a_floor():
     ours = {room(name) for name, path in MODULES.items() if path.parent != ROOT / "probml"
             and not name.startswith("probml.models")}
-    assert ours == {*FLOORS} - {"errors", "typing"}
+    assert ours == {*FLOORS} - {"errors", "typing", "libraries"}
     assert {room(name) for name in MODULES if name.startswith("probml.models.")} == {*ZOO}
 
 
@@ -203,6 +201,31 @@ def test_no_room_bears_the_name_of_a_public_function():
                                                             "calibration", "decide", "stationary"))
     assert not {*FLOORS} & {"rows", "model", "load", "compare", "calibration", "decide",
                             "stationary"}
+
+
+FIT = """
+import jax, numpy as np, numpyro, numpyro.distributions as dist, sys
+before = {*sys.modules}
+import probml
+
+@probml.model
+def line(x):
+    slope, sd = numpyro.sample("slope", dist.Normal(0, 1)), numpyro.sample("sd", dist.HalfNormal(1))
+    with probml.rows():
+        numpyro.sample("y", dist.StudentT(4.0, slope * x, sd))
+
+rows = {"x": np.arange(9.0), "y": np.arange(9.0) + [0, 1, 0, -1, 0, 1, -1, 0, 0]}
+for engine in (probml.MAP(), None):
+    line().fit(rows, engine).params
+print({*map(str.strip, sys.argv[1].split(","))} & {*sys.modules} - before)
+"""
+
+
+def test_a_fit_of_arrays_loads_nothing_heavy():
+    heavy = "scipy.optimize, pandas, networkx, sklearn, arviz, matplotlib, pyarrow, narwhals"
+    found = subprocess.run([sys.executable, "-c", FIT, heavy], capture_output=True, text=True,
+                           check=True)
+    assert found.stdout.strip() == "set()"
 
 
 def test_importing_loads_nothing_heavy_and_changes_nothing_that_a_process_has_one_of():

@@ -28,7 +28,7 @@ PAGES = [*sorted((DOCS / "how_to").glob("*.md")), *TASKS, DOCS / "explanation.md
 BLOCK = re.compile(r"```python\n(?P<code>.*?)```\n(?:```text\n(?P<shown>.*?)```\n)?", re.DOTALL)
 PICTURES = {name for name, _ in inspect.getmembers(models.pictures, inspect.isfunction)}
 SHOWN_ELSEWHERE = {  # number of an expectation → file of tests, a name in it
-    4: ("models/test_estimators.py", "parametrize_with_checks"),
+    4: ("models/test_estimators.py", "contract"),
     22: ("interface/test_functions.py", "test_a_scan_over_states_is_the_sum_over_all_paths"),
     23: ("interface/test_functions.py", "test_batches_of_a_subsampled_plate_are_the_whole"),
     24: ("engines/test_posteriors.py", "test_a_users_own_guide_is_fitted"),

@@ -74,9 +74,10 @@ def test_a_finding_names_entry_problem_consequence_remedies_and_code():
     found = Finding.of(Code.BOUNDARY, "w[1, 2]", end="0", count="")
     assert (found.parameter, found.entry, found.warns) == ("w", (1, 2), True)
     assert str(found) == (
-        "The estimate of 'w[1, 2]' is at the boundary of its support (0). Most of the posterior mass "
-        "lies away from the boundary, and standard errors are not defined at the boundary. Remedies: "
-        "fit with probml.NUTS(); use a prior that vanishes at the boundary. [boundary]")
+        "The estimate of 'w[1, 2]' is at the boundary of its support, the set of its possible values "
+        "(0). Most of the posterior mass lies away from the boundary, and standard errors are not "
+        "defined at the boundary. Remedies: fit with probml.NUTS(); use a prior that vanishes at the "
+        "boundary. [boundary]")
 
 
 def test_texts_of_earlier_files_and_codes_of_later_ones_are_notes():

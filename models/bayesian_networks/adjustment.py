@@ -91,11 +91,12 @@ def _without_arrows_from(dag: nx.DiGraph, node) -> nx.DiGraph:
 
 def _check(dag: nx.DiGraph, cause, effect, others: Collection) -> None:
     if not isinstance(dag, nx.DiGraph) or not nx.is_directed_acyclic_graph(dag):
-        raise ModelError("adjustment_sets: expected a graph without cycles, a networkx.DiGraph")
+        raise ModelError("adjustment_sets: expected a graph without cycles, such as "
+                         "networkx.DiGraph([('treatment', 'outcome')])")
     for node in (cause, effect, *others):
         if not isinstance(node, Hashable) or node not in dag:
-            raise ModelError(f"adjustment_sets: {node!r} is not a node of the graph; its nodes are "
-                             f"{', '.join(map(repr, dag))}")
+            raise ModelError(f"adjustment_sets: {node!r} is not a node of the graph. Use one of "
+                             f"its nodes, {', '.join(map(repr, dag))}")
     if cause == effect:
         raise ModelError(f"adjustment_sets: the cause and the effect are both {cause!r}. Give two "
                          f"different nodes")

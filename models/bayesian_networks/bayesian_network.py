@@ -34,7 +34,6 @@ from typing import TYPE_CHECKING
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
-import pandas as pd
 from numpyro import sample
 
 import probml
@@ -42,6 +41,7 @@ from probml.errors import listed
 from probml.estimators.rules import hold, number, optional
 from probml.interface.showing.estimates import Estimates, Quantity
 from probml.interface.showing.summary import Table
+from probml.libraries import pd
 from probml.models.bayesian_networks.variables import items, read
 from probml.models.frames.measured import SHARE, centre_of, scale_of
 
@@ -84,7 +84,7 @@ def _reshape_rows(width: int, each: np.ndarray) -> np.ndarray:
     return np.reshape(each, (-1, width))
 
 
-def _configurations(estimates: Estimates, parents: list, sizes: dict) -> pd.Index:
+def _configurations(estimates: Estimates, parents: list, sizes: dict) -> "pd.Index":
     if not parents:
         return pd.Index([""])
     levels = [estimates.labels(parent, sizes[parent], parent) for parent in parents]
@@ -144,7 +144,8 @@ def bayesian_network(
     for what, said in (("states", states), ("kinds", kinds)):
         if said is not None and not isinstance(said, Mapping):
             raise probml.ModelError(f"bayesian_network({what}={said!r:.200}): expected a mapping "
-                                    f"from nodes to {what}, or None")
+                                    f"from nodes to {what}, such as {what}={{'smoker': ...}}, or "
+                                    "None")
     above = number(0.0, above=True)
     hold("bayesian_network", strength=(strength, optional(above)), mean_scale=(mean_scale, above),
          scale=(scale, optional(above)))
@@ -158,7 +159,7 @@ def bayesian_network(
     stray = [name for name in known if name not in dag]
     if stray:
         raise probml.ModelError(f"bayesian_network(states=...): {stray[0]!r} is not a node of the "
-                                f"graph; its nodes are {listed(dag)}")
+                                f"graph. Use one of its nodes, {listed(dag)}")
     nodes = tuple(_node(dag, name, known)
                   for name in nx.lexicographical_topological_sort(dag, list(dag).index))
     _check_parents(nodes)
@@ -250,7 +251,8 @@ def _check(dag) -> None:
     import networkx as nx
 
     if not isinstance(dag, nx.DiGraph) or dag.is_multigraph():
-        raise probml.ModelError(f"bayesian_network: expected a graph, a networkx.DiGraph, got a "
+        raise probml.ModelError("bayesian_network: expected a graph, such as "
+                                "networkx.DiGraph([('parent', 'child')]), got a "
                                 f"{type(dag).__name__}")
     if not len(dag):
         raise probml.ModelError("bayesian_network: the graph has no node. Add at least one node")
@@ -305,7 +307,8 @@ def _node(dag, name: str, known: Mapping) -> tuple:
             raise probml.ModelError(f"{where} has the state {twice!r} twice. Give every state a "
                                     f"different name")
     if states is not float and _size(states) < 1:
-        raise probml.ModelError(f"{where} has the states {states!r}, expected at least one state")
+        raise probml.ModelError(f"{where} has the states {states!r}. Give at least one state, such "
+                                f"as states={{'{name}': ['no', 'yes']}}")
     return name, tuple(dag.predecessors(name)), states, None, None
 
 
@@ -313,7 +316,7 @@ def _read(dag, data, known: Mapping, said: Mapping, kinds: Mapping) -> dict:
     """Node → states: those that are said, and of the other nodes what the data show."""
     if stray := [name for name in kinds if name not in dag]:
         raise probml.ModelError(f"bayesian_network(kinds=...): {stray[0]!r} is not a node of the "
-                                f"graph; its nodes are {listed(dag)}")
+                                f"graph. Use one of its nodes, {listed(dag)}")
     if twice := [name for name in kinds if name in said]:
         raise probml.ModelError(f"bayesian_network: node '{twice[0]}' is in both states= and "
                                 f"kinds=. Drop the node from one of the two")

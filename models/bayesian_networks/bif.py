@@ -90,8 +90,9 @@ def network_of(fit: probml.Fit) -> Network:
     """The network that a fit of a discrete `bayesian_network` holds. Raises: ModelError, as
     write_bif."""
     if "nodes" not in fit.model.bound:
-        raise probml.ModelError(f"write_bif: expected a fit of bayesian_network, got a fit of "
-                                f"model '{fit.model.name}'")
+        raise probml.ModelError("write_bif: only a fit of bayesian_network can be written as a BIF "
+                                f"file, not a fit of model '{fit.model.name}'. Use fit.save(path), "
+                                "which saves any fit")
     states, tables, values = {}, {}, {**fit.given, **fit.params}
     for node in parents_of(fit.model):
         if f"{node}.table" not in values:
@@ -109,8 +110,8 @@ def network_of(fit: probml.Fit) -> Network:
         tables[node] = table if table.dtype == np.float64 else table.astype(str).astype(np.float64)
         if not (np.abs(table.sum(-1) - 1) <= TOLERANCE).all():
             raise probml.ModelError(f"write_bif: the table of node '{node}' contains probabilities "
-                                    f"that do not sum to 1. If the fit has not converged, fit "
-                                    f"again first. The status of the fit: {fit.status}")
+                                    "that do not sum to 1, which a BIF file needs. Fit again until "
+                                    f"the fit has converged. Its present status: {fit.status}")
     return Network("unknown", states, parents_of(fit.model), tables)
 
 
@@ -142,18 +143,18 @@ def _text(path: Path) -> str:
     """The text of a file, plain or gzip, UTF-8 or else Latin-1, in which every byte is a
     character."""
     if path.is_dir():
-        raise probml.ModelError(f"'{path}' is a folder, expected a BIF file")
+        raise probml.ModelError(f"'{path}' is a folder, expected a BIF file, such as 'network.bif'")
     with open(path, "rb") as file:
         data = file.read(MAX_FILE_BYTES + 1)  # what has no end, as a device, is not waited for
     if data.startswith(b"\x1f\x8b"):
         try:
             data = gzip.GzipFile(fileobj=io.BytesIO(data)).read(MAX_FILE_BYTES + 1)
         except (OSError, EOFError, zlib.error) as error:
-            raise probml.ModelError(f"{path}: the gzip file is damaged or incomplete: "
-                                    f"{error}") from None
+            raise probml.ModelError(f"{path}: the gzip file is damaged or incomplete ({error}). "
+                                    "Download it again, or write it again by write_bif") from None
     if len(data) > MAX_FILE_BYTES:
         raise probml.ModelError(f"'{path}' contains more than {MAX_FILE_BYTES:,} bytes of text, "
-                                f"which is too large for a network. It may not be a BIF file")
+                                "which is too large for a network. Check whether it is a BIF file")
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError:

@@ -17,7 +17,6 @@ random.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.special import xlogy
@@ -26,11 +25,9 @@ from scipy.stats import chi2, t
 from probml import DataError, ModelError
 from probml.errors import listed
 from probml.estimators.rules import hold, several
+from probml.libraries import pd
 from probml.models.bayesian_networks.folding import combine_codes
 from probml.models.bayesian_networks.variables import Variables, read, suggest_names
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 DISCRETE, CONTINUOUS = ("likelihood ratio", "chi-squared"), ("partial correlation",)
 MIN_RESIDUAL_SHARE = 1e-12  # what others determine to this share of its variance has none left
@@ -59,14 +56,12 @@ def conditional_dependence(data, first: str, second: str, given: Iterable[str] =
 
     Cost: O(rows log rows).
     """
-    import pandas as pd
-
     given = [given] if isinstance(given, str) else given
     hold("conditional_dependence", given=(given, several("names of columns")))
     chosen = [first, second, *given]
     if strange := [name for name in chosen if not isinstance(name, str)]:
         raise ModelError(f"conditional_dependence: {strange[0]!r} is not the name of a column. "
-                         f"Expected names that are strings")
+                         "Give names as strings, such as 'smoker'")
     if twice := [name for name in chosen if chosen.count(name) > 1]:
         raise ModelError(f"conditional_dependence: the column {twice[0]!r} is given twice. Give "
                          f"different columns in first, second and given")

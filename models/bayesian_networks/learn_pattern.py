@@ -89,7 +89,7 @@ def learn_pattern(
     if test is not None and (not isinstance(test, str) or test not in able):
         raise ModelError(f"learn_pattern(test={test!r}): "
                          f"{'numbers' if variables.continuous else 'categories'} need another "
-                         f"test. For these columns use test={' or test='.join(map(repr, able))}")
+                         f"test. Use test={' or test='.join(map(repr, able))}")
     joined = ~np.eye(len(variables.names), dtype=bool)
     for i, j in pairs_of(variables, blacklist, "blacklist", "learn_pattern"):
         joined[i, j] = joined[j, i] = False
@@ -167,8 +167,8 @@ def pattern_of(dag: nx.DiGraph) -> nx.DiGraph:
     Cost: O(d³) a rule that applies.
     """
     if not isinstance(dag, nx.DiGraph) or not nx.is_directed_acyclic_graph(dag):
-        raise ModelError(f"pattern_of: expected a graph without cycles, a networkx.DiGraph, got "
-                         f"{dag!r}")
+        raise ModelError("pattern_of: expected a graph without cycles, such as "
+                         f"networkx.DiGraph([('parent', 'child')]), got {dag!r}")
     nodes = list(dag)
     arcs = nx.to_numpy_array(dag, nodelist=nodes, weight=None).astype(bool)
     joined = arcs | arcs.T

@@ -20,6 +20,7 @@ import networkx as nx
 
 from probml import ModelError
 from probml.estimators.rules import hold, integer
+from probml.libraries import pd
 from probml.models.bayesian_networks.arc_lists import refuse_counts, refuse_cycle, rules_of
 from probml.models.bayesian_networks.scores import Scores, bits, score_for
 from probml.models.bayesian_networks.search import exact, hill_climb, neighbours, tree
@@ -190,8 +191,6 @@ def structure_score(
 
     Cost: O(rows) per family; with missing cells, a step of EM O(d · fillings), of some tens.
     """
-    import pandas as pd
-
     if isinstance(data, nx.DiGraph):
         data, dag = dag, data
     variables = read(data, states, kinds, complete=False)

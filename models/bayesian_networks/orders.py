@@ -15,11 +15,11 @@ Sources: Koivisto & Sood (2004), "Exact Bayesian structure discovery in Bayesian
 """
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from probml import ModelError
+from probml.libraries import pd
 from probml.models.bayesian_networks.arc_lists import refuse_counts, rules_of
 from probml.models.bayesian_networks.scores import Scores, score_for
 from probml.models.bayesian_networks.search import (
@@ -31,9 +31,6 @@ from probml.models.bayesian_networks.search import (
     without_column,
 )
 from probml.models.bayesian_networks.variables import read, suggest_names
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 SCORES = ("bdeu", "k2", "bic")  # those that are log evidences, the last roughly
 
@@ -73,14 +70,13 @@ def edge_probabilities(
     Cost: d 2^(d−1) families, each counted in O(rows), and d² 2^d sums: a second or less for 12
     columns, four times as much for every two more.
     """
-    import pandas as pd
-
     refuse_counts("edge_probabilities", {"max_parents": max_parents})
     variables = read(data, states, kinds)
     score = score_for(variables, score)
     if not isinstance(score, str) or score not in SCORES:
-        raise ModelError(f"edge_probabilities(score={score!r}): a score that is a log evidence is "
-                         f"needed; {suggest_names(SCORES, score)}")
+        raise ModelError(f"edge_probabilities(score={score!r}): a score that is the log "
+                         "probability of the data under a graph is needed; "
+                         f"{suggest_names(SCORES, score)}")
     size = len(variables.names)
     if size > MAX_EXACT_COLUMNS:
         raise ModelError(f"edge_probabilities: {size} columns have 2^{size} = {2 ** size:,} "

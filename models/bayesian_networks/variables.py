@@ -11,6 +11,7 @@ import numpy as np
 
 from probml import DataError
 from probml.errors import listed
+from probml.libraries import pd
 from probml.models.frames.kinds import refuse_dates, usual
 
 
@@ -61,7 +62,7 @@ class Variables:
 def suggest_names(names, wrong=None) -> str:
     """The known names for a message, and the one nearest to a wrong name."""
     near = difflib.get_close_matches(str(wrong), [str(name) for name in names], 1)
-    return f"expected one of {listed(names)}" + (f". Did you mean {near[0]!r}?" if near else "")
+    return f"use one of {listed(names)}" + (f". Did you mean {near[0]!r}?" if near else "")
 
 
 def read(data, states: Mapping | None = None, kinds: Mapping | None = None,
@@ -102,7 +103,7 @@ def read(data, states: Mapping | None = None, kinds: Mapping | None = None,
     rows = max(lengths.values(), default=0)
     if rows == 0:
         raise DataError(f"the data are empty: expected at least 1 row and 1 column, got {rows} "
-                        f"rows and {len(names)} columns")
+                        f"rows and {len(names)} columns. Check how the table was read or filtered")
     if short := [name for name in names if lengths[name] != rows]:
         raise DataError(f"column {short[0]!r} has {lengths[short[0]]} rows, but another column has "
                         f"{rows}. Give all columns the same number of rows")
@@ -139,18 +140,18 @@ def items(data) -> list[tuple]:
 
 
 def _series(name, value, complete: bool):
-    import pandas as pd
-
     value = np.asarray(value) if hasattr(value,
                                          "__jax_array__") or isinstance(value, jax.Array) else value
     if getattr(value, "ndim", 1) != 1 or isinstance(value, str) or not hasattr(value, "__len__"):
         raise DataError(f"column {name!r}: expected one value per row, got a "
-                        f"{type(value).__name__} of shape {np.shape(value)}")
+                        f"{type(value).__name__} of shape {np.shape(value)}. Give each value a "
+                        "separate column")
     try:
         column = pd.Series(value).reset_index(drop=True)
     except (TypeError, ValueError) as error:  # a set, which has no order
         raise DataError(f"column {name!r}: expected one value per row, got a "
-                        f"{type(value).__name__} ({error})") from None
+                        f"{type(value).__name__} ({error}). Give each value a separate "
+                        "column") from None
     if column.dtype.kind == "c":
         raise DataError(f"column {name!r} contains complex numbers. Make two columns, one of the "
                         f"real parts and one of the imaginary parts")
@@ -167,8 +168,6 @@ def _series(name, value, complete: bool):
 def _column(name, column, given, said=None) -> tuple[tuple | None, np.ndarray, bool]:
     """(labels, codes, guessed?) of a discrete column, (None, floats, guessed?) of a continuous
     one."""
-    import pandas as pd
-
     shown_as = f"column {name!r}"
     if said != "normal":
         refuse_dates(column, shown_as)
@@ -205,8 +204,6 @@ def _codes(name, column, given) -> tuple[tuple, np.ndarray]:
     Args:
         given: its labels, or how many states it has; None: those that it shows.
     """
-    import pandas as pd
-
     kind = column.dtype
     if given is None and isinstance(kind, pd.CategoricalDtype):
         return tuple(kind.categories.tolist()), column.cat.codes.to_numpy(np.int32)
@@ -251,7 +248,7 @@ def _float(name, values: np.ndarray) -> np.ndarray:
     if np.nanmin(values) == np.nanmax(values):
         raise DataError(
             f"column {name!r} is continuous and constant, so a normal distribution fitted to it "
-            f"has variance 0 and the likelihood is unbounded. Drop the column, or make it "
+            "has variance 0 and the likelihood has no maximum. Drop the column, or make it "
             f"discrete, data[{name!r}].astype(str)"
         )
     return values

@@ -224,6 +224,6 @@ def _check(k: int, d: int, emission: str, initial: str) -> None:
     if emission == "categorical" and d != 1:
         raise probml.ModelError(
             f"hidden_markov(emission='categorical', d={d}): expected d=1, because each step has "
-            f"one symbol. For several columns write your own model function with one site for each "
-            f"column"
+            "one symbol. For several columns write a model function of your own, with one sample "
+            "statement for each column"
         )

@@ -193,8 +193,9 @@ class HiddenMarkov(ByName, OfEmissions):
                if self.transitions == "even" else VB(**limits))
         engine, start, seed = self.engine or own, self._start_values(), self._seed()
         if start and len(numbers) > 1:
-            raise ModelError(f"start= needs a single number of states, such as n_states=3, got "
-                             f"n_states={self.n_states!r}")
+            raise ModelError("start= gives the initial values for one number of states, but "
+                             f"n_states={self.n_states!r} gives several. Give one, such as "
+                             "n_states=3")
         fits = {k: self._model(k).fit(padded | self._hyperparameters(steps, sample_weight, k),
                                       engine, weights=sample_weight, seed=seed, start=start)
                 for k in numbers}
@@ -219,10 +220,10 @@ class HiddenMarkov(ByName, OfEmissions):
             and canonical_emission(self.emission) == "normal"):
             raise Refusal(
                 f"HiddenMarkov(transitions={self.transitions!r}, emission={self.emission!r}): "
-                f"these two settings cannot be combined. These transitions are fitted by "
-                f"variational Bayes (VB), which needs conjugate priors, but "
+                "these two settings cannot be combined. These transitions are fitted by "
+                "variational Bayes (VB), which needs updates in closed form, but "
                 f"emission={self.emission!r} has none. Use emission='full', 'categorical', "
-                f"'bernoulli' or 'poisson', or transitions='even' with n_states=…")
+                "'bernoulli' or 'poisson', or transitions='even' with n_states=…")
 
     def _parameter_units(self, fit: Fit) -> dict[str, Unit]:
         """Entries of what states emit by the columns they are of, behind the states."""
@@ -248,8 +249,9 @@ class HiddenMarkov(ByName, OfEmissions):
         check(self)
         y, lengths = self._second(X, y, lengths)
         if not isinstance(self.n_states, Integral):
-            raise ModelError(f"partial_fit needs a single number of states, such as n_states=3, "
-                             f"got n_states={self.n_states!r}")
+            raise ModelError("partial_fit needs one number of states, but "
+                             f"n_states={self.n_states!r} gives several. Give one, such as "
+                             "n_states=3")
         if not hasattr(self, "fit_"):
             self.fit_ = make_updatable(self.fit(X, y, lengths=lengths, sample_weight=sample_weight),
                                        lambda: (self.fit_, self._further(X, y, lengths),

@@ -4,7 +4,7 @@ of numbers or symbols, with states where they are known. Answers have the form o
 
 import warnings
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from jax.typing import ArrayLike
@@ -15,10 +15,8 @@ from probml.errors import listed
 from probml.estimators.estimator import Estimator, n_parameters
 from probml.estimators.validation import check_feature_names, check_is_fitted
 from probml.language.given import floats
+from probml.libraries import pd
 from probml.typing import DataLike
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 class Steps(NamedTuple):
@@ -99,7 +97,8 @@ def read(X, lengths) -> Steps:
         sizes = np.array([len(values)]) if lengths is None else _lengths(lengths, len(values))
         parts, widths = [values], np.array([values.shape[1]])
     if not sizes.any():
-        raise DataError("X is empty: expected at least one sequence of at least one step")
+        raise DataError("X is empty: expected at least one sequence of at least one step. Check "
+                        "how the data were read or filtered")
     if not sizes.all():
         raise DataError(f"sequence {int(np.argmin(sizes))} of X is empty (0 steps). Drop this "
                         f"sequence")
@@ -221,7 +220,8 @@ class OfSequences(Estimator):
             self._refuse_missing(np.isnan(values).all(0))
         elif d != self.n_features_in_:
             raise DataError(f"X has {d} features, but {type(self).__name__} is expecting "
-                            f"{self.n_features_in_} features as input")
+                            f"{self.n_features_in_} features as input. Pass the columns that were "
+                            "fitted")
         self._refuse(values, sizes, np.isinf(values), "a finite number")
 
     @staticmethod

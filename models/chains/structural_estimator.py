@@ -164,8 +164,8 @@ class StructuralTimeSeries(OfSequences):
         self._wide, self._centre_x, self._unit_x = x.shape[1], x.mean(0), x.std(0)
         if (constant := ~(self._unit_x > 1e-12 * np.abs(self._centre_x))).any():
             raise DataError(f"column {int(np.argmax(constant))} of exog is the same at every step, "
-                            f"so its coefficient is not identified separately from the level. Drop "
-                            f"the column")
+                            "so its coefficient cannot be estimated separately from the level. "
+                            "Drop the column")
 
     def _read_exog(self, exog: DataLike, lengths: np.ndarray) -> np.ndarray:
         """The columns of exog unscaled, the steps of all series one after another."""
@@ -181,7 +181,8 @@ class StructuralTimeSeries(OfSequences):
         if not np.isfinite(x.values).all():
             row, j = np.argwhere(~np.isfinite(x.values))[0]
             raise DataError(f"exog is {x.values[row, j]} in row {row}, column {j}, expected a "
-                            f"finite number, because exog must not have missing values")
+                            "finite number, because exog must not have missing values. Fill in the "
+                            "value")
         for labels in x.labels:  # of arrays None
             names = self._names_x if labels is None or labels.column else labels.names
             if self._names_x and tuple(map(str, names)) != self._names_x:
@@ -352,8 +353,9 @@ class StructuralTimeSeries(OfSequences):
         check_is_fitted(self, "fit_")
         check_count("sample", "n_steps", n_steps)
         if self._wide:
-            raise DataError("sample is not supported for a model with exog. Use fit_.simulate(1, "
-                            "x=...)")
+            raise DataError("sample is not supported for a model with exog. Use "
+                            "estimator.fit_.simulate(1, x=...), where x contains the values of "
+                            "exog")
         drawn = self.fit_.simulate(rows=1, steps=int(n_steps),
                                    seed=self._seed(random_state, "sample"))["y"][0]
         return np.asarray(drawn) * self._unit + self._centre

@@ -144,14 +144,14 @@ def _refuse_flat(estimator: Estimator, X, codes) -> None:
         if len(mine) < 2:
             raise DataError(
                 f"{where.removeprefix(' in ')} has only {len(mine)} row, so a normal distribution "
-                f"fitted to this class alone has variance 0 and the likelihood is unbounded. Keep "
-                f"prior=True, share the covariance (covariance='shared'), or drop the class"
+                "fitted to this class alone has variance 0 and the likelihood has no maximum. Keep "
+                "prior=True, share the covariance (covariance='shared'), or drop the class"
             )
         if (constant := flat(mine)).any():
             raise DataError(
                 f"{estimator._column(int(np.argmax(constant)))} is constant{where}, so its "
-                f"variance is 0 and the likelihood is unbounded. Drop the column, or keep "
-                f"prior=True"
+                "variance is 0 and the likelihood has no maximum. Drop the column, or keep "
+                "prior=True"
             )
 
 

@@ -30,8 +30,8 @@ try:
     from sklearn.exceptions import ConvergenceWarning as SolverWarning
     from sklearn.svm import SVC
 except ModuleNotFoundError as error:
-    raise ImportError(f"the estimators of probml.models need scikit-learn ({error}): pip install "
-                      f"probml[sklearn]") from error
+    raise ImportError(f"the estimators of probml.models need scikit-learn ({error}). Install it: "
+                      "pip install 'probml[sklearn]'") from error
 
 # by which the dual's maximum may be missed, relative to it
 GAP = 1e-6
@@ -151,9 +151,10 @@ class LinearSVM(NoProbabilities, Planes):
         self.history_ = np.array([each.objective for each in found])
         if not self.converged_:
             warnings.warn(
-                f"LinearSVM stopped after {self.n_iter_} iterations with a relative duality gap of "
-                f"{max(e.gap for e in found):.2g}. Standardise the columns, lower C={self.C:g}, "
-                f"or raise max_iter={self.max_iter}", ConvergenceWarning, stacklevel=3)
+                f"LinearSVM stopped after {self.n_iter_} iterations with a relative duality gap (0 "
+                f"at the optimum) of {max(e.gap for e in found):.2g}. Standardise the columns, "
+                f"lower C={self.C:g}, or raise "
+                f"max_iter={self.max_iter}", ConvergenceWarning, stacklevel=3)
         self.coef_, self.intercept_ = self._planes(beta, bias)
         fit = model.at({"beta": beta, "intercept": bias, "weight_scale": self._scale()},
                        {"y": tuple(self.classes_.tolist())})

@@ -19,6 +19,7 @@ from probml.estimators.rules import (
     parameter,
 )
 from probml.estimators.validation import check_is_fitted
+from probml.libraries import pd
 from probml.models.classifiers.planes import COST, Planes, with_class_labels
 from probml.models.frames.standardized import row_weights, without_prior
 from probml.models.regression.generalized_linear import logistic_regression, softmax_regression
@@ -110,8 +111,9 @@ class LogisticRegression(RegressionResults, Planes):
                 raise
             raise Refusal(
                 f"LogisticRegression(C={self.C}, engine={self.engine!r}): the posterior is "
-                f"improper, because C=inf gives the weights a flat prior and the rows do not "
-                f"identify all weights. Choose a finite C, such as C=100 ({refusal})"
+                "improper (the integral of its density is infinite), because C=inf gives the "
+                "weights a flat prior and the rows do not determine all weights. Choose a finite "
+                f"C, such as C=100 ({refusal})"
             ) from refusal
         self._found(with_class_labels(fit, self.classes_))
         beta, bias = (fit.params["beta"].reshape(X.shape[1], -1),
@@ -129,8 +131,6 @@ class LogisticRegression(RegressionResults, Planes):
         return self
 
     def _coefficient_names(self):
-        import pandas as pd
-
         names = super()._coefficient_names()
         if len(self.classes_) == 2:
             return names
@@ -139,7 +139,8 @@ class LogisticRegression(RegressionResults, Planes):
     def _family_of_y(self) -> str:
         if len(self.classes_) > 2:
             raise ModelError(f"residuals: the model has {len(self.classes_)} classes, but "
-                             f"residuals are defined only for two classes, 0 and 1")
+                             "residuals are defined only for two classes, 0 and 1. Compare "
+                             "predict_proba(X) with y instead")
         return "bernoulli"
 
     def _numbers_of(self, y) -> np.ndarray:
@@ -147,7 +148,8 @@ class LogisticRegression(RegressionResults, Planes):
         if not np.isin(y, self.classes_).all():
             row = int(np.argmin(np.isin(y, self.classes_)))
             raise DataError(f"residuals: y is {y[row]} in row {row}, which is not one of the "
-                            f"classes of the fit, {self.classes_.tolist()}")
+                            f"fitted classes, {self.classes_.tolist()}. Drop this row, or fit "
+                            "again with rows of this class")
         return (y == self.classes_[-1]).astype(float)
 
     def _inverse_link(self, X, offset) -> np.ndarray:

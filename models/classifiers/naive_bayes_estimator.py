@@ -4,7 +4,6 @@ from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 
 import numpy as np
-import pandas as pd
 from numpy.typing import ArrayLike
 
 from probml import DataError
@@ -24,6 +23,7 @@ from probml.estimators.rules import (
     parameter,
 )
 from probml.estimators.validation import check_is_fitted
+from probml.libraries import pd
 from probml.models.frames.covariances import COVARIANCES, canonical
 from probml.models.frames.learning import learn_for, take
 from probml.models.frames.ties import refuse_constant
@@ -161,8 +161,8 @@ class NaiveBayes(Joint, PartlyLabelled, InUnits, Additive, Classifier):
         data, (n, width) = self._asked(X), np.shape(X)
         for label in (a, b):
             if np.ndim(label) or label not in self.classes_:
-                raise DataError(f"bayes_factors: {label!r} is not one of the classes "
-                                f"{self.classes_.tolist()}")
+                raise DataError(f"bayes_factors: {label!r} is not one of the fitted classes. Use "
+                                f"one of {self.classes_.tolist()}")
         if "multinomial" in self.columns_.kinds:
             raise DataError("bayes_factors: the columns of kind 'multinomial' are one vector, so "
                             "their Bayes factor cannot be divided among the columns. Use kind "

@@ -4,13 +4,13 @@ import warnings
 from dataclasses import KW_ONLY, dataclass, replace
 
 import numpy as np
-import pandas as pd
 
 from probml import Fit
 from probml.estimators.rules import FLAG, SEED, Seed, integer, parameter
 from probml.estimators.validation import ConvergenceWarning, check_is_fitted
 from probml.interface.showing.estimates import Estimates, Quantity, no_tables
 from probml.interface.showing.summary import Table
+from probml.libraries import pd
 from probml.models.classifiers.perceptron import learn, perceptron
 from probml.models.frames.complete import NoProbabilities
 from probml.models.frames.margins import Margin

@@ -7,7 +7,6 @@ import warnings
 from collections.abc import Callable, Mapping
 
 import numpy as np
-import pandas as pd
 from jax.typing import ArrayLike
 
 from probml.comparison.compare import compare
@@ -15,6 +14,7 @@ from probml.dataset.frames import shortest
 from probml.dataset.labels import labels_of
 from probml.errors import DataError, ModelError, listed
 from probml.interface.fit import Fit
+from probml.libraries import pd
 from probml.models.commandline.files import require_columns
 from probml.models.commandline.layouts import (
     PLAIN,
@@ -44,7 +44,7 @@ def fit_of(found: FitOrEstimator) -> Fit:
     return found if isinstance(found, Fit) else found.fit_
 
 
-def estimates_of(found: FitOrEstimator) -> pd.DataFrame:
+def estimates_of(found: FitOrEstimator) -> "pd.DataFrame":
     """The parameters, a row each, without the columns that a file says nothing of."""
     table = fit_of(found).summary().reset_index().drop(columns="note", errors="ignore")
     return table.dropna(axis=1, how="all")  # a file holds no rows, of which standard errors are
@@ -57,7 +57,7 @@ def summary_of(found: FitOrEstimator) -> str:
     return str(found.summary())
 
 
-def columns_of(found: FitOrEstimator, table: pd.DataFrame) -> pd.DataFrame:
+def columns_of(found: FitOrEstimator, table: "pd.DataFrame") -> "pd.DataFrame":
     """The columns that an estimator was learnt from; others of the table are left alone. One that
     takes unseen cells takes a column that is absent as unseen, and warns.
 
@@ -71,18 +71,19 @@ def columns_of(found: FitOrEstimator, table: pd.DataFrame) -> pd.DataFrame:
     unseen = found.__sklearn_tags__().input_tags.allow_nan and len(missing) < len(wanted)
     if missing and unseen:
         warnings.warn(f"the table has no column {', '.join(map(repr, missing))}, which the fitted "
-                      f"data had, so these values are treated as missing",
+                      "data had, so these values are treated as missing. Add the column, or rename "
+                      "the one that contains its values",
                       RuntimeWarning, stacklevel=2)
         table = table.assign(**dict.fromkeys(missing))
     elif missing:
         raise DataError(f"the table has no column '{missing[0]}', which the data of the fitted "
-                        f"{type(found).__name__} had; its columns are "
-                        f"{listed(list(table.columns))}")
+                        f"{type(found).__name__} had. Add this column, or rename the one that "
+                        f"contains its values: the table has {listed(list(table.columns))}")
     return table[list(wanted)]
 
 
-def predict(found: FitOrEstimator, table: pd.DataFrame, site: str | None, proba: bool,
-            layout: Layout = PLAIN) -> pd.DataFrame:
+def predict(found: FitOrEstimator, table: "pd.DataFrame", site: str | None, proba: bool,
+            layout: Layout = PLAIN) -> "pd.DataFrame":
     """The most probable state or the mean of every row; with `proba` the probabilities beside
     it."""
     if isinstance(found, Fit):
@@ -102,7 +103,7 @@ def predict(found: FitOrEstimator, table: pd.DataFrame, site: str | None, proba:
     return out.assign(**{f"p({label})": p[:, i] for i, label in enumerate(labels)})
 
 
-def _ask_estimator(estimator: FitOrEstimator, verb: Callable, table: pd.DataFrame,
+def _ask_estimator(estimator: FitOrEstimator, verb: Callable, table: "pd.DataFrame",
                    layout: Layout) -> np.ndarray:
     """What an estimator answers for the rows of the table."""
     rows = columns_of(estimator, table)
@@ -114,7 +115,7 @@ def _ask_estimator(estimator: FitOrEstimator, verb: Callable, table: pd.DataFram
     return together(verb(sequences(rows, table, layout.by)), table, layout.by)
 
 
-def _by_table(verb: Callable, rows: pd.DataFrame, *more: object) -> ArrayLike:
+def _by_table(verb: Callable, rows: "pd.DataFrame", *more: object) -> ArrayLike:
     """The answer about the rows of a table, also of an estimator that was fitted to an array."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "X has feature names", UserWarning)
@@ -122,7 +123,7 @@ def _by_table(verb: Callable, rows: pd.DataFrame, *more: object) -> ArrayLike:
 
 
 def _predict(fit: Fit, laid: Laid, site: str | None, proba: bool,
-             unknown: str) -> pd.DataFrame:
+             unknown: str) -> "pd.DataFrame":
     found = fit.predict(laid.data, site, unknown=unknown)
     name = site or _latent_site(fit, laid.data, laid.steps is not None or proba)
     timed = name is not None and fit.structure.named[name].time is not None
@@ -149,7 +150,7 @@ def _latent_site(fit: Fit, data: DataLike, needed: bool) -> str | None:
                      f"predict, --site NAME")
 
 
-def impute(found: FitOrEstimator, table: pd.DataFrame, layout: Layout = PLAIN) -> pd.DataFrame:
+def impute(found: FitOrEstimator, table: "pd.DataFrame", layout: Layout = PLAIN) -> "pd.DataFrame":
     """The table with its unseen cells filled; columns that the model does not know stay."""
     if not hasattr(found, "impute"):
         raise ModelError(f"impute: {type(found).__name__} does not model the distribution of its "
@@ -173,8 +174,8 @@ def impute(found: FitOrEstimator, table: pd.DataFrame, layout: Layout = PLAIN) -
     return out
 
 
-def simulate(found: FitOrEstimator, rows: int, seed: int, inputs: pd.DataFrame | None = None,
-             layout: Layout = PLAIN) -> pd.DataFrame:
+def simulate(found: FitOrEstimator, rows: int, seed: int, inputs: "pd.DataFrame | None" = None,
+             layout: Layout = PLAIN) -> "pd.DataFrame":
     """New rows, a column a site; of an estimator its columns; of a model with inputs beside these;
     of chains the steps of one sequence.
 
@@ -199,8 +200,8 @@ def simulate(found: FitOrEstimator, rows: int, seed: int, inputs: pd.DataFrame |
     return _frame(laid, {"y": values} | ({"state": states[0]} if states else {}))
 
 
-def _simulate(fit: Fit, rows: int, seed: int, inputs: pd.DataFrame | None,
-              layout: Layout) -> pd.DataFrame:
+def _simulate(fit: Fit, rows: int, seed: int, inputs: "pd.DataFrame | None",
+              layout: Layout) -> "pd.DataFrame":
     needed = fit.model.inputs
     if not needed:
         laid = Laid(None, rows, None, {**fit.columns, **layout.joined})
@@ -215,7 +216,8 @@ def _simulate(fit: Fit, rows: int, seed: int, inputs: pd.DataFrame | None,
     missing = next((name for name in needed if name not in laid.data), None)
     if missing is not None:
         raise DataError(f"simulate --data: the table has no column '{missing}', which is an input "
-                        f"of the model; its columns are {listed(list(inputs.columns))}")
+                        "of the model. Add this column, or rename the one that contains its "
+                        f"values: the table has {listed(list(inputs.columns))}")
     given = {name: laid.data[name] for name in needed}
     shown = [name for name in inputs.columns if name in needed
              or any(name in laid.joined.get(own, ()) for own in needed)]
@@ -230,12 +232,12 @@ def _answers_by_row(fit: Fit, laid: Laid, found: Mapping[str, ArrayLike]) -> dic
             for name, value in found.items()}
 
 
-def _frame(laid: Laid, found: Mapping[str, ArrayLike]) -> pd.DataFrame:
+def _frame(laid: Laid, found: Mapping[str, ArrayLike]) -> "pd.DataFrame":
     return pd.DataFrame({label: column for name, value in found.items()
                          for label, column in laid.columns(name, np.asarray(value)).items()})
 
 
-def score(found: FitOrEstimator, table: pd.DataFrame, target: str | None,
+def score(found: FitOrEstimator, table: "pd.DataFrame", target: str | None,
           layout: Layout = PLAIN) -> dict[str, float]:
     """Mean log probability of a row, or of a sequence; with a target the score of its
     prediction."""
@@ -259,7 +261,8 @@ def score(found: FitOrEstimator, table: pd.DataFrame, target: str | None,
         unknown = next((label for label in y.tolist() if label not in lookup), None)
         if unknown is not None:
             raise DataError(f"score: '{target}' has the value {unknown!r}, which was not in the "
-                            f"training data. Expected values among {list(lookup)}")
+                            "training data. Correct the value or drop these rows; the known values "
+                            f"are {list(lookup)}")
         own = p[np.arange(len(y)), [lookup[label] for label in y.tolist()]]
         return out | {"accuracy": float(_by_table(found.score, rows, y)),
                       "log_score": float(np.log(np.maximum(own, 1e-300)).mean())}
@@ -276,8 +279,8 @@ def _needs_target(found: FitOrEstimator) -> bool:
     return y is not None and y.default is inspect.Parameter.empty
 
 
-def compare_files(files: dict[str, FitOrEstimator], table: pd.DataFrame, target: str | None,
-                  folds: int | None, layout: Layout = PLAIN) -> pd.DataFrame:
+def compare_files(files: dict[str, FitOrEstimator], table: "pd.DataFrame", target: str | None,
+                  folds: int | None, layout: Layout = PLAIN) -> "pd.DataFrame":
     """Several of them on one table, each by the columns that it was learnt from: see
     probml.compare; estimators need a target, and are fitted again."""
     if target is None:
@@ -295,7 +298,7 @@ def compare_files(files: dict[str, FitOrEstimator], table: pd.DataFrame, target:
     return compare(files, data, target=target, folds=folds or 5).reset_index()
 
 
-def rows_of(found: FitOrEstimator, table: pd.DataFrame, layout: Layout) -> DataLike:
+def rows_of(found: FitOrEstimator, table: "pd.DataFrame", layout: Layout) -> DataLike:
     """The table as what a question in Python takes."""
     return of_fit(found, table, layout).data if isinstance(found, Fit) else columns_of(found, table)
 
@@ -303,8 +306,8 @@ def rows_of(found: FitOrEstimator, table: pd.DataFrame, layout: Layout) -> DataL
 BOUNDS = ("lower", "upper")
 
 
-def forecast(found: FitOrEstimator, table: pd.DataFrame, steps: int, interval: float | None,
-             layout: Layout = PLAIN) -> pd.DataFrame:
+def forecast(found: FitOrEstimator, table: "pd.DataFrame", steps: int, interval: float | None,
+             layout: Layout = PLAIN) -> "pd.DataFrame":
     """The steps that follow the table, or each of its sequences: a row a step, a column a site that
     runs along time, with its dates where the table has a column of them; with an interval its
     bounds after each number.
@@ -330,7 +333,7 @@ def forecast(found: FitOrEstimator, table: pd.DataFrame, steps: int, interval: f
     return pd.DataFrame({**head, "ahead": np.tile(np.arange(1, steps + 1), len(names)), **ahead})
 
 
-def _of_fit(fit: Fit, table: pd.DataFrame, steps: int, interval: float | None,
+def _of_fit(fit: Fit, table: "pd.DataFrame", steps: int, interval: float | None,
             layout: Layout) -> dict[str, np.ndarray]:
     if fit.model.inputs:
         raise ModelError(f"forecast: the model has the inputs {list(fit.model.inputs)}, whose "
@@ -349,7 +352,7 @@ def _of_fit(fit: Fit, table: pd.DataFrame, steps: int, interval: float | None,
     return out
 
 
-def _of_estimator(estimator: FitOrEstimator, table: pd.DataFrame, steps: int,
+def _of_estimator(estimator: FitOrEstimator, table: "pd.DataFrame", steps: int,
                   interval: float | None, layout: Layout) -> dict[str, np.ndarray]:
     rows, settings = columns_of(estimator, table), {}
     if interval is not None:

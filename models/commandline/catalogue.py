@@ -32,8 +32,8 @@ MODELS: dict[str, Kind] = {
 SEQUENCES = ("hmm", "series")  # a row is a step
 OWN = ("engine",)  # what a function of the user's own takes
 ENGINES = ("Exact", "EM", "Laplace", "NUTS", "MAP", "SVI", "VB", "EmpiricalBayes")
-SAID = (f"One of {', '.join(ENGINES)}, upper or lower case, or with settings: "
-        f"'NUTS(draws=500, chains=2)'.")
+SAID = (f"The inference algorithm, one of {', '.join(ENGINES)}, or one with settings, "
+        f"'NUTS(draws=500, chains=2)'. By default the first that can fit the model.")
 
 
 def canonical_name(model: str) -> str:

@@ -4,10 +4,10 @@ the best of them by BIC, and a picture, by public names alone."""
 from importlib import resources
 from pathlib import Path
 
-import pandas as pd
 from matplotlib.figure import Figure
 
 from probml import models
+from probml.libraries import pd
 
 COLUMNS = ["eruptions", "waiting"]
 

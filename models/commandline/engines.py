@@ -39,7 +39,7 @@ def engine_of(text: str | None) -> Engine | None:
             raise ValueError("settings are name=value")
         settings = {str(word.arg): ast.literal_eval(word.value) for word in call.keywords}
     except (SyntaxError, ValueError) as error:
-        raise ModelError(f"--engine {text}: the settings must be numbers or text, such as "
+        raise ModelError(f"--engine {text}: expected settings that are numbers or text, such as "
                          f"'NUTS(draws=500)' ({error})") from None
     try:
         return KNOWN[kind](**settings)

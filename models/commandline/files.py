@@ -17,20 +17,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from probml.dataset.frames import shortest
 from probml.errors import DataError, ModelError, listed
 from probml.interface.fit import Fit
 from probml.interface.loading import load
 from probml.interface.model import Generative, Model
+from probml.libraries import pd
 from probml.numerics.outside.checkpoint import replacing
 from probml.typing import FitOrEstimator
 
 ENDINGS = (".csv", ".tsv", ".parquet", ".arrow", ".feather")
 
 
-def read_table(path: str) -> pd.DataFrame:
+def read_table(path: str) -> "pd.DataFrame":
     """A table: CSV, TSV, Parquet or Arrow by its ending; "-" is CSV on standard input.
 
     Raises:
@@ -38,8 +38,8 @@ def read_table(path: str) -> pd.DataFrame:
     """
     ending = Path(path).suffix.lower() if path != "-" else ".csv"
     if ending not in ENDINGS:
-        raise DataError(f"'{path}' has the ending '{ending}', expected a table that ends in one of "
-                        f"{', '.join(ENDINGS)}")
+        raise DataError(f"'{path}' has the ending '{ending}', which cannot be read. Save the table "
+                        f"in one of the formats {', '.join(ENDINGS)}")
     try:
         if ending in (".csv", ".tsv"):
             out = read_text(path, "\t" if ending == ".tsv" else ",")
@@ -50,18 +50,20 @@ def read_table(path: str) -> pd.DataFrame:
     except DataError:
         raise
     except FileNotFoundError:
-        raise DataError(f"'{path}': there is no such file") from None
+        raise DataError(f"'{path}': there is no such file. Check the name and the folder") from None
     except ImportError as error:
         raise DataError(f"'{path}': reading {ending} files needs pyarrow ({error}). Install it: "
                         f"pip install 'probml[data]'") from None
     except Exception as error:
-        raise DataError(f"'{path}' cannot be read as a {ending[1:]} table: {error}") from None
+        raise DataError(f"'{path}' cannot be read as a {ending[1:]} table: {error}. Check the "
+                        "lines of the file, or save the table again") from None
     if not len(out):
-        raise DataError(f"'{path}' contains no rows")
+        raise DataError(f"'{path}' contains no rows. Check the file, which needs a line of column "
+                        "names and at least one row")
     return out
 
 
-def write_table(table: pd.DataFrame, path: str | None) -> None:
+def write_table(table: "pd.DataFrame", path: str | None) -> None:
     """A table to a file by its ending; CSV on standard output without one."""
     if path in (None, "-"):
         table.to_csv(sys.stdout, index=False)
@@ -76,7 +78,8 @@ def write_table(table: pd.DataFrame, path: str | None) -> None:
             else:
                 (table.to_parquet if ending == ".parquet" else table.to_feather)(place)
     except OSError as error:
-        raise DataError(f"'{path}' cannot be written: {error.strerror or error}") from None
+        raise DataError(f"'{path}' cannot be written: {error.strerror or error}. Give another "
+                        "path") from None
     except ImportError as error:
         raise DataError(f"'{path}': writing {ending} files needs pyarrow ({error}). Install it: "
                         f"pip install 'probml[data]'") from None
@@ -88,14 +91,14 @@ def write_table(table: pd.DataFrame, path: str | None) -> None:
                         ) from None
 
 
-def require_columns(table: pd.DataFrame, columns: Iterable[str], option: str) -> None:
+def require_columns(table: "pd.DataFrame", columns: Iterable[str], option: str) -> None:
     """
     Raises:
         DataError: the table has not all of these columns, which an option names.
     """
     missing = next((name for name in columns if name not in table.columns), None)
     if missing is not None:
-        raise DataError(f"{option}: the table has no column '{missing}'; its columns are "
+        raise DataError(f"{option}: the table has no column '{missing}'. Use one of its columns, "
                         f"{listed(list(table.columns))}")
 
 
@@ -150,7 +153,7 @@ def open_fit(path: str, model: str | None = None,
     try:
         return load(path, None if model is None else own_model(model, settings or {}))
     except FileNotFoundError:
-        raise DataError(f"'{path}': there is no such file") from None
+        raise DataError(f"'{path}': there is no such file. Check the name and the folder") from None
     except ModelError as error:
         hint = str(error).replace("load(path, model)", "--model FILE.py:name")
         raise ModelError(hint) from None
@@ -183,9 +186,10 @@ def own_model(spec: str, settings: Mapping[str, object]) -> Model:
     path, _, name = spec.rpartition(":")
     if not path.endswith(".py") or not name:
         raise ModelError(f"--model {spec}: expected the name of a model of the library, or "
-                         f"FILE.py:name")
+                         "FILE.py:name, such as models.py:mixture")
     if not Path(path).is_file():
-        raise ModelError(f"--model {spec}: there is no file '{path}'")
+        raise ModelError(f"--model {spec}: there is no file '{path}'. Check the name and the "
+                         "folder")
     module_name = Path(path).stem
     module = importlib.util.module_from_spec(
         found := importlib.util.spec_from_file_location(module_name, path))
@@ -200,14 +204,15 @@ def own_model(spec: str, settings: Mapping[str, object]) -> Model:
         line = own[-1] if own else getattr(error, "lineno", None)
         raise ModelError(f"--model {spec}: running '{path}' "
                          f"failed{f' at line {line}' if line else ''}: {type(error).__name__}: "
-                         f"{error}") from None
+                         f"{error}. Correct the file") from None
     value = getattr(module, name, None)
     if isinstance(value, Generative):
         return value(**settings)
     if isinstance(value, Model):
         return value
     known = [key for key, item in vars(module).items() if isinstance(item, Generative | Model)]
-    raise ModelError(f"--model {spec}: '{path}' contains no model '{name}'; its models are {known}")
+    raise ModelError(f"--model {spec}: '{path}' contains no model '{name}'. Use one of its models, "
+                     f"{known}")
 
 
 def is_fit(found: FitOrEstimator) -> bool:
@@ -221,7 +226,7 @@ MAX_ODD_SHARE = 0.5
 SHOWN = 3  # words of a column that a warning shows
 
 
-def read_text(path: str, comma: str) -> pd.DataFrame:
+def read_text(path: str, comma: str) -> "pd.DataFrame":
     """A table of text; "-" is standard input.
 
     Raises:
@@ -230,7 +235,7 @@ def read_text(path: str, comma: str) -> pd.DataFrame:
     """
     whole = sys.stdin.read() if path == "-" else None
 
-    def read(**more: Any) -> pd.DataFrame:
+    def read(**more: Any) -> "pd.DataFrame":
         # read in pieces a long file has 1 and '1' in one column; of rows that are longer than their
         # header pandas would take the first cell for an index, and move the others
         return pd.read_csv(path if whole is None else io.StringIO(whole), sep=comma,
@@ -273,7 +278,7 @@ def _refuse_other(path: str, names: list, comma: str) -> None:
                         f"index=False), with decimal='.' if the decimal mark is a point")
 
 
-def _tell_unseen(said: pd.DataFrame, out: pd.DataFrame) -> None:
+def _tell_unseen(said: "pd.DataFrame", out: "pd.DataFrame") -> None:
     """Warns of cells of columns of text that are not empty, and are read as missing: None, NA,
     null."""
     for name, column in said.items():
@@ -281,16 +286,16 @@ def _tell_unseen(said: pd.DataFrame, out: pd.DataFrame) -> None:
         if len(words):
             warnings.warn(f"column '{name}': {len(words)} values with the text "
                           f"{listed(list(words.unique()[:SHOWN]))} are read as missing. If such a "
-                          f"text is not a missing value, spell it differently in the file",
+                          "text is a value of its own, write another word for it in the file",
                           RuntimeWarning, stacklevel=2)
 
 
-def _tell_numbers(name: str, column: pd.Series) -> None:
+def _tell_numbers(name: str, column: "pd.Series") -> None:
     """Warns of the cells of a column of text which are no numbers, where all others are."""
     seen = column.dropna().astype(str)
     odd = seen[pd.to_numeric(seen, errors="coerce").isna().to_numpy()]
     if len(seen) and 0 < len(odd) < MAX_ODD_SHARE * len(seen):
         warnings.warn(f"column '{name}' is read as text, because {len(odd)} of its {len(seen)} "
-                      f"values are not numbers: {listed(list(odd.unique()[:SHOWN]))}. If these "
-                      f"values are missing, leave them empty in the file",
+                      f"values are not numbers: {listed(list(odd.unique()[:SHOWN]))}. Correct "
+                      "these values in the file, or leave them empty if they are missing",
                       RuntimeWarning, stacklevel=2)

@@ -7,12 +7,12 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
-import pandas as pd
 from jax.typing import ArrayLike
 
 from probml.errors import DataError, ModelError, listed
 from probml.interface.fit import Fit
 from probml.language.language import Bound
+from probml.libraries import pd
 from probml.models.commandline.files import require_columns
 from probml.structure.structure import Structure
 from probml.structure.trace import trace
@@ -69,7 +69,7 @@ class Laid(NamedTuple):
                 for at in np.ndindex(answer.shape[1:])}
 
 
-def of_model(model: Bound, table: pd.DataFrame, layout: Layout) -> Laid:
+def of_model(model: Bound, table: "pd.DataFrame", layout: Layout) -> Laid:
     """A table as the data of a model that is to be fitted."""
     try:
         structure = trace(model)
@@ -85,7 +85,7 @@ def of_model(model: Bound, table: pd.DataFrame, layout: Layout) -> Laid:
     return laid
 
 
-def of_fit(fit: Fit, table: pd.DataFrame, layout: Layout, without: str | None = None) -> Laid:
+def of_fit(fit: Fit, table: "pd.DataFrame", layout: Layout, without: str | None = None) -> Laid:
     """A table as data of a question to a fit; columns that it does not know are left alone, and a
     warning names what was seen when it was fitted and is not there.
 
@@ -107,13 +107,13 @@ def of_fit(fit: Fit, table: pd.DataFrame, layout: Layout, without: str | None = 
 
 def _arrange_columns(structure: Structure | None, model: Bound,
                      remembered: Mapping[str, tuple[str, ...]],
-                     table: pd.DataFrame, layout: Layout) -> Laid:
+                     table: "pd.DataFrame", layout: Layout) -> Laid:
     inside = () if structure is None else (s.name for s in structure.named.values() if s.rows)
     known = [*inside, *model.inputs]  # a column has no value of what lies outside rows
     for name, columns in layout.joined.items():
         if structure is not None and name not in known:
-            raise ModelError(f"--as {name}=…: model '{model.name}' has no site or input '{name}'; "
-                             f"its sites and inputs are {known}")
+            raise ModelError(f"--as {name}=…: model '{model.name}' has no site or input '{name}'. "
+                             f"Use one of its sites and inputs, {known}")
         require_columns(table, columns, f"--as {name}={','.join(columns)}")
     # of what a fit remembers the table shows all columns, or it shows nothing of it
     own = {name: columns for name, columns in remembered.items() if set(columns) & set(table)}
@@ -156,7 +156,7 @@ def _is_vector_site(structure: Structure | None, name: str) -> bool:
     return site is not None and len(site.cells) > (site.time is not None)
 
 
-def _steps(table: pd.DataFrame, by: str | None) -> tuple[np.ndarray, ...]:
+def _steps(table: "pd.DataFrame", by: str | None) -> tuple[np.ndarray, ...]:
     """The rows of each sequence, in the order of the file."""
     if by is None:
         return (np.arange(len(table)),)
@@ -182,7 +182,8 @@ def _sequence_constant(name: str, value: np.ndarray, steps: tuple[np.ndarray, ..
         if len(own) > 1:
             which = "the sequence" if by is None else f"sequence {i} of --by {by}"
             raise DataError(f"column '{name}' must have one value in each sequence, but it has "
-                            f"{len(own)} different values in {which}: {list(own[:3])}")
+                            f"{len(own)} different values in {which}: {list(own[:3])}. Correct "
+                            "these rows, or omit --by")
     return np.stack([value[places[0]] for places in steps])
 
 
@@ -203,7 +204,7 @@ def joined_of(texts: Iterable[str]) -> dict[str, tuple[str, ...]]:
     return out
 
 
-def index_by_date(table: pd.DataFrame) -> pd.DataFrame:
+def index_by_date(table: "pd.DataFrame") -> "pd.DataFrame":
     """A table whose rows are steps, with its one column of dates, 2024-01-31, as the index."""
     found = [name for name, column in table.items() if column.notna().all() and (
         pd.api.types.is_datetime64_any_dtype(column) or not pd.api.types.is_numeric_dtype(column)
@@ -214,17 +215,17 @@ def index_by_date(table: pd.DataFrame) -> pd.DataFrame:
                                                                 name=found[0]))
 
 
-def sequences(part: pd.DataFrame, table: pd.DataFrame, by: str) -> list[pd.DataFrame]:
+def sequences(part: "pd.DataFrame", table: "pd.DataFrame", by: str) -> "list[pd.DataFrame]":
     """Columns of a table as one table a sequence."""
     return [part.iloc[places] for places in _steps(table, by)]
 
 
-def together(answers: Iterable[DataLike], table: pd.DataFrame, by: str) -> np.ndarray:
+def together(answers: Iterable[DataLike], table: "pd.DataFrame", by: str) -> np.ndarray:
     """Answers about sequences, one array each, in the order of the table."""
     places = np.concatenate(_steps(table, by))
     return np.concatenate([np.asarray(answer) for answer in answers])[np.argsort(places)]
 
 
-def names_of(table: pd.DataFrame, by: str | None) -> list[Any]:
+def names_of(table: "pd.DataFrame", by: str | None) -> list[Any]:
     """The names of the sequences, in the order in which they begin; None of the only one."""
     return [None if by is None else table[by].iloc[places[0]] for places in _steps(table, by)]

@@ -5,10 +5,10 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
-import pandas as pd
 
 from probml.engines.engine import Engine
 from probml.errors import DataError, ModelError, listed
+from probml.libraries import pd
 from probml.models import (
     BayesianLinearRegression,
     FactorAnalysis,
@@ -49,7 +49,7 @@ class Wish(NamedTuple):
     formula: str | None = None  # of a regression
 
 
-def learn(model: str, table: pd.DataFrame, wish: Wish) -> FitOrEstimator:
+def learn(model: str, table: "pd.DataFrame", wish: Wish) -> FitOrEstimator:
     """An estimator or a Fit.
 
     Raises:
@@ -76,7 +76,7 @@ def learn(model: str, table: pd.DataFrame, wish: Wish) -> FitOrEstimator:
     return own.fit(of_model(own, table, wish.layout).data, wish.engine, seed=wish.seed)
 
 
-def _without_row_numbers(table: pd.DataFrame) -> pd.DataFrame:
+def _without_row_numbers(table: "pd.DataFrame") -> "pd.DataFrame":
     """A table without a column that has no name and holds the numbers of the rows, as pandas and R
     write them."""
     for name in (name for name in table.columns if str(name).startswith(NAMELESS)):
@@ -84,13 +84,13 @@ def _without_row_numbers(table: pd.DataFrame) -> pd.DataFrame:
         if (pd.api.types.is_integer_dtype(column) and len(column) > 1
                 and (column.diff()[1:] == 1).all()):
             warnings.warn(f"the column without a name in the file (read as '{name}') contains the "
-                          f"row numbers, so it is dropped",
+                          "row numbers, so it is dropped. To keep it, give it a name in the file",
                           RuntimeWarning, stacklevel=2)
             table = table.drop(columns=name)
     return table
 
 
-def _refuse_names(table: pd.DataFrame) -> None:
+def _refuse_names(table: "pd.DataFrame") -> None:
     """
     Raises:
         DataError: columns of dates, or of text that differs in (nearly) every row, such as names:
@@ -139,7 +139,7 @@ def _refuse_options(model: str, wish: Wish, takes: tuple[str, ...]) -> None:
                          f"Omit --formula")
 
 
-def _dates(column: pd.Series) -> bool:
+def _dates(column: "pd.Series") -> bool:
     """Whether text reads as dates, 2024-01-31 and on."""
     return bool(column.astype(str).str.match(r"\d{4}-\d{2}-\d{2}").all())
 
@@ -159,15 +159,15 @@ def sizes_of(text: str | None, option: str) -> Any:
     return range(int(low), int(high) + 1) if dash else int(low)
 
 
-def split_target(table: pd.DataFrame, wish: Wish) -> tuple[pd.DataFrame, pd.Series]:
+def split_target(table: "pd.DataFrame", wish: Wish) -> "tuple[pd.DataFrame, pd.Series]":
     """The other columns, and the target.
 
     Raises:
         ModelError: no target was said. DataError: the table has no such column.
     """
     if wish.target is None:
-        raise ModelError(f"the column to predict is not given, --target NAME; the columns are "
-                         f"{listed(list(table.columns))}")
+        raise ModelError("the column to predict is not given. Name it, --target NAME; the columns "
+                         f"are {listed(list(table.columns))}")
     require_columns(table, [wish.target], "--target")
     return table.drop(columns=wish.target), table[wish.target]
 
@@ -181,20 +181,20 @@ def _made(kind: type, wish: Wish, **given: Any) -> FitOrEstimator:
     known = list(kind().get_params())
     unknown = next((name for name in wish.settings if name not in known), None)
     if unknown is not None:
-        raise ModelError(f"--set {unknown}=…: {kind.__name__} has no setting '{unknown}'; its "
-                         f"settings are {known}")
+        raise ModelError(f"--set {unknown}=…: {kind.__name__} has no setting '{unknown}'. Use one "
+                         f"of its settings, {known}")
     return kind(**{**given, **wish.settings})
 
 
-def _naive_bayes(table: pd.DataFrame, wish: Wish) -> FitOrEstimator:
+def _naive_bayes(table: "pd.DataFrame", wish: Wish) -> FitOrEstimator:
     X, y = split_target(table, wish)
     estimator = _made(NaiveBayes, wish, random_state=wish.seed, engine=wish.engine)
     return estimator.fit(X, y.astype(object).where(y.notna(), None).to_numpy())
 
 
-def _components(kind: type) -> Callable[[pd.DataFrame, Wish], FitOrEstimator]:
+def _components(kind: type) -> "Callable[[pd.DataFrame, Wish], FitOrEstimator]":
     """A mixture of this kind; of no number of components the best of 1 to 5."""
-    def fitted(table: pd.DataFrame, wish: Wish) -> FitOrEstimator:
+    def fitted(table: "pd.DataFrame", wish: Wish) -> FitOrEstimator:
         sizes = range(1, 6) if wish.sizes is None else wish.sizes
         return _made(kind, wish, n_components=sizes, random_state=wish.seed,
                      engine=wish.engine).fit(table)
@@ -202,14 +202,14 @@ def _components(kind: type) -> Callable[[pd.DataFrame, Wish], FitOrEstimator]:
     return fitted
 
 
-def _factor(table: pd.DataFrame, wish: Wish) -> FitOrEstimator:
+def _factor(table: "pd.DataFrame", wish: Wish) -> FitOrEstimator:
     _refuse_text(table, "factor analysis")
     sizes = {} if wish.sizes is None else {"n_components": wish.sizes}
     return _made(FactorAnalysis, wish, random_state=wish.seed, engine=wish.engine,
                  **sizes).fit(table)
 
 
-def _refuse_text(table: pd.DataFrame, what: str, instead: str = CODED) -> None:
+def _refuse_text(table: "pd.DataFrame", what: str, instead: str = CODED) -> None:
     """
     Raises:
         DataError: a column of text, where numbers are needed.
@@ -220,7 +220,7 @@ def _refuse_text(table: pd.DataFrame, what: str, instead: str = CODED) -> None:
                         f"the column, --drop '{text[0]}', or {instead}")
 
 
-def _learn_generalized_linear(table: pd.DataFrame, wish: Wish) -> FitOrEstimator:
+def _learn_generalized_linear(table: "pd.DataFrame", wish: Wish) -> FitOrEstimator:
     if wish.formula is not None:
         return _by_formula(table, wish)
     X, y = split_target(table, wish)
@@ -229,7 +229,7 @@ def _learn_generalized_linear(table: pd.DataFrame, wish: Wish) -> FitOrEstimator
                  engine=wish.engine).fit(X, y.to_numpy())
 
 
-def _by_formula(table: pd.DataFrame, wish: Wish) -> FitOrEstimator:
+def _by_formula(table: "pd.DataFrame", wish: Wish) -> FitOrEstimator:
     """A generalized linear model, or with effects of groups a mixed model.
 
     Raises:
@@ -243,12 +243,13 @@ def _by_formula(table: pd.DataFrame, wish: Wish) -> FitOrEstimator:
     if short := list(missing_cells(wish.formula, table)):
         rows, table = len(table), table.dropna(subset=short)
         warnings.warn(f"the columns {listed(short)} of the formula have missing values in "
-                      f"{rows - len(table)} of {rows} rows; these rows are dropped",
+                      f"{rows - len(table)} of {rows} rows; these rows are dropped. To use these "
+                      "rows, fill in the values in the file",
                       RuntimeWarning, stacklevel=2)
     return formula(wish.formula, table).fit(**{**told, **wish.settings})
 
 
-def _meta(table: pd.DataFrame, wish: Wish) -> FitOrEstimator:
+def _meta(table: "pd.DataFrame", wish: Wish) -> FitOrEstimator:
     """Estimates of studies: the target and its standard errors; a column of text names the studies,
     and columns of numbers are moderators.
 
@@ -275,13 +276,13 @@ def _meta(table: pd.DataFrame, wish: Wish) -> FitOrEstimator:
                          list(others[text[0]]) if text else None)
 
 
-def _regression(table: pd.DataFrame, wish: Wish) -> FitOrEstimator:
+def _regression(table: "pd.DataFrame", wish: Wish) -> FitOrEstimator:
     X, y = split_target(table, wish)
     known = y.notna()
     if known.any() and not known.all():
         warnings.warn(f"column '{wish.target}' is missing in {int((~known).sum())} of {len(y)} "
-                      f"rows, which a regression cannot use; these rows are "
-                      f"dropped", RuntimeWarning,
+                      "rows, which a regression cannot use; these rows are dropped. To use these "
+                      "rows, fill in the values in the file", RuntimeWarning,
                       stacklevel=2)
         X, y = X[known], y[known]
     _refuse_text(X, "regression", f"{CODED}. Or use --model network, which takes columns of any "
@@ -289,14 +290,14 @@ def _regression(table: pd.DataFrame, wish: Wish) -> FitOrEstimator:
     if pd.api.types.is_numeric_dtype(y) and not pd.api.types.is_bool_dtype(y):
         if wish.engine is not None:
             raise ModelError(f"--engine {type(wish.engine).__name__} is not supported for a linear "
-                             f"regression, whose posterior is computed exactly, with the scales "
-                             f"chosen by the log evidence. Omit --engine, or write the model as a "
-                             f"function, FILE.py:name")
+                             "regression, whose posterior is computed exactly, with the scales "
+                             "that make the data most probable. Omit --engine, or write the model "
+                             "as a function, FILE.py:name")
         return _made(BayesianLinearRegression, wish).fit(X, y)
     return _made(LogisticRegression, wish, engine=wish.engine).fit(X, y.to_numpy())
 
 
-def _network(table: pd.DataFrame, wish: Wish) -> FitOrEstimator:
+def _network(table: "pd.DataFrame", wish: Wish) -> FitOrEstimator:
     numbers = [name for name, column in table.items()
                if usual(column, f"column '{name}'") == "normal"]
     rows = table.dropna() if numbers else table  # with holes: structural EM, of categories alone
@@ -310,7 +311,7 @@ def _network(table: pd.DataFrame, wish: Wish) -> FitOrEstimator:
     return bayesian_network(dag, data=table).fit(table, wish.engine, seed=wish.seed)
 
 
-def _hidden_markov(table: pd.DataFrame, wish: Wish) -> FitOrEstimator:
+def _hidden_markov(table: "pd.DataFrame", wish: Wish) -> FitOrEstimator:
     by, table = wish.layout.by, index_by_date(table)
     numbers = table if by is None else table.drop(columns=by, errors="ignore")
     _refuse_text(numbers, "hidden Markov model", "if it identifies sequences, name it in --by")
@@ -319,22 +320,22 @@ def _hidden_markov(table: pd.DataFrame, wish: Wish) -> FitOrEstimator:
     return estimator.fit(numbers if by is None else sequences(numbers, table, by))
 
 
-def _series(table: pd.DataFrame, wish: Wish) -> FitOrEstimator:
+def _series(table: "pd.DataFrame", wish: Wish) -> FitOrEstimator:
     table = index_by_date(table)
     numbers = [name for name in table if pd.api.types.is_numeric_dtype(table[name])]
     if wish.target is None and len(numbers) != 1:
-        raise ModelError(f"the column of the time series is not given, --target NAME; the columns "
-                         f"of numbers are {numbers}")
+        raise ModelError("the column of the time series is not given. Name it, --target NAME; the "
+                         f"columns of numbers are {numbers}")
     name = wish.target or numbers[0]
     require_columns(table, [name], "--target")
     if name not in numbers:
         raise DataError(f"column '{name}' is text, but a time series needs numbers, one row per "
-                        f"step")
+                        "step. Name a column of numbers, --target NAME")
     estimator, by = _made(StructuralTimeSeries, wish, engine=wish.engine), wish.layout.by
     return estimator.fit(table[[name]] if by is None else sequences(table[[name]], table, by))
 
 
-LEARN: dict[str, Callable[[pd.DataFrame, Wish], FitOrEstimator]] = {
+LEARN: "dict[str, Callable[[pd.DataFrame, Wish], FitOrEstimator]]" = {
     "naive_bayes": _naive_bayes,
     "mixture": _components(MixedMixture),
     "latent_class": _components(LatentClass),

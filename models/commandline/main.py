@@ -21,6 +21,7 @@ except ModuleNotFoundError as error:
 import probml
 import probml.models as library
 from probml.errors import DataError, ModelError, Refusal
+from probml.libraries import LateModule, pd
 from probml.models.commandline.catalogue import SAID, canonical_name
 from probml.models.commandline.options import (
     json_option,
@@ -32,11 +33,8 @@ from probml.models.commandline.options import (
     unknown_option,
     wish,
 )
-from probml.numerics.process.late import LateModule
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from probml.models.commandline import answers, engines, files, layouts, learning
     from probml.models.commandline import demo as demonstration
     from probml.typing import FitOrEstimator
@@ -101,8 +99,8 @@ def _warn(message: Warning | str, *_: object, **__: object) -> None:
 def main() -> None:
     """Fit probabilistic models to tables, and ask them: predict, impute, forecast, compare, report.
 
-    Tables are CSV, TSV, Parquet or Arrow files, by the ending of their name; empty cells are
-    missing.
+    Tables (DATA) are CSV, TSV, Parquet or Arrow files, by the ending of their name; empty cells
+    are missing. FITTED is a file that probml fit wrote.
 
     \b
     probml fit iris.csv --model naive_bayes --target Species -o iris.probml
@@ -118,7 +116,7 @@ def main() -> None:
 def fit(data: str, model: str, target: str | None, formula: str | None, engine: str | None,
         seed: int, sizes: str | None, settings: tuple[str, ...], drop: tuple[str, ...], out: str,
         as_json: bool, layout: layouts.Layout) -> None:
-    """Fit a model to the table DATA, print its summary and save it in a file."""
+    """Fit a model to the table DATA, and save the fit. Its summary is printed."""
     if sys.stderr.isatty():  # a line at once, before what takes seconds to import
         click.echo(f"fitting {canonical_name(model)} to {data} ...", err=True)
     files.check_kind(out, FIT, "fit")
@@ -161,7 +159,7 @@ def predict(fitted: str, data: str, site: str | None, proba: bool, model: str | 
             settings: tuple[str, ...], out: str | None, as_json: bool,
             layout: layouts.Layout,
             unknown: str) -> None:
-    """Predict the target for every row of DATA with the model in FITTED."""
+    """Predict the target for each row of the table DATA. FITTED is a file of probml fit."""
     found, table = _open_fit(fitted, model, settings), files.read_table(data)
     _write(answers.predict(found, table, site, proba, layout._replace(unknown=unknown)), out,
            as_json)
@@ -179,7 +177,8 @@ def predict(fitted: str, data: str, site: str | None, proba: bool, model: str | 
 def impute(fitted: str, data: str, model: str | None, settings: tuple[str, ...], out: str | None,
            as_json: bool, layout: layouts.Layout,
            unknown: str) -> None:
-    """Fill the empty cells of DATA with their expected values."""
+    """Fill the empty cells of the table DATA. They get their expected values, given the other
+    cells of the row."""
     found, table = _open_fit(fitted, model, settings), files.read_table(data)
     _write(answers.impute(found, table, layout._replace(unknown=unknown)), out, as_json)
 
@@ -190,7 +189,7 @@ def impute(fitted: str, data: str, model: str | None, settings: tuple[str, ...],
               help="Number of rows (for an HMM, steps of one sequence); with --data, the number of "
                    "rows of the table.")
 @click.option("--data", help="A table of inputs, if the model has inputs.")
-@click.option("--seed", default=0, show_default=True)
+@click.option("--seed", default=0, show_default=True, help="Random seed.")
 @own_model
 @settings_option
 @layout_options
@@ -211,7 +210,8 @@ def simulate(fitted: str, rows: int, data: str | None, seed: int, model: str | N
 @click.option("--steps", "-n", default=1, show_default=True, type=click.IntRange(1),
               help="The number of steps.")
 @click.option("--interval", type=click.FloatRange(0, 1, min_open=True, max_open=True),
-              help="A probability, such as 0.9: add the bounds of this interval.")
+              help="A probability, such as 0.9: also print the bounds between which a value lies "
+                   "with this probability.")
 @own_model
 @settings_option
 @layout_options
@@ -220,7 +220,7 @@ def simulate(fitted: str, rows: int, data: str | None, seed: int, model: str | N
 def forecast(fitted: str, data: str, steps: int, interval: float | None, model: str | None,
              settings: tuple[str, ...], out: str | None, as_json: bool,
              layout: layouts.Layout) -> None:
-    """Forecast the steps that follow the last row of DATA, with a time series model."""
+    """Forecast the steps after the last row of DATA. The model must be one of time series."""
     found, table = _open_fit(fitted, model, settings), files.read_table(data)
     _write(answers.forecast(found, table, steps, interval, layout), out, as_json)
 
@@ -237,7 +237,7 @@ def forecast(fitted: str, data: str, steps: int, interval: float | None, model: 
 def score(fitted: str, data: str, target: str | None, model: str | None,
           settings: tuple[str, ...], as_json: bool, layout: layouts.Layout,
           unknown: str) -> None:
-    """Print the mean log probability of a row of DATA; with a target also how well it is
+    """Print the mean log probability of a row of DATA. With a target print also how well it is
     predicted."""
     found = answers.score(_open_fit(fitted, model, settings), files.read_table(data), target,
                           layout._replace(unknown=unknown))
@@ -260,7 +260,7 @@ def score(fitted: str, data: str, target: str | None, model: str | None,
 def compare(data: str, fitted: tuple[str, ...], target: str | None, folds: int | None,
             models: tuple[str, ...], out: str | None, as_json: bool,
             layout: layouts.Layout) -> None:
-    """Compare several fitted models on the table DATA, the best first."""
+    """Compare fitted models on the table DATA, best first."""
     found = {Path(path).stem: files.open_any(path, models) for path in fitted}
     if len(found) < len(fitted):
         raise ModelError(f"compare: two files have the same name, {list(fitted)}. Rename one")
@@ -277,8 +277,8 @@ def compare(data: str, fitted: tuple[str, ...], target: str | None, folds: int |
 @json_option
 def explain(fitted: str | None, data: str | None, model: str | None, settings: tuple[str, ...],
             as_json: bool, layout: layouts.Layout) -> None:
-    """Show how a model of your own, --model FILE.py:name, would be fitted to DATA; of a file the
-    parameters by their names in the model."""
+    """Show how a model of your own would be fitted. Name it, --model FILE.py:name; of a file of
+    probml fit, the parameters are shown by their names in the model."""
     if fitted is None:
         if model is None:
             raise click.UsageError("expected a file, or --model FILE.py:name")
@@ -296,7 +296,7 @@ def explain(fitted: str | None, data: str | None, model: str | None, settings: t
 @settings_option
 @json_option
 def summary(fitted: str, model: str | None, settings: tuple[str, ...], as_json: bool) -> None:
-    """Print the summary of the model in FITTED: its estimates and how it was fitted."""
+    """Print the estimates of a fit, and how it was fitted."""
     _print_summary(_open_fit(fitted, model, settings), as_json)
 
 
@@ -313,20 +313,23 @@ def _print_summary(found: FitOrEstimator, as_json: bool) -> None:
 
 @main.command()
 @click.argument("spec", metavar="FILE.py:name")
-@click.option("--rows", default=50, show_default=True, type=click.IntRange(1))
+@click.option("--rows", default=50, show_default=True, type=click.IntRange(1),
+              help="The number of rows of each simulated table.")
 @click.option("--data", help="A table; the simulated rows have its inputs and its pattern of "
                              "missing values.")
-@click.option("--simulations", default=200, show_default=True, type=click.IntRange(20))
+@click.option("--simulations", default=200, show_default=True, type=click.IntRange(20),
+              help="The number of simulated tables.")
 @click.option("--engine", help=SAID)
-@click.option("--seed", default=0, show_default=True)
+@click.option("--seed", default=0, show_default=True, help="Random seed.")
 @settings_option
 @layout_options
 @json_option
 def check(spec: str, rows: int, data: str | None, simulations: int, engine: str | None, seed: int,
           settings: tuple[str, ...], as_json: bool,
           layout: layouts.Layout) -> None:
-    """Simulation-based calibration: are parameters that made simulated rows found again? Exit code
-    1: no."""
+    """Test a model of your own on simulated rows. Parameters are drawn from the prior, rows are
+    simulated from them and fitted, and the posteriors should contain the parameters as often as
+    they claim (simulation-based calibration). The exit code is 1 if they do not."""
     model = files.own_model(spec, dict(map(learning.setting, settings)))
     if model.inputs and data is None:
         raise ModelError(f"check: the model has the inputs {list(model.inputs)}. Give a table with "
@@ -345,13 +348,13 @@ def check(spec: str, rows: int, data: str | None, simulations: int, engine: str 
 @click.argument("fitted")
 @click.option("--data", help="The table to report on: the fitted table or another one.")
 @click.option("--target", help="The predicted column, for a classifier or a regression.")
-@click.option("--out", "-o", default="report.html", show_default=True)
+@click.option("--out", "-o", default="report.html", show_default=True, help="The HTML file.")
 @own_model
 @settings_option
 @layout_options
 def report(fitted: str, data: str | None, target: str | None, out: str, model: str | None,
            settings: tuple[str, ...], layout: layouts.Layout) -> None:
-    """Write a report about a fit, one self-contained HTML file."""
+    """Write a report about a fit, as one HTML file."""
     files.check_kind(out, REPORT, "report")
     found = _open_fit(fitted, model, settings)
     table = None if data is None else files.read_table(data)
@@ -371,8 +374,8 @@ def report(fitted: str, data: str | None, target: str | None, out: str, model: s
 @click.argument("source")
 @click.argument("destination")
 def convert(source: str, destination: str) -> None:
-    """Convert a Bayesian network between BIF (.bif, .bif.gz) and a file of probml; or a table
-    between formats."""
+    """Convert a table, or a Bayesian network, to another format. Networks are BIF files (.bif,
+    .bif.gz) and files of probml fit."""
     if _is_bif(source):
         found = library.read_bif(source)
         if _is_bif(destination):
@@ -397,13 +400,13 @@ def _is_bif(path: str) -> bool:
 @click.option("--most", type=click.IntRange(1), default=5, show_default=True,
               help="Compare the numbers of components from 1 to this number.")
 def demo(out: Path, most: int) -> None:
-    """Fit mixtures to the Old Faithful eruptions, which are shipped, and draw the best."""
+    """Fit mixtures to the Old Faithful eruptions (shipped). The best is drawn."""
     demonstration.run(out, most)
 
 
 @main.command()
 @json_option
 def versions(as_json: bool) -> None:
-    """Print the versions of probml, Python and the libraries, and the devices."""
+    """Print the versions of probml and its libraries. The devices are listed, too."""
     found = probml.show_versions(show=False)
     click.echo(json.dumps(found) if as_json else "\n".join(f"{k:12} {v}" for k, v in found.items()))

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from probml.libraries import LateModule
 from probml.models.commandline.catalogue import MODELS, SAID
-from probml.numerics.process.late import LateModule
 
 if TYPE_CHECKING:
     from probml.models.commandline import engines, layouts, learning
@@ -46,17 +46,18 @@ def model_options(command: Callable) -> Callable:
     for option in (
         layout_options,
         click.option("--set", "settings", multiple=True, metavar="NAME=VALUE",
-                     help="A setting of the model; may be repeated."),
+                     help="A setting of the model, such as prior=False; may be repeated."),
         click.option("--drop", multiple=True, metavar="NAME",
                      help="A column to drop, or several, a,b; may be repeated."),
         click.option("--components", "--states", "sizes", metavar="K or LOW-HIGH",
-                     help="The number of components, classes, factors or states; of a range, such "
-                          "as 1-5, the best by BIC is chosen."),
+                     help="The number of components, classes, factors or states. Of a range, such "
+                          "as 1-5, the number with the lowest BIC (Bayesian information "
+                          "criterion) is chosen."),
         click.option("--seed", default=0, show_default=True, help="Random seed."),
         click.option("--engine", help=SAID),
         click.option("--formula", metavar="'y ~ x + (x | g)'",
-                     help="The formula of a glm or mixed model, as lme4 and bambi write it; the "
-                          "family by --set family=poisson."),
+                     help="The formula of a glm or mixed model, as R writes it. Give the family by "
+                          "--set family=poisson."),
         click.option("--target", help="The column to predict."),
         click.option("--model", "-m", required=True, help=_models()),
     ):
@@ -85,9 +86,9 @@ def out_option(command: Callable) -> Callable:
 
 
 own_model = click.option("--model", "-m", metavar="FILE.py:name",
-                         help="The model, if the file contains a fit of your own model.")
+                         help="Your model function, if the file contains a fit of it.")
 settings_option = click.option("--set", "settings", multiple=True, metavar="NAME=VALUE",
-                               help="A setting of this model.")
+                               help="A setting of your own model, such as k=3; may be repeated.")
 unknown_option = click.option("--unknown", type=click.Choice(["refuse", "new"]), default="refuse",
                               show_default=True, help="Treatment of a group label that was not in "
                                                       "the training data; with 'new' it is a new "

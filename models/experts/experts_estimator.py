@@ -122,19 +122,20 @@ class MixtureOfExperts(_Settings, RegressorMixin, ExpertsEstimator):
         X, y = (X, y) if kept is None else (X[kept], y[kept])
         use = ~np.isnan(y)
         if not use.any():
-            raise DataError("every value of y is missing, so nothing can be estimated")
+            raise DataError("every value of y is missing, so nothing can be estimated. Check how y "
+                            "was read, and pass observed values")
         X, y, weights = X[use], y[use], None if weights is None else weights[use]
         self._refuse_few(X, y)
         k, d = self._leaves, X.shape[1]
         if not self.prior and len(y) <= k * (d + 1):
             raise DataError(
                 f"n_samples={len(y)}: so few rows can be fitted exactly by {k} experts with "
-                f"{d + 1} coefficients each, so the likelihood is unbounded. Give more than "
+                f"{d + 1} coefficients each, so the likelihood has no maximum. Give more than "
                 f"{k * (d + 1)} rows, or keep prior=True"
             )
         if not self.prior and y.min() == y.max():
             raise DataError(f"y is constant ({y[0]:g}), so the residual standard deviation of "
-                            f"every expert is 0 and the likelihood is unbounded. Keep prior=True")
+                            "every expert is 0 and the likelihood has no maximum. Keep prior=True")
         self._standardise(X, weights)
         self._answer_centre, self._answer_unit = (float(v) for v in centre_and_unit(y, weights))
         data = self._data(X) | {"y": (y - self._answer_centre) / self._answer_unit}

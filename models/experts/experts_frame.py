@@ -175,8 +175,8 @@ class ExpertsEstimator(Learnt, Complete, Estimator):
         if not self.prior and (constant := flat(X)).any():
             raise DataError(
                 f"{self._column(int(np.argmax(constant)))} of X is constant (n_samples={len(X)}), "
-                f"so its weight is not identified separately from the intercept. Drop the column, "
-                f"or keep prior=True"
+                "so its weight cannot be estimated separately from the intercept. Drop the column, "
+                "or keep prior=True"
             )
         self._centre, self._unit = centre_and_unit(X, weights)
 

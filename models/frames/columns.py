@@ -16,6 +16,7 @@ from probml import DataError, ModelError
 from probml.dataset.arrays import NUMBERS
 from probml.dataset.frames import shortest
 from probml.errors import meant
+from probml.libraries import pd
 from probml.models.frames.cells import codes_of, column_of, numbers_of
 
 COUNT = (lambda a: (a >= 0) & (a == np.floor(a)), "a count, an integer >= 0")
@@ -169,8 +170,6 @@ class Columns:
         Raises:
             ModelError: no such column.
         """
-        import pandas as pd
-
         if np.ndim(name) or name not in self.names:
             raise ModelError(f"table({name!r}): there is no such "
                              f"column{meant(str(name), map(str, self.names))}. The fitted columns "
@@ -222,4 +221,5 @@ class Columns:
             sign = "Negative values in data: " if values[i, c] < 0 else ""
             raise DataError(
                 f"{sign}{self.describe_column(js[c])} is {values[i, c]:g} in row {i}, but a column "
-                f"of the kind {kind!r} needs {words}")
+                f"of the kind {kind!r} needs {words}. Correct the value, or give the column "
+                "another kind, kinds={...}")

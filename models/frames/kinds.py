@@ -14,6 +14,7 @@ import datetime
 import numpy as np
 
 from probml import DataError
+from probml.libraries import pd
 
 MAX_CATEGORIES = 10  # distinct values up to which whole numbers are categories
 OFTEN = 5  # how often each of them is seen, on average
@@ -47,8 +48,6 @@ def refuse_dates(column, name: str) -> None:
 
 def _first(column):
     """The first cell that is seen."""
-    import pandas as pd  # late: arrays need none of it
-
     return next((cell for cell in column if pd.isna(cell) is not True), None)  # of several: several
 
 
@@ -111,8 +110,6 @@ def _numbers(column) -> np.ndarray | None:
         ) else column
     if str(column.dtype) != "object":
         return None
-    import pandas as pd  # late: arrays need none of it
-
     if pd.api.types.infer_dtype(column, skipna=True) not in NUMBERS:
         return None
     values = pd.Series(column).to_numpy(float, na_value=np.nan)

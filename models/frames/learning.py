@@ -26,7 +26,7 @@ def take(estimator: Estimator, X, reset: bool, frames: tuple) -> Any:
         X = validate_data(estimator, X, reset=reset, skip_check_array=True)
         if 0 in X.shape:
             raise DataError(f"X is empty: its shape is {X.shape}, expected at least 1 sample and 1 "
-                            f"feature")
+                            "feature. Check how X was read or filtered")
     elif categorical is None and kinds != "categorical" and "categorical" not in getattr(
         kinds, "values", tuple
     )():
@@ -103,7 +103,7 @@ def _position(key: Hashable, setting: str, width: int, names: Sequence[str] | No
         return list(names).index(key)
     if isinstance(key, int | np.integer) and not isinstance(key, bool) and -width <= key < width:
         return int(key) % width
-    raise ModelError(f"{setting} contains {key!r}, which is not a column. Expected one of "
+    raise ModelError(f"{setting} contains {key!r}, which is not a column. Use one of "
                      f"{listed(range(width) if names is None else names)}")
 
 

@@ -67,13 +67,13 @@ def refuse_constant(columns: Columns, data: Mapping[str, np.ndarray], label: obj
     if label is not None and len(values) < 2:
         raise DataError(
             f"class {label!r} has only {len(values)} row, so normal distributions fitted to this "
-            f"class have variance 0 and the likelihood is unbounded. Keep prior=True, or drop the "
-            f"class"
+            "class have variance 0 and the likelihood has no maximum. Keep prior=True, or drop the "
+            "class"
         )
     if flat(values).any():
         i = int(np.argmax(flat(values)))
         raise DataError(
             f"{columns.describe_column(columns.groups['normal'][1][i])} is constant{where}, so a "
-            f"normal distribution fitted to it has variance 0 and the likelihood is unbounded. "
-            f"Drop the column, or keep prior=True"
+            "normal distribution fitted to it has variance 0 and the likelihood has no maximum. "
+            "Drop the column, or keep prior=True"
         )

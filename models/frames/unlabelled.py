@@ -78,7 +78,8 @@ class PartlyLabelled:
             f"{means[best]:.3f} per label"
         )
         self.notes_.append(text)
-        warnings.warn(f"{type(self).__name__}: {text}; or unlabelled_weight='auto'", UserWarning,
+        warnings.warn(f"{type(self).__name__}: {text}. Use this weight, or "
+                      "unlabelled_weight='auto'", UserWarning,
                       stacklevel=6)
 
 

@@ -20,7 +20,6 @@ databases", for the rules; the posteriors are Beta–Binomial.
 
 import itertools
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.stats import beta
@@ -29,9 +28,7 @@ from probml import DataError
 from probml.dataset.frames import as_pandas
 from probml.estimators.rules import hold, number, optional, several, within
 from probml.language.language import check_seed
-
-if TYPE_CHECKING:
-    import pandas as pd
+from probml.libraries import pd
 
 DRAWS = 4000  # of the cells of a rule
 
@@ -62,8 +59,6 @@ def association_rules(baskets: "pd.DataFrame", itemsets: "pd.DataFrame", *,
 
     Cost: O(rules · (baskets + draws)).
     """
-    import pandas as pd
-
     hold("association_rules", concentration=(concentration, number(0.0, above=True)),
          level=(level, within(0.0, 1.0)), least_lift=(least_lift, optional(number(0.0))))
     seed = check_seed(seed, "association_rules")
@@ -111,7 +106,7 @@ def _basket_matrix(baskets) -> tuple[np.ndarray, dict]:
                  f"{baskets.columns[np.argwhere(odd)[0, 1]]!r} has the value "
                  f"{table[tuple(np.argwhere(odd)[0])]}" if odd.any() else "the table has no rows")
         raise DataError(f"association_rules: {where}, but the items of a basket must be True or "
-                        f"False, or 1 or 0")
+                        "False, or 1 or 0. Convert them, such as baskets > 0")
     return numbers.astype(bool), {name: j for j, name in enumerate(baskets.columns)}
 
 
@@ -119,8 +114,9 @@ def _sets(itemsets, names: dict) -> Iterable[frozenset]:
     found = itemsets
     if hasattr(itemsets, "columns"):
         if "itemsets" not in itemsets.columns:
-            raise DataError(f"association_rules: the itemsets have the columns "
-                            f"{list(itemsets.columns)}, expected a column 'itemsets'")
+            raise DataError("association_rules: the itemsets have the columns "
+                            f"{list(itemsets.columns)}, expected a column 'itemsets'. Pass the "
+                            "result of mlxtend's apriori or fpgrowth")
         found = itemsets["itemsets"]
     sets = ("a list, tuple or set of sets of names", lambda v: isinstance(v, Iterable)
             and not isinstance(v, str | bytes | Mapping) and getattr(v, "ndim", 1) == 1)

@@ -16,7 +16,6 @@ Source: Rouder, Speckman, Sun, Morey & Iverson (2009), "Bayesian t tests for acc
 the null hypothesis", equation 1 with their section on the JZS prior.
 """
 
-from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy import stats
@@ -26,10 +25,8 @@ from probml import DataError
 from probml.estimators.rules import FLAG, hold, integer, number
 from probml.language.given import floats
 from probml.language.language import check_seed
+from probml.libraries import pd
 from probml.models.hypotheses.tables import COLUMNS, MAX_PERMUTATIONS
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 HELD = 2**22  # numbers of permutations that lie in memory at once
 WIDTH = 2**-0.5  # r: half of all shifts lie within 0.7 standard deviations
@@ -68,15 +65,14 @@ def two_samples(x, y, *, paired: bool = False, width: float = WIDTH, permutation
 
     Cost: O(permutations · (n + m)).
     """
-    import pandas as pd
-
     hold("two_samples", paired=(paired, FLAG), width=(width, number(0.0, above=True)),
          permutations=(permutations, integer(1, MAX_PERMUTATIONS)))
     seed = check_seed(seed, "two_samples")
     a, b = _numbers("x", x), _numbers("y", y)
     if paired and len(a) != len(b):
         raise DataError(f"two_samples(paired=True): x has {len(a)} numbers and y has {len(b)}, but "
-                        f"pairs need samples of the same length")
+                        "pairs need samples of the same length. Drop the numbers without a "
+                        "partner, or use paired=False")
     if paired:
         seen = ~(np.isnan(a) | np.isnan(b))
         a, b = a[seen], b[seen]
@@ -84,7 +80,7 @@ def two_samples(x, y, *, paired: bool = False, width: float = WIDTH, permutation
     for name, group in (("x", a), ("y", b)):
         if len(group) < 2:
             raise DataError(f"two_samples: {name} has {len(group)} observed numbers, but at least "
-                            f"2 are needed")
+                            "2 are needed. Give more numbers")
     difference = a - b if paired else None
     spread = (difference.std(ddof=1) if paired else
               np.sqrt(((len(a) - 1) * a.var(ddof=1) + (len(b) - 1) * b.var(ddof=1))
@@ -92,7 +88,7 @@ def two_samples(x, y, *, paired: bool = False, width: float = WIDTH, permutation
     largest = max(np.abs(a).max(), np.abs(b).max())
     if not spread > 8 * np.finfo(float).eps * largest:  # else it is what rounding left of none
         raise DataError("two_samples: the numbers of each sample do not vary, so the standard "
-                        "deviation is 0 and the effect size is undefined")
+                        "deviation is 0 and the effect size is undefined. Check the samples")
     student = stats.ttest_rel(a, b) if paired else stats.ttest_ind(a, b)
     size = len(a) if paired else len(a) * len(b) / (len(a) + len(b))
     factor = log_bayes_factor(float(student.statistic), size, float(student.df), width)

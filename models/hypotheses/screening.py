@@ -17,7 +17,6 @@ g priors for Bayesian variable selection", equation 17.
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 from jax.typing import ArrayLike
@@ -26,12 +25,10 @@ from scipy.special import gammaln, xlogy
 from probml import DataError
 from probml.dataset.frames import as_pandas
 from probml.estimators.rules import hold, several
+from probml.libraries import pd
 from probml.models.frames.kinds import discrete
 from probml.models.hypotheses import tables
 from probml.typing import DataLike
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 STRENGTH, SHAPE, RATE = 1.0, 1.0, 1.0  # of the normal–gamma prior, of numbers in their own units
 
@@ -58,8 +55,6 @@ def screen(X: DataLike, y: ArrayLike, names: Sequence[str] | None = None) -> "pd
 
     Cost: O(n d).
     """
-    import pandas as pd
-
     X, y = as_pandas(X), as_pandas(y)
     table = X if hasattr(X, "columns") else _as_frame(X, names)
     target = _as_numbers(pd.Series(y if np.ndim(y) == 1 else np.ravel(y)), "y")
@@ -76,8 +71,6 @@ def screen(X: DataLike, y: ArrayLike, names: Sequence[str] | None = None) -> "pd
 
 
 def _as_frame(X: DataLike, names: Sequence[str] | None) -> "pd.DataFrame":
-    import pandas as pd
-
     try:
         X = np.asarray(X)
     except ValueError:

@@ -20,7 +20,6 @@ Sources: Gunel & Dickey (1974), "Bayes factors for independence in contingency t
 (2017), "Default 'Gunel and Dickey' Bayes factors for contingency tables".
 """
 
-from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.special import gammaln, xlogy
@@ -30,9 +29,7 @@ from probml import DataError, ModelError
 from probml.estimators.rules import hold, integer, numbers, one_of
 from probml.language.given import floats
 from probml.language.language import check_seed
-
-if TYPE_CHECKING:
-    import pandas as pd
+from probml.libraries import pd
 
 COLUMNS = ["statistic", "degrees", "p_value", "log_bayes_factor", "probability"]
 MAX_PERMUTATIONS = 10_000_000  # permutations
@@ -71,8 +68,6 @@ def dependence(table, sampling: str = "joint", *, concentration=1.0, permutation
 
     Cost: O(permutations · R · C).
     """
-    import pandas as pd
-
     y = _counts(table)
     hold("dependence", permutations=(permutations, integer(1, MAX_PERMUTATIONS)))
     seed = check_seed(seed, "dependence") % 2**32  # as of RandomState
@@ -148,7 +143,8 @@ def _counts(table) -> np.ndarray:
     try:
         y = floats(table)
     except (TypeError, ValueError):
-        raise DataError(f"dependence: the table must contain counts, got {table!r}") from None
+        raise DataError("dependence: expected a table of counts, such as pandas.crosstab(a, b), "
+                        f"got {table!r}") from None
     if y.ndim != 2 or min(y.shape) < 2:
         raise DataError(f"dependence: expected a table with at least 2 rows and 2 columns, got the "
                         f"shape {y.shape}. To count two columns use pandas.crosstab(a, b)")

@@ -98,11 +98,12 @@ class GaussianProcess(Numeric):
                 weights, which one density of all rows has not; fewer than 2 rows.
         """
         if sample_weight is not None and np.ptp(sample_weight) > 0:
-            raise DataError("sample_weight is not supported by a Gaussian process, which is a "
-                            "joint density of all rows. Repeat rows, or omit sample_weight")
+            raise DataError("sample_weight is not supported by a Gaussian process, in which all "
+                            "rows depend on one another. Repeat rows, or omit sample_weight")
         X, y, _, _ = self._read(X, y, None)
         if len(y) < 2:
-            raise DataError(f"n_samples={len(y)}: a Gaussian process needs at least 2 rows")
+            raise DataError(f"n_samples={len(y)}: a Gaussian process needs at least 2 rows. Give "
+                            "more rows")
         spread = X.std(0)
         self._unit_x = np.where(spread > 0, spread, 1.0)
         if not self.separate:

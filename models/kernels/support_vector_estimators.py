@@ -45,8 +45,8 @@ try:
     from sklearn.exceptions import ConvergenceWarning as SolverWarning
     from sklearn.svm import SVC, SVR
 except ModuleNotFoundError as error:
-    raise ImportError(f"the estimators of probml.models need scikit-learn ({error}): pip install "
-                      f"probml[sklearn]") from error
+    raise ImportError(f"the estimators of probml.models need scikit-learn ({error}). Install it: "
+                      "pip install 'probml[sklearn]'") from error
 
 LARGEST = float(np.finfo(np.float32).max)  # LIBSVM keeps its kernel in float32
 CACHE = 1000  # MB of it
@@ -166,7 +166,8 @@ class _Machine:
     def coef_(self):
         """Σ_i β_i x_i of a linear kernel, (pairs, d)."""
         if self.kernel != "linear":
-            raise AttributeError(f"coef_ is defined only for kernel='linear', got "
+            raise AttributeError("coef_ is defined only for kernel='linear'. Use support_vectors_ "
+                                 "and dual_coef_ instead: this estimator has "
                                  f"kernel={self.kernel!r}")
         check_is_fitted(self)
         return self._dual @ self._about(self.support_vectors_)
@@ -284,7 +285,7 @@ class SupportVectorMachine(NoProbabilities, _Machine, Margin):
             unknown = next((name for name in self.class_weight if name not in classes), None)
             if unknown is not None:
                 raise ModelError(f"SupportVectorMachine(class_weight=...): {unknown!r} is not one "
-                                 f"of the classes {classes}")
+                                 f"of the classes. Use the classes {classes} as keys")
             out = np.array([self.class_weight.get(name, 1.0) for name in classes], float)
             if not (np.isfinite(out) & (out > 0)).all():
                 raise ModelError(f"SupportVectorMachine(class_weight={dict(self.class_weight)!r}): "

@@ -7,7 +7,6 @@ from numbers import Integral
 from typing import ClassVar
 
 import numpy as np
-import pandas as pd
 
 from probml import MAP, DataError, Fit, ModelError
 from probml.engines.engine import Engine
@@ -30,6 +29,7 @@ from probml.estimators.rules import (
 from probml.estimators.validation import check_is_fitted, clone, places_of
 from probml.interface.showing.estimates import Estimates, Quantity
 from probml.interface.showing.summary import Table
+from probml.libraries import pd
 from probml.models.latent_factors.factor_analysis import (
     covariance,
     factor_analysis,
@@ -176,7 +176,7 @@ class _Linear(InformationCriteria, Projection, Estimator):
                 f"{type(self).__name__}(n_components={k}, prior=False): the rows "
                 f"(n_samples={len(X)}) vary in only {int((values > least * values[0]).sum())} of "
                 f"{d} dimensions, so {k} components reproduce the rows without noise, and the "
-                f"likelihood is unbounded. Use fewer components, or keep prior=True"
+                "likelihood has no maximum. Use fewer components, or keep prior=True"
             )
 
     def _data(self, X):
@@ -422,8 +422,8 @@ class FactorAnalysis(_Linear):
         if (constant := flat(X)).any():
             raise DataError(
                 f"{self._column(int(np.argmax(constant)))} is constant (n_samples={len(X)}), so "
-                f"its noise is 0 and the likelihood is unbounded. Drop the column, or keep "
-                f"prior=True"
+                "its noise is 0 and the likelihood has no maximum. Drop the column, or keep "
+                "prior=True"
             )
         super()._check_rank(X, S)
 

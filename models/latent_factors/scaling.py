@@ -93,10 +93,10 @@ def classical_scaling(distances, k: int = 2) -> np.ndarray:
         d = shortest_path(np.where(np.isnan(d), np.inf, np.maximum(d, tiny)))
         if np.isinf(d).any():
             apart = np.argwhere(np.isinf(d))[0]
-            raise probml.DataError(f"classical_scaling: no observed distances connect the points "
-                                   f"{apart[0]} and {apart[1]}, so their relative position is not "
-                                   f"identified. Give distances that connect these points, or "
-                                   f"scale the connected parts separately")
+            raise probml.DataError("classical_scaling: no observed distances connect the points "
+                                   f"{apart[0]} and {apart[1]}, so their relative position is "
+                                   "unknown. Give distances that connect these points, or scale "
+                                   "the connected parts separately")
     b = -0.5 * d**2
     b = b - b.mean(0) - b.mean(1)[:, None] + b.mean()
     values, vectors = np.linalg.eigh(b)

@@ -63,7 +63,7 @@ class SparseCoding(Projection, Estimator):
         X = self._numbers(X, reset=True).astype(float)
         if not np.nansum(np.abs(X)) > 0:
             raise DataError("SparseCoding: all observed values of X are 0, so nothing can be "
-                            "estimated")
+                            "estimated. Check how X was read")
         random = np.random.default_rng(self._seed())
         found = min((self._found(X, self._rows(X, random)) for _ in range(self.n_init)),
                     key=lambda found: found.history[-1])

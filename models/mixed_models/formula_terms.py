@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from probml import DataError, ModelError
+from probml.libraries import pd
 from probml.typing import DataLike
 
 if TYPE_CHECKING:
@@ -136,7 +137,8 @@ class Terms:
             try:
                 own = formulaic.Formula(terms)
             except Exception as error:
-                raise ModelError(f"formula({parts.text!r}): {error_text(error)}") from None
+                raise ModelError(f"formula({parts.text!r}): {error_text(error)}. Correct the "
+                                 "formula") from None
             specs.append(_matrix(parts.text, own, table).model_spec)
         found = cls(parts, tuple(str(each.formula) for each in specs),
                     tuple(map(_state, specs)), tuple(tuple(each.column_names) for each in specs))
@@ -164,8 +166,6 @@ class Terms:
             made = _matrix(self.parts.text, _spec(formula, state), table)
             found |= {name: made[name] for name in columns}
         first = next(iter(found.values()))
-        import pandas as pd
-
         X = pd.DataFrame(found, index=first.index).drop(columns=[INTERCEPT], errors="ignore")
         return X.assign(**{name: self._labels(table, name) for *_, name in self.parts.groups})
 
@@ -175,7 +175,8 @@ class Terms:
         for name in columns:
             if name not in table.columns:
                 raise DataError(f"formula({self.parts.text!r}): the grouping {name!r} is not a "
-                                f"column of the table; its columns are {list(table.columns)}")
+                                "column of the table. Use one of its columns, "
+                                f"{list(table.columns)}")
         if len(columns) == 1:
             return table[columns[0]].to_numpy()
         gone = table[columns].isna().any(axis=1).to_numpy()
@@ -229,8 +230,6 @@ def _as_label(value: object) -> str:
 def _by_value(table: DataLike) -> Any:
     """A table, categorical columns as their values: their categories may be others than the
     fitted."""
-    import pandas as pd
-
     return table.assign(**{name: table[name].astype(object) for name in table.columns
                            if isinstance(table[name].dtype, pd.CategoricalDtype)})
 
@@ -238,8 +237,6 @@ def _by_value(table: DataLike) -> Any:
 def _without_unused(table: DataLike) -> Any:
     """A table, categorical columns without the categories that no row has, whose coefficients would
     be unknown, as in R."""
-    import pandas as pd
-
     return table.assign(**{name: table[name].cat.remove_unused_categories()
                            for name in table.columns
                            if isinstance(table[name].dtype, pd.CategoricalDtype)})
@@ -266,7 +263,7 @@ def _matrix(text: str, source: object, table: DataLike) -> "ModelMatrix":
                             f"coefficient is unknown. Drop rows of this category, or fit with rows "
                             f"of it"
                             ) from None
-        raise DataError(f"formula({text!r}): {error_text(error)}. The table has the columns "
+        raise DataError(f"formula({text!r}): {error_text(error)}. Use columns of the table, "
                         f"{list(table.columns)}") from None
 
 
@@ -348,7 +345,7 @@ def _numbers(text: str, expression: str, table: DataLike,
                                                                        expression, re.DOTALL)
                                    else f"0 + I({expression})")
     except Exception as error:
-        raise ModelError(f"formula({text!r}): {error_text(error)}") from None
+        raise ModelError(f"formula({text!r}): {error_text(error)}. Correct the formula") from None
     made = _matrix(text, parsed, table)
     if made.shape[1] != 1:
         raise ModelError(f"formula({text!r}): the left side of ~ must be one numeric column, but "

@@ -93,16 +93,17 @@ class Formula:
             raise ModelError(f"fit: formula({self.text!r}) has no left side. Write 'y ~ ...'")
         if not len(self.X.columns):
             raise ModelError(f"fit: formula({self.text!r}) has no term but the intercept, and "
-                             f"estimators need a column: add a term. Of a generalized linear model "
-                             f"null_deviance_ is the deviance of the intercept alone")
+                             "estimators need at least one column. Add a term, such as 'y ~ x'. "
+                             "The deviance of the intercept alone is null_deviance_ of a "
+                             "GeneralizedLinearModel with any column")
         model, given = self._estimator(family, settings), dict(self.others)
         if offset is not None:
             given["offset"] = given.get("offset", 0.0) + np.asarray(offset, float)
         if trials is not None:
             given["trials"] = trials
         if ("event" in given or np.ndim(self.y) == 2) and not isinstance(model, SurvivalRegression):
-            raise ModelError(f"fit(family={family!r}): for Surv(...) give family= one of "
-                             f"{list(DISTRIBUTIONS)}")
+            raise ModelError(f"fit(family={family!r}): Surv(...) on the left side needs a survival "
+                             f"distribution. Give family= one of {list(DISTRIBUTIONS)}")
         if other := next((name for name in given if name not in signature(model.fit).parameters),
                          None):
             raise ModelError(f"fit(family={family!r}): {type(model).__name__} does not support "
@@ -188,8 +189,8 @@ def formula(text: str, table: DataLike, family: str | None = None, *,
         return _read(text, table)
     if isinstance(weights, str):
         if weights not in table.columns:
-            raise DataError(f"formula(weights={weights!r}): the table has no such column; its "
-                            f"columns are {list(table.columns)}")
+            raise DataError(f"formula(weights={weights!r}): the table has no such column. Use one "
+                            f"of its columns, {list(table.columns)}")
         weights = table[weights]
     settings = settings if engine is None else {**settings, "engine": engine}
     try:
@@ -235,7 +236,7 @@ def _read(text: str, table: DataLike) -> Formula:
         parsed = formulaic.Formula(parts.right, _context={"__formulaic_variables_available__": rest}
                                    )
     except Exception as error:
-        raise ModelError(f"formula({text!r}): {error_text(error)}") from None
+        raise ModelError(f"formula({text!r}): {error_text(error)}. Correct the formula") from None
     if not isinstance(parsed, formulaic.formula.SimpleFormula):
         raise ModelError(f"formula({text!r}): the effects of groups must be in brackets. Write y ~ "
                          f"x + (1 | group)")

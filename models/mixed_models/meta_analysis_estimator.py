@@ -14,6 +14,7 @@ from probml.estimators.estimator import Estimator, absent
 from probml.estimators.rules import SEED, Seed, check, hold, one_of, parameter, within
 from probml.estimators.validation import check_is_fitted
 from probml.language.given import labels
+from probml.libraries import pd
 from probml.models.mixed_models.meta_analysis import meta_analysis
 from probml.models.mixed_models.mixed_columns import numbers_of, table_of
 from probml.models.regression.results import RegressionResults, is_posterior
@@ -140,12 +141,12 @@ class MetaAnalysis(RegressionResults, Estimator):
         if not (spread > 0).all():
             name = self._names[int(np.argmin(spread > 0))]
             raise DataError(f"MetaAnalysis.fit: the moderator {name!r} is the same in every study, "
-                            f"so its coefficient is not identified separately from the mean. Drop "
-                            f"the moderator")
+                            "so its coefficient cannot be estimated separately from the mean. Drop "
+                            "the moderator")
         if np.linalg.matrix_rank((x - centre) / spread, 1e-8) < x.shape[1]:
             raise DataError(f"MetaAnalysis.fit: the moderators {listed(self._names)} are linearly "
-                            f"dependent, so their coefficients are not identified. Drop one of "
-                            f"them")
+                            "dependent, so their coefficients cannot be estimated separately. Drop "
+                            "one of them")
         data = {"y": (y - level) / unit, "standard_error": error / unit}
         data |= {"x": (x - centre) / spread} if self._names else {}
         fixed: dict[str, Any] = {} if self._names else {"x": None}
@@ -166,8 +167,6 @@ class MetaAnalysis(RegressionResults, Estimator):
 
     def _learn(self, y, error, design) -> None:
         """What follows from τ, in closed form."""
-        import pandas as pd
-
         (n, p), tau2 = design.shape, self.tau_**2
         weights = 1 / (error**2 + tau2)
         self.covariance_ = np.linalg.inv((design.T * weights) @ design)
@@ -216,8 +215,6 @@ class MetaAnalysis(RegressionResults, Estimator):
         Raises:
             ModelError: no probability.
         """
-        import pandas as pd
-
         hold("forest_table", level=(level, within(0, 1)))
         check_is_fitted(self, "fit_")
         half = norm.ppf((1 + level) / 2)

@@ -28,6 +28,7 @@ from probml.estimators.validation import (
     check_is_fitted,
     column_or_1d,
 )
+from probml.libraries import pd
 from probml.models.frames.complete import NoProbabilities
 from probml.models.mixed_models.mixed_columns import codes_of, labels_of, numbers_of, table_of
 from probml.models.mixed_models.mixed_model import effect_sites, mixed_model
@@ -224,7 +225,7 @@ class MixedModel(RegressionResults, NoProbabilities, RegressorMixin, Estimator):
             for column in (name, *(c for c in columns if c != ONE)):
                 if column not in table:
                     raise DataError(f"MixedModel(effects={dict(self.effects)!r}): X has no column "
-                                    f"{column!r}; its columns are {self._names}")
+                                    f"{column!r}. Use one of its columns, {self._names}")
         free = [name for name in table if name not in self.effects]
         self._fixed = free if self.fixed is None else list(self.fixed)
         if wrong := [name for name in self._fixed if name not in free]:
@@ -244,8 +245,8 @@ class MixedModel(RegressionResults, NoProbabilities, RegressorMixin, Estimator):
         for name, wide in zip(self._fixed, np.ptp(x[weights > 0], 0), strict=True):
             if not wide > 0:
                 raise DataError(f"column {name!r} of X is the same in every row, so its "
-                                f"coefficient is not identified separately from the intercept. "
-                                f"Drop the column")
+                                "coefficient cannot be estimated separately from the intercept. "
+                                "Drop the column")
         units = dict(zip(self._fixed, self._unit, strict=True)) | {ONE: 1.0}
         alone = [c for columns in self.effects.values() for c in columns if c not in units]
         square = np.average(numbers_of(table, alone) ** 2, 0, weights)
@@ -270,7 +271,7 @@ class MixedModel(RegressionResults, NoProbabilities, RegressorMixin, Estimator):
                 row = int(np.argmax(code < 0))
                 raise DataError(f"the grouping {name!r} has a level that was not in the training "
                                 f"data, {labels_of(table, name).tolist()[row]!r} in row {row}. "
-                                f"Only predict() supports new levels")
+                                "Drop this row, or use predict(), which supports new levels")
             member.append(np.where(code < 0, len(self.groups_[name]), code))
         data = {"z": np.concatenate(z, 1), "member": np.column_stack(member)}
         return {"x": (x - self._centre) / self._unit, **data} if self._fixed else data
@@ -334,8 +335,6 @@ class MixedModel(RegressionResults, NoProbabilities, RegressorMixin, Estimator):
 
     def _learn(self, data: Mapping, weights: np.ndarray, restricted: bool) -> None:
         """The numbers that were learnt, in the user's units."""
-        import pandas as pd
-
         p, (level, unit) = self.fit_.params, self._eta
         beta = np.asarray(p["beta"]) if self._fixed else np.zeros(0)
         self.coef_ = beta * unit / self._unit
@@ -432,7 +431,6 @@ class MixedModel(RegressionResults, NoProbabilities, RegressorMixin, Estimator):
     def table(self):
         """A pandas table: a row for the intercept and each column of x; estimate, standard error,
         z, two-sided p of the normal; of a posterior mean, sd, 5%, 95%."""
-        import pandas as pd
         from scipy.stats import norm
 
         check_is_fitted(self, "fit_")
@@ -447,8 +445,6 @@ class MixedModel(RegressionResults, NoProbabilities, RegressorMixin, Estimator):
     def effects_table(self):
         """A pandas table: a row for each effect, by grouping, member and column; its conditional
         mode and standard error; of a posterior mean, sd, 5%, 95%."""
-        import pandas as pd
-
         check_is_fitted(self, "fit_")
         found = {name: pd.DataFrame({"mode": modes.stack(),
                                      "standard error": self.effect_errors_[name].stack()})

@@ -5,7 +5,6 @@ from dataclasses import KW_ONLY, dataclass
 from typing import ClassVar
 
 import numpy as np
-import pandas as pd
 from numpy.typing import ArrayLike
 
 from probml.engines.engine import Engine
@@ -25,6 +24,7 @@ from probml.estimators.rules import (
     sizes,
 )
 from probml.estimators.validation import check_is_fitted
+from probml.libraries import pd
 from probml.models.frames.learning import learn_for, take
 from probml.models.frames.ties import refuse_constant, warn_of_ties
 from probml.models.frames.units import InUnits

@@ -27,7 +27,6 @@ modes of a kernel density (Comaniciu & Meer 2002).
 
 import warnings
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -35,12 +34,10 @@ from probml import VB, DataError, ModelError, Refusal
 from probml.estimators.rules import FLAG, hold, integer
 from probml.language.given import floats
 from probml.language.language import check_seed
+from probml.libraries import pd
 from probml.models.frames.covariances import canonical
 from probml.models.mixtures.gaussian_estimator import GaussianMixture
 from probml.typing import DataLike
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 CRITERIA = ("bic", "icl", "aic", "mdl")
 USED = 1.0  # rows that a component of a sparse mixture must have, to be one

@@ -158,8 +158,9 @@ class GaussianMixture(InUnits, Mixture):
             return {}
         k, d = self.n_components, self.n_features_in_
         if not isinstance(k, Integral):
-            raise ModelError(f"weights_init, means_init and precisions_init need a single number "
-                             f"of components, got n_components={k!r}")
+            raise ModelError("weights_init, means_init and precisions_init need one number of "
+                             f"components, but n_components={k!r} gives several. Give one, such as "
+                             "n_components=3")
         tied = canonical(self.covariance_type).startswith("tied")
         shape = (() if tied else (k,)) + _matrix(self.covariance_type, d)
         names = {"weights": ("weights_init", (k,)), "mean": ("means_init", (k, d)),
@@ -189,8 +190,8 @@ class GaussianMixture(InUnits, Mixture):
         if not self.covariance_type.endswith("spherical") and (constant := flat(X)).any():
             raise DataError(
                 f"{self._column(int(np.argmax(constant)))} is constant, so a normal distribution "
-                f"fitted to it has variance 0 and the likelihood is unbounded. Drop the column, or "
-                f"keep prior=True"
+                "fitted to it has variance 0 and the likelihood has no maximum. Drop the column, "
+                "or keep prior=True"
             )
 
     def _row_notes(self, X):

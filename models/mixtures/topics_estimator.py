@@ -20,6 +20,7 @@ from probml.estimators.rules import (
     parameter,
 )
 from probml.estimators.validation import check_is_fitted
+from probml.libraries import pd
 from probml.models.mixtures.topics import latent_dirichlet, of_counts
 from probml.posteriors.units import Unit
 
@@ -156,8 +157,6 @@ class TopicModel(Projection, Estimator):
             DataFrame, one row per word, most probable first: topic (0 to k−1), word (the name of
             the column of X, or its number) and probability, the posterior mean.
         """
-        import pandas as pd
-
         check_is_fitted(self, "fit_")
         hold("TopicModel.top_words", n=(n, integer(1)))
         names = np.asarray(self._column_names or range(self.components_.shape[1]), object)

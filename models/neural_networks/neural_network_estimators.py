@@ -3,7 +3,6 @@
 import dataclasses
 import warnings
 from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -24,13 +23,11 @@ from probml.estimators.rules import (
     parameter,
 )
 from probml.estimators.validation import check_is_fitted
+from probml.libraries import optax
 from probml.models.frames.margins import Margin
 from probml.models.frames.standardized import Numeric, Standardized, row_weights
 from probml.models.neural_networks.neural_network import ACTIVATIONS, neural_network
 from probml.posteriors.units import Unit, of_rows, plane
-
-if TYPE_CHECKING:
-    import optax
 
 SCALES = (1.0, 1.7, 3.0)  # weight scales among which rows that are held out choose
 ROUGH = 3.0  # that of training by an optimiser, which is stopped early instead

@@ -88,8 +88,8 @@ def picture(fitted: FitOrEstimator, X: DataLike = None, y: ArrayLike = None):
             return drawing.draw(fitted, X, y)
         except (ModelError, DataError, Refusal) as error:
             why = why or error
-    raise why or ModelError(f"picture: there is no picture for a {type(fitted).__name__}. To show "
-                            f"its parameters use pictures.intervals(fitted)")
+    raise why or ModelError(f"picture: there is no picture for a {type(fitted).__name__}. Use "
+                            "pictures.intervals(fitted), which shows its parameters")
 
 
 def kind_of(fitted: FitOrEstimator) -> str:

@@ -16,6 +16,7 @@ from jax.typing import ArrayLike
 
 from probml import DataError, Fit, ModelError
 from probml.language.given import labels
+from probml.libraries import pd
 from probml.typing import DataLike, FitOrEstimator
 
 if TYPE_CHECKING:
@@ -96,7 +97,8 @@ def as_names(call: str, name: str, value: object, have: list) -> list:
     some = labels([value] if isinstance(value, str) else value, f"{call}({name})")
     if odd := [each for each in some if each not in have]:
         shown = ", ".join(map(repr, have[:12])) + ", …" * (len(have) > 12)
-        raise ModelError(f"{call}({name}=...): {odd[0]!r:.80} is not one of {shown}")
+        raise ModelError(f"{call}({name}=...): {odd[0]!r:.80} is not one of the known names. Use "
+                         f"one of {shown}")
     return list(dict.fromkeys(some))
 
 
@@ -136,8 +138,6 @@ def steps_of(X: DataLike, count: int) -> tuple[DataLike, bool]:
     kind = type(index).__name__
     if kind not in ("DatetimeIndex", "PeriodIndex") or not len(index):
         return np.arange(count), False
-    import pandas as pd
-
     if count > len(index):
         every = index.freq or getattr(index, "inferred_freq", None)
         if every is None:
@@ -149,15 +149,19 @@ def steps_of(X: DataLike, count: int) -> tuple[DataLike, bool]:
     return index[:count].to_pydatetime(), True
 
 
-def place_of(call: str, argument: str, name: str, names: Sequence) -> int:
-    """The place of a name among others.
+def place_of(call: str, argument: str, name: object, names: Sequence) -> int:
+    """The place of a name among others; or a place itself, from the end where it is below 0.
 
     Raises:
         ModelError: it is none of them.
     """
     have = ["intercept" if each == "1" else str(each) for each in names]
-    if name not in have and name not in names:
-        raise ModelError(f"{call}({argument}={name!r:.80}): expected one of {have}")
+    whole = isinstance(name, int | np.integer) and not isinstance(name, bool)
+    if whole and -len(have) <= name < len(have):
+        return int(name) % len(have)
+    if not isinstance(name, str) or name not in [*have, *names]:
+        raise ModelError(f"{call}({argument}={name!r:.80}): expected one of {have}, or an integer "
+                         f"below {len(have)}")
     return have.index(name) if name in have else list(names).index(name)
 
 

@@ -9,12 +9,12 @@ import numpy as np
 from probml import DataError, ModelError
 from probml.estimators.rules import hold, within
 from probml.interface.showing.summaries import summarize
+from probml.libraries import pd
 from probml.models.mixed_models.meta_analysis_estimator import MetaAnalysis
 from probml.models.pictures.canvas import COLOURS, as_names, axes_of, fit_of
 from probml.typing import DataLike, FitOrEstimator
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.axes import Axes
 
 # the names under which tables hold them, in order
@@ -70,7 +70,8 @@ def forest(fitted: FitOrEstimator, data: DataLike = None, names: Iterable[str] |
     if keep:
         value, low, high, size = (each[keep] for each in (value, low, high, size))
         words = [words[i] for i in keep]
-    pooled = np.isin(words, as_names("forest", "summary", summary, words) if len(summary) else [])
+    none = summary is None or isinstance(summary, tuple | list) and not summary
+    pooled = np.isin(words, [] if none else as_names("forest", "summary", summary, words))
     if not isinstance(reference, int | float | np.number | None) or isinstance(reference, bool):
         raise ModelError(f"forest(reference={reference!r:.80}): expected a number or None")
     ax = axes_of(ax, (6.4, 1.1 + 0.3 * len(words)))

@@ -2,13 +2,15 @@
 uncertainty; factor scores."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from jax.typing import ArrayLike
 
 from probml import ModelError, Refusal
+from probml.estimators.rules import TEXT, hold, optional
 from probml.language.given import labels as items
+from probml.libraries import pd
 from probml.models.pictures.canvas import (
     COLOURS,
     INK,
@@ -22,9 +24,6 @@ from probml.models.pictures.canvas import (
 )
 from probml.models.pictures.canvas import legend as _legend
 from probml.typing import DataLike, FitOrEstimator
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 MAX_NAMED_MEMBERS = 60  # members that a picture has names for
 DRAWS = 1000  # of a posterior without a closed form
@@ -50,6 +49,7 @@ def effects(fitted: FitOrEstimator, name: str | None = None, labels: Sequence | 
         ModelError: no such effects, other labels than levels, no such coordinate.
     """
     sites = getattr(fitted, "_sites", {})
+    hold("effects", name=(name, optional(TEXT)))
     if name is None:
         have = list(sites) or groupings(fitted)
         if len(have) != 1:
@@ -57,19 +57,16 @@ def effects(fitted: FitOrEstimator, name: str | None = None, labels: Sequence | 
         name = have[0]
     heading, name = name, sites.get(name, name)
     mean, spread, found, columns = _moments_of_levels(fitted, name)
-    labels, several = found if labels is None else labels, mean.ndim == 2
+    labels = found if labels is None else labels
     if mean.ndim not in (1, 2):
         raise ModelError(f"effects(name={name!r}): expected effects of the shape (levels,) or "
                          f"(levels, coefficients), got the shape {mean.shape}")
-    if several:
-        if isinstance(coordinate, str):
-            coordinate = place_of("effects", "coordinate", coordinate, columns or ())
-        whole = isinstance(coordinate, int | np.integer)
-        if not (whole and -mean.shape[1] <= coordinate < mean.shape[1]):
-            raise ModelError(f"effects(coordinate={coordinate!r:.80}): expected an integer below "
-                             f"{mean.shape[1]}, the number of coefficients of '{name}' for each "
-                             f"level")
-        mean, spread = mean[:, coordinate], spread[:, coordinate]
+    of_which = ""
+    if mean.ndim == 2:
+        several = range(mean.shape[1]) if columns is None else columns
+        place = place_of("effects", "coordinate", coordinate, several)
+        mean, spread = mean[:, place], spread[:, place]
+        of_which = f" on {'intercept' if several[place] == '1' else several[place]}"
     words = list(range(len(mean))) if labels is None else items(labels, "effects(labels)")
     if len(words) != len(mean):
         raise ModelError(f"effects(labels=...): expected {len(mean)} labels, one for each level of "
@@ -85,9 +82,7 @@ def effects(fitted: FitOrEstimator, name: str | None = None, labels: Sequence | 
     ax.axvline(middle, color="0.7", linewidth=1, linestyle=(0, (4, 2)), zorder=0)
     ax.set_yticks(*((place, list(map(str, words))) if named else ([], [])))
     ax.set_ylim(-0.8, len(mean) - 0.2)
-    column = coordinate if columns is None else columns[coordinate]
-    column = "intercept" if column == "1" else column
-    ax.set_xlabel(f"effect of {heading}{f' on {column}' if several else ''}, with 95% intervals")
+    ax.set_xlabel(f"effect of {heading}{of_which}, with 95% intervals")
     return ax
 
 
@@ -153,16 +148,16 @@ def components(fitted: FitOrEstimator, X: DataLike = None, ahead: Any = None):
         if not {"value", "lower", "upper"} <= set(have):
             raise ModelError(f"components: the table of the component {name!r} has the columns "
                              f"{have}, expected the columns 'value', 'lower' and 'upper'")
-    seen = None if series is None else numbers_of("components", "series", series, (0, 1, 2)).ravel()
+    seen = None if series is None else numbers_of("components", "X", series, (1, 2)).ravel()
     count = len(parts) + (series is not None)
     if not count:
         raise ModelError("components(fitted={}): expected at least one component")
+    length = _steps(parts, seen)
     figure = figure_of((7.2, 0.6 + 1.55 * count))
     axes = np.atleast_1d(figure.subplots(count, sharex=True))
     for ax in axes:
         ax.spines[["top", "right"]].set_visible(False)
     below = list(axes)
-    length = len(next(iter(parts.values()))) if parts else len(seen)
     places, dated = steps_of(series, length + (0 if ahead is None else len(ahead)))
     if seen is not None:
         top = below.pop(0)
@@ -177,6 +172,16 @@ def components(fitted: FitOrEstimator, X: DataLike = None, ahead: Any = None):
         ax.set_ylabel(name)
     axes[-1].set_xlabel("date" if dated else "time step")
     return axes
+
+
+def _steps(parts: Mapping, seen: np.ndarray | None) -> int:
+    """How many time steps every component and the series have."""
+    have = {**{name: len(table["value"]) for name, table in parts.items()},
+            **({} if seen is None else {"X": len(seen)})}
+    if len(set(have.values())) > 1:
+        raise ModelError(f"components: expected as many time steps in X as in each component, got "
+                         f"{have}")
+    return next(iter(have.values()))
 
 
 def _band(ax, place: np.ndarray, table: "pd.DataFrame", colour: str, label: str | None) -> None:

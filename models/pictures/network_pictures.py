@@ -18,6 +18,7 @@ import numpy as np
 
 from probml import DataError, Fit, ModelError, Refusal, errors
 from probml.assessment.pages.layout import Layout, arrange
+from probml.libraries import pd
 from probml.models.pictures.canvas import INK, PAPER, as_names, axes_of, figure_of, formerly
 from probml.typing import FitOrEstimator
 
@@ -53,8 +54,6 @@ def graph_of(fit):
 
 def row_of(fit, evidence, dag, done) -> dict[str, list]:
     """Evidence as the fit takes it: name → one row, what is unseen left out."""
-    import pandas as pd
-
     if evidence is None:
         return {}
     if isinstance(evidence, pd.DataFrame):
@@ -71,8 +70,8 @@ def row_of(fit, evidence, dag, done) -> dict[str, list]:
             raise DataError(f"draw_network: '{name}' is set by do(), so it cannot be in the "
                             f"evidence. Drop it from the evidence")
         if not isinstance(name, str) or name not in dag and name not in fit.model.inputs:
-            raise ModelError(f"draw_network: the evidence contains {name!r}, which is not a node; "
-                             f"the nodes are {errors.listed(dag)}")
+            raise ModelError(f"draw_network: the evidence contains {name!r}, which is not a node. "
+                             f"Use one of the nodes {errors.listed(dag)}")
         if np.ndim(value) and len(value) != 1:
             raise DataError(f"draw_network: evidence of '{name}' has {len(value)} rows, expected "
                             f"one: a label, or an array (1, states)")
@@ -109,9 +108,10 @@ def describe(fit: Fit, row: Mapping[str, np.ndarray], names: Iterable[str],
                                 category=RuntimeWarning)
         chances = fit.predict_proba(data, asked) if asked else {}
     if any(not chance.sum() > 0.5 for chance in chances.values()):
-        raise DataError(f"draw_network: the evidence has probability 0 under the model, so the "
-                        f"other probabilities are undefined: "
-                        f"{', '.join(f'{name} = {_text(row[name][0])}' for name in row)}")
+        raise DataError("draw_network: the evidence has probability 0 under the model, so the "
+                        "other probabilities are undefined: "
+                        f"{', '.join(f'{name} = {_text(row[name][0])}' for name in row)}. Change "
+                        "at least one of these values")
     out = []
     for mark in marks:
         if mark.name in chances:

@@ -56,7 +56,8 @@ def ask(fitted, X, numbers=True) -> Asked:
         target = next((name for name in ("class", "z", *unseen) if name in unseen), None)
         if target is None:
             raise ModelError(f"model '{fit.model.name}' has no latent discrete site, so it has no "
-                             f"components that could be drawn")
+                             "components that could be drawn. Use pictures.intervals(fitted) for "
+                             "its parameters")
     classes = [str(label) for label in getattr(estimator, "classes_", fit.labels(target))]
     title = "class" if hasattr(estimator, "classes_") or target == "class" else "component"
     rows = (([], None, None) if X is None else _mapping_rows(X, numbers) if estimator is None
@@ -106,7 +107,8 @@ def floats(X) -> np.ndarray:
             X, float
         )
     except (TypeError, ValueError) as error:
-        raise DataError(f"this picture needs columns of numbers ({error})") from None
+        raise DataError(f"this picture needs columns of numbers ({error}). Convert or drop the "
+                        "other columns") from None
     if values.ndim != 2:
         raise DataError(f"X has the shape {values.shape}, expected rows and columns")
     return values
@@ -194,7 +196,7 @@ def _site_rows(estimator, asked: Asked, site) -> list[tuple]:
         raise ModelError(
             f"profile: model '{asked.fit.model.name}' has no parameter '{site.name}_{parameter}' "
             f"with the means or probabilities of '{site.name}' in each {asked.title}, so there is "
-            f"nothing to draw"
+            "nothing to draw. Use pictures.intervals(fitted) instead"
         )
     if moments is not None:
         mean, variance = moments(np.asarray(value).reshape(len(value), width))

@@ -14,6 +14,7 @@ from jax.typing import ArrayLike
 from probml import DataError, Fit, ModelError
 from probml.dataset.described import Column, described
 from probml.dataset.frames import as_pandas
+from probml.libraries import pd
 from probml.models.pictures.canvas import (
     COLOURS,
     INK,
@@ -22,11 +23,11 @@ from probml.models.pictures.canvas import (
     legend,
     numbers_of,
     palette,
+    place_of,
 )
 from probml.typing import DataLike, FitOrEstimator
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.axes import Axes
 
 POINTS = 100  # of a curve
@@ -61,13 +62,10 @@ def effects_of(fitted: FitOrEstimator, column: str | int, X: DataLike = None, *,
         raise ModelError(f"effects_of(level={level!r:.80}): expected a probability, such as 0.95")
     columns = described(table)
     names = [own.name for own in columns]
-    if isinstance(column, int) and not isinstance(column, bool) and 0 <= column < len(names):
-        column = names[column]
-    if column not in names:
-        raise ModelError(f"effects_of(column={column!r:.80}): expected one of {names}")
-    varied = columns[names.index(column)]
+    place = place_of("effects_of", "column", column, names)
+    column, varied = names[place], columns[place]
     grid = _grid(varied)
-    rows = _rows(table, columns, names.index(column), grid)
+    rows = _rows(table, columns, place, grid)
     ax = axes_of(ax)
     if fitted is not fit and hasattr(fitted, "predict_proba") and hasattr(fitted, "classes_"):
         found = np.asarray(fitted.predict_proba(rows))
@@ -83,7 +81,7 @@ def effects_of(fitted: FitOrEstimator, column: str | int, X: DataLike = None, *,
         if low is not None:
             legend(ax)
     if varied.numeric:
-        seen = np.asarray(_values(table, names.index(column)), float)
+        seen = np.asarray(_values(table, place), float)
         ax.plot(seen, np.zeros(len(seen)), "|", color=INK, alpha=0.35, markersize=7,
                 transform=ax.get_xaxis_transform(), clip_on=False)
     others = ", the others at their median or most frequent value" if len(names) > 1 else ""
@@ -179,6 +177,8 @@ def _residuals(call: str, fitted: FitOrEstimator, X: DataLike,
     if not hasattr(fitted, "predict") or hasattr(fitted, "classes_"):
         raise ModelError(f"{call}: expected a regression, got {type(fitted).__name__}")
     target, middle = numbers_of(call, "y", y, (1,)), np.asarray(fitted.predict(X), float)
+    if len(target) != len(middle):
+        raise DataError(f"{call}: y has {len(target)} values, but X has {len(middle)} rows")
     unit = getattr(y, "name", None)
     return middle, target - middle, "residual" if unit is None else f"residual of {unit}"
 
@@ -192,7 +192,14 @@ def _table_of(fitted: FitOrEstimator, X: DataLike) -> "pd.DataFrame":
                         f"which it was fitted. Pass the rows, effects_of(estimator, column, X)")
     if isinstance(fitted, Fit):
         return {name: X[name] for name in X if name in fitted.model.inputs}
-    return as_pandas(X)
+    table = as_pandas(X)
+    try:
+        shape = (len(table),) if isinstance(table, Mapping) else np.shape(table)
+    except ValueError:  # sequences of unequal lengths
+        shape = ()
+    if len(shape) not in (1, 2) or 0 in shape:
+        raise DataError(f"effects_of(X={X!r:.80}): expected rows as a table or an array (n, d)")
+    return table.to_frame() if hasattr(table, "to_frame") else table
 
 
 def _values(table: "pd.DataFrame", place: int) -> np.ndarray:
@@ -205,6 +212,8 @@ def _values(table: "pd.DataFrame", place: int) -> np.ndarray:
 
 def _grid(varied: Column) -> np.ndarray:
     if varied.numeric:
+        if varied.low is None:
+            raise DataError(f"effects_of: column '{varied.name}' of X has no observed values")
         whole = varied.type == "integer" and varied.high - varied.low < POINTS
         return (np.arange(varied.low, varied.high + 1) if whole
                 else np.linspace(varied.low, varied.high, POINTS))
@@ -222,8 +231,6 @@ def _rows(table: "pd.DataFrame", columns: list[Column], place: int, grid: np.nda
     if isinstance(table, Mapping):
         return dict(zip(table, parts, strict=True))
     if hasattr(table, "iloc"):
-        import pandas as pd
-
         made = pd.DataFrame(dict(zip(table.columns, parts, strict=True)))
         kinds = {name: kind for name, kind in table.dtypes.items()
                  if isinstance(kind, pd.CategoricalDtype)}

@@ -34,7 +34,7 @@ def confusion(truth, predicted, *, labels: Sequence | None = None, ax=None):
         labels = items(labels, "confusion(labels)")
         if new := (set(truth) | set(predicted)) - set(labels):
             raise DataError(f"confusion: the label {_sort_labels(new)[0]!r} is not in "
-                            f"labels={list(labels)!r}")
+                            f"labels={list(labels)!r}. Add it to labels=")
         rows = columns = list(labels)
     else:
         rows, columns = _sort_labels(truth), _sort_labels(predicted)

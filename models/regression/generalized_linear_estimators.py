@@ -26,6 +26,7 @@ from probml.estimators.validation import (
     check_sample_weight,
     column_or_1d,
 )
+from probml.libraries import pd
 from probml.models.frames.standardized import Numeric, directions, row_weights, without_prior
 from probml.models.regression.family_functions import (
     best_level,
@@ -356,7 +357,6 @@ class GeneralizedLinearModel(RegressionResults, Numeric):
     def table(self):
         """A pandas table: a row for the intercept and each column; estimate, standard error, z,
         two-sided p of the normal; of a posterior mean, sd, 5%, 95%."""
-        import pandas as pd
         from scipy.stats import norm
 
         check_is_fitted(self, "coef_")

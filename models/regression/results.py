@@ -16,6 +16,7 @@ from probml.assessment.intervals import Interval
 from probml.estimators.information_criteria import criteria
 from probml.estimators.rules import hold, one_of, within
 from probml.estimators.validation import check_is_fitted
+from probml.libraries import pd
 from probml.models.regression.family_functions import (
     mean_of_y,
     unit_deviance,
@@ -143,8 +144,6 @@ class RegressionResults:
         return self._bounds(estimate[:, None] + errors[:, None] * norm.ppf(tails), tails)
 
     def _bounds(self, bounds: np.ndarray, tails: np.ndarray):
-        import pandas as pd
-
         return pd.DataFrame(bounds, index=self._coefficient_names(),
                             columns=[f"{100 * each:.6g}%" for each in tails])
 
@@ -199,7 +198,8 @@ class RegressionResults:
     def _counted_trials(self, trials, count: int, verb: str) -> np.ndarray:
         """The trials of every row, 1 of a family without; DataError: the binomial without any."""
         if trials is None and self._family_of_y() == "binomial":
-            raise DataError(f"{verb}: family 'binomial' needs trials=, an array (n,)")
+            raise DataError(f"{verb}: family 'binomial' needs the number of trials of each row. "
+                            "Pass trials=, an array (n,)")
         return np.ones(count) if trials is None else checked_column(trials, "trials", count)
 
     def _numbers_of(self, y) -> np.ndarray:
@@ -238,7 +238,6 @@ def likelihood_ratio_test(small: FitOrEstimator, large: FitOrEstimator):
         >>> large = GeneralizedLinearModel("poisson").fit(table[["age", "dose"]], y)
         >>> likelihood_ratio_test(small, large)
     """
-    import pandas as pd
     from scipy.stats import chi2
 
     both = {"small": small, "large": large}
@@ -266,9 +265,10 @@ def likelihood_ratio_test(small: FitOrEstimator, large: FitOrEstimator):
                          f"models have {small.n_parameters_} and {large.n_parameters_} parameters. "
                          f"Exchange the two")
     if gained < -1e-4 * (1 + abs(small.loglik_)) ** 0.5:
-        raise ModelError(f"likelihood_ratio_test: the log-likelihood of the larger model is lower "
-                         f"by {-gained:.4g}. Either the models are not nested, or the larger one "
-                         f"has not converged")
+        raise ModelError("likelihood_ratio_test: the larger model cannot fit worse than the "
+                         f"smaller one, but its log-likelihood is lower by {-gained:.4g}. Check "
+                         "that the larger model contains all terms of the smaller one, and fit "
+                         "again with more iterations")
     statistic = max(2 * gained, 0.0)
     found = {name: [each.n_parameters_, each.aic_, each.bic_, each.loglik_, -2 * each.loglik_]
              for name, each in both.items()}

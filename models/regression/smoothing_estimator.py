@@ -21,6 +21,7 @@ from probml.estimators.rules import (
 )
 from probml.interface.showing.estimates import Estimates
 from probml.interface.showing.summary import Table
+from probml.libraries import pd
 from probml.models.regression import evidence
 from probml.models.regression.from_moments import FLAT_PRIOR_SD, FromMoments, is_scale
 from probml.models.regression.moments import few_rows
@@ -108,7 +109,7 @@ class SmoothingSpline(FromMoments):
         except ValueError as error:
             raise DataError(
                 f"{self._column(error.args[0])} of X is constant, or a linear combination of "
-                f"earlier columns, so its slope is not identified. Drop this column"
+                "earlier columns, so its slope cannot be estimated. Drop this column"
             ) from None
         floor, variance = self._floor(y), None if self.noise is None else float(self.noise) ** 2
         if self.lam is None and groups:
@@ -141,7 +142,7 @@ class SmoothingSpline(FromMoments):
             else:
                 known = names or f"0 … {d - 1}"
                 raise ModelError(f"SmoothingSpline(linear={self.linear!r}): {column!r} is not a "
-                                 f"column of X; its columns are {known}")
+                                 f"column of X. Use one of its columns, {known}")
         return found
 
     def predict(self, X, return_std=False, interval=None):
@@ -214,8 +215,6 @@ class SmoothingSpline(FromMoments):
         return float(np.sqrt(self._scales.variance))
 
     def _tables(self, estimates: Estimates) -> list[Table]:
-        import pandas as pd
-
         names = self._column_names or tuple(f"x{j}" for j in range(self.n_features_in_))
         curves = pd.DataFrame({"edf": self._scales.effective, "lambda": self.lam_},
                               index=[f"s({names[j]})" for j in self.design_.curves])

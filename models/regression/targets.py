@@ -69,7 +69,7 @@ def check_targets(family: str, y: np.ndarray, trials: np.ndarray | None, rows: n
         counts = (". For counts of successes use family='binomial' with trials="
                   * (family == "bernoulli"))
         raise DataError(f"y is {y[np.argmin(good)]:g} in row {row}, but family={family!r} needs "
-                        f"{words}{counts}")
+                        f"{words}. Correct the value, or use another family{counts}")
     if family != "binomial" and trials is not None:
         raise DataError(f"trials= is only for family='binomial', got family={family!r}. Omit "
                         f"trials=")

@@ -3,10 +3,10 @@ deviations of the components of a series."""
 
 import jax.numpy as jnp
 import numpy as np
-import pandas as pd
 
 from probml.interface.showing.estimates import Estimates, Quantity
 from probml.interface.showing.summary import Table
+from probml.libraries import pd
 from probml.models.frames.covariances import canonical
 from probml.models.summaries.mixtures import by_group, groups, scatter
 from probml.models.summaries.regressions import coefficients

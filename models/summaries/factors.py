@@ -4,10 +4,10 @@ from collections.abc import Callable
 
 import jax.numpy as jnp
 import numpy as np
-import pandas as pd
 
 from probml.interface.showing.estimates import Estimates, Quantity
 from probml.interface.showing.summary import Table
+from probml.libraries import pd
 
 
 def canonical(loadings, precision):

@@ -9,10 +9,10 @@ from functools import partial
 
 import jax.numpy as jnp
 import numpy as np
-import pandas as pd
 
 from probml.interface.showing.estimates import Estimates, Quantity
 from probml.interface.showing.summary import Table
+from probml.libraries import pd
 from probml.models.frames.covariances import canonical
 from probml.typing import DataLike
 
@@ -25,13 +25,13 @@ def groups(estimates: Estimates, site: str, size: int, unlabelled: str = "compon
     return estimates.labels(site, size, "class" if named else unlabelled)
 
 
-def shares(estimates: Estimates, index: pd.Index, name: str = "weights",
+def shares(estimates: Estimates, index: "pd.Index", name: str = "weights",
            heading: str = "Mixing proportions") -> Table:
     """A row per component."""
     return estimates.across(heading, index, ["share"], estimates.of(name))
 
 
-def by_group(estimates: Estimates, heading: str, variables: Sequence, index: pd.Index,
+def by_group(estimates: Estimates, heading: str, variables: Sequence, index: "pd.Index",
              quantity: Quantity) -> Table:
     """Variables in rows, components in columns, of an array (components, variables)."""
     wide = quantity.map(lambda each: np.reshape(each, (len(index), -1)).T)
@@ -51,7 +51,7 @@ def _correlations(pairs, precision):
     return (covariance / sd[..., :, None] / sd[..., None, :])[..., pairs[0], pairs[1]]
 
 
-def scatter(estimates: Estimates, variables: list, index: pd.Index, name: str = "precision",
+def scatter(estimates: Estimates, variables: list, index: "pd.Index", name: str = "precision",
             covariance: str = "full") -> list[Table]:
     """Standard deviations and correlations of a precision of one of gaussian_mixture's shapes."""
     tied, kind = covariance.startswith("tied"), covariance.removeprefix("tied").strip() or "full"
@@ -140,7 +140,7 @@ def naive_bayes_tables(estimates: Estimates) -> list[Table]:
     return out
 
 
-def _categories(estimates: Estimates, name: str, index: pd.Index) -> Table:
+def _categories(estimates: Estimates, name: str, index: "pd.Index") -> Table:
     """P(column = category | class): rows (column, category)."""
     shape = estimates.values[f"{name}_probs"].shape[1:]
     states, count = shape[-1], int(np.prod(shape[:-1], dtype=int))

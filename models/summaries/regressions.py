@@ -5,10 +5,10 @@ from collections.abc import Sequence
 
 import jax.numpy as jnp
 import numpy as np
-import pandas as pd
 
 from probml.interface.showing.estimates import Estimates, Quantity
 from probml.interface.showing.summary import Table
+from probml.libraries import pd
 
 INTERCEPT = "Intercept"
 # parameter → (its name in the field, function to it)

@@ -193,16 +193,16 @@ class Boosted(Estimator):
             jax.eval_shape(lambda f: found.append(self._likelihood()(f)), np.zeros(len(y)))
         given = found[0]
         if not isinstance(given, dist.Distribution) or given.shape() != (len(y),):
-            raise DataError(f"Boosted: the function likelihood= must return a NumPyro distribution "
-                            f"of the shape ({len(y)},) for {len(y)} scores, got "
+            raise DataError("Boosted: expected the function likelihood= to return a NumPyro "
+                            f"distribution of the shape ({len(y)},) for {len(y)} scores, got "
                             f"{getattr(given, 'shape', lambda: type(given).__name__)()}")
         with jax.enable_x64(True):
             within = np.asarray(programs.within(y)) & np.isfinite(y)
         if not within.all():
             row = int(np.argmin(within))
-            raise DataError(f"Boosted: y is {y[row]:g} in row {row}, which is outside the support "
+            raise DataError(f"Boosted: y is {y[row]:g} in row {row}, which is not a possible value "
                             f"of the likelihood, {type(given).__name__}. Check this value, or "
-                            f"choose another likelihood=")
+                            "choose another likelihood=")
         return y
 
     def _split(self, n: int) -> tuple[np.ndarray, np.ndarray]:

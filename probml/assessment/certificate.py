@@ -12,7 +12,6 @@ from html import escape
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from probml import errors
 from probml.assessment import simulated as refits
@@ -26,6 +25,7 @@ from probml.engines.engine import Engine, Problem, checked, planned
 from probml.engines.ladder import refusal
 from probml.errors import ModelError, Refusal
 from probml.language.language import Bound, check_steps
+from probml.libraries import pd
 from probml.plan.plan import Plan
 from probml.posteriors import diagnostics
 from probml.posteriors.relabelling import Exchange, exchanges
@@ -61,9 +61,9 @@ class Certificate:
     model: str
     engine: str
     rows: int
-    levels: pd.DataFrame
-    table: pd.DataFrame
-    prior_predictive: pd.DataFrame
+    levels: "pd.DataFrame"
+    table: "pd.DataFrame"
+    prior_predictive: "pd.DataFrame"
     effective: np.ndarray
     failures: dict[int, str]
     notes: tuple[str, ...]
@@ -235,7 +235,7 @@ def quantities(structure: Structure, exchange: list[Exchange],
 def _levels(
     structure: Structure, plan: Plan, exchange: list, truth: Mapping,
     found: Mapping[int, refits.Drawn], kept: list[int], seed: int
-) -> tuple[pd.DataFrame, np.ndarray]:
+) -> "tuple[pd.DataFrame, np.ndarray]":
     """The rank of the true value among the draws, plus a uniform number, divided by the number of
     ranks: uniform in (0, 1); and effective draws.
 
@@ -270,7 +270,7 @@ def _levels(
     return pd.DataFrame(levels, pd.Index(kept, name="simulation"), names), effective
 
 
-def _certificate(model: Bound, engine: Engine, how: object, held: Data, levels: pd.DataFrame,
+def _certificate(model: Bound, engine: Engine, how: object, held: Data, levels: "pd.DataFrame",
                  effective: np.ndarray, failures: dict[int, str], predictive: object, exchange: Any,
                  simulator: Any) -> Certificate:
     from scipy.stats import chisquare
@@ -303,7 +303,7 @@ def _certificate(model: Bound, engine: Engine, how: object, held: Data, levels: 
 
 
 def _prior_predictive(held: dataset.Data, columns: Mapping[str, np.ndarray],
-                      shown: bool) -> pd.DataFrame:
+                      shown: bool) -> "pd.DataFrame":
     """Prior predictive checks of each observed site: the distribution of single values, and the
     rank of the data's mean among the simulated ones.
 

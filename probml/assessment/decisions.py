@@ -15,6 +15,7 @@ from jax.typing import ArrayLike
 from probml.dataset.frames import as_pandas
 from probml.errors import DataError, ModelError
 from probml.language.given import labels as listed
+from probml.libraries import pd
 
 REJECTED = -1
 SUM_TOLERANCE = 1e-3  # of probabilities: they may be in float32, or have three printed digits
@@ -82,10 +83,10 @@ def distribution(probabilities: object, verb: str) -> np.ndarray:
         raise DataError(f"{verb}(probabilities): expected an array of probabilities with one "
                         f"column per state, got {got}{truth}") from None
     if p.ndim < 2 or not p.shape[-1]:
-        hint = (". For two states give both columns: np.column_stack([1 - p, p])"
+        remedy = (". For two states give both columns: np.column_stack([1 - p, p])"
                 if p.ndim == 1 else "")
         raise DataError(f"{verb}(probabilities): expected an array of shape (n, k), one row for "
-                        f"each case and one column for each state, got shape {p.shape}{hint}")
+                        f"each case and one column for each state, got shape {p.shape}{remedy}")
     total = p.sum(-1)
     bad = ~((p >= 0).all(-1) & (np.abs(total - 1) <= SUM_TOLERANCE))
     if bad.any():
@@ -137,8 +138,6 @@ def table(loss: ArrayLike, states: int, labels: Sequence | None) -> tuple[np.nda
 
 
 def _frame(loss: Mapping):
-    import pandas as pd
-
     if not all(isinstance(row, Mapping) for row in loss.values()):
         raise ModelError(f"decide(loss={dict(loss)!r:.80}): expected "
                          f"{{truth: {{action: loss}}}}, such as "

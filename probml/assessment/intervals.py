@@ -40,8 +40,8 @@ def interval(fit: Fitted, held: dataset.Data, site: str, probability: float, plu
     found = fit._site(site)
     if not found.rows:
         raise ModelError(f"predict(interval=...): site '{site}' is a parameter (it is sampled "
-                         f"outside rows()), so predict does not apply. For its posterior interval "
-                         f"take quantiles of fit.draws(n)['{site}']")
+                         "outside rows()), so predict does not apply. Use quantiles of "
+                         f"fit.draws(n)['{site}'] for its posterior interval")
     if found.states is not None:
         raise ModelError(f"predict(interval=...): site '{site}' has unordered states, which have "
                          f"no intervals. Use predict_proba(data, '{site}')")
@@ -115,7 +115,8 @@ def _warn_without_mean(fit: Fitted, site: str) -> None:
                       f"simulate(given=data)")
     warnings.warn(
         f"model '{fit.model.name}': the mean of site '{site}' ({found.kind}) is not finite, so "
-        f"predict returns the median of {REPLICATES} simulated values per row instead",
+        f"predict returns the median of {REPLICATES} simulated values per row instead. To avoid "
+        "this, choose a distribution with a mean, or draw values by simulate(given=data)",
         RuntimeWarning,
         stacklevel=4,
     )

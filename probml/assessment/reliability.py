@@ -18,7 +18,6 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import pandas as pd
 
 from probml.assessment.decisions import by_label, distribution
 from probml.assessment.pages import charts
@@ -26,6 +25,7 @@ from probml.assessment.pages.html import figure, noted, records_of, table
 from probml.dataset import tables
 from probml.errors import DataError, ModelError
 from probml.language.given import labels as listed
+from probml.libraries import pd
 from probml.queries import asking
 from probml.queries.fitted import Fitted
 
@@ -59,11 +59,11 @@ class Calibration:
     brier: float
     ece: float
     ece_classwise: float
-    curve: pd.DataFrame
-    curves: Mapping[Hashable, pd.DataFrame]
+    curve: "pd.DataFrame"
+    curves: "Mapping[Hashable, pd.DataFrame]"
     strategy: str
 
-    def table(self) -> pd.DataFrame:
+    def table(self) -> "pd.DataFrame":
         """A row for the top label and each label: rows, mean predicted, observed share, expected
         calibration error."""
         records = {"top label": self.curve, **self.curves}
@@ -155,10 +155,10 @@ def compute_calibration(fit: Fitted, data: object, site: str | None, plug_in: bo
     sites = [s for s in fit.structure.sites.values() if s.rows and s.states
              and s.name in held.table.columns]
     if site is None and not sites:
-        raise ModelError(f"calibration: expected data with observed values of a discrete site of "
+        raise ModelError("calibration: expected data with observed values of a discrete site of "
                          f"model '{fit.model.name}', but the data contain only "
-                         f"{list(held.table.columns)}. For a continuous site, compare its values "
-                         f"with the bounds of predict(data, interval=0.9)")
+                         f"{list(held.table.columns)}. Add such values; for a continuous site, "
+                         "compare its values with the bounds of predict(data, interval=0.9)")
     if site is None and len(sites) != 1:
         raise ModelError(f"calibration: the data contain {len(sites)} discrete sites, "
                          f"{[s.name for s in sites]}. Choose one of them, site='{sites[0].name}'")
@@ -186,17 +186,17 @@ def _with_known_truth(truth: object, p: np.ndarray, names: tuple) -> tuple[np.nd
     known = ~pd.isna(flat)
     if not known.any():
         raise DataError("calibration(truth): every true label is missing, so the predictions "
-                        "cannot be compared with them")
+                        "cannot be compared with them. Pass observed labels")
     order = {name: k for k, name in enumerate(names)}
     codes = np.array([order.get(label, -1) for label in flat[known]])
     if (codes < 0).any():
         label = flat[known][np.argmax(codes < 0)]
         raise DataError(f"calibration(truth): a true label is {label!r}, which is not one of the "
-                        f"labels {list(names)}")
+                        f"labels. Use the labels {list(names)}")
     return codes, p.reshape(-1, p.shape[-1])[known]
 
 
-def _curve(predicted: np.ndarray, came: np.ndarray, bins: int, strategy: str) -> pd.DataFrame:
+def _curve(predicted: np.ndarray, came: np.ndarray, bins: int, strategy: str) -> "pd.DataFrame":
     """The bins that have rows; a value on an edge belongs to the lower one, as in scikit-learn's
     calibration_curve."""
     edges = np.linspace(0, 1, bins + 1) if strategy == "uniform" else np.unique(
@@ -213,7 +213,7 @@ def _curve(predicted: np.ndarray, came: np.ndarray, bins: int, strategy: str) ->
                          "observed": observed})
 
 
-def _error(curve: pd.DataFrame) -> float:
+def _error(curve: "pd.DataFrame") -> float:
     return float(
         (curve["rows"] * (curve["observed"] - curve["predicted"]).abs()).sum() / curve["rows"].sum()
     )

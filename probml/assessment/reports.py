@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pandas as pd
 from jax.typing import ArrayLike
 
 from probml.assessment import dimensions, either_arviz, whole_arviz
+from probml.assessment.summary_tables import Estimates, rows_by_old_names
 from probml.dataset import dataset
 from probml.dataset.frames import shortest
 from probml.device import layout, load
@@ -70,25 +70,7 @@ def summary(fit: Fitted, along: Callable[[Mapping], Mapping] = lambda draws: {},
     found = (*fit.warnings, *([errors.posterior] if errors and errors.posterior else []))
     if found:
         out.attrs["warnings"] = tuple(map(str, found))
-    return out
-
-
-class Estimates(pd.DataFrame):
-    """A pandas table whose column 'value', the estimates of a point, is 'mean' where the fit has a
-    posterior, so that code works for either result of a fit without a named engine."""
-
-    @property
-    def _constructor(self) -> type:
-        return Estimates
-
-    def __repr__(self) -> str:
-        # with all columns, of which pandas would leave out those beyond 80 characters
-        with pd.option_context("display.width", 120, "display.max_columns", None):
-            return super().__repr__()
-
-    def __getitem__(self, key: object) -> Any:
-        lacks = isinstance(key, str) and key == "value" and key not in self.columns
-        return super().__getitem__("mean" if lacks and "mean" in self.columns else key)
+    return rows_by_old_names(out, fit.model.renamed)
 
 
 def covariance(fit: Fitted, names: Sequence[str],
@@ -368,8 +350,9 @@ def _row_groups(fit: Fitted, held: dataset.Data, draws: dict, seen: list[str],
     except Refusal as why:
         if not fit.belief.rows(1, 0):
             raise
-        warnings.warn(f"to_arviz(): the result does not contain the group log_likelihood, because "
-                      f"log-likelihoods of rows cannot be computed: {why}", RuntimeWarning,
+        warnings.warn("to_arviz(): the result does not contain the group log_likelihood, because "
+                      f"log-likelihoods of rows cannot be computed ({why}). Functions such as "
+                      "arviz.loo need this group; use probml.compare instead", RuntimeWarning,
                       stacklevel=4)
     chains, count = next(iter(draws.values())).shape[:2]
     flat = {name: value.reshape(-1, *value.shape[2:]) for name, value in draws.items()}
@@ -453,8 +436,8 @@ def _row_values(fit: Fitted, held: dataset.Data, draws: dict[str, np.ndarray],
     if lacking:
         warnings.warn(
             f"to_arviz(): the result does not contain {lacking}, because these values are computed "
-            f"from missing values of the data, which were not sampled. For their means use "
-            f"fit.predict(data, '{lacking[0]}')",
+            "from missing values of the data, which were not sampled. Use fit.predict(data, "
+            f"'{lacking[0]}') for their means",
             RuntimeWarning,
             stacklevel=4,
         )

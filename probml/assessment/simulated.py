@@ -218,8 +218,9 @@ def from_prior(structure: Structure, held: dataset.Data, names: tuple[str, ...],
                 f"prior" if structure.penalties
                 else f"the prior of '{flat}' is improper")
         raise Refusal(f"{verb}: model '{structure.model.name}' cannot be simulated, because "
-                      f"{what}. Use a proper prior, such as sample(\"{flat or 'mean'}\", "
-                      f"dist.Normal(0, 10)), or give the value of the parameter in the data")
+                      f"{what}. Use a proper prior (one that integrates to 1), such as "
+                      f"sample(\"{flat or 'mean'}\", dist.Normal(0, 10)), or give the value of the "
+                      "parameter in the data")
     size = count * n * sum(math.prod(structure.named[name].along(held.steps)) for name in names
                            if structure.named[name].rows)
     if size > MAX_SIMULATED_NUMBERS:
@@ -256,14 +257,15 @@ def _simulator_structure(held: dataset.Data, plan: Plan, simulator: object) -> S
             got = "no such site" if other is None else f"the shape {other.along(held.steps)}"
             raise ModelError(f"check(simulator={simulator!r}): the checked model has site '{name}' "
                              f"with shape {sites[name].along(held.steps)} in each row, but the "
-                             f"simulator has {got}")
+                             f"simulator has {got}. Give both the same shape")
     shared = [n for n in (*plan.free, *plan.globals) if n in structure.sites
               and structure.sites[n].shape == sites[n].shape]
     if not shared:
         raise ModelError(f"check(simulator={simulator!r}): the simulator has no parameter that the "
-                         f"checked model has with the same name and shape, so there is no true "
-                         f"value to compare with. The parameters of the checked model are "
-                         f"{[*plan.free, *plan.globals]}")
+                         "checked model has with the same name and shape, so there is no true "
+                         "value to compare with. The parameters of the checked model are "
+                         f"{[*plan.free, *plan.globals]}. Give the simulator parameters with these "
+                         "names and shapes")
     return structure
 
 

@@ -98,6 +98,7 @@ def groups(fit: Fitted, names: Dimensions, inputs: SiteValues,
     else:
         warnings.warn("to_arviz(): the result has no group log_likelihood. The observed values "
                       "depend on common latent variables that are summed or integrated out, so a "
-                      "single value has no log-likelihood of its own",
+                      "single value has no log-likelihood of its own. Use probml.compare, which "
+                      "compares by the log evidence",
                       RuntimeWarning, stacklevel=4)
     return out

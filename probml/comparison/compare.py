@@ -4,7 +4,7 @@ scores, in one table."""
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -20,10 +20,7 @@ from probml.errors import DataError, ModelError
 from probml.interface.fit import Fit
 from probml.language.given import as_mapping
 from probml.language.language import check_seed
-
-if TYPE_CHECKING:
-    import pandas as pd
-
+from probml.libraries import pd
 
 POINT = ("loglik", "parameters", "aic", "bic")
 BOUND = ("bound",)
@@ -151,8 +148,8 @@ def _evaluate(contestants: Mapping, splits: Any, rows: int, seed: int) -> _Score
                 out.folds[name] = _scores(contestant, splits, rows, seed)
             except ModelError as error:
                 out.missing[name] |= dict.fromkeys(FOLDS, str(error))
-                warnings.warn(f"compare: '{name}' has no held-out score, because "
-                              f"{error}", UserWarning,
+                warnings.warn(f"compare: '{name}' has no held-out score, because {error}. Correct "
+                              "this model, or omit folds=", UserWarning,
                               stacklevel=3)
     return out
 
@@ -160,8 +157,6 @@ def _evaluate(contestants: Mapping, splits: Any, rows: int, seed: int) -> _Score
 def _ranked(scores: _Scores, bounds: tuple[str, ...], folded: bool, rows: int,
             weights: np.ndarray) -> "pd.DataFrame":
     """The table of all criteria, the best model first."""
-    import pandas as pd
-
     table = pd.DataFrame.from_dict(scores.records, orient="index")
     table = table.reindex(columns=[*POINT, *EVIDENCE, *bounds, *LOO,
                                    *(FOLDS if folded else ())]).astype(float)
@@ -208,12 +203,12 @@ def _contestants(fits: object, data: object, weights: object,
     rows, out = rows_of_each(fits, data), {}
     for name, fit in fits.items():
         if not isinstance(fit, Fit):
-            hint = (": for an estimator pass its attribute fit_, which is a "
+            remedy = (": for an estimator pass its attribute fit_, which is a "
                     "Fit") if hasattr(fit, "fit_") else ""
-            hint = hint or (": to compare estimators by their predictions, pass target="
+            remedy = remedy or (": to compare estimators by their predictions, pass target="
                             if hasattr(fit, "get_params") else "")
             raise ModelError(f"compare(fits): '{name}' has the type {type(fit).__name__}, expected "
-                             f"a Fit{hint}")
+                             f"a Fit{remedy}")
         if source_of(rows[name]) is not None:
             raise ModelError(f"compare(fits): '{name}' was fitted to data that are read in "
                              f"batches, but compare needs all rows in memory. Hold out some "

@@ -175,8 +175,8 @@ class ComparedDensity(ComparedFit):
         found = whole_arviz.log_likelihood(self.fit, self._inputs, draws)
         if set(found) != set(self._observed_elements):
             raise ModelError("the observed values depend on common latent variables that are "
-                             "summed or integrated out, so a single value has no likelihood of "
-                             "its own")
+                             "summed or integrated out, so a single value has no likelihood of its "
+                             "own. Compare by log_evidence")
         return np.concatenate([found[name].reshape(*found[name].shape[:2], -1)[..., there]
                                for name, there in self._observed_elements.items()], -1)
 

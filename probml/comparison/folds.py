@@ -26,7 +26,8 @@ def checked(fits: object, engines: Mapping[str, Engine]) -> Mapping:
     own = {name: fit for name, fit in fits.items() if isinstance(fit, Fit)}
     for name in engines:
         if name not in own:
-            raise ModelError(f"compare(engines): '{name}' is not among the fits {list(own)}")
+            raise ModelError(f"compare(engines): '{name}' is not among the fits. Use the names of "
+                             f"the fits, {list(own)}")
     for name, fit in own.items():
         if fit.learnt is not None:
             raise ModelError(f"compare(fits): '{name}' is a Fit that was returned by do(). Pass "
@@ -50,9 +51,11 @@ def warn_of_failed(verb: str, failed: Mapping[str, str], contestants: Mapping[st
     """
     if failed and len(failed) == len(contestants):
         shown = "; ".join(f"'{name}': {reason}" for name, reason in failed.items())
-        raise Refusal(f"{verb}: none of the models could be evaluated: {shown}")
+        raise Refusal(f"{verb}: none of the models could be evaluated. Correct the models or the "
+                      f"data. The reasons: {shown}")
     for name, reason in failed.items():
-        warnings.warn(f"{verb}: '{name}' could not be evaluated: {reason}", UserWarning,
+        warnings.warn(f"{verb}: '{name}' could not be evaluated, so the table has no row for it. "
+                      f"Correct this model or leave it out. The reason: {reason}", UserWarning,
                       stacklevel=stacklevel)
 
 
@@ -92,8 +95,8 @@ def splits_of(folds: Any, rows: int, seed: int, classes: np.ndarray | None = Non
         try:
             from sklearn.model_selection import KFold, StratifiedKFold
         except ModuleNotFoundError as error:
-            raise ModelError(f"compare(folds={folds}) needs scikit-learn ({error}): pip install "
-                             f"'probml[sklearn]'") from None
+            raise ModelError(f"compare(folds={folds}) needs scikit-learn ({error}). Install it: "
+                             "pip install 'probml[sklearn]'") from None
         folds = (KFold if classes is None else StratifiedKFold)(int(folds), shuffle=True,
                                                                 random_state=seed)
     codes = None if classes is None else np.unique(classes.astype(str), return_inverse=True)[1]

@@ -13,7 +13,7 @@ Sources: Gneiting & Raftery (2007) for log and Brier scores; Vehtari, Gelman & G
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -31,11 +31,8 @@ from probml.dataset.frames import as_pandas, is_table
 from probml.engines.engine import Engine
 from probml.errors import DataError, ModelError
 from probml.interface.fit import Fit
+from probml.libraries import pd
 from probml.typing import DataLike, FitOrEstimator
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 FOLDS = 5
 # score → whether greater is better
@@ -121,7 +118,8 @@ class _ComparedEstimator:
             value = np.asarray(estimator.predict(at(test)))
         except ValueError as error:
             raise ModelError(f"fitting {what} to the training rows, or predicting the test rows, "
-                             f"failed: {error}") from error
+                             f"failed: {error}. Call its fit and predict on these rows to find the "
+                             "cause") from error
         if not self.discrete:
             if not hasattr(estimator, "log_prob"):
                 return Answer(value, why=f"{what} has no method log_prob(X, y), which returns log "
@@ -149,7 +147,7 @@ def predictions(fits: Mapping[str, FitOrEstimator], data: object, target: str, f
     known = np.flatnonzero([not _unseen(value) for value in truth])
     if len(known) < 2:
         raise DataError(f"compare(target='{target}'): the data contain only {len(known)} values of "
-                        f"'{target}', but at least 2 are needed")
+                        f"'{target}', but at least 2 are needed. Give more rows")
     others = np.setdiff1d(np.arange(len(truth)), known)
     splits = _splits(truth, known, others, folds, discrete, seed)
     scores, plain = (DISCRETE, "accuracy") if discrete else (CONTINUOUS, "rmse")
@@ -232,7 +230,8 @@ def _contestant(name: str, given: object, rows: object, target: str, truth: np.n
     except ModuleNotFoundError as error:
         raise ModelError(f"compare(fits): expected a Fit for '{name}', got a "
                          f"{type(given).__name__}. Estimators can be compared only if scikit-learn "
-                         f"is installed ({error}): pip install 'probml[sklearn]'") from None
+                         f"is installed ({error}). Install it: pip install "
+                         "'probml[sklearn]'") from None
     if isinstance(given, type) or not hasattr(given, "get_params") or not (is_classifier(given)
                                                                            or is_regressor(given)):
         what = given.__name__ if isinstance(given, type) else type(given).__name__
@@ -253,7 +252,8 @@ def _truth(rows: DataLike, target: str, name: str) -> np.ndarray:
                                                         else rows)
     if target not in names:
         raise DataError(f"compare(target='{target}'): the data of '{name}' have no column "
-                        f"'{target}', which is to be predicted; the columns are {list(names)}")
+                        f"'{target}', which is to be predicted. Add it, or choose one of the "
+                        f"columns, {list(names)}")
     values = rows[target]
     values = (values.to_numpy(dtype=object, na_value=None) if hasattr(values, "na_value")
               or hasattr(values, "iloc") else np.asarray(values))
@@ -283,8 +283,6 @@ def _columns(rows: DataLike, target: str, name: str) -> DataLike:
     tables = {site: value for site, value in given.items() if is_table(value)}
     if not tables and all(array.dtype.kind in "fiub" for array in flat.values()):
         return np.concatenate(list(flat.values()), 1)
-    import pandas as pd
-
     parts: dict[str, Any] = {}
     for site, array in flat.items():
         named = ({str(label): tables[site][label].array for label in tables[site].columns}
@@ -345,8 +343,6 @@ def _scores(answer: Answer, truth: np.ndarray, discrete: bool) -> dict[str, np.n
 
 def _table(terms: Mapping[str, Mapping[str, np.ndarray]], scores: Mapping[str, bool],
            truth: np.ndarray) -> "pd.DataFrame":
-    import pandas as pd
-
     names = [column for score in scores for column in (score, f"se_{score}", f"{score}_diff",
                                                        f"se_{score}_diff")]
     table = pd.DataFrame(np.nan, index=pd.Index(terms, name="model"),

@@ -5,18 +5,16 @@ import sys
 from dataclasses import dataclass
 from decimal import Decimal
 from numbers import Real
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from probml.dataset import frames
 from probml.dataset.sources import arrow
 from probml.errors import DataError, RowError, shortly, untraced
+from probml.libraries import pd
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-UNSEEN = "Missing values are NaN or None."
+UNSEEN = "Use NaN or None for a missing value."
 NUMBERS = (Real, Decimal, np.bool_)
 
 
@@ -80,14 +78,15 @@ def as_raw(what: str, value: object, rows: bool):
         if isinstance(error, DataError) or not undecodable:
             raise
         raise DataError(f"{what} cannot be read ({error}). If it contains text that is not UTF-8, "
-                        f"read the file again with its encoding, such as pandas.read_csv(path, "
-                        f"encoding='latin-1')") from None
+                        "give the encoding when you read the file, such as pandas.read_csv(path, "
+                        "encoding='latin-1')") from None
     if rows and raw.values.ndim == 0:
         raise DataError(f"{what} needs one value per row, got a single value. Pass a list or an "
                         f"array whose first axis is the rows. If the value is the same in all "
                         f"rows, give it as an argument of the model, model(name=value).")
     if rows and len(raw.values) == 0:
-        raise DataError(f"the data are empty: {what} has 0 rows, expected at least 1.")
+        raise DataError(f"the data are empty: {what} has 0 rows, expected at least 1. Check how "
+                        "the data were read or filtered.")
     return raw
 
 
@@ -104,8 +103,6 @@ def _from_library(what: str, value: Any, rows: bool):
 
 def _from_pandas(what: str, value: "pd.Series | pd.DataFrame | pd.Index", rows: bool):
     """A pandas column or table as an array; categories and text as codes."""
-    import pandas as pd
-
     if isinstance(value, pd.Index | pd.api.extensions.ExtensionArray):
         value = pd.Series(value)
     columns = ([value.iloc[:, j] for j in range(value.shape[1])] if isinstance(value, pd.DataFrame)

@@ -179,9 +179,9 @@ class Data(NamedTuple):
         if missing:
             shape = (table.rows, more, *table.inputs[missing[0]].shape[2:])
             got = np.shape(inputs.get(missing[0], 0))
-            raise ModelError(f"forecast: the model has the input '{missing[0]}', whose values at "
-                             f"the forecast steps are needed as an array of shape {shape}, got "
-                             f"shape {got}")
+            raise ModelError(f"forecast: the model has the input '{missing[0]}'. Pass its values "
+                             f"at the forecast steps, {missing[0]}=..., an array of shape {shape}, "
+                             f"got shape {got}")
         out: dict[str, ArrayLike] = dict(table.values)
         at = last[:, None] + np.arange(more)
         for name, codes in table.inputs.items():

@@ -11,6 +11,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from probml.dataset.frames import as_pandas, is_table, names_of
+from probml.libraries import pd
 from probml.typing import DataLike
 
 CATEGORIES = 8  # categories that a description lists
@@ -122,8 +123,6 @@ def _together(data: Sequence) -> np.ndarray:
 
 def column_of(name: str, values: object) -> Column:
     """One column: a pandas Series or an array (n,)."""
-    import pandas as pd
-
     series = values if isinstance(values, pd.Series) else pd.Series(np.asarray(values))
     kind, count = series.dtype, len(series)
     if kind.kind == "O" and not isinstance(kind, pd.CategoricalDtype):

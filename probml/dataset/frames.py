@@ -5,16 +5,14 @@ import difflib
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from jax.typing import ArrayLike
 
 from probml.errors import DataError, listed
+from probml.libraries import pa, pd
 from probml.typing import DataLike, SiteValues
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 OURS = ("pandas", "pyarrow")  # libraries whose tables are read without narwhals
 
@@ -33,8 +31,6 @@ def to_pandas(data: object) -> DataLike:
         return _column(found)
     if not isinstance(found, nw.DataFrame):
         return data
-    import pandas as pd
-
     return pd.DataFrame({name: _column(found[name]) for name in found.columns})
 
 
@@ -56,8 +52,6 @@ def _foreign(data: object) -> bool:
 def _column(series: "pd.Series") -> ArrayLike:
     """A narwhals Series as pandas: numbers with NaN, ordered categories, else objects with None."""
     import narwhals.stable.v1 as nw
-    import pandas as pd
-
     kind = series.dtype
     if kind in (nw.Categorical, nw.Enum):
         known = series.cat.get_categories().to_list()
@@ -81,12 +75,8 @@ def like(given: DataLike, columns: Mapping[str, np.ndarray]) -> DataLike:
             else shortest(value)
             for name, value in _flat(columns).items()}
     if module == "pyarrow":
-        import pyarrow as pa
-
         return pa.table(_ordered(own, flat, {name: given.column(i) for name, i in own.items()}))
     if module == "pandas":
-        import pandas as pd
-
         stay = {name: table.iloc[:, i].array for name, i in own.items()}
         out = pd.DataFrame(_ordered(own, flat, stay), index=given.index)
         kinds = {name: given[name].dtype for name in given.columns if name in out.columns}
@@ -136,8 +126,6 @@ def _ordered(own: Iterable[str], flat: Mapping, stay: Mapping) -> dict[str, np.n
 
 def _filled_column(column: "pd.Series", filled: np.ndarray) -> np.ndarray:
     """A pandas column of numbers, its missing cells filled; of other types `filled` itself."""
-    import pandas as pd
-
     filled = shortest(filled)
     if filled.dtype.kind != "f" or not pd.api.types.is_numeric_dtype(column):
         return filled
@@ -339,8 +327,9 @@ def select_known_columns(items: SiteValues, expected: Mapping[str, Any],
                         f"latent, drop {listed(extra)}")
     if absent:
         warnings.warn(f"model '{model}': the table has no column '{absent[0]}', so '{absent[0]}' "
-                      f"is missing in all rows. The model does not use the columns "
-                      f"{listed(extra)}", RuntimeWarning, stacklevel=2)
+                      "is missing in all rows, and the model does not use the columns "
+                      f"{listed(extra)}. Rename one of these if it contains the values of "
+                      f"'{absent[0]}', else drop them", RuntimeWarning, stacklevel=2)
     return {name: value for name, value in items.items() if name not in extra}
 
 
@@ -356,21 +345,21 @@ def check(name: str, frame: bool, expected: Mapping[str, Any], inputs: Sequence[
         own = sorted(expected, key=lambda n: not expected[n].rows) + [
             i for i in inputs if i not in expected
         ]
-        hint = f"Drop or rename '{name}'."
+        remedy = f"Drop or rename '{name}'."
         if meant := closest_name(name, own):
-            hint = f"Did you mean '{meant}'?"
+            remedy = f"Did you mean '{meant}'?"
         elif frame and vectors:
-            hint = (f"'{vectors[0]}' has several values per row. Pass a mapping, such as "
+            remedy = (f"'{vectors[0]}' has several values per row. Pass a mapping, such as "
                     f"{{'{vectors[0]}': "
                     f"table[['a', 'b']]}}.")
         raise DataError(f"model '{model}': '{name}' is neither a site nor an input of the model. "
-                        f"Known names: {listed(own)}. {hint}")
+                        f"Known names: {listed(own)}. {remedy}")
     if frame and (name in vectors or not expected[name].rows):
         where = "in every row" if name in vectors else "outside rows"
-        hint = (f"Pass a mapping, such as {{'{name}': table[['a', 'b']]}}" if name in vectors
+        remedy = (f"Pass a mapping, such as {{'{name}': table[['a', 'b']]}}" if name in vectors
                 else "Pass a mapping")
         raise DataError(f"'{name}' has the shape {expected[name].cells} {where}, which does not "
-                        f"fit in one column of a table. {hint}.")
+                        f"fit in one column of a table. {remedy}.")
 
 
 def lacked(name: str, items: Iterable) -> str:

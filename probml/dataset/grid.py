@@ -13,6 +13,7 @@ from jax.typing import ArrayLike
 
 from probml.dataset.arrays import Categories, Raw, as_raw
 from probml.errors import DataError
+from probml.libraries import pd
 
 
 class Places(NamedTuple):
@@ -40,7 +41,7 @@ class Places(NamedTuple):
         raw = as_raw(what, column, True)
         if len(raw.values) != len(self.row):
             raise DataError(f"{what} has {len(raw.values)} rows, but the index column of its table "
-                            f"has {len(self.row)}. All columns of a table need the same length")
+                            f"has {len(self.row)}. Give all columns of a table the same length")
         values, full = raw.values, len(self.row) == rows * width
         if unseen and not full and raw.labels is None and values.dtype.kind != "f":
             values = values.astype(np.result_type(values.dtype, np.float32))
@@ -64,8 +65,6 @@ def _labelled(codes: np.ndarray, raw: Raw) -> ArrayLike:
     """Codes as labels; those of a categorical column as a pandas Categorical."""
     assert raw.labels is not None
     if raw.categorical and codes.ndim == 2:
-        import pandas as pd  # the column came from it
-
         kind = pd.CategoricalDtype(list(raw.labels), raw.categorical is Categories.ORDERED)
         return pd.DataFrame({j: pd.Categorical.from_codes(codes[:, j], dtype=kind)
                              for j in range(codes.shape[1])})

@@ -2,13 +2,15 @@
 rows, or about following steps, with the same."""
 
 import datetime
+import sys
 import warnings
 from collections.abc import Hashable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import pandas as pd
 from jax.typing import ArrayLike
+
+from probml.libraries import pd
 
 MIN_DATES = 3  # dates that pandas needs to infer a frequency
 # of a series that is regular but for gaps: its least length, the greatest share of gaps, and what
@@ -26,13 +28,13 @@ class Labels(NamedTuple):
         dates: the name of the column of dates that is the index; None: the index is the table's.
     """
 
-    index: pd.Index
+    index: "pd.Index"
     names: tuple[Hashable, ...]
     column: bool
     dates: Any = None
 
     def table(self, values: ArrayLike, names: Sequence | None = None,
-              index: pd.Index = None) -> pd.DataFrame:
+              index: "pd.Index" = None) -> "pd.DataFrame":
         """Numbers (n,) or (n, c) as a Series or a DataFrame with these labels.
 
         Args:
@@ -51,7 +53,7 @@ class Labels(NamedTuple):
         out = pd.DataFrame(values.reshape(len(index), -1), index=index, columns=columns)
         return out if self.dates is None else out.reset_index(names=[self.dates])
 
-    def following(self, steps: int) -> pd.Index:
+    def following(self, steps: int) -> "pd.Index":
         """The index of the following steps: dates continue by their frequency, integers by their
         difference; otherwise steps are numbered from 1."""
         index, numbered = self.index, pd.RangeIndex(1, steps + 1, name="step")
@@ -61,11 +63,11 @@ class Labels(NamedTuple):
             every = _frequency(index)
             if every is None:
                 warnings.warn(
-                    f"the dates of X have no regular frequency (the last are "
+                    "the dates of X have no regular frequency (the last are "
                     f"{', '.join(map(str, index[-2:]))}), so the steps of the forecast are "
-                    f"numbered 1 to {steps} instead of dated. For dates pass X with a regular "
-                    f"frequency, X.asfreq('D') or X.resample('MS').mean(); missing steps may be "
-                    f"NaN", RuntimeWarning,
+                    f"numbered 1 to {steps} instead of dated. Give X a regular frequency, "
+                    "X.asfreq('D') or X.resample('MS').mean(); missing steps may be "
+                    "NaN", RuntimeWarning,
                     stacklevel=5)
                 return numbered
             series = pd.date_range if isinstance(index, pd.DatetimeIndex) else pd.timedelta_range
@@ -98,7 +100,7 @@ def tables_of(labels: Iterable[Labels | None], parts: Iterable, names: Sequence 
     return out
 
 
-def left_out(index: pd.Index) -> tuple[int, Any]:
+def left_out(index: "pd.Index") -> tuple[int, Any]:
     """How many dates an index leaves out that is regular but for a few gaps, and the date before
     the first; (0, None) of any other index."""
     if (not isinstance(index, pd.DatetimeIndex | pd.PeriodIndex) or len(index) < MIN_DATED_STEPS
@@ -112,7 +114,7 @@ def left_out(index: pd.Index) -> tuple[int, Any]:
     return int(np.round(ratio[gap] - 1).sum()), index[int(np.argmax(gap))]
 
 
-def _frequency(index: pd.Index) -> object:
+def _frequency(index: "pd.Index") -> object:
     """The frequency of dates or durations; None if there is none."""
     if index.freq is not None or index.hasnans or len(index) < 2:
         return index.freq
@@ -124,6 +126,8 @@ def _frequency(index: pd.Index) -> object:
 def labels_of(table: object) -> tuple[ArrayLike, Labels | None]:
     """A pandas table without its column of dates, if it has one, or a column, with its labels; None
     for labels of an array."""
+    if "pandas" not in sys.modules:  # nobody holds a table who has not imported it
+        return table, None
     if isinstance(table, pd.Series):
         return table, Labels(table.index, (table.name,), True)
     if not isinstance(table, pd.DataFrame):
@@ -137,7 +141,7 @@ def labels_of(table: object) -> tuple[ArrayLike, Labels | None]:
     return numbers, Labels(index, tuple(numbers.columns), False, name)
 
 
-def _holds_dates(column: pd.Series) -> bool:
+def _holds_dates(column: "pd.Series") -> bool:
     if isinstance(column.dtype, pd.PeriodDtype) or pd.api.types.is_datetime64_any_dtype(column):
         return True
     known = column.dropna() if column.dtype == object else column[:0]

@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from jax.typing import ArrayLike
@@ -11,11 +11,9 @@ from probml.dataset.frames import alike, as_pandas, native
 from probml.dataset.labels import Labels, labels_of, tables_of
 from probml.dataset.sources import arrow
 from probml.errors import DataError
+from probml.libraries import pa
 from probml.structure.structure import Structure
 from probml.typing import DataLike, SiteValues
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 MATRICES = 3  # axes of sequences of vectors
 
@@ -50,7 +48,8 @@ def padded(name: str, value: ArrayLike, unseen: bool = True) -> ArrayLike:
     if odd is not None:
         raise DataError(
             f"'{name}': sequence {odd} has the shape {parts[odd].shape}, but sequence 0 has the "
-            f"shape {parts[0].shape}. Only the number of steps (the first axis) may differ."
+            f"shape {parts[0].shape}. Give all sequences the same columns; only the number of "
+            "steps (the first axis) may differ."
         )
     kind, missing = np.dtype(object), cast(Any, None)
     if {part.dtype.kind for part in parts} <= set("biuf"):
@@ -177,7 +176,7 @@ def along_time(structure: Structure, items: SiteValues,
         )
     if 0 in lengths.values():
         raise DataError(f"'{next(iter(lengths))}' is empty: it has 0 time steps, expected at least "
-                        f"1.")
+                        "1. Check how the data were read or filtered.")
     for (one, mine), (other, theirs) in itertools.pairwise(each.items()):
         if len(mine) == len(theirs) and (mine != theirs).any():
             i = int(np.argmax(mine != theirs))

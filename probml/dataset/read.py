@@ -67,7 +67,7 @@ def check(structure: Structure, table: Table) -> None:
                 raise DataError(
                     f"'{name}' ({site.kind}) is {values[where]:g} in row {where[0]}{cell}, but "
                     f"must be at {'most' if end == 'upper_bound' else 'least'} {bound[where]:g} in "
-                    f"this row. The model computes this bound from "
+                    "this row. Correct this value, or the bound, which the model computes from "
                     f"{' and '.join(repr(t) for t in takes)}"
                 )
 

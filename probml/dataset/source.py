@@ -130,7 +130,7 @@ def without(rows: DataLike, column: str) -> tuple[DataLike, ArrayLike | None]:
     rows = frames.to_pandas(rows)
     names = list(rows) if isinstance(rows, Mapping) else frames.names_of(rows)
     if column not in names:
-        raise DataError(f"weights='{column}': the data have no such column; the columns are "
+        raise DataError(f"weights='{column}': the data have no such column. Use one of the columns "
                         f"{', '.join(map(repr, names[:12]))}")
     if isinstance(rows, Mapping):
         return {name: rows[name] for name in rows if name != column}, rows[column]

@@ -114,10 +114,10 @@ def read(data: object, expected: Mapping[str, Expected], inputs: Sequence[str] =
     items |= {name: value for name, value in codes.items() if name in items}
     missing = next((name for name in inputs if name not in items), None)
     if missing is not None:
-        hint = frames.lacked(missing, items) if frame else ""
+        remedy = frames.lacked(missing, items) if frame else ""
         raise DataError(f"model '{model}': the data have no '{missing}', which is an input of the "
                         f"model. Add '{missing}' to the data, or, if it is the same in all rows, "
-                        f"give it as an argument of the model, {model}(…, {missing}=...).{hint}")
+                        f"give it as an argument of the model, {model}(…, {missing}=...).{remedy}")
     items = frames.select_known_columns(items, expected, inputs, asked, model) if frame else items
     sites = [name for name in items if name not in inputs]
     for name in sites:
@@ -147,12 +147,13 @@ def read_weights(weights: object, rows: int, all_rows: bool = True) -> np.ndarra
         return None
     raw = as_raw("weights", weights, True)
     if raw.values.shape != (rows,):
-        raise DataError(f"weights must have the shape ({rows},), one per row, got "
-                        f"{raw.values.shape}.")
+        raise DataError(f"weights must have the shape ({rows},), one number per row, got "
+                        f"{raw.values.shape}. Give each row one weight.")
     out = _complete("weights", raw).astype(np.float64)
-    deny(out < 0, "weights", out, ">= 0", hint="A row with weight 0 is ignored.")
+    deny(out < 0, "weights", out, ">= 0", hint="Give weights of at least 0; a row with weight 0 is "
+                                               "ignored.")
     if all_rows and not out.any():
-        raise DataError("all weights are zero. At least one row needs a weight above 0.")
+        raise DataError("all weights are zero. Give at least one row a weight above 0.")
     return out
 
 
@@ -194,12 +195,13 @@ def _agreed(counts: dict[str, int], rows: int | None, height: int | None, known:
             model: str):
     """The number of rows, the same in all columns."""
     if rows is not None and rows < 1 or height == 0:
-        raise DataError(f"model '{model}': the data are empty: expected at least 1 row, got 0.")
+        raise DataError(f"model '{model}': the data are empty: expected at least 1 row, got 0. "
+                        "Check how the data were read or filtered.")
     n = rows or height or (Counter(counts.values()).most_common(1)[0][0] if counts else None)
     for odd in (name for name, count in counts.items() if count != n):
         base = next((f"'{name}' has {n}" for name, count in counts.items() if count == n),
                     f"expected {n}")
-        raise DataError(f"'{odd}' has {counts[odd]} rows, but {base}. Every column needs the same "
+        raise DataError(f"'{odd}' has {counts[odd]} rows, but {base}. Give every column the same "
                         f"rows in the same order. {UNSEEN}")
     if n is None and known:
         raise DataError(f"model '{model}': the data is empty, so the number of rows is unknown. "
@@ -225,13 +227,13 @@ def _shaped(e: Expected, raw: Raw):
     want = str(("n", *e.cells)).replace("'", "") if e.rows else str(e.cells)
     if e.rows and e.states is not None and e.cells == ():
         want += f" with codes or labels, or label probabilities, a float array (n, {e.states})"
-    hint = ("The first axis must be the rows, and the other axes the values of a row" if e.rows
+    remedy = ("Put the rows on the first axis, and the values of a row on the other axes" if e.rows
             else outside(e.name, e.plates, shape[0] if shape else None))
     if e.rows and len(shape) > 1 and shape[-2::-1] == e.cells:
-        hint = f"The first axis must be the rows. Pass {e.name}.T"
+        remedy = f"Pass {e.name}.T, so that the first axis is the rows"
     elif e.cells == () and behind == (1,):
-        hint = f"Pass {e.name}[:, 0]" if e.rows else f"Pass {e.name}[0]"
-    raise DataError(f"'{e.name}' has the wrong shape: expected {want}, got {shape}. {hint}.")
+        remedy = f"Pass {e.name}[:, 0]" if e.rows else f"Pass {e.name}[0]"
+    raise DataError(f"'{e.name}' has the wrong shape: expected {want}, got {shape}. {remedy}.")
 
 
 def outside(name: str, plates: Sequence[tuple[str, int]], rows: int | None) -> str:
@@ -388,7 +390,7 @@ def _likelihood(what: str, raw: Raw):
     bad = (nan.any(1) & ~unseen) | np.isinf(w).any(1) | (w < 0).any(1) | (w == 0).all(1)
     deny(bad, f"{what} as label probabilities (likelihood "
               f"evidence)", w, "finite and at least 0, with at least one value above 0 in each row",
-         hint="If the label of a row is unknown, all values of the row must be NaN.")
+         hint="Use NaN in all columns of a row whose label is unknown.")
     if unseen.all():
         return None
     w = np.where(unseen[:, None], w.dtype.type(1), w) if unseen.any() else w

@@ -127,7 +127,7 @@ class Streamed(Rows):
     def _batches(self, size: int) -> "Mixed":
         if self.mixed is None or self.mixed.size != size:
             raise Refusal("the data are read in batches, so the engine needs the number of rows of "
-                          "a batch, such as probml.EM(batch_rows=1000)")
+                          "a batch. Set it, such as probml.EM(batch_rows=1000)")
         return self.mixed
 
 

@@ -73,21 +73,23 @@ def checked(factors: Iterable[Factor], order: Sequence[str],
     for f in factors:
         if f.log.ndim != len(f.names) + 1 or len(set(f.names)) < len(f.names):
             raise ValueError(f"a factor over {f.names}: expected an array with an axis of rows and "
-                             f"one axis per distinct name, got shape {f.log.shape}.")
+                             f"one axis per distinct name, got shape {f.log.shape}. Give the array "
+                             "these axes.")
         if f.log.shape[0] not in (1, rows) and rows != 1:
             raise ValueError(f"a factor over {f.names}: expected 1 or {rows} rows, as in the other "
-                             f"factors, got {f.log.shape[0]}.")
+                             f"factors, got {f.log.shape[0]}. Give all factors the same rows.")
         rows = max(rows, f.log.shape[0])
         for name, size in zip(f.names, f.log.shape[1:], strict=True):
             if sizes.setdefault(name, size) != size:
                 raise ValueError(f"a factor over {f.names}: expected {sizes[name]} states of "
-                                 f"'{name}', as in another factor, got {size}.")
+                                 f"'{name}', as in another factor, got {size}. Give '{name}' the "
+                                 "same states in all factors.")
     unknown = [name for name in order if name not in sizes]
     left = sorted(set(sizes) - set(order)) if complete else []
     if unknown or left or len(set(order)) < len(order):
-        raise ValueError(f"elimination order: expected each variable of the factors exactly once, "
+        raise ValueError("elimination order: expected each variable of the factors exactly once, "
                          f"but the order has {unknown}, which are in no factor, and does not have "
-                         f"{left}.")
+                         f"{left}. Name each variable once.")
     return factors
 
 

@@ -175,39 +175,41 @@ class EM(Engine):
                            "MAP(optimizer=..., batch_rows=...) or SVI(batch_rows=...)")
         check_distinct(problem.data, plan)
         if self.hard and plan.globals:
-            raise Refusal(f"{where} with hard=True: the latent discrete site '{plan.globals[0]}' "
-                          f"is outside rows(), and hard assignments are defined only for sites "
-                          f"inside rows()",
+            raise Refusal(f"{where} with hard=True (which assigns each row to its most probable "
+                          f"state): the latent discrete site '{plan.globals[0]}' is outside "
+                          "rows(), and this is defined only for sites inside rows(). Use "
+                          "hard=False",
                           ("EM", "Exact"))
         refuse_missing_prior(plan, "EM", self.prior)
         if any(grouping.nodes for grouping in plan.groupings):
             raise Refusal(f"{where}: the group effects '{plan.effects[0]}' are integrated out "
-                          f"({describe_integration(plan.groupings)}), and EM has no M-step for "
-                          f"them",
+                          f"({describe_integration(plan.groupings)}), and EM has no step for them. "
+                          "Use another engine",
                           ("MAP",))
         noiseless.refuse_noiseless(plan, "EM")
         if problem.asked or not plan.free:
             return
         if plan.groupings and not plan.variables:
             raise Refusal(f"EM is slower than MAP for {problem}, because EM converges slowly when "
-                          f"group effects such as '{plan.effects[0]}' are integrated out", ("MAP",))
+                          f"group effects such as '{plan.effects[0]}' are integrated out. Use "
+                          "another engine", ("MAP",))
         near = next((group for group in plan.latents if not group.kind.exact), None)
         if near is not None and not plan.variables:
             raise Refusal(
                 f"EM is slower than MAP for {problem}, because '{near.name}' is "
-                f"{near.kind.description}, and the M-step is iterative and would compute the "
-                f"integral of every row in each step",
+                f"{near.kind.description}, and each step of EM would compute the integral of every "
+                "row many times. Use another engine",
                 ("MAP",))
         for block in all_blocks(plan, self.prior) if plan.complete else ():
             if not (block.form and block.conjugate):
                 raise Refusal(f"EM is not faster than MAP for {problem}, because no discrete "
-                              f"variable is latent and '{block.names[0]}' has no closed-form "
-                              f"M-step ({block.why})",
+                              f"variable is latent and '{block.names[0]}' has no update in closed "
+                              f"form ({block.why}). Use another engine",
                               ("MAP",))
         if names := climbed_on_rows(plan, self.prior):
             raise Refusal(f"EM is slower than MAP for {problem}, because '{names[0]}' has no "
-                          f"closed-form M-step, and an iterative M-step would pass over all rows "
-                          f"in each step", ("MAP",))
+                          "update in closed form, and a numerical update would read all rows many "
+                          "times in each step. Use another engine", ("MAP",))
 
     def reason_to_skip(self, problem: Problem) -> str:
         return "the model has no latent variable, and other engines give a posterior" if (

@@ -456,18 +456,19 @@ def checked(engine: object, verb: str = "") -> Engine:
     given = f"engine={' '.join(f'{engine!r:.60}'.split())}"
     said = f"{verb}({given})" if verb else given
     if not isinstance(engine, Engine):
-        hint = (f". Call the class, {engine.__name__}()" if isinstance(engine, type)
+        remedy = (f". Call the class, {engine.__name__}()" if isinstance(engine, type)
                 and issubclass(engine, Engine) else ". Give all observations as one mapping, "
                                                     "fit({'x': x, 'y': "
                                                     "y})" if hasattr(engine, "shape") else "")
         raise ModelError(f"{said} is not an engine. Expected an engine, such as probml.EM(), "
-                         f"probml.Exact() or probml.NUTS(), or None{hint}")
+                         f"probml.Exact() or probml.NUTS(), or None{remedy}")
     try:
         hash(engine)
     except TypeError as error:
-        raise ModelError(f"{said}: the settings of an engine must be hashable ({error}). Make the "
-                         f"class of the engine a @dataclass(frozen=True), and use tuples instead "
-                         f"of lists and arrays") from None
+        raise ModelError(f"{said}: the settings of an engine must be hashable, that is, "
+                         f"unchangeable values ({error}). Make the class of the engine a "
+                         "@dataclass(frozen=True), and use tuples instead of lists and "
+                         "arrays") from None
     return engine
 
 

@@ -93,8 +93,8 @@ class Exact(Engine):
             large = _names_of_overflow(problem.data)
             raise Refusal(
                 f"Exact cannot fit model '{plan.structure.model.name}': the closed-form posterior "
-                f"failed a check. The log evidence was computed at two values of the parameters, "
-                f"and the results differ by {float(mismatch):.3g}" + (
+                "failed a check. The log evidence (log probability of the data) was computed at "
+                f"two values of the parameters, and the results differ by {float(mismatch):.3g}" + (
                     f". Sums of squares of {quoted(large)} are too large for a floating-point "
                     f"number. Check the data for values that are too large" if large else ""),
                 ("EM", "Laplace"))
@@ -116,30 +116,35 @@ def _refuse_latent(plan: Plan, where: str) -> None:
     sites = plan.structure.sites
     if plan.groupings:
         raise Refusal(f"{where}: the group effects '{plan.effects[0]}' are integrated out, and "
-                      f"then the posterior of '{plan.free[0]}' has no closed form",
+                      f"then the posterior of '{plan.free[0]}' has no closed form. Use another "
+                      "engine",
                       ("EM", "Laplace", "NUTS"))
     partial = next((name for name in plan.observed
                     if plan.pattern.get(name) == "partially_observed"), None)
     if partial is not None:
         raise Refusal(
             f"{where}: site '{partial}' ({sites[partial].kind}) is a vector that is partially "
-            f"observed in some rows, so the posterior has no closed form", ("EM",))
+            "observed in some rows, so the posterior has no closed form. Give such vectors "
+            "completely or not at all, or use another engine", ("EM",))
     unseen = next(iter(plan.continuous_latents), None)
     if unseen is not None:
         raise Refusal(
-            f"{where}: site '{unseen}' ({sites[unseen].kind}) is a latent continuous variable of "
-            f"each row, so the posterior of the parameters has no closed form",
+            f"{where}: site '{unseen}' ({sites[unseen].kind}) is a continuous variable of each row "
+            "that is not in the data (latent), so the posterior of the parameters has no closed "
+            "form. Use another engine",
             ("EM", "Laplace", "NUTS"))
     hidden = [v for v in (*plan.variables, *plan.hidden) if sites[v].rows]
     if hidden:
         state = "missing in some rows" if hidden[0] in plan.pattern else "latent"
         raise Refusal(
             f"{where}: site '{hidden[0]}' ({sites[hidden[0]].kind}) is discrete, inside rows() and "
-            f"{state}, so the posterior of the parameters has no closed form", ("EM",))
+            f"{state}, so the posterior of the parameters has no closed form. Give its values in "
+            "the data, or use another engine", ("EM",))
     if plan.globals:
         raise Refusal(
-            f"{where}: site '{plan.globals[0]}' is discrete and latent, so the posterior of the "
-            f"parameters ('{plan.free[0]}', ...) has no closed form", ("EM",))
+            f"{where}: site '{plan.globals[0]}' is discrete and not in the data (latent), so the "
+            f"posterior of the parameters ('{plan.free[0]}', ...) has no closed form. Give its "
+            "value in the data, or use another engine", ("EM",))
 
 
 def _refuse_without_closed_form(plan: Plan, where: str) -> None:

@@ -52,7 +52,7 @@ class Code(enum.Enum):
         "objective-fell", "the objective decreased in an iteration, although every iteration of "
         "this algorithm should increase it; the best estimates found are returned",
         "The estimates are not at an optimum",
-        ("report the model as a bug", "fit with probml.MAP()"), ConvergenceWarning)
+        ("report the model as a bug of probml", "fit with probml.MAP()"), ConvergenceWarning)
     NO_ASCENT = (
         "no-ascent", "the optimiser found no step that increases the objective, although the "
         "gradient of the objective is not zero",
@@ -76,7 +76,8 @@ class Code(enum.Enum):
         "infinity",
         "This happens with complete or quasi-complete separation: a column or a level for which "
         "all rows have the same outcome, counts that are all 0, a class that never occurs",
-        ("use a proper prior, with prior=True", "drop the column or the level"),
+        ("use a proper prior (one that integrates to 1), such as dist.Normal(0, 10), with "
+         "prior=True", "drop the column or the level"),
         ConvergenceWarning)
     LIMIT = (
         "limit", "the likelihood has no maximum: it rises more and more slowly as {at} grows",
@@ -95,7 +96,8 @@ class Code(enum.Enum):
     # The optimum
 
     BOUNDARY = (
-        "boundary", "the estimate of {at} is at the boundary of its support ({end}{count})",
+        "boundary", "the estimate of {at} is at the boundary of its support, the set of its "
+                    "possible values ({end}{count})",
         "Most of the posterior mass lies away from the boundary, and standard errors are not "
         "defined at the boundary",
         ("fit with probml.NUTS()", "use a prior that vanishes at the boundary"))
@@ -138,11 +140,13 @@ class Code(enum.Enum):
         "change if the parameters move along {direction}",
         "These parameters are not identified separately, and their estimates are arbitrary; a "
         "possible cause is a column that is constant or the sum of other columns",
-        ("use an informative prior, with prior=True", "drop a collinear column"))
+        ("use an informative prior, such as dist.Normal(0, 1), with "
+         "prior=True", "drop a collinear column"))
     NO_INFORMATION = (
         "no-information", "the maximum is one of many of the same height: the data contain no "
         "information about {names}", "The estimates of {names} are arbitrary",
-        ("use an informative prior, with prior=True", "drop the parameters on which no observation "
+        ("use an informative prior, such as dist.Normal(0, 1), with "
+         "prior=True", "drop the parameters on which no observation "
                                                   "depends"))
     ONE_ROW_PER_GROUP = (
         "one-row-per-group", "no group of {at} has more than one row: {names} and {others} are not "
@@ -178,22 +182,23 @@ class Code(enum.Enum):
         "The best value may lie outside the range", ("give a wider range",))
     ROUGH_INTEGRAL = (
         "rough-integral", "the integral over {names} ({method}) is inaccurate: {finer} changes the "
-        "total log-likelihood by {gap:.2g}", "Estimates of variances may be biased",
+        "total log-likelihood by {gap:.2g}", "Estimates of variances may be biased, because the "
+                                             "integral is computed from too few points",
         ("fit with probml.NUTS()",))
 
     # The posterior
 
     K_HAT = (
         "k-hat", "the posterior differs strongly from the normal approximation at its mode (Pareto "
-        "k-hat of the importance weights is {k:.1f}, above {limit:.1f})",
+                 "k-hat, a measure of this difference, is {k:.1f}, above {limit:.1f})",
         "The result is unreliable: means and intervals may be wrong", ("fit with probml.NUTS()",))
     FEW_EFFECTIVE = (
         "few-effective-draws", "the posterior differs strongly from the normal approximation at "
         "its mode ({draws} weighted draws have an effective sample size of {effective:.0f})",
         "The result is unreliable: means and intervals may be wrong", ("fit with probml.NUTS()",))
     LONG_TAIL = (
-        "long-tail", "the posterior of {at} has such a long tail that importance-weighted draws do "
-        "not determine its standard deviation (Pareto k-hat {k:.1f})",
+        "long-tail", "the posterior of {at} has such a long tail that the weighted draws do not "
+                     "determine its standard deviation (Pareto k-hat {k:.1f})",
         "The result is unreliable: the standard deviation of {at} may be wrong",
         ("fit with probml.NUTS()",))
     HEAVY_TAIL = (
@@ -214,14 +219,15 @@ class Code(enum.Enum):
         "Further steps would still change the estimates",
         ("raise steps", "use another optimizer"), ConvergenceWarning)
     IMPROPER = (
-        "improper", "the posterior is improper: the prior of {at} is flat, and between {near:g} "
-        "and {far:g} standard deviations from the mode the log density falls by only {fall:.2g}",
+        "improper", "the posterior is improper (the integral of its density is infinite): the "
+                    "prior of {at} is flat, and between {near:g} and {far:g} standard deviations "
+                    "from the mode the log density falls by only {fall:.2g}",
         "The posterior has no mean and no standard deviation; a possible cause is a column that "
         "separates the classes completely",
         ("use a proper prior, such as dist.Normal(0, 10)",))
     NO_MODE = (
-        "no-mode", "no mode of the posterior density was found in unbounded coordinates, such as "
-        "logarithms of scales ({problem})",
+        "no-mode", "no mode (maximum) of the posterior density was found in unbounded coordinates, "
+                   "such as the logarithms of standard deviations ({problem})",
         "A possible cause is a scale in the prior of another parameter, which can shrink to 0",
         ("fit with probml.NUTS()",))
     MODE_FAR_FROM_MEAN = (
@@ -237,18 +243,23 @@ class Code(enum.Enum):
         "A possible cause is an initial value at which a scale is nearly 0",
         ("give other initial values, fit(..., start=...)", "use a prior that excludes 0"))
     DIVERGENCES = (
-        "divergences", "{count} of {draws} draws ended with a divergence of the sampler",
+        "divergences", "{count} of {draws} draws ended with a divergence (an inaccurate step) of "
+                       "the sampler",
         "Regions of the posterior with strong curvature may be missing in the draws",
-        ("raise target_accept (now {target:g})", "use narrower priors for scales and heavy tails"))
+        ("raise target_accept (now {target:g}), such as "
+         "NUTS(target_accept=0.95)", "use narrower priors for scales and heavy tails"))
     FEW_DIVERGENCES = (
-        "few-divergences", "{count} of {draws} draws ended with a divergence of the sampler, which "
-        "is too few to bias the results", "", (), None)
+        "few-divergences", "{count} of {draws} draws ended with a divergence (an inaccurate step) "
+                           "of the sampler, which is too few to bias the results", "", (), None)
     E_BFMI = (
-        "e-bfmi", "E-BFMI (energy Bayesian fraction of missing information) is {value:.2f}, below "
-        "{limit:g}", "Tails of the posterior may be missing in the draws",
-        ("use a non-centred parametrisation of group effects", "use narrower priors for scales"))
+        "e-bfmi", "E-BFMI (energy Bayesian fraction of missing information, which is low if the "
+                  "sampler moves too slowly through the tails) is {value:.2f}, below "
+                  "{limit:g}", "Tails of the posterior may be missing in the draws",
+        ("write group effects as mean + sd * z with z ~ Normal(0, 1) (non-centred "
+         "parametrisation)", "use narrower priors for scales"))
     TREE_DEPTH = (
-        "tree-depth", "{share:.0%} of the draws reached the maximum tree depth, {depth}",
+        "tree-depth", "{share:.0%} of the draws reached the maximum tree depth, {depth}, which "
+                      "limits the number of steps of the sampler for a draw",
         "The posterior is long and narrow, and sampling is slow",
         ("centre and scale the inputs", "drop one of two nearly collinear parameters",
          "raise max_tree_depth"))
@@ -258,8 +269,8 @@ class Code(enum.Enum):
         "The posterior may have several modes or parameters that are not identified",
         ("raise warmup and draws", "use an informative prior"))
     ESS = (
-        "ess", "the effective sample size of {at} is {effective:.0f}, less than {least} for each "
-        "chain",
+        "ess", "the effective sample size of {at} (the number of independent draws that would be "
+               "as accurate) is {effective:.0f}, less than {least} for each chain",
         "The mean and quantiles of {at} are inaccurate", ("raise draws",))
     DRAWS_TAIL = (
         "tail-of-draws", "the draws of {at} have a heavy tail (Pareto k-hat {k:.1f} of their "
@@ -329,8 +340,9 @@ class Code(enum.Enum):
     BATCHES = ("batches", "each iteration used a batch of {rows} rows ({kind} "
                           "updates)", "", (), None)
     WITHOUT_CLOSED_FORM = (
-        "closed-form-left", "a closed-form M-step of EM lowered the objective, so L-BFGS was used "
-        "for this M-step instead", "", (), None)
+        "closed-form-left", "a closed-form step of EM (M-step) lowered the objective, so a "
+                            "numerical optimiser (L-BFGS) was used for this step "
+                            "instead", "", (), None)
     IN_DOUBLE = ("float32-to-float64", "computed in double precision (float64), because single "
                                        "precision (float32) is too inaccurate here: {reason}",
                  "", (), None)
@@ -436,7 +448,8 @@ class Finding:
         except ValueError:  # of a later version
             return cls.of(Code.NOTE, text=str(record["message"]))
         except (KeyError, AttributeError) as error:
-            raise TypeError(f"a warning in the file is damaged: {record!r:.60}") from error
+            raise TypeError("a warning in the file is damaged (save the fit again): "
+                            f"{record!r:.60}") from error
 
 
 def _to_json_value(value: object) -> object:

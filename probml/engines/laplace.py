@@ -272,7 +272,8 @@ def _or_refuse(problem: Problem, found: Modes | Finding) -> Modes:
         Refusal: there is no mode.
     """
     if isinstance(found, Finding):
-        raise Refusal(f"Laplace cannot fit {problem}: {found.problem}", ("NUTS",))
+        raise Refusal(f"Laplace cannot fit {problem}: {found.problem}. Use another "
+                      "engine", ("NUTS",))
     return found
 
 
@@ -298,7 +299,8 @@ def _find_modes(problem: Problem, centred: bool = True) -> Modes | Finding:
         if begun.converged and low.dtype == np.float32 and (
                 abs(low) < curvature.MIN_CURVATURE[low.dtype]):
             raise Refusal(f"Laplace cannot fit {problem}: {why.problem}, in single precision "
-                          f"(float32)")
+                          "(float32). Use double precision, jax.config.update('jax_enable_x64', "
+                          "True)")
         return why
     history = np.asarray(begun.history)
     history = history[np.isfinite(history)]

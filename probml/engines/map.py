@@ -4,7 +4,6 @@ any optax optimiser."""
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import jax
 import numpy as np
@@ -53,11 +52,9 @@ from probml.engines.optimization.search import (
 from probml.engines.start.prior import compiled_prior_point, given_start, refuse_missing_prior
 from probml.engines.start.start import check_distinct, first_points, states_depend_on_start
 from probml.errors import ModelError, Refusal
+from probml.libraries import optax
 from probml.numerics.transfer import placed_all
 from probml.plan import hierarchy, random_effects
-
-if TYPE_CHECKING:
-    import optax
 
 STARTS = 4  # of a fit without a named engine, if a start decides which hidden state is which
 MIN_FURTHER_STEPS = 50  # iterations of an optimisation from another start, at least
@@ -148,9 +145,9 @@ class MAP(Engine):
                              f"number of at least 0 and below 1")
         for name in ("batch_rows", "held_out"):
             if getattr(self, name) and self.optimizer is None:
-                raise ModelError(f"MAP({name}=...) needs an optimiser, such as "
-                                 f"optimizer=optax.adam(1e-2), because the default optimiser, "
-                                 f"L-BFGS, uses all rows in every step")
+                raise ModelError(f"MAP({name}=...) needs an optimiser that reads batches of rows, "
+                                 "because the default one (L-BFGS) uses all rows in every step. "
+                                 "Give one, such as optimizer=optax.adam(1e-2)")
         if self.patience is not None and not self.held_out:
             raise ModelError(f"MAP(patience={self.patience!r}) needs held-out rows. Give their "
                              f"fraction, such as held_out=0.1")

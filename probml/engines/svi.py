@@ -4,7 +4,7 @@ stochastic gradients."""
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -33,6 +33,7 @@ from probml.engines.start.start import check_distinct
 from probml.errors import ModelError, Refusal
 from probml.evidence import density, row_coordinates
 from probml.language import given
+from probml.libraries import optax
 from probml.numerics.compiling import jit
 from probml.numerics.curvature import Frame
 from probml.numerics.transfer import Use, derive_key, random_key
@@ -40,9 +41,6 @@ from probml.plan.plan import Plan
 from probml.posteriors import posterior
 from probml.posteriors.posterior import OWN, Draws, Normal
 from probml.typing import PyTree
-
-if TYPE_CHECKING:
-    import optax
 
 DRAWS = 2000  # of a user's guide
 MAX_RANK = 10  # of a low-rank covariance
@@ -230,8 +228,6 @@ class SVI(Engine):
 def _adam(steps: int):
     """Adam with a cosine decay; the same object for equal settings, so that compiled programs are
     found again."""
-    import optax
-
     return optax.adam(optax.cosine_decay_schedule(LEARNING_RATE, steps))
 
 

@@ -108,7 +108,7 @@ class Classifier(ClassifierMixin, Estimator):
         known = y[~hidden] if hidden.any() else y
         known = np.array(known.tolist()) if known.dtype.kind == "O" and len(known) else known
         if not len(known):
-            raise DataError("every label in y is missing. At least one row of each class needs its "
+            raise DataError("every label in y is missing. Give at least one row of each class its "
                             "label")
         if known.dtype.kind == "f":
             assert_all_finite(known, input_name="y")
@@ -120,7 +120,8 @@ class Classifier(ClassifierMixin, Estimator):
         codes = np.minimum(np.searchsorted(self.classes_, known), len(self.classes_) - 1)
         if classes is not None and (new := self.classes_[codes] != known).any():
             raise DataError(f"y contains the class {known[new].tolist()[0]!r}, which is not one of "
-                            f"the classes {self.classes_.tolist()}")
+                            f"the classes {self.classes_.tolist()}. Drop its rows, or name all "
+                            "classes in the first call, partial_fit(X, y, classes=[...])")
         return _with_missing(codes, hidden)
 
     def predict(self, X: object):

@@ -39,6 +39,7 @@ from probml.interface.model import Model
 from probml.interface.showing.summaries import summarize
 from probml.interface.showing.summary import Summary, Table
 from probml.language.language import check_seed
+from probml.libraries import pd
 from probml.posteriors.units import Unit
 from probml.typing import DataLike
 
@@ -142,7 +143,7 @@ class Estimator(Portable, BaseEstimator):
         """Refuse columns without any observed cell."""
         if empty.all():
             raise DataError(f"every value of X is missing ({len(empty)} columns), so nothing can "
-                            f"be estimated")
+                            "be estimated. Check how X was read, and pass observed values")
         if empty.any():
             raise DataError(f"{self._column(int(np.argmax(empty)))} of X is missing in every row. "
                             f"Drop this column, or fit to rows in which it is observed")
@@ -157,8 +158,8 @@ class Estimator(Portable, BaseEstimator):
             return None, None
         weights = check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         if not weights.any():
-            raise DataError("all sample weights are zero (sample_weight). At least one sample "
-                            "needs a weight above 0")
+            raise DataError("all sample weights are zero (sample_weight). Give at least one sample "
+                            "a weight above 0")
         kept = None if weights.all() else np.flatnonzero(weights)
         return weights if kept is None else weights[kept], kept
 
@@ -221,8 +222,8 @@ class Estimator(Portable, BaseEstimator):
         check_is_fitted(self, "fit_")
         known = {**self.fit_.given, **self.fit_.params}
         if name not in known:
-            raise AttributeError(f"this {type(self).__name__} has no '{name}'; its parameters are "
-                                 f"{', '.join(self.fit_.params)}")
+            raise AttributeError(f"this {type(self).__name__} has no '{name}'. Use one of its "
+                                 f"parameters, {', '.join(self.fit_.params)}")
         return known[name]
 
     @property
@@ -291,8 +292,6 @@ class Estimator(Portable, BaseEstimator):
 
     def _attributes(self) -> list[Table]:
         """The estimates by the names of the attributes: those with a number for each column."""
-        import pandas as pd
-
         names, out = self._column_names or range(self.n_features_in_), []
         for name, value in vars(self).items():
             if (name.endswith("_") and not name.startswith("_") and isinstance(value, np.ndarray)
@@ -404,19 +403,19 @@ def make_updatable(estimator: Any, first: Callable[[], tuple] | None = None) -> 
     before, estimator._first = getattr(estimator, "_first", None), None
     if fit.kept is None and fit.by is not None and fit.by.capabilities.incremental_update is None:
         raise Refusal(f"partial_fit: this {name} was fitted by {short_name(fit.engine)}, which "
-                      f"stores no sufficient statistics of model '{fit.model.name}', so it cannot "
-                      f"be updated with further rows. Fit all rows together, or use "
-                      f"engine=probml.EM() or probml.VB(), which store them if all updates have a "
-                      f"closed form")
+                      "stores no sufficient statistics (sums of the data) of model "
+                      f"'{fit.model.name}', so it cannot be updated with further rows. Fit all "
+                      "rows together, or use engine=probml.EM() or probml.VB(), which store them "
+                      "if all updates have a closed form")
     before = before or first and first()
     if fit.kept is None and before:
         made, data, weights = before
         return dataclasses.replace(fit, kept=made.running(data, weights=weights).kept)
     if fit.kept is None:
-        raise DataError(f"partial_fit: this {name} stores no sufficient statistics, so it cannot "
-                        f"be updated with further rows. It was loaded from a file, or fitted by "
-                        f"fit() to more than {MAX_RETAINED_NUMBERS} numbers. Call partial_fit "
-                        f"instead of fit for the first rows")
+        raise DataError(f"partial_fit: this {name} stores no sufficient statistics (sums of the "
+                        "data), so it cannot be updated with further rows. It was loaded from a "
+                        f"file, or fitted by fit() to more than {MAX_RETAINED_NUMBERS} numbers. "
+                        "Call partial_fit instead of fit for the first rows")
     # the statistics of complete rows are the same at every point
     return fit if fit.kept.running else dataclasses.replace(
         fit, kept=fit.kept._replace(running=True))

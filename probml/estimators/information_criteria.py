@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from probml.libraries import pd
 from probml.typing import DataLike
 
 
@@ -26,8 +27,6 @@ def choose_lowest(records: list[dict[str, Any]], criterion: str) -> tuple[Any, i
         records: for each model its size, first, and its criteria. criterion: for "bound" greater is
             better, for any other lower.
     """
-    import pandas as pd
-
     table = pd.DataFrame(records)
     score = table[criterion] * (-1 if criterion == "bound" else 1)
     return table, int(table.loc[score.idxmin(), table.columns[0]])

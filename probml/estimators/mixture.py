@@ -24,6 +24,7 @@ from probml.estimators.validation import DensityMixin, check_is_fitted
 from probml.interface.fit import Fit
 from probml.interface.sizes import grid
 from probml.language.language import check_seed
+from probml.libraries import pd
 from probml.typing import DataLike
 
 
@@ -74,8 +75,9 @@ class Mixture(InformationCriteria, DensityMixin, Estimator):
         """
         check(self)
         if not isinstance(self.n_components, Integral):
-            raise ModelError(f"partial_fit needs a single number of components, such as "
-                             f"n_components=3, got n_components={self.n_components!r}")
+            raise ModelError("partial_fit needs one number of components, but "
+                             f"n_components={self.n_components!r} gives several. Give one, such as "
+                             "n_components=3")
         if not hasattr(self, "fit_"):
             self.fit_ = make_updatable(self.fit(X, sample_weight=sample_weight),
                                        lambda: (self.fit_, *self._further(X, sample_weight)[:2]))
@@ -112,8 +114,8 @@ class Mixture(InformationCriteria, DensityMixin, Estimator):
         if self.criterion not in records[0]:
             raise ModelError(f"{type(self).__name__}(criterion='bound'): the engine "
                              f"{short_name(next(iter(fits.values())).engine)} computes no lower "
-                             f"bound of the log evidence. Use engine=probml.VB(), or "
-                             f"criterion='bic'")
+                             "bound of the log evidence (log probability of the data). Use "
+                             "engine=probml.VB(), or criterion='bic'")
         self.table_, self.n_components_ = choose_lowest(records, self.criterion)
         self.fits_ = fits
         self._keep(fits[self.n_components_], total)
@@ -186,8 +188,6 @@ class Mixture(InformationCriteria, DensityMixin, Estimator):
 
         Cost: n · k numbers a draw.
         """
-        import pandas as pd
-
         check_count("occupied", "draws", draws)
         random = np.random.default_rng(check_seed(seed, "occupied"))
         cumulated = np.cumsum(self.predict_proba(X), 1)

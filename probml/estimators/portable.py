@@ -6,7 +6,7 @@ import os
 import weakref
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
@@ -15,7 +15,6 @@ from probml.fits.encoding import ROOT, packed, unpacked
 from probml.fits.saving import encoded, file_contents, write
 from probml.interface.fit import Fit
 from probml.interface.loading import read_file, restore
-from probml.interface.showing import page
 from probml.interface.showing.subject import (
     Subject,
     columns_of,
@@ -23,7 +22,13 @@ from probml.interface.showing.subject import (
     name_of,
     words_of_name,
 )
+from probml.libraries import LateModule
 from probml.typing import Json, SiteValues
+
+if TYPE_CHECKING:
+    from probml.interface.showing import page
+else:
+    page = LateModule("probml.interface.showing.page")
 
 ROWS = ("_first", "_fitted_rows")  # attributes that hold rows, which are not stored or pickled
 
@@ -136,7 +141,7 @@ class Portable:
         if not isinstance(count, int | None) or names is not None and (
                 np.shape(names) != (count,) or not all(isinstance(name, str) for name in names)):
             raise TypeError(f"the file has n_features_in_={count!r:.60}, but the column names "
-                            f"{names!r:.60}")
+                            f"{names!r:.60}; save the estimator again")
         return estimator
 
 

@@ -42,6 +42,7 @@ def rules(estimator: object) -> dict[str, Rule]:
     return {each.name: each.metadata["rule"] for each in parameters if "rule" in each.metadata}
 
 
+TEXT: Rule = ("a name", lambda value: isinstance(value, str))
 FLAG: Rule = ("True or False", lambda value: isinstance(value, bool | np.bool_))
 ANY: Rule = ("anything", lambda value: True)
 Seed = int | np.random.Generator | np.random.RandomState | None

@@ -35,8 +35,8 @@ try:
     )
     from sklearn.utils.validation import validate_data as check_data
 except ModuleNotFoundError as error:
-    raise ImportError(f"the estimators of probml.models need scikit-learn ({error}): pip install "
-                      f"probml[sklearn]") from error
+    raise ImportError(f"the estimators of probml.models need scikit-learn ({error}). Install it: "
+                      "pip install 'probml[sklearn]'") from error
 
 __all__ = [
     "BaseEstimator",

@@ -274,10 +274,11 @@ def _over_cells(plan: Plan, params: Mapping, known: Known, rows: Chunk, name: st
     fixed, scope, (group, *others) = (environment(plan, params, known), plan.scope(name),
                                       plan.groups(name))
     where = f"model '{plan.structure.model.name}': '{name}'"
-    how = "Draw whole rows with simulate(given=data), and average over the draws"
+    remedy = "Draw whole rows with simulate(given=data), and average over the draws"
     if others:
-        raise Refusal(f"{where} depends on '{hidden[0]}' and on '{others[0].name}', which are both "
-                      f"latent, but a mean can be computed over only one latent site. {how}")
+        raise Refusal(f"{where} depends on '{hidden[0]}' and on '{others[0].name}', which both are "
+                      "latent (not in the data), but a mean can be computed over only one such "
+                      f"site.  {remedy}")
 
     def row_expectation(own: Mapping[str, jax.Array], varying: Mapping[str, jax.Array], seen: Seen):
         return over_states(plan, lambda env: hidden_cells.expectation(
@@ -290,7 +291,7 @@ def _over_cells(plan: Plan, params: Mapping, known: Known, rows: Chunk, name: st
     except Tangled as tangled:
         raise Refusal(f"{where} is computed from several missing values of '{tangled.names[0]}' in "
                       f"a row, but a mean can be computed over only one missing value. "
-                      f"{how}") from None
+                      f"{remedy}") from None
 
 
 def split_by_site(plan: Plan, group: Group, flat: jax.Array) -> dict[str, jax.Array]:

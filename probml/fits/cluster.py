@@ -14,7 +14,7 @@ import functools
 import pickle
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -31,12 +31,10 @@ from probml.engines.engine import Problem
 from probml.errors import DataError, Refusal, present
 from probml.fits.places import Place, is_frame
 from probml.language.language import Bound
+from probml.libraries import pd
 from probml.numerics.outside.sent import Pool, Program, received_for_many
 from probml.structure.trace import trace
 from probml.typing import DataLike
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 class PartitionSource(Source):
@@ -104,9 +102,9 @@ def portable(model: Bound) -> bytes:
 
     generative = model.generative
     if generative.found or generative.whole:
-        raise Refusal(f"model '{model.name}' cannot be fitted on a cluster, because the model "
-                      f"function has no rows(). Write `with probml.rows():` instead of the "
-                      f"numpyro.plate of the rows")
+        raise Refusal(f"model '{model.name}' cannot be fitted on a cluster, because its function "
+                      "does not mark the independent rows. Write `with probml.rows():` instead of "
+                      "the numpyro.plate of the rows")
     return cloudpickle.dumps((type(model), type(generative), generative.function, model.settings,
                               model.interventions))
 

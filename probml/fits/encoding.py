@@ -6,16 +6,13 @@ import importlib
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
 from probml.errors import ModelError
-
-if TYPE_CHECKING:
-    import networkx
-    import pandas as pd
+from probml.libraries import networkx, pd
 
 TYPES = {"float": float, "int": int, "str": str, "bool": bool}
 ROOT = "probml."  # whose dataclasses and named tuples a file may name
@@ -136,8 +133,6 @@ def _read_jax(entry: dict, read: _Reader) -> jax.Array:
 
 
 def _read_graph(entry: dict, read: _Reader) -> "networkx.Graph":
-    import networkx
-
     graph = getattr(networkx, entry["kind"])()
     graph.add_nodes_from(map(tuple, map(read.all, entry["value"])))
     graph.add_edges_from(map(tuple, map(read.all, entry["edges"])))
@@ -226,8 +221,9 @@ def named(module: str, name: str) -> Any:
         ModelError: it is none of this package, or not there.
     """
     if not module.startswith(ROOT) or not all(part.isidentifier() for part in module.split(".")):
-        raise ModelError(f"the file refers to {module}.{name}, which is not part of probml. For "
-                         f"safety, load() imports only code of probml")
+        raise ModelError(f"the file refers to {module}.{name}, which is not part of probml, and "
+                         "load() imports only code of probml, for safety. Load only files that "
+                         "save() wrote")
     try:
         library = importlib.import_module(LIBRARY) if module.startswith(LIBRARY) else None
         public = library is not None and name in library.__all__
@@ -235,8 +231,8 @@ def named(module: str, name: str) -> Any:
         for part in name.split("."):
             found = getattr(found, part)
     except (ImportError, AttributeError) as error:
-        raise ModelError(f"the file refers to {module}.{name}, which cannot be imported: "
-                         f"{error}") from None
+        raise ModelError(f"the file refers to {module}.{name}, which cannot be imported ({error}). "
+                         "Install the version of probml that saved the file") from None
     return found
 
 

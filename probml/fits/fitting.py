@@ -185,7 +185,8 @@ def _refuse_unobserved(held: dataset.Data) -> None:
     outside = next(iter(values), None)
     if outside is None:
         raise errors.DataError(f"model '{model.name}': every value of the data is missing, so "
-                               f"nothing can be estimated")
+                               "nothing can be estimated. Check how the data were read, and pass "
+                               "observed values")
     advice = tables.outside(outside, held.structure.sites[outside].plates,
                             next(iter(np.shape(values[outside])), None))
     raise errors.DataError(f"model '{model.name}': the data contain no site inside rows(), but "
@@ -280,8 +281,8 @@ def _run_later_engines(held: dataset.Data, ladder: tuple, weight: np.ndarray | N
     first, *rest = ladder
     try:
         if not rest:
-            raise Refusal(f"the result of {type(first).__name__} did not pass its test: "
-                          f"{before.state.rejection}")
+            raise Refusal(f"the result of {type(first).__name__} did not pass its test, and no "
+                          f"other engine can fit the model: {before.state.rejection}")
         run = _run(held, tuple(rest), weight, seed, {}, place, False,
                    not is_affine_in_rows(held.plan()), before.state.posterior_points)
     except errors.ModelError:
@@ -463,8 +464,9 @@ def place_of(where: object, data: object) -> Place:
     if is_client(where):
         return Cluster(where)
     if is_frame(data):
-        raise DataError("the data are a Dask DataFrame, so fit needs the client of its cluster, "
-                        "fit(frame, ..., where=client) with client = dask.distributed.Client(...)")
+        raise DataError("the data are a Dask DataFrame, so fit needs the client of its cluster. "
+                        "Pass it, fit(frame, ..., where=client) with client = "
+                        "dask.distributed.Client(...)")
     if where is None:
         return SingleDevice()
     mesh = mesh_of(where)

@@ -133,8 +133,9 @@ def _statistics_of_rows(fit: Fitted, data: object, weights: object) -> Statistic
     if not plan.additive:
         hidden = next(iter((*plan.variables, *plan.partially_observed, *plan.rowwise,
                             *plan.hidden)), "?")
-        raise Refusal(f"update of model '{fit.model.name}': site '{hidden}' is partially observed "
-                      f"or has no sufficient statistics. Fit all rows together")
+        raise Refusal(f"update of model '{fit.model.name}': site '{hidden}' is partially observed, "
+                      "or has no sufficient statistics (sums from which the fit could be "
+                      "continued). Fit all rows together")
     return RetainedStatistics.of(NOT_LOADED, *condensed(held, plan, weight),
                                  measured=_prior_moments(fit, held, weight)), held.pattern
 
@@ -235,8 +236,8 @@ def expect_statistics(fit: Fitted, point: object, held: Data,
     engine, plan = present(fit.by), held.plan()
     if names := sites_without_statistics(plan):
         raise Refusal(f"update of model '{fit.model.name}' by {short_name(fit.engine)}: site "
-                      f"'{names[0]}' has no sufficient statistics that can be updated with further "
-                      f"rows. Fit all rows together")
+                      f"'{names[0]}' has no sufficient statistics (sums of the data) that can be "
+                      "updated with further rows. Fit all rows together")
     rows, known = load(held, plan, weight, params=fit.point)
     found, value = expected_statistics(plan, engine.capabilities.incremental_update,
                                        placed_all(point), known,

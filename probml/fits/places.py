@@ -81,8 +81,8 @@ class SingleDevice(Place):
             learnt, left = split(held.size, apart, problem.seed) if apart else (None, None)
             if left is not None and not 0 < left.rows < held.size:
                 raise ModelError(f"{problem}: held_out={apart} of {held.size} rows holds out "
-                                 f"{left.rows} rows. Both the held-out rows and the others need at "
-                                 f"least 1 row")
+                                 f"{left.rows} rows, but both parts need at least 1 row. Give "
+                                 "another fraction held_out")
             held = held._replace(survey=held.survey._replace(chosen=learnt))
             feed, rows, known = open_stream(held, plan, copies)
             stack.enter_context(feed)

@@ -15,7 +15,7 @@ from probml.engines.findings import Finding
 from probml.errors import ModelError
 from probml.fits.encoding import packed, unpacked
 from probml.fits.standard_errors import StandardErrors
-from probml.language.given import as_path
+from probml.language.given import as_new_file
 from probml.language.language import Bound
 from probml.language.renamed import rekeyed
 from probml.numerics.outside.checkpoint import replacing
@@ -122,11 +122,13 @@ def errors_of(meta: Json, arrays: Mapping[str, np.ndarray],
     found = rekeyed(found, meta["former"])
     moves, count = found["moves"], len(found["curvature"])
     if len(found["identified"]) != count or any(len(own) != count for own in moves.values()):
-        raise ValueError("the number of standard errors differs from the size of the Hessian")
+        raise ValueError("the number of standard errors differs from that of the second "
+                         "derivatives; save the fit again")
     for name in moves.keys() & point.keys():
         if moves[name].shape[1:] != np.shape(point[name]):
             raise ValueError(f"the standard errors of '{name}' have the shape "
-                             f"{moves[name].shape[1:]}, expected {np.shape(point[name])}")
+                             f"{moves[name].shape[1:]}, expected {np.shape(point[name])}; save the "
+                             "fit again")
     posterior = found["posterior"]
     return StandardErrors.of(moves, found["curvature"], found["identified"].astype(bool),
                              found["why"], None if posterior is None else Finding.read(posterior))
@@ -153,21 +155,10 @@ def write(path: str | os.PathLike, arrays: Mapping[str, np.ndarray]) -> None:
     Raises:
         ModelError: no file name, or a folder that does not exist.
     """
-    path, whole = _checked_path(path), io.BytesIO()
+    path, whole = as_new_file(path, "save(path)"), io.BytesIO()
     np.savez(whole, **dict[str, Any](arrays))
     with replacing(path) as temporary:
         Path(temporary).write_bytes(whole.getvalue())
-
-
-def _checked_path(path: object) -> Path:
-    """The path of a file to be written, checked before anything is computed."""
-    path = as_path(path, "save(path)")
-    if not path.name or path.is_dir():
-        raise ModelError(f"save(path='{path}'): expected the name of a file, got a folder")
-    if not path.parent.is_dir():
-        raise ModelError(f"save(path='{path}'): the folder '{path.parent}' does not exist. Create "
-                         f"the folder first, or give another path")
-    return path
 
 
 def origin(model: Bound, arrays: dict[str, np.ndarray]) -> dict[str, object] | None:

@@ -147,13 +147,15 @@ def standard_errors(fitted: FittedRows, engine: Engine, point: Mapping[str, np.n
                        if sites[name].entry.kinked), None)
         if kinked is not None:
             return StandardErrors.missing(f"the density of '{kinked}' ({sites[kinked].kind}) is "
-                                          f"not differentiable everywhere, and standard errors "
-                                          f"need second derivatives")
+                                          "not differentiable everywhere, and standard errors need "
+                                          "second derivatives; use NUTS() for posterior standard "
+                                          "deviations")
         size = sum(int(np.prod(sites[name].shape)) for name in plan.free)
         if size > MAX_HESSIAN_COORDINATES:
             return StandardErrors.missing(f"the model has {size:,} parameters, more than the limit "
                                           f"of {MAX_HESSIAN_COORDINATES:,} for a matrix of second "
-                                          f"derivatives")
+                                          "derivatives; use NUTS() for posterior standard "
+                                          "deviations")
         work = 4 * size * data.table.rows * (data.numbers + 1)
         if not (unlimited or is_smooth(plan)) and work > MAX_UNASKED_WORK:
             return StandardErrors.missing(f"the standard errors need {4 * size:,} passes over all "
@@ -171,10 +173,12 @@ def standard_errors(fitted: FittedRows, engine: Engine, point: Mapping[str, np.n
         reported = sum(spec.size for spec in jax.eval_shape(
             functools.partial(_reported_values, plan, computed), u, u, known, rows).values())
         if u.size * reported > MAX_DERIVATIVES:
-            return StandardErrors.missing(f"the delta method would need {reported:,} × {u.size:,} "
-                                          f"derivatives (of every reported number with respect to "
-                                          f"every parameter), more than the limit of "
-                                          f"{MAX_DERIVATIVES:,}")
+            return StandardErrors.missing("standard errors of transformed parameters (by the delta "
+                                          f"method) would need {reported:,} × {u.size:,} "
+                                          "derivatives (of every reported number with respect to "
+                                          "every parameter), more than the limit of "
+                                          f"{MAX_DERIVATIVES:,}; use NUTS() for posterior standard "
+                                          "deviations")
         vectors = directions.vectors.T
         coefficients = repeat_per_coordinate(plan, _coefficients(plan).__contains__)
         found = jax.device_get(_derivatives_along(plan, computed, u, vectors,

@@ -8,10 +8,9 @@ answer with several cells a row is a column of fixed-size lists.
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from probml.dataset.dataset import Data
 from probml.dataset.frames import as_pandas, is_table, names_of
@@ -19,13 +18,11 @@ from probml.dataset.source import Part, naming, parts_of
 from probml.dataset.sources.parts import source_of
 from probml.engines.progress import Progress
 from probml.errors import DataError, ModelError
-from probml.language.given import as_path
+from probml.language.given import as_new_file
+from probml.libraries import pa, pd
 from probml.numerics.outside.checkpoint import replacing
 from probml.queries.fitted import Fitted
 from probml.typing import DataLike
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 QUERIES = ("predict", "predict_proba", "log_prob", "impute", "decode")
 QUERIES_OF_A_SITE = ("predict", "predict_proba")
@@ -50,13 +47,10 @@ def answer_questions(fit: Fitted, data: DataLike, ask: Any, site: str | None,
         found = pd.concat([part.to_pandas() for part in _tables(
             fit, data, ask, site, default_site)], ignore_index=True)
         return found.set_axis(data.index) if isinstance(data, pd.DataFrame) else found
-    path = as_path(to, "answer(to)")
+    path = as_new_file(to, "answer(to)")
     if path.suffix not in FILE_SUFFIXES:
         raise ModelError(f"answer(to='{path}'): expected the name of a file that ends in one of "
                          f"{list(FILE_SUFFIXES)}")
-    if not path.parent.is_dir():
-        raise ModelError(f"answer(to='{path}'): the folder '{path.parent}' does not exist. Create "
-                         f"the folder first, or give another path")
     with replacing(path) as temporary:
         _write_tables(temporary, path.suffix, _tables(fit, data, ask, site, default_site))
     return path
@@ -84,8 +78,6 @@ def _tables(fit: Fitted, data: object, ask: Sequence[str], site: str | None,
 def _widen_counts(fit: Fitted, table: "pa.Table") -> "pa.Table":
     """The answers of a partition with imputed counts as float64: in one partition they may be
     integers, in another have the mean of a missing count."""
-    import pyarrow as pa
-
     sites = fit.structure.sites
     counts = {f"impute[{name}]" for name, site in sites.items() if site.states is None}
     for i, field in enumerate(table.schema):
@@ -100,8 +92,6 @@ def _cast_to(table: "pa.Table", schema: "pa.Schema") -> "pa.Table":
     Raises:
         DataError: other columns, or types that cannot be cast.
     """
-    import pyarrow as pa
-
     if schema is None or table.schema == schema:
         return table
     try:
@@ -114,8 +104,6 @@ def _cast_to(table: "pa.Table", schema: "pa.Schema") -> "pa.Table":
 
 def _table(fit: Fitted, rows: Data, ask: Sequence[str], site: str | None,
            default_site: Callable) -> "pa.Table":
-    import pyarrow as pa
-
     columns: dict[str, pa.Array] = {}
     for name in ask:
         named = {"site": site} if name in QUERIES_OF_A_SITE and site is not None else {}
@@ -137,8 +125,6 @@ def _table(fit: Fitted, rows: Data, ask: Sequence[str], site: str | None,
 
 def _column(values: np.ndarray) -> "pa.Array":
     """(n, ...) as an Arrow array, axes after the first as fixed-size lists."""
-    import pyarrow as pa
-
     flat = pa.array(values.reshape(-1))
     for size in reversed(values.shape[1:]):
         flat = pa.FixedSizeListArray.from_arrays(flat, size)

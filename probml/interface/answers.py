@@ -73,8 +73,9 @@ class Answers(Record):
         if found.discrete and table is not None:
             if site not in plan.variables:
                 raise Refusal(f"posterior('{site}'): no observed site depends on '{site}' "
-                              f"({found.kind}), so its posterior is its prior. It has infinitely "
-                              f"many values and cannot be given as a table")
+                              f"({found.kind}), so its posterior is its prior in the model "
+                              "function. Use that prior: it has infinitely many values and is not "
+                              "returned as a table")
             axis = plan.globals.index(site)
             joint = jnp.exp(table).sum(tuple(i for i in range(table.ndim) if i != axis))
             # (joint states, *cells, states)
@@ -104,7 +105,8 @@ class Answers(Record):
         """
         if self.certain:
             raise Refusal(f"{short_name(self.engine)} gives point estimates, which have no draws. "
-                          f"The estimates are in fit.params", ("NUTS", "Laplace"))
+                          "Use the estimates, fit.params, or use another "
+                          "engine", ("NUTS", "Laplace"))
         if not isinstance(n, Integral) or not 1 <= n <= LONGEST:
             raise ModelError(f"draws(n={n!r:.60}): expected the number of draws, an integer from 1 "
                              f"to {LONGEST:,}")

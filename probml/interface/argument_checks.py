@@ -96,8 +96,8 @@ def _with_alternatives(owner: Any, why: Refusal) -> Refusal:
         return why
     data = owner.data if owner.fitted_rows is None else owner.fitted_rows.data
     if data is None:
-        return Refusal(f"{why.args[0]}. model.explain(data) lists the engines that support the "
-                       f"data")
+        return Refusal(f"{why.args[0]}. Call model.explain(data), which lists the engines that "
+                       "support the data")
     return why.offering(able(why.instead, data, owner.engine.partition("(")[0]))
 
 
@@ -119,7 +119,8 @@ def _with_finite_check(verb: str, function: Callable) -> Callable:
                f"the logarithm of a negative number. Give scales and rates informative priors, "
                f"such as LogNormal(0, 1)" if drawn else
                "the quantity is undefined for this distribution (Cauchy has no mean), or a value "
-               "in the data is so extreme that its density underflows")
+               "in the data is so extreme that its density underflows. Check the data for extreme "
+               "values, or use medians of draws")
         own = hasattr(self, "double")  # a Fit, whose verbs go through one more function
         warnings.warn(f"{verb}: {words}: {why}", RuntimeWarning, stacklevel=2 + own)
         return found

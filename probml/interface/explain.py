@@ -50,9 +50,11 @@ class Explanation:
         return "\n".join(parts)
 
     def _parts(self) -> list[tuple[str, tuple[dict[str, str], ...]]]:
-        named = (("sites", self.sites), ("indices", self.indices),
-                 ("summing out", self.elimination), ("updates", self.updates),
-                 ("priors as penalties", self.penalties), ("engines", self.engines))
+        named = (("sites (the variables of the model)", self.sites), ("indices", self.indices),
+                 ("summing out (latent discrete sites, in this order)", self.elimination),
+                 ("updates (how each parameter is estimated)", self.updates),
+                 ("priors as penalties", self.penalties),
+                 ("engines (inference algorithms)", self.engines))
         return [(title, records) for title, records in named if records]
 
     __repr__ = __str__

@@ -6,13 +6,11 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
-import pandas as pd
 
-from probml.assessment import reports
 from probml.dataset.frames import aligned, check_order, shortest
 from probml.dataset.measures import with_measures
 from probml.dataset.tables import read_weights
@@ -31,18 +29,22 @@ from probml.interface.functions.read_function import read_function
 from probml.interface.functions.steps import step_posteriors
 from probml.interface.questions import Questions
 from probml.interface.record import StaticPart
-from probml.interface.showing import page
-from probml.interface.showing.page import fit_html, fit_text
 from probml.interface.showing.subject import Subject, of_fit
 from probml.interface.tables.table_answers import answers_in_tables
 from probml.language.given import as_mapping
-from probml.language.renamed import rows_by_old_names
+from probml.libraries import LateModule, pd
 from probml.numerics.compiling import ASKED, jit
 from probml.numerics.precision import in_its_own
 from probml.numerics.transfer import placed_all
 from probml.plan import decide
 from probml.plan.plan import Plan
 from probml.typing import SiteValues
+
+if TYPE_CHECKING:
+    from probml.assessment import reports
+    from probml.interface.showing import page
+else:
+    reports, page = map(LateModule, ("probml.assessment.reports", "probml.interface.showing.page"))
 
 
 @in_its_own
@@ -137,9 +139,8 @@ class Fit(Questions):
 
     def _table(self, errors: StandardErrors | None):
         """The summary with these standard errors; None: without, which costs nothing."""
-        table = reports.summary(self, functools.partial(step_posteriors.draw_steps_by_chain, self),
-                                step_posteriors.names_of_loops(self), errors)
-        return rows_by_old_names(table, self.model.renamed)
+        return reports.summary(self, functools.partial(step_posteriors.draw_steps_by_chain, self),
+                               step_posteriors.names_of_loops(self), errors)
 
     def _covariance(self, names: Sequence[str], data: object = None, weights: object = None):
         """The joint covariance of the flattened, concatenated parameters, in the units of the
@@ -203,11 +204,11 @@ class Fit(Questions):
         engine = self.made_by
         if engine is None:
             return StandardErrors.missing(
-                f"the engine '{self.engine}' is not restored from a file")
+                f"the engine '{self.engine}' is not restored from a file; fit again")
         if engine.capabilities.finds != "point":
             return None
         if self.outcome is Status.DIVERGED:
-            return StandardErrors.missing("the objective has no maximum")
+            return StandardErrors.missing("the objective has no maximum (see fit.warnings)")
         if rows is None:
             return StandardErrors.missing("this Fit does not store its data, from which they are "
                                           "computed (use fit.summary(data))")
@@ -442,10 +443,10 @@ class Fit(Questions):
         return of_fit(self, data, name)
 
     def __repr__(self) -> str:
-        return fit_text(self)
+        return page.fit_text(self)
 
     def _repr_html_(self) -> str:
-        return fit_html(self)
+        return page.fit_html(self)
 
 
 @jit(static_argnums=0, seldom=ASKED)

@@ -152,11 +152,12 @@ def _check_params(structure: Structure, params: Mapping[str, np.ndarray]) -> Non
         domain = structure.sites[name].domain
         if not np.isfinite(params[name]).all() or not domain.holds(params[name]):
             raise ModelError(f"at(params): the value of '{name}' is {params[name].tolist()}, which "
-                             f"is not finite or outside the support of '{name}' ({domain.name})")
+                             "is not finite or outside the support (the set of possible values) of "
+                             f"'{name}'. Give a value in this set: {domain.name}")
     for name in params:
         if name not in structure.parameters:
-            raise ModelError(f"at(params): '{name}' is not a parameter of the model. The "
-                             f"parameters are {list(structure.parameters)}")
+            raise ModelError(f"at(params): '{name}' is not a parameter of the model. Use the "
+                             f"parameters {list(structure.parameters)}")
 
 
 def _check_labels(structure: Structure, labels: Mapping[str, tuple]) -> None:

@@ -166,11 +166,11 @@ def _units(meta: Json, arrays: Mapping[str, np.ndarray],
     found = rekeyed(found, meta["former"])
     if not isinstance(found, dict) or not all(isinstance(unit, Unit) for unit in found.values()):
         raise TypeError(f"the file is damaged: its units are {found!r:.60}, expected a mapping "
-                        f"from names to units")
+                        "from names to units; save the fit again")
     for name, unit in found.items():
         if any(np.asarray(value).dtype.kind not in "biuf" for value in (unit.factor, unit.shift)):
             raise TypeError(f"the file is damaged: the unit of '{name}' is {unit!r:.60}, expected "
-                            f"numbers")
+                            "numbers; save the fit again")
     for name, shown in in_units(found, point).items():
         if found[name].is_elementwise and shown.shape != np.shape(point[name]):
             raise ValueError(f"the file is damaged: the unit of '{name}' has the shape "
@@ -207,8 +207,8 @@ def _check_metadata_types(meta: Json) -> None:
     """
     for name, kinds in METADATA_TYPES.items():
         if not isinstance(meta[name], kinds) or isinstance(meta[name], bool):
-            raise TypeError(f"the file is damaged: its metadata '{name}' have an unexpected type, "
-                            f"{meta[name]!r:.60}")
+            raise TypeError(f"the file is damaged: its metadata '{name}' have an unexpected type "
+                            f"(save the fit again), {meta[name]!r:.60}")
 
 
 def _findings(meta: Json) -> tuple[Finding, ...]:
@@ -220,7 +220,7 @@ def _findings(meta: Json) -> tuple[Finding, ...]:
     records = meta.get("findings", meta.get("notes"))
     if not isinstance(records, list) or not all(isinstance(r, str | dict) for r in records):
         raise TypeError(f"the file is damaged: its warnings are {records!r:.60}, expected a list "
-                        f"of records")
+                        "of records; save the fit again")
     return tuple(map(Finding.read, records))
 
 

@@ -17,7 +17,6 @@ import numpy as np
 from jax.typing import ArrayLike
 from numpyro.primitives import Messenger
 
-from probml.assessment.pages.scene import drawn
 from probml.dataset.frames import columns_of
 from probml.dataset.sources.parts import weighed
 from probml.engines.engine import Engine
@@ -29,19 +28,27 @@ from probml.interface.functions.read_function import read_function
 from probml.interface.functions.readings import site_values
 from probml.interface.functions.replay import lacks_rows, run_forward, run_tables_forward
 from probml.interface.given_parameters import fit_at
-from probml.interface.showing.page import graph_scene, model_html
 from probml.language.given import as_mapping
 from probml.language.language import Bound, check_seed, unwrapped
 from probml.language.renamed import by_new_names, by_old_names
 from probml.language.settings import freeze
+from probml.libraries import LateModule, networkx
 from probml.numerics.outside.checkpoint import Checkpoint
 from probml.queries.simulation import simulate_prior
 from probml.structure.trace import intervened, trace
 from probml.typing import DataLike, SiteValues
 
 if TYPE_CHECKING:
-    import networkx
     from matplotlib.axes import Axes
+
+    from probml.assessment import certificate
+    from probml.assessment.pages import scene
+    from probml.interface import explain
+    from probml.interface.showing import page
+else:
+    certificate, scene, explain, page = map(LateModule, (
+        "probml.assessment.certificate", "probml.assessment.pages.scene",
+        "probml.interface.explain", "probml.interface.showing.page"))
 
 
 @overload
@@ -87,8 +94,8 @@ class Generative:
     def __init__(self, function: Callable, chosen: str | None = None):
         self.chosen = chosen  # a plate of its own that is to be the rows
         if not callable(function) or isinstance(function, type):
-            raise ModelError(f"probml.model({function!r:.60}): expected a model function, which "
-                             f"samples its sites with numpyro.sample")
+            raise ModelError(f"probml.model({function!r:.60}): expected a model function, such as "
+                             'def model(): sample("mean", dist.Normal(0, 1))')
         own = unwrapped(function)
         if not hasattr(function, "__name__"):  # a handler that decorates, functools.partial
             for name in ("__name__", "__qualname__", "__module__", "__doc__"):
@@ -148,7 +155,7 @@ class Generative:
             bound = self.signature.bind_partial(*args, **settings)
         except TypeError as error:
             raise ModelError(
-                f"model '{self.__name__}': {error}; its arguments are {self.signature}"
+                f"model '{self.__name__}': {error}. Call it with its arguments, {self.signature}"
             ) from None
         bound.apply_defaults()
         # what **settings collects are settings like the others
@@ -394,9 +401,6 @@ class Model(Bound):
 
         Cost: `simulations` fits; Exact's are one program.
         """
-        # imported here, since few runs need it
-        from probml.assessment import certificate
-
         self.check_context()
         with jax.enable_x64(True):
             read, data, *_ = read_function(self, data)
@@ -417,10 +421,8 @@ class Model(Bound):
         Raises:
             DataError, ModelError: data that the model cannot take.
         """
-        from probml.interface.explain import explain  # imported here, since few runs need it
-
         self.check_context()
-        return explain(self, data, engines)
+        return explain.explain(self, data, engines)
 
     def draw(self, data: object = None, ax: "Axes | None" = None) -> "Axes":
         """The graph of the model with matplotlib: its sites in their plates, parents above
@@ -438,10 +440,10 @@ class Model(Bound):
                 take.
         """
         self.check_context()
-        return drawn(graph_scene(self, data), ax)
+        return scene.drawn(page.graph_scene(self, data), ax)
 
     def _repr_html_(self) -> str:
-        return model_html(self)
+        return page.model_html(self)
 
     @property
     def structure(self) -> "networkx.DiGraph":

@@ -219,13 +219,14 @@ class Record(Fitted):
                              f"'{self.model.name}' are {list(sites)}")
         if name in dict(self.model.interventions):
             raise ModelError(f"do() set site '{name}' to a known value in every row, so there is "
-                             f"nothing to predict")
+                             "nothing to predict. Name another site, or use the Fit on which do() "
+                             "was called")
         if name not in sites and name in self.model.renamed:
             warn(name, self.model.renamed[name])
             name = self.model.renamed[name]
         if name not in sites:
-            raise ModelError(f"model '{self.model.name}' has no site '{name}'. Its sites are "
-                             f"{list(sites)}")
+            raise ModelError(f"model '{self.model.name}' has no site '{name}'. Use one of its "
+                             f"sites, {list(sites)}")
         if discrete and sites[name].finite is None:
             instead = ("use impute(data) or simulate(..., given=data)" if sites[name].rows
                        else f"use {self._expression_outside_rows(name)}")

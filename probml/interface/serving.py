@@ -111,8 +111,8 @@ class Serving(Answers):
         structure = held.structure
         unknown = [name for name in inputs if name not in structure.timed]
         if unknown:
-            raise ModelError(f"forecast: '{unknown[0]}' is not an input with a time axis. The "
-                             f"inputs with a time axis of model '{self.model.name}' are "
+            raise ModelError(f"forecast: '{unknown[0]}' is not an input with a time axis. Pass "
+                             f"only such inputs, of model '{self.model.name}': "
                              f"{list(structure.timed)}")
         if not structure.chains or structure.declared:
             why = (f"fixes the number of steps of {list(structure.chains)} to "

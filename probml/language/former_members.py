@@ -18,7 +18,7 @@ Class = TypeVar("Class", bound=type)
 def warn(where: str, old: str, new: str, stacklevel: int = 3) -> None:
     """Warn that a name is old, at the caller of the caller."""
     said = f"is now named '{new}'" if new else "has no effect any more"
-    warnings.warn(f"{where}: '{old}' {said}; the old name works until the next minor version",
+    warnings.warn(f"{where}: '{old}' {said}, and is accepted only until the next minor version",
                   DeprecationWarning, stacklevel=stacklevel)
 
 

@@ -77,7 +77,8 @@ class GaussianChain(Chain):
         ):
             if array.shape[array.ndim - len(tail) :] != tail:
                 raise ModelError(f"GaussianChain: initial_mean has {d} elements, so the shape of "
-                                 f"{name} must end in {tail}, but it is {array.shape}")
+                                 f"{name} must end in {tail}, but it is {array.shape}. Give both "
+                                 "the same size")
             lead = array.shape[: array.ndim - len(tail)]
             if name != "initial_covariance" and lead:
                 *lead, length = lead
@@ -222,7 +223,7 @@ def check_stable(what: str, transition: object, steps: int) -> None:
     steps."""
     matrix = np.asarray(transition, float)
     if not np.isfinite(matrix).all():
-        raise ModelError(f"{what} contains NaN or infinity")
+        raise ModelError(f"{what} contains NaN or infinity. Give finite numbers")
     grows = np.abs(np.linalg.eigvals(matrix)).max(-1, initial=0.0)
     worst = float(grows.max(initial=0.0))
     if worst > 1 and steps * np.log(worst) > np.log(GROWTH):

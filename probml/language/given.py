@@ -105,6 +105,21 @@ def as_path(value: object, where: str) -> Path:
     return Path(value)
 
 
+def as_new_file(value: object, where: str) -> Path:
+    """The name of a file to be written, checked before anything is computed.
+
+    Raises:
+        ModelError: no name of a file, or a folder that does not exist.
+    """
+    path = as_path(value, where)
+    if not path.name or path.is_dir():
+        raise ModelError(f"{where}: '{path}' is a folder. Give the name of a file")
+    if not path.parent.is_dir():
+        raise ModelError(f"{where}: the folder '{path.parent}' does not exist. Create the folder "
+                         "first, or give another path")
+    return path
+
+
 def as_array(value: jax.Array, what: str) -> jax.Array:
     """The array of numbers that an argument is, which may be traced.
 

@@ -352,7 +352,7 @@ class Bound:
         missing = [name for name in self.inputs if name not in inputs]
         unknown = [name for name in inputs if name not in self.inputs]
         if unknown:
-            raise ModelError(f"model '{self.name}' has no input '{unknown[0]}'. Its inputs are "
+            raise ModelError(f"model '{self.name}' has no input '{unknown[0]}'. Use its inputs, "
                              f"{list(self.inputs)}")
         if missing:
             raise ModelError(

@@ -64,7 +64,8 @@ class MarkovChain(Chain):
         if self.transition.shape[-2:] != (k, k):
             shape = self.transition.shape
             raise ModelError(f"MarkovChain: initial has {k} states, so the shape of transition "
-                             f"must end in ({k}, {k}), but it is {shape}")
+                             f"must end in ({k}, {k}), but it is {shape}. Give both the same "
+                             "number of states")
         if inhomogeneous and (tables := self.transition.shape[-3]) != self.steps:
             raise ModelError(
                 f"MarkovChain(inhomogeneous=True): transition has the shape "

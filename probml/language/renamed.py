@@ -10,7 +10,6 @@ from typing import Any
 
 import jax
 import numpy as np
-import pandas as pd
 from jax.typing import ArrayLike
 
 from probml.errors import ModelError
@@ -19,8 +18,8 @@ from probml.typing import SiteValues
 
 def warn(old: str, new: str) -> None:
     """Say that a name is old, at the caller of the caller."""
-    warnings.warn(f"the parameter '{old}' is now named '{new}'; the old name works until the next "
-                  f"minor version", DeprecationWarning, stacklevel=4)
+    warnings.warn(f"the parameter '{old}' is now named '{new}'. Use '{new}': the old name works "
+                  "only until the next minor version", DeprecationWarning, stacklevel=4)
 
 
 class Renamed(dict):
@@ -46,37 +45,6 @@ class Renamed(dict):
 
     def get(self, name: str, default: object = None) -> ArrayLike | None:
         return self[name] if name in self else default
-
-
-class RenamedRows(pd.Index):
-    """The names of rows, `sigma` or `beta[age]`, which are also found by their former names."""
-
-    former: Mapping[str, str] = {}  # of a class of its own: pandas copies an index without asking
-
-    def _now(self, name: object) -> Any:
-        old, bracket, entry = name.partition("[") if isinstance(name, str) else ("", "", "")
-        if old not in self.former or name in self:
-            return name
-        warn(old, self.former[old])
-        return self.former[old] + bracket + entry
-
-    def get_loc(self, key: object) -> Any:
-        return super().get_loc(self._now(key))
-
-    def get_indexer_for(self, target: Sequence) -> Any:
-        return super().get_indexer_for([self._now(name) for name in target])
-
-    def __reduce__(self) -> Any:
-        return pd.Index(list(self), name=self.name).__reduce__()
-
-
-def rows_by_old_names(table: pd.DataFrame, former: Mapping[str, str]) -> pd.DataFrame:
-    """The same table, whose rows are found by old names, too."""
-    if former:
-        rows = table.index.astype(object)
-        rows.__class__ = type("RenamedRows", (RenamedRows,), {"former": former})
-        table.index = rows
-    return table
 
 
 def by_old_names(values: dict[str, np.ndarray], former: Mapping[str, str]) -> dict[str, ArrayLike]:

@@ -9,6 +9,7 @@ import jax
 import numpy as np
 
 from probml.errors import ModelError
+from probml.libraries import networkx
 from probml.numerics.process.inline_calls import evaluated
 
 
@@ -27,8 +28,8 @@ def freeze(value: object, name: str = "setting") -> Hashable:
                              f"stored in a model. Pass an array of numbers, or a list")
         return _Frozen(("jax" if isinstance(value, jax.Array) else "array", array.dtype.str,
                         array.shape, array.tobytes()))
-    networkx = sys.modules.get("networkx")  # nobody holds a graph who has not imported it
-    if networkx is not None and isinstance(value, networkx.Graph):
+    # nobody holds a graph who has not imported it
+    if "networkx" in sys.modules and isinstance(value, networkx.Graph):
         kind = type(value).__name__
         nodes = tuple((node, freeze(dict(data), name)) for node, data in value.nodes(data=True))
         edges = tuple((a, b, freeze(dict(data), name)) for a, b, data in value.edges(data=True))
@@ -65,8 +66,6 @@ def thaw(value: object) -> Any:
         with evaluated():  # a concrete array also inside a trace
             return jax.numpy.asarray(array)
     if kind in ("Graph", "DiGraph"):
-        import networkx
-
         graph = getattr(networkx, kind)()
         graph.add_nodes_from((node, thaw(data)) for node, data in value[1])
         graph.add_edges_from((a, b, thaw(data)) for a, b, data in value[2])

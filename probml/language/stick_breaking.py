@@ -11,6 +11,7 @@ from numpyro.distributions import constraints
 from numpyro.distributions.util import promote_shapes
 
 from probml.errors import ModelError
+from probml.language.given import check_flag
 
 MAX_STATES = 1_000_000  # states at which a process is cut
 
@@ -42,6 +43,7 @@ class StickBreaking(dist.Distribution):
 
     def __init__(self, concentration1: object, concentration0: object, *,
                  validate_args: bool | None = None):
+        check_flag(validate_args, "StickBreaking(validate_args)", optional=True)
         one, other = (_numbers("concentration1", concentration1),
                       _numbers("concentration0", concentration0))
         try:
@@ -128,7 +130,7 @@ def dirichlet_process(concentration: object, k: int) -> StickBreaking:
         concentration = float(concentration)
     alpha, one = _numbers("concentration", concentration, "dirichlet_process"), jnp.ones(k - 1)
     if alpha.shape[-1] not in (1, k - 1):
-        raise ModelError(f"dirichlet_process(concentration=...): concentration has the shape "
-                         f"{alpha.shape}. For {k} components give a single number, or {k - 1} "
-                         f"numbers, one for each component but the last")
+        raise ModelError("dirichlet_process(concentration=...): concentration has the shape "
+                         f"{alpha.shape}. Give a single number, or {k - 1} numbers, one for each "
+                         f"of the {k} components but the last")
     return StickBreaking(one, alpha * one)

@@ -139,11 +139,12 @@ def _claimed(structure: Structure, of: Group, blocking: str | None, bent: str | 
                  blocking or bent)
     raise Refusal(
         f"model '{structure.model.name}': site '{first.name}' ({first.kind}) is inside rows(), "
-        f"continuous and latent, '{child}' depends on it, and no method can integrate it out "
-        f"({'; '.join(reasons)}). This is possible in three cases: '{first.name}' is normal, and "
-        f"it enters the means of normal sites linearly; its prior is conjugate to the sites that "
-        f"depend on it; or the densities of '{first.name}' and of these sites are differentiable. "
-        f"Give '{first.name}' in the data, or write '{first.name}' {_written(first)}", ("NUTS",)
+        f"continuous and latent, '{child}' depends on it, and no method can integrate over its "
+        f"values ({'; '.join(reasons)}). This is possible in three cases: '{first.name}' is "
+        "normal, and it enters the means of normal sites linearly; its prior is conjugate to the "
+        f"sites that depend on it; or the densities of '{first.name}' and of these sites are "
+        f"differentiable. Give '{first.name}' in the data, or write '{first.name}' "
+        f"{_written(first)}", ("NUTS",)
     )
 
 

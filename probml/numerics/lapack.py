@@ -133,7 +133,7 @@ def solve(lower: jax.Array, right: jax.Array, transposed: bool = False,
     return jnp.stack([found[i] for i in range(d)], -2)
 
 
-UNSPLIT = 256  # rows up to which an inverse is one call of LAPACK
+UNSPLIT = 512  # rows up to which an inverse is made at once: smaller parts compile for longer
 
 
 def inverse_product(lower: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -186,9 +186,9 @@ def entries() -> tuple[dict, dict]:
                                          inline=table[p].inline) for p in primitives}
     except (ImportError, AttributeError, KeyError, TypeError) as error:
         warnings.warn(
-            f"probml does not know the LAPACK calls of JAX {jax.__version__} ({error}), so models "
-            f"with many large matrices may hang on machines with few cores. Install an older "
-            f"version of JAX",
+            f"probml does not know the LAPACK (linear algebra) calls of JAX {jax.__version__} "
+            f"({error}), so models with many large matrices may hang on machines with few cores. "
+            "Install an older version of JAX",
             stacklevel=2,
         )
         return {}, {}

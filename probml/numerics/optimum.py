@@ -24,6 +24,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from probml.jaxpr.opened import backward
+from probml.libraries import optax
 from probml.numerics.curvature import (
     MIN_CURVATURE,
     differences,
@@ -246,8 +247,6 @@ class LBFGS:
     slopes: bool = False
 
     def run(self, objective: Callable, start: PyTree) -> Result:
-        import optax  # imported here because many fits need no L-BFGS
-
         curvature = optax.scale_by_lbfgs(memory_size=10, scale_init_precond=not self.preconditioned)
         steps, tolerance, remaining_gain = self.steps, self.tolerance, self.remaining_gain
         dtype = jax.tree.leaves(start)[0].dtype
@@ -329,8 +328,6 @@ class _Search(NamedTuple):
 
 def _is_slope_reduced(state: _Search, value: jax.Array, gradient: PyTree) -> jax.Array:
     """Whether a new value equals the last one up to rounding and its slope is smaller."""
-    import optax
-
     rounding = jnp.finfo(state.value.dtype).eps
     equal = jnp.abs(value - state.value) <= VALUE_ROUNDINGS * rounding * (
         1 + jnp.abs(state.value))
@@ -361,8 +358,6 @@ def _accept_or_backtrack(state: _Search, point: PyTree, value: jax.Array, gradie
 def _update_direction(state: _Search, curvature: PyTree, full: jax.Array) -> _Search:
     """Returns the state with the next step to evaluate: along a new L-BFGS direction with step size
     `full` if the line search has ended, otherwise a smaller step along the same direction."""
-    import optax
-
     direction, memory = curvature.update(state.gradient, state.memory, state.point)
     slope = -optax.tree.vdot(direction, state.gradient)
     # steepest descent where the L-BFGS direction is not a descent direction

@@ -118,10 +118,11 @@ def _ordered(plan: Plan, request: Request) -> Plan:
     for clique, entries in ((each.clique, each.entries) for each in (row, above, step)):
         if entries * 8 > BUDGET:
             raise Refusal(
-                f"model '{plan.structure.model.name}': summing out the latent discrete sites needs "
-                f"a joint table of {quoted(clique)} with {entries:.3g} entries "
-                f"({entries * 8:.3g} bytes), more than the limit of {BUDGET:.3g} bytes. "
-                f"Give some of these sites in the data, or remove an edge between them"
+                f"model '{plan.structure.model.name}': the discrete sites that are not in the data "
+                f"(latent) are summed out, which needs a joint table of {quoted(clique)} with "
+                f"{entries:.3g} entries ({entries * 8:.3g} bytes), more than the limit of "
+                f"{BUDGET:.3g} bytes. Give some of these sites in the data, or make one of them "
+                "independent of another"
             )
     wider = row if row.entries >= step.entries else step
     return dataclasses.replace(
@@ -235,17 +236,18 @@ def _check_supports(plan: Plan) -> None:
         state = next((v for v in plan.variables if v in reached), None)
         if state is not None:
             raise Refusal(
-                f"model '{plan.structure.model.name}': the support of parameter '{site.name}' "
-                f"({site.kind}) depends on '{state}', which is discrete and latent. Give '{state}' "
-                f"in the data, or give '{site.name}' a prior whose support is the same for all "
-                f"states of '{state}'"
+                f"model '{plan.structure.model.name}': the support (the set of possible values) of "
+                f"parameter '{site.name}' ({site.kind}) depends on '{state}', which is discrete "
+                f"and latent. Give '{state}' in the data, or give '{site.name}' a prior whose "
+                f"support is the same for all states of '{state}'"
             )
         if site.name in reached:
             raise Refusal(
-                f"model '{plan.structure.model.name}': the support of '{site.name}' ({site.kind}), "
-                f"which is in a scan, depends on the value of '{site.name}' in the step before. "
-                f"Give '{site.name}' a prior whose support is the same in all steps: sample the "
-                f"increment of each step, and add the increments within the scan"
+                f"model '{plan.structure.model.name}': the support (the set of possible values) of "
+                f"'{site.name}' ({site.kind}), which is in a scan, depends on the value of "
+                f"'{site.name}' in the step before. Give '{site.name}' a prior whose support is "
+                "the same in all steps: sample the increment of each step, and add the increments "
+                "within the scan"
             )
 
 

@@ -54,8 +54,8 @@ def assign_roles(request: Request) -> Roles:
     for name in (name for name in request.holes if sites[name].discrete):
         raise Refusal(f"model '{structure.model.name}': the vector '{name}' ({sites[name].kind}) "
                       f"is partially observed in some rows, other sites depend on '{name}', and "
-                      f"'{name}' has too many states to be summed out. Give '{name}' completely in "
-                      f"each row, or leave it out")
+                      f"'{name}' has too many states to sum over. Give '{name}' completely in each "
+                      "row, or leave it out")
     active = _active(structure, pattern, request.targets)
     barren = _barren(structure, request.given)
     # what is asked and computed from sites depends on them, too
@@ -179,10 +179,11 @@ def summed_out(structure: Structure, site: Site, why: str = "") -> Variable:
                                      f"Categorical(logits=dist.{site.kind}(...)"
                                      f".log_prob(jnp.arange(k)))")
         raise Refusal(
-            f"model '{structure.model.name}': site '{site.name}' ({site.kind}) is latent and must "
-            f"be summed out, but it has no finite list of values that is the same in all rows. A "
-            f"possible cause is a total_count, or a bound of DiscreteUniform, that depends on an "
-            f"input or on another site. Give '{site.name}' in the data{end}"
+            f"model '{structure.model.name}': site '{site.name}' ({site.kind}) is latent (not in "
+            "the data), so its values must be summed out, but it has no finite list of values that "
+            "is the same in all rows. A possible cause is a total_count, or a bound of "
+            f"DiscreteUniform, that depends on an input or on another site. Give '{site.name}' in "
+            f"the data{end}"
         )
     cells = math.prod(site.cells)
     # of one cell the states are the table, which has its own budget

@@ -315,12 +315,13 @@ class Draws(_Draws, Posterior):
         if any(name not in found.values or found.values[name].shape[2:] != shape
                for name, shape in wanted.items()):
             raise ModelError(f"the file contains draws of {sorted(arrays)}, but the model has the "
-                             f"parameters {sorted(wanted)}")
+                             f"parameters {sorted(wanted)}. Pass the model that was fitted")
         every = [*found.values.values(), *found.inside.values(), *found.stats.values(),
                  *[found.tables] * (found.tables is not None)]
         counts = {np.shape(value)[:2] for value in every}
         if len(counts) != 1 or 0 in (count := counts.pop()) or len(count) != 2:
-            raise ModelError("the file contains different numbers of draws for different sites")
+            raise ModelError("the file contains different numbers of draws for different sites, so "
+                             "it is damaged. Save the fit again")
         return found
 
 
@@ -349,13 +350,14 @@ class Normal(_Normal, Posterior):
         arrays = part(arrays, "drawn/")
         if arrays.keys() != set(cls._fields):
             raise ModelError(f"the file contains the arrays {sorted(arrays)} of a normal "
-                             f"distribution, expected {sorted(cls._fields)}")
+                             f"distribution, expected {sorted(cls._fields)}. Save the fit again")
         shape = np.shape(arrays["loc"])
         if len(shape) != 1 or np.shape(arrays["scale"]) != shape or (
                 np.ndim(arrays["factor"]) != 2 or len(arrays["factor"]) != shape[0]):
-            raise ModelError(f"the arrays of the normal distribution in the file do not fit "
-                             f"together, because their shapes are "
-                             f"{[np.shape(arrays[name]) for name in cls._fields]}")
+            raise ModelError("the arrays of the normal distribution in the file do not fit "
+                             "together, because their shapes are "
+                             f"{[np.shape(arrays[name]) for name in cls._fields]}. Save the fit "
+                             "again")
         found = cls(**arrays)
         return found if not meta.get("former") else found._sorted(plan, known, meta["former"])
 

@@ -137,14 +137,16 @@ class Effects(_Effects, Posterior):
         count = len(jax.tree.leaves(blank[1:]))
         if set(arrays) != set(map(str, range(count))) or not set(names) <= set(plan.free):
             raise ModelError(f"the file contains {len(arrays)} arrays of group effects, "
-                             f"{list(names)}, expected {count} arrays of some of {list(plan.free)}")
+                             f"{list(names)}, expected {count} arrays of some of "
+                             f"{list(plan.free)}. Pass the model that was fitted")
         found = cls(names, *unflattened(blank[1:], [arrays[str(i)] for i in range(count)],
                                         meta.get("former", {})))
         wrong = next((name for name, value in {**found.point, **found.moments.mean}.items()
                       if np.shape(value) != sites[name].shape), None)
         if wrong is not None:
             raise ModelError(f"the group effects '{wrong}' in the file have another shape than "
-                             f"{sites[wrong].shape}, the shape in the model")
+                             f"{sites[wrong].shape}, the shape in the model. Pass the model that "
+                             "was fitted")
         return found
 
 

@@ -42,8 +42,8 @@ class Compiled:
                              f"compiled(..., 'predict')")
         if held.steps is not None or fit.model.whole:
             raise Refusal(f"compiled: each row of model '{fit.model.name}' is a sequence, or the "
-                          f"model has no rows(), but compiled() is for single rows. For one step "
-                          f"of a sequence at a time use filter()")
+                          "model has no rows(), but compiled() is for single rows. Use filter() "
+                          "for one step of a sequence at a time")
         wanted = () if site is None else (("probability" if finite else "mean", site),)
         found = asking.prepare(fit, held, [name for _, name in wanted], plug_in, least=1)
         self._ask, self._labels = ask, None if site is None else fit.names.get(site)
@@ -83,7 +83,8 @@ class Filter:
         if len(chains) != 1 or len(held.structure.chains) > 1:
             raise Refusal(f"filter: model '{fit.model.name}' has the chains "
                           f"{list(held.structure.chains)}, but filter() needs a model with one "
-                          f"MarkovChain and no other chain")
+                          "MarkovChain and no other chain. Use predict_proba(data, "
+                          "given='filtered')")
         if held.pattern.get(chains[0]) == "seen":
             raise ModelError(f"filter(example): the example has states of '{chains[0]}', but "
                              f"filter() infers them. Omit '{chains[0]}' from the example")
@@ -235,7 +236,8 @@ class _Form:
             and all(map(_hidden, np.ravel(np.asarray(value, object)))))), None)
         if unknown is not None:
             raise DataError(f"model '{self.model}': the row contains '{unknown}', which is not "
-                            f"among the names of the example, {list(self.writers)}")
+                            "among the names of the example. Use only the names "
+                            f"{list(self.writers)}")
         out = jax.tree.map(np.copy, self.stacked)
         for name, (inner, write) in self.writers.items():
             write(_steps(out) if inner else out, row.get(name))
@@ -245,8 +247,8 @@ class _Form:
         site, labels = self.plan.structure.sites[name], self.fit.names.get(name)
         if labels is not None:
             if value not in labels:
-                raise DataError(f"'{name}' is {value!r}, which is not one of the categories of the "
-                                f"fit, {list(labels)}")
+                raise DataError(f"'{name}' is {value!r}, which is not one of the fitted "
+                                f"categories. Use one of {list(labels)}")
             return labels.index(value)
         code = float(_numbers(name, value)) - site.low
         if code != int(code) or not 0 <= code < (site.states or np.inf):
@@ -266,9 +268,8 @@ class _Form:
         numbers = _cells(name, "cells", value, target)
         seen = ~np.isnan(numbers)
         if not partly and not seen.all():
-            raise DataError(f"'{name}' is missing in this row but was observed in the example. To "
-                            f"answer such rows, compile with an example in which '{name}' is "
-                            f"missing")
+            raise DataError(f"'{name}' is missing in this row but was observed in the example. "
+                            f"Compile again with an example in which '{name}' is missing")
         if np.isinf(numbers).any():
             raise DataError(f"'{name}' is {value!r}, expected finite numbers")
         if name in self.centre:

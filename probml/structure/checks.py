@@ -131,8 +131,8 @@ def check_rows(
                 advice = (f"Remove the line, and compute '{owner}' from the results of the fit: "
                           f"fit.predict(data, ...), fit.draws(n)")
             raise ModelError(f"model '{model.name}', site '{owner}': the value of '{owner}' in a "
-                             f"row depends {why}, but the rows must be independent and "
-                             f"exchangeable. {advice}")
+                             f"row depends {why}, but the rows must be independent of one another "
+                             f"and of their order. {advice}")
 
 
 def _check_events(model: Bound, found: Mapping[str, Site], events: Mapping[str, tuple[int, ...]],

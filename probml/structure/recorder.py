@@ -117,9 +117,9 @@ class _Recorder(Messenger):
     def _substitute_in_steps(self, msg: dict, where: str) -> None:
         """Substitute the values of sites inside a scan; sites without a value are sampled."""
         if not self.model.whole:
-            raise ModelError(f"{where}: numpyro scan and cond are not supported inside a model "
-                             f"with rows(). For a hidden Markov model use probml.MarkovChain, for "
-                             f"a linear state-space model probml.GaussianChain")
+            raise ModelError(f"{where}: NumPyro's scan and cond are not supported inside a model "
+                             "with rows(). Use probml.MarkovChain for a hidden Markov model, or "
+                             "probml.GaussianChain for a linear state-space model")
         values = self.values
         msg["kwargs"]["substitute_stack"].append(
             ("substitute", lambda s: None if s["is_observed"] else values.get(s["name"]))
@@ -267,18 +267,18 @@ def failed(model: Bound, inputs: Mapping, error: Exception, more: str = "") -> M
     where = f" at line {frames[-1].lineno}: {frames[-1].line}" if frames else ""
     given = ", ".join(f"'{name}': {spec.dtype} ({', '.join(map(str, ('rows', *spec.shape[1:])))})"
                       for name, spec in inputs.items())
-    hint = f" Check the shapes and dtypes of the inputs {given}." if given else ""
+    remedy = f" Check the shapes and dtypes of the inputs {given}." if given else ""
     held = {name: value for name, value in arrays_of(model).items()
             if name not in dict(model.context)}
-    if hint == "" and held:
-        hint = f" {as_input(model, next(iter(held)))}."
-    hint = listless(error) + hint
+    if remedy == "" and held:
+        remedy = f" {as_input(model, next(iter(held)))}."
+    remedy = listless(error) + remedy
     rows = next((spec.shape[0] for spec in inputs.values()), "several")
     said = next((words for kind, words in TRACED.items() if isinstance(error, kind)), None)
     if said is not None:  # JAX's message is about tracers, which users do not know
         return ModelError(f"model '{model.name}' failed{where}\n{said}")
     return ModelError(f"model '{model.name}' failed{where}\n{type(error).__name__}: "
-                      f"{error}\n{more.format(rows=rows)}{hint}")
+                      f"{error}\n{more.format(rows=rows)}{remedy}")
 
 
 def run_of(

@@ -61,7 +61,7 @@ def site_of(model: Bound, name: str, msg: dict) -> tuple[Site, dict[str, jax.Arr
                 f"{where}: its {'value' if factor else 'distribution'} has batch shape {batch} for "
                 f"a single row, and its axis of length {batch[wide]} belongs neither to rows() nor "
                 f"to a plate. "
-                f"{_explain_extra_axis(model, name, batch[wide], wide == row_axis, frames, factor)}"
+                f"{_fix_of_extra_axis(model, name, batch[wide], wide == row_axis, frames, factor)}"
             )
     domain = domains.of(fn.support if factor else domains.of_values(fn))
     entry = registry.entry(base)
@@ -100,8 +100,8 @@ def _arguments(
             tuple(f"argument{i}" for i, leaf in enumerate(leaves) if leaf is loc))
 
 
-def _explain_extra_axis(model: Bound, name: str, size: int, in_rows: bool, frames: list,
-                        factor: bool) -> str:
+def _fix_of_extra_axis(model: Bound, name: str, size: int, in_rows: bool, frames: list,
+                       factor: bool) -> str:
     """Returns the remedy for a batch axis of that size that is neither rows() nor a plate.
 
     Args:

@@ -16,7 +16,6 @@ import functools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
@@ -31,15 +30,13 @@ from probml.jaxpr.program import ClosedJaxpr, Literal, evaluate, jaxpr_of, one_w
 from probml.jaxpr.switches import SETTING
 from probml.language.former_members import former_members
 from probml.language.language import Bound
+from probml.libraries import networkx
 from probml.numerics.identity import digest
 from probml.numerics.process.making import unchecked
 from probml.numerics.transfer import as_array
 from probml.structure import indices
 from probml.structure.site import Site
 from probml.structure.sites import sites_of
-
-if TYPE_CHECKING:
-    import networkx
 
 MAX_REMEMBERED = 2**14  # what methods found of a site of a structure
 
@@ -375,8 +372,6 @@ class Structure:
         return {name: tuple(children) for name, children in below.items()}
 
     def graph(self) -> "networkx.DiGraph":
-        import networkx  # takes 0.2 s, which `import probml` does not need
-
         graph = networkx.DiGraph()
         for site in self.sites.values():
             graph.add_node(site.name, rows=site.rows, family=site.kind, shape=site.cells,

@@ -64,7 +64,8 @@ def trace(model: Bound,
             except (TypeError, IndexError, ValueError) as error:
                 failure = error
         raise ModelError(f"model '{model.name}' cannot be analysed without the values of its "
-                         f"inputs {list(model.inputs)}: {failure}") from failure
+                         f"inputs {list(model.inputs)}: {failure}. Pass data that contain "
+                         "them") from failure
     return _trace(model, tuple(sorted((name, *spec) for name, spec in inputs.items())),
                   bool(jax.config.jax_enable_x64))
 
@@ -275,8 +276,8 @@ def intervened(model: Bound, values: SiteValues,
         where = f"do({{'{name}': ...}})"
         if name not in sites or not sites[name].rows:
             inside = [site.name for site in sites.values() if site.rows]
-            raise ModelError(f"{where}: model '{model.name}' has no such site inside rows(). Its "
-                             f"sites inside rows() are {inside}")
+            raise ModelError(f"{where}: model '{model.name}' has no such site inside rows(). Use "
+                             f"one of its sites inside rows(), {inside}")
         try:
             site, array = sites[name], np.asarray(value)
         except ValueError:
@@ -290,7 +291,7 @@ def intervened(model: Bound, values: SiteValues,
         if array.shape not in (site.cells, ()):
             raise ModelError(
                 f"{where}: the value has the shape {array.shape}, but '{name}' has the shape "
-                f"{site.cells} in each row"
+                f"{site.cells} in each row. Give one value of this shape"
             )
         last = site.low + (site.states or 0) - 1
         if site.discrete and (array != np.floor(array)).any() or site.states and not (

@@ -226,7 +226,7 @@ def test_dates_and_names_are_left_out_by_request(place):
     (("report", "@fit.probml", "--target", "kind"), 4, "together with --data"),
     (("report", "@fit.probml", "--data", "@rows.csv", "--target", "sort"), 3, "has no column"),
     (("fit", "@rows.csv", "-m", "mixture", "--components", "3-1"), 4, "a range, such as 1-5"),
-    (("fit", "@mine.py", "-m", "mixture"), 3, "expected a table"),
+    (("fit", "@mine.py", "-m", "mixture"), 3, "Save the table in one of"),
     (("predict", "@rows.csv", "@rows.csv"), 4, "is not a fit saved by probml"),
     (("predict", "@fit.probml", "@tosses.csv"), 3, "has no column 'size'"),
     (("fit", "@rows.csv", "-m", "regression", "--target", "kind"), 3, "is text"),

@@ -44,6 +44,7 @@ def marked(name):
     return pytest.param(name, marks=marks)
 
 
+@pytest.mark.one_in(10)
 @pytest.mark.parametrize("name", [marked(name) for name in CASES])
 def test_the_default_has_the_posterior_or_says_that_it_has_not(name):
     case = CASES[name]

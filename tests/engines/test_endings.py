@@ -7,6 +7,7 @@ import pytest
 import endings
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("ending", [
     pytest.param(ending, id=f"{ending.why}, {type(ending.engine).__name__} {i}",
                  marks=[] if ending.quick else [pytest.mark.slow])

@@ -382,7 +382,7 @@ def test_what_cannot_be_passed_in_parts_is_refused_in_words(tmp_path):
     with pytest.raises(DataError, match="weights must be the name of a column"):
         logistic().fit(source, weights=np.ones(240))
     with pytest.raises(DataError, match="part 'part0.npz': weights='w': the data have no such "
-                                        "column; the columns are 'x', 'y'"):
+                                        "column. Use one of the columns 'x', 'y'"):
         logistic().fit(source, weights="w")
     with pytest.raises(Refusal, match="the data are read in batches"):
         logistic().fit(source, probml.NUTS())

@@ -24,7 +24,11 @@ def test_they_are_numpys():
 @pytest.mark.parametrize("ours, theirs", [
     (definite.inverse, jnp.linalg.inv),
     (definite.half_log_det, lambda p: 0.5 * jnp.linalg.slogdet(p)[1]),
-], ids=["inverse", "half_log_det"])
+    (jax.vmap(lambda p: definite.solve(p, p[0] ** 2)),
+     jax.vmap(lambda p: jnp.linalg.solve(p, p[0] ** 2))),
+    (jax.vmap(lambda p: definite.half_square(p, p[0] ** 2)),
+     jax.vmap(lambda p: 0.5 * p[0] ** 2 @ jnp.linalg.solve(p, p[0] ** 2))),
+], ids=["inverse", "half_log_det", "solve", "half_square"])
 def test_first_and_second_derivatives_are_those_through_lu(ours, theirs):
     def slopes(function):
         def along(p):
@@ -40,6 +44,12 @@ def test_first_and_second_derivatives_are_those_through_lu(ours, theirs):
         mine, other = (0.5 * (a + jnp.swapaxes(a, -1, -2)) if a.ndim == 3 else a
                        for a in (mine, other))
         np.testing.assert_allclose(mine, other, rtol=1e-8, atol=1e-10)
+
+
+def test_the_inverse_of_a_large_matrix_is_numpys():
+    root = np.random.default_rng(0).standard_normal((definite.MIN_ROWS_TO_SOLVE_TWICE, 300))
+    matrix = root @ root.T
+    np.testing.assert_allclose(definite.inverse(matrix) @ matrix, np.eye(len(matrix)), atol=1e-10)
 
 
 def test_what_is_not_positive_definite_is_nan():

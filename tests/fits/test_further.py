@@ -95,7 +95,7 @@ def test_parts_of_a_source_are_steps_and_weights_count_as_rows_do(begun):
 def test_a_fit_that_goes_on_travels_and_is_no_sum(begun):
     again = pickle.loads(pickle.dumps(begun)).update({"x": PARTS[1]})
     np.testing.assert_array_equal(again.params["mean"], begun.update({"x": PARTS[1]}).params["mean"])
-    with pytest.raises(Refusal, match="has no sufficient statistics, so it cannot be merged"):
+    with pytest.raises(Refusal, match="has no sufficient statistics"):
         begun.merge(begun)
 
 
@@ -107,9 +107,9 @@ def test_what_takes_no_steps_is_refused_by_name(begun):
         mixture(k=2).at(begun.params).update(data)
     with pytest.raises(Refusal, match="can be updated only if it was fitted by EM.. or VB"):
         mixture(k=2).at(begun.params).running(data)
-    with pytest.raises(ModelError, match="a single number of components"):
+    with pytest.raises(ModelError, match="needs one number of components"):
         GaussianMixture(range(1, 3)).partial_fit(X[:, None])
-    with pytest.raises(ModelError, match="a single number of states"):
+    with pytest.raises(ModelError, match="needs one number of states"):
         HiddenMarkov(range(1, 3)).partial_fit(X[:, None])
     one = GaussianMixture(1)
     one.fit_ = mixture(k=2).at(begun.params)  # as from a file

@@ -210,7 +210,7 @@ def test_a_folder_that_is_not_there_is_named(good, tmp_path):
     fit = good[3]
     with pytest.raises(probml.ModelError, match="nowhere' does not exist.*Create the folder first"):
         fit.save(tmp_path / "nowhere" / "fit")
-    with pytest.raises(probml.ModelError, match="got a folder"):
+    with pytest.raises(probml.ModelError, match="is a folder"):
         fit.save(tmp_path)
     with pytest.raises(probml.ModelError, match="expected the model that was fitted"):
         probml.load(tmp_path / "fit", cases.coin)

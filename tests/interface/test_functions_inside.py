@@ -178,6 +178,7 @@ FLAT = ("stop_gradient", "bfloat16", "lax.switch by a parameter")
 Y = np.sin(np.arange(6.0)) + 1
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in TABLE])
 def test_a_function_inside_has_numpyros_density_and_gradient(name):
     rows, pasted, plain = models(TABLE[name])

@@ -19,6 +19,7 @@ QUICK = {"occupancy", "closed_population_of_unlike_animals", "population_by_stat
          "milk_with_imputed_cells", "a_power_posterior", "submodels_in_scopes"}
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("case", [
     pytest.param(case, id=case.name, marks=[] if case.name in QUICK else [pytest.mark.slow])
     for case in CASES])

@@ -35,9 +35,9 @@ def test_a_parameter_is_no_prediction_of_rows(fit):
 
 
 def test_engines_that_messages_name_do_not_refuse(fit):
-    with pytest.raises(probml.Refusal, match=r"^posterior\('base'\): EM\(\) has no.*Try Laplace\(\)$"):
+    with pytest.raises(probml.Refusal, match=r"^posterior\('base'\): EM\(\) has no.*such as Laplace\(\)$"):
         fit.posterior("base")
-    with pytest.raises(probml.Refusal, match=r"^EM\(\) gives point.*Try NUTS\(\) or Laplace\(\)$"):
+    with pytest.raises(probml.Refusal, match=r"^EM\(\) gives point.*such as NUTS\(\) or Laplace\(\)$"):
         fit.draws(3)
     told = weight().fit(PETS, probml.Laplace())
     assert 1.0 < float(told.posterior("base").mean) < 3.0
@@ -47,13 +47,13 @@ def test_engines_that_messages_name_do_not_refuse(fit):
 def test_simulating_says_how_an_input_is_given():
     with pytest.raises(probml.ModelError, match=r"or here as an input with one value per row, age=\[...\]"):
         weight().simulate(5)
-    with pytest.raises(probml.ModelError, match=r"no input 'given'. Its inputs are \['age'\]"):
+    with pytest.raises(probml.ModelError, match=r"no input 'given'. Use its inputs, \['age'\]"):
         weight().simulate(given=PETS)
     assert weight().simulate(age=[1.0, 2.0])["kg"].shape == (2,)
 
 
 @pytest.mark.parametrize("text, says", [("3.9", r"pandas.to_numeric"), ("3,9", r"decimal=','"),
-                                        ("heavy", "Missing values are NaN")])
+                                        ("heavy", "Use NaN")])
 def test_text_in_the_place_of_numbers(text, says):
     with pytest.raises(probml.DataError, match=f"got '{text}' in row 0.*{says}"):
         weight().fit({**PETS, "kg": [text] * 4})
@@ -106,7 +106,7 @@ def test_new_rows_of_a_function_without_rows_are_refused_with_the_reason():
             sample("y", dist.Normal(slope * x, 1.0), obs=y)
 
     data, new = {"x": np.arange(4.0), "y": 2.0 * np.arange(4)}, {"x": [5.0]}
-    with pytest.raises(probml.DataError, match="fixed size 4. Write its size as the length of an "
+    with pytest.raises(probml.DataError, match="fixed size 4.*Write its size as the length of an "
                                                "argument"):
         probml.model(fixed)().fit(data, seed=0).predict(new)
     mean = 28 / (14 + 1 / 4)  # of the slope: conjugate

@@ -23,6 +23,7 @@ PARAMS = [pytest.param(case, id=case.name,
                        marks=[pytest.mark.slow] if case.name in OTHERS else []) for case in CASES]
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("case", PARAMS)
 def test_a_model_written_elsewhere_has_its_density(case):
     model = probml.model(case.function)(**case.settings)

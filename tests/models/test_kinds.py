@@ -219,7 +219,7 @@ def test_a_zero_is_taken_where_it_has_a_density_and_refused_with_what_to_do_wher
         with pytest.raises(probml.DataError, match="'x' must be positive, got 0.0 in row 0. "
                            "(Gamma|LogNormal|Weibull) has no dens.*half"):
             waits(refused).log_prob({"x": x})
-        with pytest.raises(probml.DataError, match="got -1.0 in row 1. Missing values are NaN"):
+        with pytest.raises(probml.DataError, match="got -1.0 in row 1. Use NaN"):
             waits(refused).log_prob({"x": np.array([1.0, -1.0])})
 
 

@@ -176,7 +176,7 @@ def test_a_logistic_regression_has_them_too():
     assert ours.aic_ == pytest.approx(glm.aic_, abs=1e-3)
     np.testing.assert_allclose(ours.residuals(TABLE, y, "deviance"),
                                glm.residuals(TABLE, (y == "yes") * 1, "deviance"), atol=1e-4)
-    with pytest.raises(probml.DataError, match="one of the classes"):
+    with pytest.raises(probml.DataError, match="one of the fitted classes"):
         ours.residuals(TABLE, np.full(80, "perhaps"))
 
 
@@ -314,7 +314,7 @@ def test_the_null_model_has_the_offset(family, link):
 def test_scores_of_counts_need_their_trials():
     y = RANDOM.binomial(5, 0.4, 80)
     ours = GeneralizedLinearModel("binomial").fit(TABLE, y, trials=np.full(80, 5))
-    with pytest.raises(probml.DataError, match="score: family 'binomial' needs trials="):
+    with pytest.raises(probml.DataError, match="score: family 'binomial' needs the number of trials"):
         ours.score(TABLE, y)
 
 
@@ -328,7 +328,7 @@ def test_the_score_of_a_mixed_model_is_of_rates_and_has_the_offset():
     found = ours.predict(table, offset=offset)
     assert ours.score(table, y, trials=trials, offset=offset) == pytest.approx(
         r2_score(y / trials, found, sample_weight=trials))
-    with pytest.raises(probml.DataError, match="score: family 'binomial' needs trials="):
+    with pytest.raises(probml.DataError, match="score: family 'binomial' needs the number of trials"):
         ours.score(table, y, offset=offset)
 
 

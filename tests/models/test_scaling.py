@@ -8,9 +8,9 @@ from scipy.spatial.distance import pdist, squareform
 pytest.importorskip("sklearn")
 from sklearn.decomposition import PCA
 from sklearn.manifold import MDS
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import probml
+from contract import contract
 from probml.models import MultidimensionalScaling, classical_scaling, multidimensional_scaling
 
 
@@ -127,6 +127,7 @@ def test_what_is_no_matrix_of_distances_is_refused_by_row_and_column():
 
 
 @pytest.mark.slow
-@parametrize_with_checks([MultidimensionalScaling(n_init=1)])
+@pytest.mark.one_in(3)
+@contract(MultidimensionalScaling(n_init=1))
 def test_the_contract_of_scikit_learn_is_kept(estimator, check):
     check(estimator)

@@ -6,8 +6,8 @@ import pytest
 
 pytest.importorskip("sklearn")
 from sklearn.decomposition import DictionaryLearning, sparse_encode
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
+from contract import contract
 from probml import DataError
 from probml.models import SparseCoding
 from probml.models.latent_factors.sparse_coding import learn_codes
@@ -95,6 +95,7 @@ def test_more_atoms_than_rows_and_nothing_to_code():
 
 
 @pytest.mark.slow
-@parametrize_with_checks([SparseCoding(3)])
+@pytest.mark.one_in(3)
+@contract(SparseCoding(3))
 def test_the_contract_of_scikit_learn_is_kept(estimator, check):
     check(estimator)

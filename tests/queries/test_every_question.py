@@ -217,6 +217,7 @@ def check(model, fit, data):
 FAST = {("binomial", "default"), ("discrete uniform", "default")}
 
 
+@pytest.mark.one_in(10)
 @pytest.mark.parametrize("kind", [int, float])
 @pytest.mark.parametrize("name, engine", [
     (name, engine) if (name, engine) in FAST else pytest.param(name, engine, marks=pytest.mark.slow)

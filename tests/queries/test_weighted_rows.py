@@ -82,6 +82,7 @@ def test_mean_and_quantiles_of_a_truncated_number_are_scipys(name):
             assert (np.abs(got - want) < 1e-3 * exact.std()).all()
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # few draws
 @pytest.mark.parametrize("engine", ENGINES)

@@ -226,6 +226,7 @@ def marked(name):
     return pytest.param(name, marks=() if name in QUICK else SLOW)
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("name", [marked(name) for name in CASES])
 def test_float32_has_the_answers_of_double(shared_data, name):
     found = []

@@ -114,6 +114,7 @@ def found_by(integrate, case, shared_data):
     return fit
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.slow
 @every(CASES)
 def test_nuts_finds_the_means_and_standard_deviations_of_stan(case, shared_data):

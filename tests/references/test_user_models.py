@@ -43,6 +43,7 @@ def unless(short, *more):
 DENSE = [case for case in CASES if case.truth != "refused"]
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("case", [marks(c, c.wrong_density, *unless(c.quick or i % EACH == 0))
                                   for i, c in enumerate(DENSE)])
 def test_the_log_density_is_numpyros_with_hidden_sites_summed_by_brute_force(case):
@@ -62,6 +63,7 @@ def texts(data):
             and isinstance(data[name].dropna().iloc[0], str)]
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.slow
 @pytest.mark.parametrize("case", DENSE, ids=repr)
 def test_the_stored_densities_are_numpyros_of_today(case):
@@ -69,6 +71,7 @@ def test_the_stored_densities_are_numpyros_of_today(case):
                                STORED[repr(case)]["densities"], rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("case", [marks(case, case.wrong, *unless(case.quick)) for case in CASES])
 def test_the_default_fit_is_the_truth_or_a_refusal_in_words(case):
     if case.truth == "refused":

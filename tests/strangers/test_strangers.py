@@ -35,6 +35,7 @@ REFUSED = {
     "scaled": "handlers.scale is not supported",
 }
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("name", [name if name in QUICK else pytest.param(
     name, marks=pytest.mark.slow) for name in first_cases.CASES])
 def test_a_strangers_question_has_the_right_answer(name):

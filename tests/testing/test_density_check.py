@@ -183,6 +183,7 @@ UNCOMPARED = ("joint states", "joint states", "variables with a density that is 
               "no finite list", "the data have missing values", "the model has random effects", "not normal", "infinite", "reads the total")
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("each", EVERY)
 def test_the_density_of_an_engine_is_numpyros(each):
     try:

@@ -20,6 +20,7 @@ def test_float32_answers_as_double_or_says_that_it_does_not(name, where):
     assert single.compared(CASES[name], single.WHERE[where](single.plain())) == ""
 
 
+@pytest.mark.one_in(12)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_float32_is_told_wherever_it_fails(name):

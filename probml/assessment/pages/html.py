@@ -2,10 +2,8 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    import pandas as pd
+from probml.libraries import pd
 
 MAX_TABLE_ROWS = 2000  # rows of a table in a page
 MAX_NARROW_CHARACTERS = 40  # characters of a cell that is given room

@@ -15,8 +15,9 @@ import bisect
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import networkx
 import numpy as np
+
+from probml.libraries import networkx
 
 # inches: gap beside a box, least gap of layers, width kept free for an arrow
 BESIDE, BETWEEN, WAYPOINT = 0.28, 0.42, 0.1
@@ -33,7 +34,7 @@ class Layout(NamedTuple):
     hops: list[tuple[Hashable, Hashable]]  # from one layer to the next
 
 
-def arrange(dag: networkx.DiGraph, size: Mapping[str, tuple[float, float]]) -> Layout:
+def arrange(dag: "networkx.DiGraph", size: Mapping[str, tuple[float, float]]) -> Layout:
     """Places for boxes of the given (width, height): no two overlap, and no hop passes a box."""
     layer = _layers(dag)
     hops: dict = {}  # ordered, each once: arrows from one node share their waypoints
@@ -57,7 +58,7 @@ def arrange(dag: networkx.DiGraph, size: Mapping[str, tuple[float, float]]) -> L
     return Layout(x, layer, top, height, list(hops))
 
 
-def _layers(dag: networkx.DiGraph) -> dict:
+def _layers(dag: "networkx.DiGraph") -> dict:
     """Node → layer: below all its parents; of one without parents just above its children."""
     layer = {node: i for i, nodes in enumerate(networkx.topological_generations(dag))
              for node in nodes}

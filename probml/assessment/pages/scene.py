@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from probml.assessment.pages.layout import arrange
 from probml.errors import ModelError
+from probml.libraries import networkx
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -150,8 +151,6 @@ def scene(nodes: Sequence[Node], edges: Iterable[tuple[str, str]],
 def _placed(nodes: tuple[Node, ...], edges: list, path: tuple[str, ...],
             frames: Mapping[str, str]) -> tuple[float, float, list[Box], list[Frame]]:
     """Width, height, boxes and frames of what stands in the plates of `path`."""
-    import networkx
-
     depth, dag = len(path), networkx.DiGraph()
     groups: dict[str, list[Node]] = {}
     owner: dict[str, Hashable] = {}

@@ -21,17 +21,16 @@ from jax.typing import ArrayLike
 
 from probml.dataset.source import Part, Source
 from probml.errors import DataError, quoted
+from probml.libraries import pa
 from probml.typing import DataLike
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     import pyarrow.dataset as ds
 
 
 def from_arrow(column: "pa.ChunkedArray") -> ArrayLike:
     """An Arrow array, chunked or not, as an array (n, length, ...) if it holds lists of one length,
     NaN where a row has none; else as NumPy or pandas."""
-    import pyarrow as pa
     import pyarrow.types as kinds
 
     kind = column.type
@@ -130,8 +129,6 @@ def unify_schemas(dataset: "ds.Dataset", files: "Iterable[tuple[str, pa.Schema]]
     Raises:
         DataError: a file cannot be read, or has other columns, or incompatible types.
     """
-    import pyarrow as pa
-
     wide = schema = dataset.schema
     # a column of a text file can be read as text where other files have numbers
     loose = getattr(getattr(dataset, "format", None), "default_extname", "") in ("csv", "json")
@@ -142,7 +139,8 @@ def unify_schemas(dataset: "ds.Dataset", files: "Iterable[tuple[str, pa.Schema]]
         try:
             own = fragment.physical_schema
         except (pa.ArrowException, OSError) as error:
-            raise DataError(f"the file '{file}' cannot be read: {error}") from error
+            raise DataError(f"the file '{file}' cannot be read ({error}). Write the file again, or "
+                            "leave it out") from error
         _compare(file, known, own, schema)
         for name in known:
             before, after = wide.field(name).type, own.field(name).type
@@ -171,8 +169,8 @@ def _compare(file: str, known: Sequence[str], own: "pa.Schema", schema: "pa.Sche
                 f"dataset does not have" if beyond else
                 f"has no column{_plural(lacking)} {quoted(lacking)}, which the schema of the "
                 f"dataset has")
-        raise DataError(f"the file '{file}' {what}. Every file needs the same columns. To read "
-                        f"only some columns pass a scanner, dataset.scanner(columns=[...])")
+        raise DataError(f"the file '{file}' {what}. Give all files the same columns, or pass a "
+                        "scanner that reads only common columns, dataset.scanner(columns=[...])")
 
 
 def _is_text(type_: "pa.DataType") -> bool:
@@ -215,8 +213,6 @@ class ArrowRows(Source):
     def mixed(self, random: np.random.Generator) -> Iterator[Part]:
         """Row groups of Parquet files in random order, whole files of other formats. A filtered
         dataset is read in order, since pyarrow does not give access to its files."""
-        import pyarrow as pa
-
         try:
             groups = [group for file in self.dataset.get_fragments() for group in _groups(file)]
         except ValueError:
@@ -233,12 +229,11 @@ class ArrowRows(Source):
                         yield Part(last, pa.Table.from_batches([batch]), first)
                     first += len(batch)
         except (pa.ArrowException, OSError) as error:
-            raise DataError(f"the file '{last}' cannot be read: {error}") from error
+            raise DataError(f"the file '{last}' cannot be read ({error}). Write the file again, or "
+                            "leave it out") from error
 
     def _batches(self) -> Iterator[tuple[str, DataLike]]:
         """(file, batch) in the order of files and rows."""
-        import pyarrow as pa
-
         named, last = self._names(), ""
         try:
             scanned = self.dataset.scanner(batch_size=ROWS, batch_readahead=AHEAD,
@@ -252,8 +247,6 @@ class ArrowRows(Source):
     def _where(self, last: str) -> str:
         """The first file from `last` on that cannot be read, and the row, in words: pyarrow's error
         does not name them, and it reads ahead."""
-        import pyarrow as pa
-
         names, files = self._names(), list(self._fragments())
         begin = next((i for i, one in enumerate(files) if names[_path(one)] == last), 0)
         for fragment in files[begin:]:
@@ -296,8 +289,6 @@ class ScannedRows(Source):
         return _parted(self._batches())
 
     def _batches(self) -> Iterator[tuple[str, DataLike]]:
-        import pyarrow as pa
-
         last = ""
         try:
             for found in self.scanner.scan_batches():
@@ -305,13 +296,12 @@ class ScannedRows(Source):
                 yield last, found.record_batch
         except (pa.ArrowException, OSError) as error:
             where = f"after part '{last}'" if last else "at all"
-            raise DataError(f"the scanner cannot be read {where}: {error}") from error
+            raise DataError(f"the scanner cannot be read {where} ({error}). Check its files and "
+                            "columns") from error
 
 
 def _parted(batches: Iterator[tuple[str, DataLike]]) -> Iterator[Part]:
     """Pairs (file, batch) as parts of at most ROWS rows of one file."""
-    import pyarrow as pa
-
     name, first, waiting, count = None, 0, [], 0
     for path, batch in batches:
         if path != name:
@@ -354,8 +344,6 @@ def as_table(data: object) -> DataLike:
     library = type(data).__module__.partition(".")[0]
     if library in ("pandas", "pyarrow") or not hasattr(data, "__arrow_c_stream__"):
         return data
-    import pyarrow as pa
-
     return pa.table(data)
 
 

@@ -115,8 +115,10 @@ def weighed(data: object, weights: object) -> tuple[DataLike, ArrayLike | None]:
 def profile_source(model: Bound, source: Source, first: int = 0) -> Profile:
     """The profile of all batches of a source, whose rows are numbered from `first` on."""
     if model.whole:
-        raise Refusal(f"model '{model.name}' has no plate of independent rows, so it cannot be "
-                      f"fitted to data that are read in batches. Pass all data in memory")
+        raise Refusal(f"model '{model.name}' has no plate (group of independent repetitions) that "
+                      "is the rows, so it cannot be fitted to data that are read in batches. Pass "
+                      "all data in memory, or write `with probml.rows():` instead of the "
+                      "numpyro.plate of the rows")
     profile: Profile | None = None
     for part in parts_of(source):
         with naming(part):
@@ -137,7 +139,7 @@ def sampled(survey: Survey) -> Data:
     """The sample of a profile as data, with the source they come from."""
     profile = survey.profile
     if not profile.weight > 0:
-        raise DataError("all weights are zero. At least one row needs a weight above 0.")
+        raise DataError("all weights are zero. Give at least one row a weight above 0.")
     return with_measures(refuse_some_labels(
         under(profile.sample, profile.pattern, profile.means)._replace(survey=survey)))
 
@@ -205,10 +207,10 @@ class Reader:
 
     def _check_unchanged(self, which: str, total: int) -> None:
         if self._sums.setdefault(which, total) != total:
-            raise DataError(f"the data source returned other values than when it was first read "
+            raise DataError("the data source returned other values than when it was first read "
                             f"({which}). A fit reads the rows several times and needs the same "
-                            f"values each time. If the rows are random or augmented, fix their "
-                            f"seed. If another program writes to the rows, fit a copy")
+                            "values each time. Fix the seed if the rows are random or augmented. "
+                            "Fit a copy if another program writes to the rows")
 
     def _chosen(self, whole: Data, first: int) -> Data:
         """The chosen rows of a part, whose first row has the number `first` among all."""

@@ -291,14 +291,15 @@ class EmpiricalBayes(Engine):
         """Raise ModelError or Refusal, naming the setting or the site, and the reason."""
         if not problem.plan.free:
             raise Refusal(f"EmpiricalBayes cannot fit {problem}: all parameters are given in the "
-                          f"data, so there is nothing to integrate out. Remove a parameter from "
-                          f"the data; or make the setting a site, and fit with "
-                          f"probml.MAP(prior=False)")
+                          "data, so nothing is left to estimate. Remove a parameter from the data; "
+                          "or make the setting a site, and fit with probml.MAP(prior=False)")
         try:
             Exact().refuse(problem)
         except Refusal as refusal:
-            raise Refusal(f"EmpiricalBayes chooses settings by the exact log evidence, which "
-                          f"cannot be computed for this model with these data: {refusal}"
+            raise Refusal("EmpiricalBayes chooses settings by the exact log evidence (log "
+                          "probability of the data), which cannot be computed for this model with "
+                          f"these data: {refusal}. To estimate settings of any other model, make "
+                          "them sites with priors"
                           ) from refusal
         _lifted(problem.plan, self.names)
 
@@ -316,10 +317,10 @@ class EmpiricalBayes(Engine):
             found = search(functools.partial(evidence.at, axes), low, high, self.restarts,
                            self.looks, self.max_iterations, np.random.default_rng(seed))
         if found is None:
-            raise Refusal(f"EmpiricalBayes: the log evidence could not be computed accurately at "
-                          f"any tried value of {quoted(self.names)}. Build the model with "
-                          f"plausible values of these settings, and give ranges around these "
-                          f"values, choose={{name: (lowest, highest)}}")
+            raise Refusal("EmpiricalBayes: the log evidence (log probability of the data) could "
+                          f"not be computed accurately at any tried value of {quoted(self.names)}. "
+                          "Build the model with plausible values of these settings, and give "
+                          "ranges around these values, choose={name: (lowest, highest)}")
         chosen = evidence.values(axes, found.point)
         # scalars stay numbers: a model is known by the kinds of its settings
         settings = {name: float(value) if value.ndim == 0 else value

@@ -1,7 +1,7 @@
 """Optimisation by optax: mini-batches in a new order every epoch, held-out rows, early stopping."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,14 +16,12 @@ from probml.errors import ModelError
 from probml.evidence.density import from_unbounded_by_name, log_posterior_and_gradient
 from probml.evidence.e_step import row_totals, total_evidence
 from probml.factors.factors import global_factors
+from probml.libraries import optax
 from probml.numerics.compiling import jit
 from probml.numerics.optimum import is_flat
 from probml.numerics.transfer import random_key
 from probml.plan.plan import Plan
 from probml.typing import PyTree
-
-if TYPE_CHECKING:
-    import optax
 
 BLOCK = 200  # steps a device call
 MAX_STEPS = 2000
@@ -159,8 +157,6 @@ def _descend(plan: Plan, prior: bool, optimizer: "optax.GradientTransformation",
              offset: jax.Array, count: int):
     """`u` and the optimiser's state after `count` steps, each on the next `batch` rows of `order`,
     or on all rows (0)."""
-    import optax
-
     def step(carry: tuple, i: jax.Array):
         u, state = carry
         rows, scale = all_rows, 1.0

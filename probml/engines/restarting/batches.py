@@ -76,8 +76,9 @@ def refuse(engine: Engine, problem: Problem, instead: str) -> None:
     check_batch(engine, problem)
     if names := sites_without_statistics(problem.plan):
         raise Refusal(f"{type(engine).__name__}(batch_rows={engine.capabilities.batch}) cannot fit "
-                      f"{problem}: site '{names[0]}' has no sufficient statistics that can be "
-                      f"summed over batches. Omit batch_rows, or use {instead}")
+                      f"{problem}: site '{names[0]}' has no sufficient statistics (sums of the "
+                      "data that determine its likelihood), which could be added over batches. "
+                      f"Omit batch_rows, or use {instead}")
 
 
 def sites_without_statistics(plan: Plan) -> tuple[str, ...]:

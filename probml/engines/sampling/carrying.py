@@ -64,8 +64,9 @@ def prepare_data(data: Data, integrate: str) -> Data:
                       f"cannot sample such states. Give '{timed}' in the data")
     if names and data.survey is not None:
         raise Refusal(f"site '{names[0]}' is continuous and latent and cannot be integrated out "
-                      f"exactly, so its values must be sampled, which needs all rows in memory. "
-                      f'Use integrate="all", or pass a table in memory', ("EM",))
+                      "exactly, so its values must be sampled, which needs all rows in memory. Use "
+                      'the setting integrate="all" of the engine, which integrates approximately, '
+                      "or pass a table in memory", ("EM",))
     return data.carrying(names) if names else data
 
 

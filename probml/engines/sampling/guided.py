@@ -25,6 +25,7 @@ from probml.engines.sampling.reliance import rising
 from probml.engines.sampling.states import with_states
 from probml.errors import ModelError, Refusal
 from probml.language.language import Bound
+from probml.libraries import optax
 from probml.numerics.compiling import jit
 from probml.numerics.process.threads import single_thread
 from probml.numerics.transfer import Use, derive_key, placed_all, random_key
@@ -33,7 +34,6 @@ from probml.posteriors.posterior import Draws
 from probml.typing import PyTree, SiteValues
 
 if TYPE_CHECKING:
-    import optax
     from numpyro.infer.svi import SVIState
 
 BLOCK = 500  # steps a device call
@@ -184,8 +184,9 @@ def _check(static: Static, free: tuple[str, ...], inputs: SiteValues, what: str)
     wanted = [name for name in free if name not in static.model.generative.params]
     missing = next((name for name in wanted if name not in names), None)
     if missing is not None:
-        raise ModelError(f"SVI(guide=function) of {what}: the guide does not sample '{missing}'. "
-                         f"Expected the sites {wanted}, got {sorted(names)}")
+        raise ModelError(f"SVI(guide=function) of {what}: the guide (the function that defines the "
+                         f"approximate posterior) does not sample '{missing}'. Expected the sites "
+                         f"{wanted}, got {sorted(names)}")
 
 
 @jit(static_argnums=0)

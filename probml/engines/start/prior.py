@@ -191,7 +191,8 @@ def given_start(plan: Plan, start: Mapping) -> dict[str, jax.Array]:
                              f"expected finite numbers")
         if not sites[name].domain.holds(value):
             raise ModelError(f"fit(start=...): the value of '{name}' is {value.tolist()}, which is "
-                             f"outside the support of '{name}' ({sites[name].domain.name})")
+                             f"outside the support (the set of possible values) of '{name}'. Give "
+                             f"a value in this set: {sites[name].domain.name}")
         out[name] = value.astype(jnp.result_type(float))
     return out
 

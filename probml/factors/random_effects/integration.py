@@ -39,6 +39,7 @@ from probml.factors.random_effects.information import (
     to_site_shape,
 )
 from probml.factors.random_effects.quadrature_nodes import AtNodes, Nodes
+from probml.families import definite
 from probml.numerics import lapack
 from probml.numerics.logs import LOG_TWO_PI
 from probml.plan.plan import Plan
@@ -99,10 +100,9 @@ def integrate_out(prior: Prior, info: Information, noise: EffectVector, mask: Ef
         flat = cross.reshape(-1, len(info.rest))
         square, pulled = flat.T @ flat, half.reshape(-1) @ flat
     own = _damped_precision(between_roots(prior, info.rest), mask.rest, damping)
-    root = jnp.linalg.cholesky(own - square)
-    left = solve_triangular(root, slope.rest - pulled, lower=True)
-    log += 0.5 * jnp.sum(left**2) - jnp.log(jnp.diagonal(root)).sum()
-    move = solve_triangular(root, left, lower=True, trans=1)
+    own, right = own - square, slope.rest - pulled
+    log += definite.half_square(own, right) - definite.half_log_det(own)
+    root, move = definite.factor(own), definite.solve(own, right)
     gain = lapack.solve(lower, cross, True)
     away = lapack.solve(lower, half, True)[..., 0] - gain @ move
     return Conditional(log, EffectVector(noise.first + away, noise.rest + move), lower, gain, root)
@@ -125,7 +125,7 @@ def _products_by_pairs(prior: Prior, cross: Paired, lower: jax.Array,
     values = lapack.solve(lower[owner], values)
     (one, two), zeros = cross.pairs, jnp.zeros((r, r), values.dtype)
     apart = zeros.at[at[one][:, :, None], at[two][:, None, :]].add(
-        jnp.swapaxes(values[one], 1, 2) @ values[two])
+        jnp.einsum("rci,rcj->rij", values[one], values[two]))
     alone = zeros.at[at[:, :, None], at[:, None, :]].add(jnp.swapaxes(values, 1, 2) @ values)
     pulled = zeros[0].at[at].add((half[owner][:, None] @ values)[:, 0])
     table = jnp.zeros((*half.shape, r), values.dtype).at[owner[:, None], :, at].add(

@@ -206,13 +206,15 @@ _PLAIN = dist.MultivariateNormal.log_prob
 
 
 def of_vectors(own: dist.Distribution, value: jax.Array):
-    """log p; with one covariance of many coordinates by a density whose derivatives are products
-    of matrices, in place of derivatives through Cholesky's factor."""
-    covariance, d = vars(own).get("covariance_matrix"), own.event_shape[0]
-    if covariance is None or d < MANY or covariance.size > d * d:
+    """log p; of one vector of many coordinates by a density whose derivatives are products of
+    matrices, in place of derivatives through Cholesky's factor."""
+    covariance, away = vars(own).get("covariance_matrix"), value - own.loc
+    d = away.size
+    if covariance is None or d < MANY or own.event_shape != (d,):
         return _PLAIN(own, value)
-    away = value - own.loc
-    log = definite.normal_log_density(away.reshape(-1, d), covariance.reshape(d, d))
+    covariance = jnp.reshape(covariance, (d, d))
+    log = -(definite.half_square(covariance, away.reshape(d)) + definite.half_log_det(covariance)
+            + 0.5 * d * LOG_TWO_PI)
     return log.reshape(away.shape[:-1])
 
 

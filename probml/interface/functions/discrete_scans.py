@@ -343,11 +343,12 @@ def _dependence(loop: Loop, init: object, x: object,
         order += 1
         if order > len(flat) or joint**order > MOST_JOINT_STATES:
             raise ModelError(
-                f"site '{loop.name}' in a scan cannot be summed out, because its carry depends on "
-                f"the discrete states of {'all earlier' if order > len(flat) else order} steps. "
-                f"Each step has {joint:,} possible states, and at most {MOST_JOINT_STATES:,} "
-                f"combinations of states are supported. Let the carry contain only the states of "
-                f"the last step, and nothing that is computed from earlier states"
+                f"site '{loop.name}' in a scan cannot be summed out, because its carry (what is "
+                "passed from step to step) depends on the discrete states of "
+                f"{'all earlier' if order > len(flat) else order} steps. Each step has {joint:,} "
+                f"possible states, and at most {MOST_JOINT_STATES:,} combinations of states are "
+                "supported. Let the carry contain only the states of the last step, and nothing "
+                "that is computed from earlier states"
             )
     discrete = {*range(first), *(first + leaf for leaf in varying)}
     if any(uses & discrete for uses in depends[len(flat) :]):

@@ -99,8 +99,9 @@ class AsRows(Messenger):
             frames[inside] = frames[inside]._replace(name="rows")
             if frames[inside].size != self.rows:
                 raise ModelError(
-                    f"the plate '{self.plate}' has the fixed size {frames[inside].size}. Write its "
-                    f"size as the length of an argument, len(y)"
+                    f"the plate '{self.plate}' has the fixed size {frames[inside].size}, but the "
+                    "plate of the rows needs the size of the data. Write its size as the length of "
+                    "an argument, len(y)"
                 )
         msg["cond_indep_stack"] = frames
         row = next((frame for frame in frames if frame.name == "rows"), None)

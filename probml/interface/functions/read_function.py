@@ -180,8 +180,8 @@ def _survey_run(
         raise DataError(
             f"model '{model.name}': '{other}' is a list of arrays of different lengths, but the "
             f"function uses '{other}' as one array. Shorter arrays can be padded only in an array "
-            f"that is observed (obs=). Loop over the list in Python, or pass one array and mask "
-            f"the padding by handlers.mask"
+            "that is observed (obs=). Write a loop over the list in the function, or pass one "
+            "array and mask the padding by handlers.mask"
         )
     return shown, {**items, **wide}, {**arguments, **wide}, given
 
@@ -284,10 +284,10 @@ def _refuse_missing_input(model: Bound, data: object, arguments: Mapping,
         return ReadModel(model, data)
     except Exception:
         pass
-    hint = frames.lacked(name, frames.names_of(data)) if frames.is_table(data) else ""
+    remedy = frames.lacked(name, frames.names_of(data)) if frames.is_table(data) else ""
     raise DataError(f"model '{model.name}': the data have no '{name}', which is an argument of the "
                     f"model function. Add '{name}' to the data, or give its value to the model, "
-                    f"{model.name}(…, {name}=...).{hint}")
+                    f"{model.name}(…, {name}=...).{remedy}")
 
 
 def _check_data(model: Bound, shown: Survey, arguments: Mapping, given: Mapping) -> None:
@@ -305,9 +305,9 @@ def _check_data(model: Bound, shown: Survey, arguments: Mapping, given: Mapping)
     if unknown is not None:
         own = dict.fromkeys((*model.generative.arguments, *shown.sites))
         meant = closest_name(unknown, [name for name in own if name not in arguments])
-        hint = f"Did you mean '{meant}'?" if meant else f"Drop or rename '{unknown}'"
+        remedy = f"Did you mean '{meant}'?" if meant else f"Drop or rename '{unknown}'"
         raise DataError(f"model '{model.name}': '{unknown}' is neither an argument nor a site of "
-                        f"the model. Known names: {list(own)}. {hint}")
+                        f"the model. Known names: {list(own)}. {remedy}")
     both = next((name for name in arguments if name in model.generative.defaults
                  and name in shown.sites and not shown.sites[name].observed), None)
     if both is not None:
@@ -381,8 +381,8 @@ def _check_support(model: Bound, site: SurveyedSite) -> None:
         cell = tuple(map(int, bad[0]))
         where = f" at index {cell[0] if len(cell) == 1 else cell}" if cell else ""
         raise DataError(f"model '{model.name}': '{site.name}' is {value[cell]:g}{where}, outside "
-                        f"its support, {site.support}. Check the data, or leave this value out by "
-                        f"handlers.mask")
+                        f"the support (the possible values) of its distribution, {site.support}. "
+                        "Check the data, or leave this value out by handlers.mask")
 
 
 def _read_new_data(model: Bound, data: DataLike) -> ReadModel:
@@ -408,6 +408,7 @@ def _read_new_data(model: Bound, data: DataLike) -> ReadModel:
     found = read_function(bound, items, named)
     if found.model != model:
         raise DataError(f"model '{model.name}': with these data the density of the model is "
-                        f"another one than with the fitted data, because arrays have other lengths "
-                        f"or settings other values. Use model.at(fit.params)")
+                        "another one than with the fitted data, because arrays have other lengths "
+                        "or settings other values. Use model.at(fit.params), and ask it with these "
+                        "data")
     return found

@@ -58,8 +58,8 @@ def run_forward(model: Bound, values: SiteValues, arguments: SiteValues,
     unknown = [name for name in arguments if name not in own]
     if missing or unknown:
         what = f"{'needs the' if missing else 'has no'} argument '{(missing or unknown)[0]}'"
-        raise ModelError(f"simulate: model '{model.name}' {what}. The arguments of its function "
-                         f"are {list(own)}")
+        raise ModelError(f"simulate: model '{model.name}' {what}. Use the arguments of its "
+                         f"function, {list(own)}")
     held = {name: jax.numpy.asarray(value) for name, value in values.items()}
 
     def run() -> dict:
@@ -81,7 +81,8 @@ def run_forward(model: Bound, values: SiteValues, arguments: SiteValues,
                          for values in (arguments, held))
         raise ModelError(
             f"simulate: the function of model '{model.name}' fails with arguments of the shapes "
-            f"{given} and fitted parameters of the shapes {fitted}: {type(error).__name__}: {error}"
+            f"{given} and fitted parameters of the shapes {fitted}: {type(error).__name__}: "
+            f"{error}. Pass arguments whose shapes fit the model"
         ) from error
 
 
@@ -106,7 +107,7 @@ def _encode_labels(fit: Fitted, name: str, value: object) -> ArrayLike:
     unknown = next((label for label in given.ravel() if label not in code), None)
     if unknown is not None:
         raise ModelError(f"simulate: '{name}' has the label {unknown!r}, which is not one of its "
-                         f"labels, {listed(labels)}")
+                         f"labels. Use one of {listed(labels)}")
     return np.array([code[label] for label in given.ravel()], int).reshape(given.shape)
 
 

@@ -122,9 +122,9 @@ def _forms_of_carry(body: Callable, init: object, first: object) -> list[PyTree]
         if _form(after) == _form(found[-1]):
             return found
         found.append(after)
-    raise ModelError(f"the carry of a scan that starts at {init!r} still changes its shape or type "
-                     f"after {MOST_CHANGES} steps. Let the body return a carry of the same shape "
-                     f"and type in every step")
+    raise ModelError("the carry of a scan (what is passed from step to step) that starts at "
+                     f"{init!r} still changes its shape or type after {MOST_CHANGES} steps. Let "
+                     "the body return a carry of the same shape and type in every step")
 
 
 def _form(tree: object) -> tuple:
@@ -163,7 +163,8 @@ class _HiddenRun:
         if name in trace:
             return trace[name]["fn"]
         raise ModelError(f"site '{name}' is in the later steps of a scan but not in the first "
-                         f"step, in which the carry is None. Let every step have the same sites")
+                         "step, in which the carry (what is passed from step to step) is None. Let "
+                         "every step have the same sites")
 
 
 class _ChooseByStep(Messenger):

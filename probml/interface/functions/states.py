@@ -67,9 +67,10 @@ def states_of(name: str, fn: dist.Distribution, where: str = "") -> States:
     else:
         listed = finite.listed(np.asarray(ends[0]), np.asarray(ends[1]))
     if listed is None:
-        raise ModelError(f"site '{name}' ({type(fn).__name__}){where} is latent, discrete and has "
-                         f"infinitely many values, so it cannot be summed out. Give '{name}' in "
-                         f"the data, or replace it by a Categorical with finitely many values")
+        raise ModelError(f"site '{name}' ({type(fn).__name__}){where} is discrete and not in the "
+                         "data (latent), and has infinitely many values, which cannot be summed "
+                         f"over. Give '{name}' in the data, or replace it by a Categorical with "
+                         "finitely many values")
     return States(name, tuple(fn.batch_shape), *listed)
 
 

@@ -220,8 +220,8 @@ def survey_run(model: Bound, arguments: SiteValues, given: SiteValues) -> Survey
         said = f"{type(error).__name__}: {_shorten_error(error)}{listless(error)}"
         raise DataError(
             f"model '{model.name}' failed{where}\n{said}\n{told}The shapes of the arguments: "
-            f"{shapes}; the sizes of the plates so far: {plates}. An argument that is not data "
-            f"belongs in the call of the model, such as {model.name}(n=8)"
+            f"{shapes}; the sizes of the plates so far: {plates}. Give arguments that are not data "
+            f"when you build the model, such as {model.name}(n=8)"
         ) from error
     begin = jax.device_get(jit(run)()) if specs else {}
     return Survey(sites, bool(record.loops), inside,

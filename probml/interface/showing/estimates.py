@@ -5,21 +5,26 @@ a posterior. From these the tables of summaries are built."""
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
-import pandas as pd
 from jax.typing import ArrayLike
 
-from probml.assessment import dimensions, reports
+from probml.assessment import dimensions
 from probml.dataset.frames import shortest
 from probml.engines.findings import Finding
 from probml.fits.standard_errors import StandardErrors
 from probml.interface.functions.steps import step_posteriors
 from probml.interface.showing.summary import P, Table
+from probml.libraries import LateModule, pd
 from probml.posteriors.units import in_units
 from probml.typing import FitOrEstimator, SiteValues
+
+if TYPE_CHECKING:
+    from probml.assessment import reports
+else:
+    reports = LateModule("probml.assessment.reports")
 
 Z = 1.959963984540054  # of a 95% interval
 DIFFERENCE_STEP = 1e-3  # of a central difference, in standard errors
@@ -122,7 +127,7 @@ class Estimates:
         known = self._entries.get((name, axis))
         return list(known) if known is not None else list(range(self.values[name].shape[axis]))
 
-    def labels(self, site: str, size: int, what: str) -> pd.Index:
+    def labels(self, site: str, size: int, what: str) -> "pd.Index":
         """An index of the states of a discrete site: its labels, or 0, 1, …"""
         known = self.fit.names.get(site)
         return pd.Index(range(size) if known is None or len(known) != size else known, name=what)

@@ -13,7 +13,6 @@ from typing import Any
 
 import jax
 import numpy as np
-import pandas as pd
 
 from probml.assessment.dimensions import entry, named_entries
 from probml.assessment.pages import charts
@@ -41,8 +40,9 @@ from probml.interface.functions.read_function import read_function
 from probml.interface.showing.subject import LIBRARY_PREFIX, Subject, count_words
 from probml.interface.showing.summaries import summarize
 from probml.interface.showing.summary import Summary
-from probml.language.given import as_path
+from probml.language.given import as_new_file
 from probml.language.language import Bound
+from probml.libraries import pd
 from probml.plan.plan import Plan
 from probml.posteriors.units import in_units
 from probml.queries.fitted import Fitted
@@ -56,10 +56,7 @@ MAX_INTERVALS = 40  # entries in a picture of estimates
 
 def write(subject: Subject, path: str | os.PathLike) -> Path:
     """See Fit.report."""
-    path = as_path(path, "report(path)")
-    if path.is_dir() or not path.parent.is_dir():
-        raise ModelError(f"report(path='{path}'): the folder does not exist, or the path is a "
-                         f"folder. Give the name of a file in a folder that exists")
+    path = as_new_file(path, "report(path)")
     fit = subject.fit
     summary, every = subject.summary(), fit.summary()
     again = _replicate(subject)
@@ -177,7 +174,7 @@ def _tables(summary: Summary) -> list[str]:
             *(f"<p>{escape(note)}</p>" for note in summary.notes)]
 
 
-def _intervals(every: pd.DataFrame) -> str:
+def _intervals(every: "pd.DataFrame") -> str:
     """A picture of intervals for each parameter, on an axis of its own, in its own units."""
     if "sd" not in every or not len(every):
         return ""
@@ -187,7 +184,7 @@ def _intervals(every: pd.DataFrame) -> str:
     return tabs("interval", [pair for pair in pictures if pair[1]], "intervals of a parameter")
 
 
-def _interval(name: str, some: pd.DataFrame) -> str:
+def _interval(name: str, some: "pd.DataFrame") -> str:
     """Entries of a parameter with their 90% intervals."""
     count = len(some)
     some = some.iloc[:MAX_INTERVALS]

@@ -148,7 +148,8 @@ def describe_argument(argument: str, values: object) -> list[Column]:
         return described(as_pandas(values), "column" if argument == "X" else argument)
     except (TypeError, ValueError) as error:
         raise DataError(f"report({argument}=...): the {type(values).__name__} cannot be read as "
-                        f"rows: {error}") from None
+                        f"rows ({error}). Pass a table, an array or a mapping from names to "
+                        "arrays") from None
 
 
 ROLES = {"y": "target", "sample_weight": "weights", "offset": "offset", "trials": "trials",

@@ -8,9 +8,9 @@ from html import escape
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from probml.assessment.pages.html import noted, records_of
+from probml.libraries import pd
 
 P = "P>|z|"  # the column of two-sided p-values of the normal
 SHOWN_ROWS, SHOWN_TABLES = 60, 20  # in print
@@ -29,8 +29,8 @@ class Table:
     """
 
     heading: str
-    values: pd.DataFrame
-    errors: pd.DataFrame | None = None
+    values: "pd.DataFrame"
+    errors: "pd.DataFrame | None" = None
 
     @classmethod
     def concatenated(cls, heading: str, tables: Sequence["Table"], axis: int = 0) -> "Table":
@@ -40,7 +40,7 @@ class Table:
             parts.append(pd.concat([table.errors for table in tables], axis=axis))
         return cls(heading, *parts)
 
-    def printed(self) -> pd.DataFrame:
+    def printed(self) -> "pd.DataFrame":
         """A DataFrame of text, four significant digits, errors in parentheses."""
         out = pd.DataFrame(index=self.values.index, columns=self.values.columns, dtype=object)
         numbers = self.values.select_dtypes("number").to_numpy(float)
@@ -83,7 +83,8 @@ class Summary:
     def __getitem__(self, heading: str) -> Any:
         found = {table.heading: table.values for table in self.tables}
         if heading not in found:
-            raise KeyError(f"this summary has no table {heading!r}. Its tables are {list(found)}")
+            raise KeyError(f"this summary has no table {heading!r}. Use one of its tables, "
+                           f"{list(found)}")
         return found[heading]
 
     def keys(self) -> list[str]:
@@ -121,7 +122,7 @@ class Summary:
 
     def to_dict(self) -> dict[str, object]:
         """The summary as plain values, for JSON: tables as lists of records."""
-        def records(frame: pd.DataFrame) -> list[dict[str, object]]:
+        def records(frame: "pd.DataFrame") -> list[dict[str, object]]:
             return [{key: _json_value(value) for key, value in record.items()} for record in
                     records_of(frame.rename_axis([name or "name" for name in frame.index.names]))]
 

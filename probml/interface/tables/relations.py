@@ -116,8 +116,8 @@ def flatten_tables(model: Bound,
             continue
         what = f"'{key}' of table '{name}'"
         if key not in tables[name]:
-            raise DataError(f"model '{model.name}': the column {what} is missing. It must give the "
-                            f"row of '{reading.root}' to which each row belongs")
+            raise DataError(f"model '{model.name}': the column {what} is missing. Add it: it gives "
+                            f"the row of '{reading.root}' to which each row belongs")
         found = grid.positions(what, tables[name][key], number[key], f"table '{reading.root}'")
         places[name] = found
         for column, value in tables[name].items():
@@ -259,8 +259,8 @@ def _check_tables(model: Bound, declared: Mapping[str, Relation],
         )
     lacking = next((name for name in others if name not in tables), None)
     if lacking is not None:
-        raise DataError(f"{where}: the table '{lacking}' is missing; the data contain the tables "
-                        f"{list(tables)}")
+        raise DataError(f"{where}: the table '{lacking}' is missing. Add it to the data, which "
+                        f"contain only the tables {list(tables)}")
     return roots[0], others
 
 
@@ -329,9 +329,9 @@ def _check_exchangeable(model: Bound, flat: SiteValues, others: Iterable[str]) -
                 why = whys.get(mixed, f"on other rows of its table through '{mixed}'")
                 raise ModelError(
                     f"model '{model.name}', site '{owner}': a row of table '{table}' depends "
-                    f"{why}, but the rows must be independent and exchangeable. Standardise or lag "
-                    f"the inputs before fitting. Make totals of the other rows an input of "
-                    f"'{model.generative.root}'"
+                    f"{why}, but the rows must be independent of one another and of their order. "
+                    "Standardise or lag the inputs before fitting. Make totals of the other rows "
+                    f"an input of '{model.generative.root}'"
                 )
 
 

@@ -46,13 +46,3 @@ def late(package: str, homes: Mapping[str, str], known: Iterable[str],
         raise AttributeError(f"module '{package}' has no attribute '{name}'{hint(name)}")
 
     return find, lambda: list(names)
-
-
-class LateModule:
-    """A module that is imported at the first access to an attribute."""
-
-    def __init__(self, name: str):
-        self._name = name
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(_import(self._name), name)

@@ -327,7 +327,8 @@ def chain_of_scan(loop: Loop, call: ScanCall, rows: Rows | None) -> Chain:
     body = body_of(loop, flat, tree, first, () if rows is None else rows.looked)
     seen = [name for name, kind in body.owners if kind == "log" and name not in body.order]
     if not body.normal and rows is None:
-        raise ModelError("no observed site depends on the sites of the scan")
+        raise ModelError("no observed site depends on the sites of the scan. Observe a site that "
+                         "depends on them (obs=)")
     step = compute_steps(body, flat, xs, at)
     if rows is not None:
         step = step.with_rows(rows, at)

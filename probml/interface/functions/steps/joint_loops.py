@@ -114,7 +114,7 @@ def _joint_distribution(program: Program, title: str,
     other = next((name for name in names if program.trees[name] != tree), None)
     if other is not None:
         raise ModelError(f"sites '{names[0]}' and '{other}', which are steps of a loop, have "
-                         f"different distributions")
+                         "different distributions. Give all steps the same distribution")
     own = [[i for i, owner in enumerate(program.own.owners) if owner == (name, "argument")]
            for name in names]
     arrays = []
@@ -127,5 +127,5 @@ def _joint_distribution(program: Program, title: str,
     shape = (len(names), *program.likes[title].batch_shape)
     if tuple(made.batch_shape) != shape:
         raise ModelError(f"the steps of '{title}' have the batch shape {made.batch_shape}, but the "
-                         f"first step has {shape}")
+                         f"first step has {shape}. Give all steps the same shape")
     return made

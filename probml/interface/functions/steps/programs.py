@@ -254,7 +254,8 @@ def program_of(call: Callable[[], object], steps: LoopSites, given: SiteValues) 
     bent = next((name for (name, kind), looks in zip(owners, near, strict=True)
                  if looks and kind == "end"), None)
     if bent is not None:
-        raise ModelError(f"the support of site '{bent}' depends on the sites of a loop")
+        raise ModelError(f"the support (the possible values) of site '{bent}' depends on the sites "
+                         "of a loop. Give it the same support in every step")
     mixed = {name for (name, kind), looks in zip(owners, near, strict=True)
              if looks and kind == "log" and name in others}
     kept = [i for i, ((name, kind), looks) in enumerate(zip(owners, near, strict=True))
@@ -273,7 +274,7 @@ def _site_records(name: str, site: Message, places: Mapping,
         bounds = domains.of(site["fn"].support).bounds if latent_values({name: site}) else {}
         return [("log", log), *(("end", jnp.asarray(bound)) for bound in bounds.values())]
     if site["scale"] is not None:
-        raise ModelError(f"site '{name}' is inside handlers.scale")
+        raise ModelError(f"site '{name}' is inside handlers.scale. Move it out")
     leaves, trees[name] = leaves_of_distribution(site["fn"])
     return [("argument", jnp.asarray(leaf)) for leaf in leaves]
 

@@ -161,7 +161,7 @@ def _system(step: Step, carried: Carried, mixing: bool) -> kalman.System:
     width = sites + len(own) + len(held)
     if width > MOST_STATE_ELEMENTS:
         raise ModelError(f"a state of the chain has {width} elements, more than the limit of "
-                         f"{MOST_STATE_ELEMENTS}")
+                         f"{MOST_STATE_ELEMENTS}. Pass fewer elements from step to step")
     pick, sight = np.zeros((handed, width)), np.zeros((handed, width))
     pick[np.arange(handed), place] = 1.0
     for p in np.flatnonzero(carried.looked):

@@ -1,0 +1,24 @@
+"""Libraries that take 0.1 s and more to import, each imported at its first use: a fit of arrays
+needs none of them, and every script and every process would pay for all."""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+
+class LateModule:
+    """A module that is imported at the first access to an attribute."""
+
+    def __init__(self, name: str):
+        self._name = name
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(importlib.import_module(self._name), name)
+
+
+if TYPE_CHECKING:
+    import networkx
+    import optax
+    import pandas as pd
+    import pyarrow as pa
+else:
+    networkx, optax, pd, pa = map(LateModule, ("networkx", "optax", "pandas", "pyarrow"))
