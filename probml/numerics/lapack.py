@@ -133,6 +133,41 @@ def solve(lower: jax.Array, right: jax.Array, transposed: bool = False,
     return jnp.stack([found[i] for i in range(d)], -2)
 
 
+UNSPLIT = 512  # rows up to which an inverse is made at once: smaller parts compile for longer
+
+
+def inverse_product(lower: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Returns L⁻¹ and P⁻¹ = L⁻ᵀ L⁻¹ of a lower triangular L, (..., d, d).
+
+    Large ones by halves, of L = [[A, 0], [B, C]] with E = −C⁻¹ B A⁻¹,
+
+        L⁻¹ = [[A⁻¹, 0], [E, C⁻¹]],    L⁻ᵀ L⁻¹ = [[A⁻ᵀ A⁻¹ + Eᵀ E, Eᵀ C⁻¹], [C⁻ᵀ E, C⁻ᵀ C⁻¹]],
+
+    which are products of matrices: a fifth of the arithmetic of two whole triangular systems of d
+    right-hand sides is left out, and products are quicker than systems.
+
+    Source: Higham (2002), "Accuracy and Stability of Numerical Algorithms", section 14.2.
+    """
+    d = lower.shape[-1]
+    if d <= UNSPLIT:
+        unit = jnp.broadcast_to(jnp.eye(d, dtype=lower.dtype), lower.shape)
+        inverse = solve_triangular(lower, unit, lower=True)
+        return inverse, jnp.swapaxes(inverse, -1, -2) @ inverse
+    m = d // 2
+    (a, gram_a), (c, gram_c) = (inverse_product(lower[..., s, s])
+                                for s in (slice(m), slice(m, None)))
+    # folded into a product, a transposition makes it twice as slow
+    below = -(c @ (lower[..., m:, :m] @ a))
+    above = lax.optimization_barrier(jnp.swapaxes(below, -1, -2))
+    corner = lax.optimization_barrier(jnp.swapaxes(c, -1, -2)) @ below
+    return (_by_blocks(a, jnp.zeros_like(above), below, c),
+            _by_blocks(gram_a + above @ below, jnp.swapaxes(corner, -1, -2), corner, gram_c))
+
+
+def _by_blocks(a: jax.Array, b: jax.Array, c: jax.Array, d: jax.Array) -> jax.Array:
+    return jnp.concatenate([jnp.concatenate([a, b], -1), jnp.concatenate([c, d], -1)], -2)
+
+
 CORES = 8  # with more threads than calls that can meet, none blocks
 WORK = 150_000  # multiplications of a batch from which it is taken apart
 

@@ -201,6 +201,23 @@ class LowRank(Likelihood):
     fill = MultivariateNormal.fill
 
 
+MANY = 64  # coordinates from which arithmetic costs more than calls
+_PLAIN = dist.MultivariateNormal.log_prob
+
+
+def of_vectors(own: dist.Distribution, value: jax.Array):
+    """log p; of one vector of many coordinates by a density whose derivatives are products of
+    matrices, in place of derivatives through Cholesky's factor."""
+    covariance, away = vars(own).get("covariance_matrix"), value - own.loc
+    d = away.size
+    if covariance is None or d < MANY or own.event_shape != (d,):
+        return _PLAIN(own, value)
+    covariance = jnp.reshape(covariance, (d, d))
+    log = -(definite.half_square(covariance, away.reshape(d)) + definite.half_log_det(covariance)
+            + 0.5 * d * LOG_TWO_PI)
+    return log.reshape(away.shape[:-1])
+
+
 ENTRIES = (Entry((dist.MultivariateNormal,), MultivariateNormal(), GaussianPrior(1),
-                 location_scale=vector, coupled=True),
+                 location_scale=vector, coupled=True, log_prob=of_vectors),
            Entry((dist.LowRankMultivariateNormal,), LowRank()))
