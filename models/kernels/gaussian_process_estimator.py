@@ -96,9 +96,9 @@ class GaussianProcess(Numeric):
 
         Raises:
             ModelError, DataError, ValueError: a parameter or a cell that cannot be used, by name;
-                weights, which one density of all rows has not; fewer than 2 rows.
+                weights other than 1, which one density of all rows has not; fewer than 2 rows.
         """
-        if sample_weight is not None and np.ptp(sample_weight) > 0:
+        if sample_weight is not None and np.any(np.asarray(sample_weight) != 1):
             raise DataError("sample_weight is not supported by a Gaussian process, in which all "
                             "rows depend on one another. Repeat rows, or omit sample_weight")
         X, y, _, _ = self._read(X, y, None)

@@ -63,8 +63,9 @@ def test_predictions_are_those_of_the_joint_normal():
 def test_what_is_no_kernel_or_has_weights_is_refused_by_name():
     with pytest.raises(probml.ModelError, match="kernel='rbff'"):
         GaussianProcess("rbff").fit(X, Y)
-    with pytest.raises(probml.DataError, match="sample_weight"):
-        GaussianProcess().fit(X, Y, sample_weight=np.arange(9))
+    for weights in (np.arange(len(Y)), np.full(len(Y), 2.0)):  # rows twice have another density
+        with pytest.raises(probml.DataError, match="sample_weight"):
+            GaussianProcess().fit(X, Y, sample_weight=weights)
     with pytest.raises(probml.ModelError, match="kernel='rbff'"):
         gaussian_process(kernel="rbff").log_density({"x": X, "y": Y}, {"noise": 1.0})
 
