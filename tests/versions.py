@@ -46,8 +46,8 @@ print("primitives without a rule:", ", ".join(sorted(names - {{*TABLE}} - {{*"{W
 def wanted() -> dict[str, list[str]]:
     """Name → the requirements of its environment."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    others = [*project["dependencies"], *project["optional-dependencies"]["test"],
-              *project["optional-dependencies"]["sklearn"]]
+    others = [*project["dependencies"], *(requirement for extra in ("test", "sklearn", "data")
+                                          for requirement in project["optional-dependencies"][extra])]
     ranges = {name: next(line for line in others if re.match(rf"{name}\b", line)) for name in PAIR}
     lock = (ROOT / "requirements.lock").read_text()
     pins = {
@@ -99,6 +99,8 @@ def installed(which: str, requirements: list[str]) -> Path | None:
         more = ["--upgrade"] if which == "newest" else []
         pip = [python, "-m", "pip", "--disable-pip-version-check", "install", "-q", *more]
         if subprocess.run([*pip, *requirements], stderr=subprocess.DEVNULL).returncode == 0:
+            # models/ is installed as probml.models, which no path alone finds
+            subprocess.run([*pip, "--no-deps", "--editable", ROOT], check=True)
             done.write_text(stamp)
             return python
     return None
@@ -116,8 +118,7 @@ def main() -> int:
             print(f"{which}: cannot be installed", flush=True)
             failed.append(which)
             continue
-        environment = {**os.environ, "PYTHONPATH": str(ROOT),
-                       "JAX_COMPILATION_CACHE_DIR": str(HOME / "jax")}
+        environment = {**os.environ, "JAX_COMPILATION_CACHE_DIR": str(HOME / "jax")}
         for said in (SHOW, PRIMITIVES):
             subprocess.run([python, "-c", said], env=environment, check=True)
         tests = [str(ROOT / "tests" / name) for name in FILES]

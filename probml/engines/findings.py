@@ -290,15 +290,15 @@ class Code(enum.Enum):
     ONE_CHAIN = (
         "one-chain", "R-hat is not available: it compares chains, and there is only one chain", "",
         ("use chains=2 or more",), None)
-    SAMPLED_AGAIN = ("sampled-again", "the sampler was run again with {how}, because of a warning "
+    SAMPLED_AGAIN = ("sampled-again", "the sampler was run again with {how}, because of warnings "
                                       "about the first run ({why})", "", (), None)
     AGAIN_STOPPED = (
-        "sampling-again-stopped", "the sampler was run again, because of a warning about the first "
+        "sampling-again-stopped", "the sampler was run again, because of warnings about the first "
         "run ({why}); the second run took too long and was stopped, so the draws of the first run "
         "are returned", "",
         (), None)
     AGAIN_LEFT = (
-        "sampling-again-left", "the sampler was run again, because of a warning about the first "
+        "sampling-again-left", "the sampler was run again, because of warnings about the first "
         "run ({why}); the second run did not find a region of the posterior that the first run had "
         "found, so the draws of the first run are returned", "", (), None)
     CHAINS_MOVED = (

@@ -229,7 +229,7 @@ class NUTS(Engine):
             with Progress(f"NUTS again, target_accept={careful:g}", total, self.progress) as inner:
                 new = chains.run(inner, chains.restarted(run.states, at), careful,
                                  wanted * self.draws, limit._replace(gradients=budget))
-            why = ", ".join(finding.problem for finding in verdict.findings if finding.warns)
+            why = ", ".join(found.code.value for found in verdict.findings if found.warns)
             if new.iterations < self.warmup + self.draws:
                 done.append(Finding.of(Code.AGAIN_STOPPED, why=why))
                 break

@@ -79,8 +79,8 @@ def test_draws_that_diverge_are_sampled_again_with_smaller_steps_until_they_can_
     assert not once.converged and "divergences" in codes(once) and "again" not in once.status
     fit = funnel().fit(FUNNEL, CARELESS)
     assert fit.converged and fit.drawn.values["x"].shape == (4, 1000, 3)
-    assert re.search(r"run again with target_accept=0\.95.*because of a warning "
-                     r"about the first run \(\d+ of 4000 draws ended with a divergence", fit.status)
+    assert re.search(r"run again with target_accept=0\.95.*because of warnings "
+                     r"about the first run \([^)]*divergences", fit.status)
     found = fit.drawn.values["log_scale"]
     np.testing.assert_allclose([found.mean(), found.std()], [0.0, 0.5], atol=0.05)
     again = funnel().fit(FUNNEL, CARELESS)
