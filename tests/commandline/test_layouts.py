@@ -76,7 +76,7 @@ def test_columns_make_an_array_and_come_back_as_columns(place):
     run = ask(folder, "score", "@centre.probml", "@steps.csv", *centre, "--as", "x=long,wide",
               code=3)
     assert "--as x=long,wide: the table has no column 'long'" in run.stderr
-    assert "--as z=…: expected a site or input of model 'centre'" in ask(
+    assert "--as z=…: model 'centre' has no site or input 'z'" in ask(
         folder, "fit", "@leaves.csv", *centre, "--as", "z=long", code=4).stderr
     assert "expected NAME=COLUMN or NAME=COLUMN,COLUMN" in ask(folder, "fit", "@leaves.csv", *centre, "--as", "x",
                                                 code=4).stderr
