@@ -163,7 +163,7 @@ def wards(ward, n: int):
         tmp_path / "wards.csv", index=False)
     pd.DataFrame({"ward": ["b", "c"]}).to_csv(tmp_path / "new.csv", index=False)
     own = "-m", f"{tmp_path}/own.py:wards"
-    assert "--set n=…" in ask(tmp_path, "fit", "@wards.csv", *own, code=3).stderr
+    assert "--set n=VALUE" in ask(tmp_path, "fit", "@wards.csv", *own, code=3).stderr
     own = *own, "--set", "n=2"
     ask(tmp_path, "fit", "@wards.csv", *own, "-o", "@wards.probml")
     assert "'c' in row 1" in ask(tmp_path, "predict", "@wards.probml", "@new.csv", *own,
