@@ -41,8 +41,8 @@ class Case:
         make: a generator of NumPy → the data of `fit`.
         hidden: discrete unseen sites → their states, or the number of states 0, 1, …; summed out by
             brute force.
-        truth: what the default fit is held against: "mode" (the highest value of NumPyro's density,
-            from many starts), "posterior" (the means of NumPyro's NUTS), or "refused" (a worded
+        truth: what a fit is held against: "mode" (the highest value of NumPyro's density, from many
+            starts; by MAP), "posterior" (the means of NumPyro's NUTS), or "refused" (a worded
             error).
         plain: data → the same as NumPyro takes them, where they are no mapping of arrays of
             numbers.

@@ -1,6 +1,7 @@
 """The scikit-learn estimator of structural time series."""
 
 from dataclasses import KW_ONLY, dataclass, replace
+from functools import partial
 from statistics import NormalDist
 from typing import ClassVar
 
@@ -9,7 +10,7 @@ from jax.typing import ArrayLike
 
 from probml import MAP, DataError, Fit, ModelError
 from probml.engines.engine import Engine
-from probml.estimators.estimator import absent, objective_of
+from probml.estimators.estimator import absent
 from probml.estimators.information_criteria import criteria
 from probml.estimators.rules import (
     ENGINE,
@@ -25,6 +26,7 @@ from probml.estimators.rules import (
     optional,
     parameter,
 )
+from probml.estimators.several_starts import best_of
 from probml.estimators.validation import check_is_fitted
 from probml.interface.model import Model
 from probml.models.chains.sequences import OfSequences, Steps, read, together
@@ -135,9 +137,9 @@ class StructuralTimeSeries(OfSequences):
             first=(self.first, self.first / 10, self.first / 10),
             **({} if self._wide else {"x": None}))
         data, engine = self._scaled(steps, exog), self.engine or MAP(prior=bool(self.prior))
-        best = max((model.fit(data, engine, seed=self._seed(), start=self._begin(model, share))
-                    for share in STARTS[: 1 if self.engine is not None else self.n_starts]),
-                   key=objective_of)
+        best = best_of(
+            partial(model.fit, data, engine, seed=self._seed(), start=self._begin(model, share))
+            for share in STARTS[: 1 if self.engine is not None else self.n_starts])
         self.fit_ = replace(best, units=self._parameter_units(best))
         self.n_iter_, self.converged_ = max(best.iterations, 1), best.converged
         self._learn(data, steps)

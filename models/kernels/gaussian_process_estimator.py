@@ -1,6 +1,7 @@
 """The scikit-learn estimator of Gaussian processes."""
 
 from dataclasses import KW_ONLY, dataclass
+from functools import partial
 from typing import ClassVar
 
 import jax
@@ -10,7 +11,6 @@ from scipy.linalg import cho_factor, cho_solve, solve_triangular
 
 from probml import MAP, DataError, Fit
 from probml.engines.engine import Engine
-from probml.estimators.estimator import objective_of
 from probml.estimators.rules import (
     ENGINE,
     FLAG,
@@ -23,6 +23,7 @@ from probml.estimators.rules import (
     optional,
     parameter,
 )
+from probml.estimators.several_starts import best_of
 from probml.estimators.validation import (
     check_consistent_length,
     check_is_fitted,
@@ -139,8 +140,8 @@ class GaussianProcess(Numeric):
         # may be less than float32 has digits for
         engine = self.engine or MAP(prior=False)
         with jax.enable_x64(True):
-            found = [model.fit(data, engine, seed=self._seed(), start=start) for start in starts]
-        return max(found, key=objective_of)
+            return best_of(partial(model.fit, data, engine, seed=self._seed(), start=start)
+                           for start in starts)
 
     def _parameter_units(self, fit: Fit) -> dict[str, Unit]:
         scale, own = self._spread, self.separate

@@ -326,7 +326,7 @@ def test_models_of_classes_and_factors_and_generalized_ones(place):
     plain = GeneralizedLinearModel("poisson").fit(counts[["x"]], counts["y"]).predict(counts[["x"]])
     found = pd.read_csv(io.StringIO(ask(place, "predict", "@g.probml", "@counts.csv").stdout))
     np.testing.assert_allclose(found["prediction"], plain, rtol=1e-4)
-    assert "takes no formula" in ask(place, "fit", "@counts.csv", "-m", "mixture", "--formula", "y ~ x",
+    assert "mixture has no formula" in ask(place, "fit", "@counts.csv", "-m", "mixture", "--formula", "y ~ x",
                                    code=4).stderr
     assert "give a formula" in ask(place, "fit", "@counts.csv", "-m", "mixed", code=4).stderr
 

@@ -76,7 +76,7 @@ def test_columns_make_an_array_and_come_back_as_columns(place):
     run = ask(folder, "score", "@centre.probml", "@steps.csv", *centre, "--as", "x=long,wide",
               code=3)
     assert "--as x=long,wide: the table has no column 'long'" in run.stderr
-    assert "--as z=…: expected a site or input of model 'centre'" in ask(
+    assert "--as z=…: model 'centre' has no site or input 'z'" in ask(
         folder, "fit", "@leaves.csv", *centre, "--as", "z=long", code=4).stderr
     assert "expected NAME=COLUMN or NAME=COLUMN,COLUMN" in ask(folder, "fit", "@leaves.csv", *centre, "--as", "x",
                                                 code=4).stderr
@@ -163,7 +163,7 @@ def wards(ward, n: int):
         tmp_path / "wards.csv", index=False)
     pd.DataFrame({"ward": ["b", "c"]}).to_csv(tmp_path / "new.csv", index=False)
     own = "-m", f"{tmp_path}/own.py:wards"
-    assert "--set n=…" in ask(tmp_path, "fit", "@wards.csv", *own, code=3).stderr
+    assert "--set n=VALUE" in ask(tmp_path, "fit", "@wards.csv", *own, code=3).stderr
     own = *own, "--set", "n=2"
     ask(tmp_path, "fit", "@wards.csv", *own, "-o", "@wards.probml")
     assert "'c' in row 1" in ask(tmp_path, "predict", "@wards.probml", "@new.csv", *own,

@@ -338,7 +338,6 @@ def test_the_predictive_of_a_normal_inverse_wishart_is_a_multivariate_student_t(
           stats.multivariate_t(m, scatter * (k + 1) / (k * df), df).logpdf(x))
 
 
-@pytest.mark.slow
 def test_draws_of_a_normal_inverse_wishart_have_its_moments():
     fit, _, m, k, nu, scatter, _ = wisharted()
     draws = fit.draws(4000, seed=0)

@@ -60,7 +60,6 @@ def test_a_component_far_from_the_others_is_informed_by_its_own_rows(k):
     assert "no-information" not in codes(fit)
 
 
-@pytest.mark.slow
 def test_what_only_unseen_sites_take_is_named():
     some = {**DATA, "g": np.arange(60) % 2}
     unseen = {name: value for name, value in some.items() if name not in ("word", "n")}

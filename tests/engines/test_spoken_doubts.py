@@ -26,6 +26,11 @@ def test_a_normal_elsewhere_or_of_another_width_is_far_and_the_right_one_is_not(
     assert (found is None) == (mean == 0.0 and scale == 1.0)
 
 
+def test_draws_at_which_neither_density_is_finite_are_left_out_in_silence():
+    own = np.where(np.arange(300) % 9 == 0, -np.inf, stats.norm.logpdf(Z).sum(1))
+    assert _far(own, own, Z, "the same") is None
+
+
 @probml.model
 def shifted(k: int = 2):
     """Means of hidden clusters and a shift of all: only their sums are told."""

@@ -152,7 +152,7 @@ def decay(t, by=None):
         sample("y", dist.Normal((by or (lambda rate, t: jnp.exp(-rate * t)))(rate, t), 0.1))
 
 
-@pytest.mark.parametrize("engine", [None, pytest.param(probml.Laplace(), marks=pytest.mark.slow)])
+@pytest.mark.parametrize("engine", [None, probml.Laplace()])
 def test_functions_that_know_their_derivative_backwards_alone_are_climbed(engine):
     t = np.linspace(0.1, 3.0, 9)
     data = {"t": t, "y": np.exp(-0.7 * t) + 0.05 * np.sin(9 * t)}

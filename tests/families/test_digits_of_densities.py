@@ -135,7 +135,6 @@ TABLE = {
         lambda a: np.stack(np.broadcast_arrays(2 + 3 * QUANTILES, 2.5 + 3 * QUANTILES + np.minimum(a, 9.0)), -1),
         lambda x, a: np.log(special.ndtr(-np.float64(x[..., 0])) - special.ndtr(-np.float64(x[..., 1])))),
 }
-QUICK = ("NegativeBinomial2", "NegativeBinomialLogits", "BetaBinomial", "Poisson", "Weibull, right-censored")
 
 
 def misses(name):
@@ -163,7 +162,7 @@ def misses(name):
     return off, found, held, np.asarray(slope)
 
 
-@pytest.mark.parametrize("name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in TABLE])
+@pytest.mark.parametrize("name", TABLE)
 def test_a_density_in_float32_has_the_digits_of_long_double(name):
     off, found, held, slope = misses(name)
     assert held.sum() > TIMES and off.max() < CLOSE, (off.max(), SIZES[off.max(0).argmax()])

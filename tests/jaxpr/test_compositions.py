@@ -83,10 +83,10 @@ STEPS = {
 }
 ROWWISE_AND_REFUSED = frozenset({18})
 """Row-wise in fact, and refused: an array multiplied while it is in another order."""
-OF_ONE_AND_REFUSED = frozenset({1, 5, 7, 13, 16, 19, 31, 46, 52, 55})
+OF_ONE_AND_REFUSED = frozenset({1, 5, 7, 13, 16, 19, 21, 22, 28, 31, 46, 50, 52, 55})
 """Of which some elements depend on one cell at most, and are said to depend on several: indices and
 branches that are computed from the data, terms of a recursion that cancel, the edges of a
-convolution."""
+convolution and of a window."""
 
 
 def composition(seed):

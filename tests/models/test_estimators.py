@@ -137,7 +137,6 @@ def test_discriminants_at_maximum_likelihood_are_qda_and_lda():
     np.testing.assert_allclose(shared.predict_proba(X), peer.predict_proba(X), atol=1e-8)
 
 
-@pytest.mark.slow
 def test_the_likelihood_of_discriminants_is_mclusts(shared_data):
     reference = json.loads((shared_data / "fits" / "mclustda_iris.json").read_text())["models"]
     # Fisher's, which differs from scikit-learn's in two rows
@@ -192,7 +191,6 @@ def test_a_hard_spherical_mixture_is_k_means():
     np.testing.assert_allclose(inertia, peer.inertia_, rtol=1e-8)
 
 
-@pytest.mark.slow
 def test_narrow_components_without_rows_empty_themselves_and_leave_the_others_as_they_are():
     rng = np.random.default_rng(0)
     x = rng.normal(size=(300, 2)) + np.where(rng.random(300) < 0.4, 6.0, 0.0)[:, None]

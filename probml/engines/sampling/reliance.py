@@ -96,7 +96,8 @@ def _far(found: np.ndarray, logs: np.ndarray, points: np.ndarray, what: str) -> 
     rounding = 4 * np.finfo(points.dtype).eps * np.abs(found[kept]).max(initial=0.0)
     if kept.sum() < MIN_DRAWS // 2 or rounding > MAX_ROUNDING:
         return None
-    ratios = np.where(kept, found.astype(float) - logs, -np.inf)
+    ratios = np.full(len(found), -np.inf)
+    ratios[kept] = found[kept].astype(float) - logs[kept]
     weights = np.exp(ratios - ratios.max())
     weights /= weights.sum()
     k, error = k_hat(ratios), max_mean_error(weights)

@@ -11,6 +11,7 @@ import numpyro.distributions as dist
 # variance of a count from which it is drawn as a normal with a third moment: what is left out is
 # below a twentieth of a count
 MIN_NORMAL_VARIANCE = 1e5
+OF_LARGE = 2**31 - 1  # child of a key that no sampler of small counts makes
 
 
 def of_poisson(distribution: dist.Distribution) -> dist.Distribution:
@@ -71,6 +72,7 @@ def _large(key: jax.Array, mean: jax.Array, variance: jax.Array, third: jax.Arra
            kind: jnp.dtype) -> jax.Array:
     """Draws with such moments, whole (Cornish & Fisher 1938); `third`: the third moment by the
     variance."""
-    z = jax.random.normal(jax.random.fold_in(key, 1), jnp.shape(mean), jnp.result_type(float))
+    own = jax.random.fold_in(key, OF_LARGE)
+    z = jax.random.normal(own, jnp.shape(mean), jnp.result_type(float))
     found = jnp.round(mean + jnp.sqrt(variance) * z + third * (z**2 - 1) / 6)
     return jnp.maximum(found, 0).astype(kind)
