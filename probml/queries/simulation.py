@@ -222,7 +222,7 @@ def _counted(fn: dist.Distribution) -> jax.Array:
 @jit(static_argnums=(0, 4, 5), seldom=ASKED)
 def _counted_cells(structure: Structure, values: Mapping[str, jax.Array],
                   inputs: Mapping[str, jax.Array], key: jax.Array, n: int, steps: int | None):
-    """Of each masked site in rows, which of its cells count: site → bool (n, *cells).
+    """Whether each cell of a masked site in rows counts: site → bool (n, *cells).
 
     Args:
         values: site outside rows → its value; omitted sites are drawn from the prior.
