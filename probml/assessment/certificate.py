@@ -29,6 +29,7 @@ from probml.libraries import pd
 from probml.plan.plan import Plan
 from probml.posteriors import diagnostics
 from probml.posteriors.relabelling import Exchange, exchanges
+from probml.queries.simulation import without_masked
 from probml.structure.structure import Structure
 
 RANKED_DRAWS = 99  # among which the true value is ranked, so that there are 100 ranks
@@ -309,7 +310,7 @@ def _prior_predictive(held: dataset.Data, columns: Mapping[str, np.ndarray],
 
     Of a site with states, a row for the share of each state.
     """
-    records = {}
+    records, held = {}, without_masked(held, {})
     for name, values in columns.items():
         site, column = held.structure.sites[name], held.table.columns[name]
         seen = np.ones(values.shape[1:], bool) if column.seen is None else column.seen

@@ -20,6 +20,7 @@ from jax.typing import ArrayLike
 from probml.assessment.reports import replicate
 from probml.dataset import dataset
 from probml.queries.fitted import Fitted
+from probml.queries.simulation import without_masked
 
 REPLICATES = 200  # replicated tables
 MAX_NUMBERS = 2**24  # in all of them
@@ -90,6 +91,7 @@ def replicated(fit: Fitted, held: dataset.Data, columns: Mapping[str, tuple] = M
     Cost: a simulation of all rows a table.
     """
     held.structure.need_rows("replicated tables")
+    held = without_masked(held, {**fit.point, **fit.given})
     sites = held.structure.sites
     names = tuple(name for name, column in held.table.columns.items()
                   if column.likelihood is None and not sites[name].factor)

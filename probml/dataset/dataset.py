@@ -315,9 +315,9 @@ class Data(NamedTuple):
                 raise
             count = int(latent.sum())
             raise Refusal(f"site '{name}' is missing in {count} row{'s' * (count > 1)}, first in "
-                          f"row {int(np.argwhere(latent)[0, 0])}, and with missing values of "
-                          f"'{name}' the model cannot be fitted. Drop these rows, or fill in the "
-                          f"values. The reason: {refusal}") from None
+                          f"row {int(np.argwhere(latent)[0, 0])}, and these missing values cannot "
+                          f"be integrated out. Drop these rows, fill in the values, or fit with "
+                          f"NUTS(), which can sample them. The reason: {refusal}") from None
 
     def carrying(self, names: Iterable[str]) -> "Data":
         """The same data, in which the missing cells of some continuous sites count as observed,

@@ -149,10 +149,13 @@ def sample_adaptively(densities: Densities, modes: Sequence[Component], count: i
     components: list[Component] = []
     sizes: list[int] = []
     points, logs, own = np.zeros((0, len(modes[0].centre))), np.zeros(0), []
+    pairs = np.zeros(0, int)
     new, best = list(modes), None
     for _ in range(1 + MAX_ROUNDS):
         each = [count // len(new) + (i < count % len(new)) for i in range(len(new))]
         fresh = np.concatenate([c.draw(n, random) for c, n in zip(new, each, strict=True)])
+        pairs = np.concatenate([pairs, *(len(points) + sum(each[:i]) + _pairs(n)
+                                         for i, n in enumerate(each))])
         components, sizes = components + new, sizes + each
         points = np.concatenate([points, fresh])
         logs = np.concatenate([logs, densities(fresh)])
@@ -160,7 +163,7 @@ def sample_adaptively(densities: Densities, modes: Sequence[Component], count: i
         parts = np.stack([np.log(n / len(points)) + c.log_density(points)
                           for c, n in zip(components, sizes, strict=True)])
         mixture = np.logaddexp.reduce(parts, axis=0)
-        found = _with_variance_check(_weigh(points, logs - mixture), np.concatenate(own))
+        found = _with_variance_check(_weigh(points, logs - mixture, pairs), np.concatenate(own))
         if len(modes) == 1 and len(components) == 1:
             difference = logs - modes[0]._replace(degrees=np.inf).log_density(points)
             found = found._replace(normal=bool(np.ptp(difference) < MAX_NORMAL_RANGE))
@@ -245,19 +248,32 @@ def nearly_normal(densities: Densities, mode: Component, count: int, seed: int =
     rows: enough to compare the densities (max_mean_error), not their tails."""
     normal = mode._replace(degrees=np.inf)
     points = normal.draw(count, np.random.default_rng([seed, 17]))
-    return _weigh(points, densities(points) - normal.log_density(points))._replace(normal=True)
+    logs = densities(points) - normal.log_density(points)
+    return _weigh(points, logs, _pairs(count))._replace(normal=True)
 
 
-def _weigh(points: np.ndarray, logs: np.ndarray) -> Weighted:
-    """Points with smoothed weights, given the logarithms of the weights."""
+def _pairs(count: int) -> np.ndarray:
+    """The place of the first draw of its pair, for each of so many draws of a component."""
+    return np.arange(count) % ((count + 1) // 2)
+
+
+def _weigh(points: np.ndarray, logs: np.ndarray, pairs: np.ndarray) -> Weighted:
+    """Points with smoothed weights, given the logarithms of the weights.
+
+    Args:
+        pairs: the place (n,) of the first draw of its pair, for each draw. The weights of a pair
+            may be equal, so that only pairs are independent.
+    """
     logs = np.where(np.isfinite(logs), logs, -np.inf)
     if not np.isfinite(logs).any():
         even = np.full(len(points), 1 / len(points))
         return Weighted(points, even, np.inf, -np.inf, np.inf)
     weights, top = smoothed(logs), logs.max()
     total = float(top + np.log(np.mean(np.exp(logs - top))))
-    error = math.sqrt(max(float(np.sum(weights**2)) - 1 / len(weights), 0.0))
-    return Weighted(points, weights, k_hat(logs), total, error)
+    beyond = np.bincount(pairs, weights) - np.bincount(pairs) / len(points)
+    k = k_hat(logs)
+    error = float(np.linalg.norm(beyond) * _error_factor(k, len(points)))
+    return Weighted(points, weights, k, total, error)
 
 
 def _with_variance_check(found: Weighted, values: np.ndarray) -> Weighted:

@@ -21,7 +21,7 @@ from jax.typing import ArrayLike
 from numpyro.distributions.distribution import validation_enabled
 from numpyro.primitives import Messenger
 
-from probml.dataset import kinds, ragged
+from probml.dataset import dataset, kinds, ragged
 from probml.dataset.arrays import as_raw, deny
 from probml.dataset.coding import indices as coding
 from probml.dataset.tables import to_labels
@@ -197,6 +197,63 @@ def _run_function(structure: Structure, held: Mapping[str, jax.Array],
         structure.model(rows=n, **inputs)
     return fill.values | {name: value for name, value in fill.computed.items()
                           if name in structure.deterministics}, fill.log
+
+
+class _Masks(Messenger):
+    """NumPyro handler: records of each masked site which elements of its value count."""
+
+    def __init__(self):
+        super().__init__()
+        self.counted: dict[str, jax.Array] = {}
+
+    def process_message(self, msg: dict) -> None:
+        if msg["type"] == "sample" and type(peel(msg["fn"])[0]) is dist.MaskedDistribution:
+            self.counted[msg["name"]] = _counted(msg["fn"])
+
+
+def _counted(fn: dist.Distribution) -> jax.Array:
+    """The elements (batch and event axes) of a masked distribution that are not masked."""
+    if not isinstance(fn, dist.MaskedDistribution):
+        return jnp.broadcast_to(_counted(fn.base_dist), fn.shape())
+    mask = jnp.asarray(fn._mask)
+    return jnp.broadcast_to(mask.reshape(mask.shape + (1,) * fn.event_dim), fn.shape())
+
+
+@jit(static_argnums=(0, 4, 5), seldom=ASKED)
+def _counted_cells(structure: Structure, values: Mapping[str, jax.Array],
+                  inputs: Mapping[str, jax.Array], key: jax.Array, n: int, steps: int | None):
+    """Whether each cell of a masked site in rows counts: site → bool (n, *cells).
+
+    Args:
+        values: site outside rows → its value; omitted sites are drawn from the prior.
+    """
+    sites, masks = structure.unfolded(steps), _Masks()
+    held = {name: sites[name].place(jnp.asarray(value)) for name, value in values.items()}
+    with masks:
+        _run_function(structure, held, inputs, key, n, steps)
+    return {name: sites[name].collect(mask, n) for name, mask in masks.counted.items()
+            if sites[name].rows}
+
+
+def without_masked(held: dataset.Data, values: SiteValues) -> dataset.Data:
+    """The same data, of which cells that a mask leaves out of the likelihood count as missing.
+
+    Args:
+        values: site outside rows → its value, on which a mask may depend.
+    """
+    sites, kind = held.structure.sites, dist.MaskedDistribution.__name__
+    names = [name for name in held.table.columns if sites[name].kind == kind]
+    if not names:
+        return held
+    given = {name: value for name, value in {**values, **held.table.values}.items()
+             if name in sites}
+    counted = _counted_cells(held.structure, given, held.table.inputs, random_key(0),
+                             held.table.rows, held.steps)
+    columns = dict(held.table.columns)
+    for name in names:
+        seen, own = columns[name].seen, np.asarray(counted[name])
+        columns[name] = replace(columns[name], seen=own if seen is None else seen & own)
+    return held._replace(table=replace(held.table, columns=columns))
 
 
 @jit(static_argnums=(0, 1, 6, 7, 8), seldom=ASKED, draws=2)

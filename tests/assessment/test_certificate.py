@@ -274,3 +274,15 @@ def test_what_is_checked_is_what_a_fit_does_effects_of_groups_integrated_out():
 
     found = groups().check({"g": group}, engine=probml.Laplace(), simulations=60, seed=1)
     assert found.passed, str(found)
+
+
+def test_cells_that_a_mask_leaves_out_are_not_compared_with_the_prior():
+    @probml.model
+    def counted(ok):
+        mean = sample("mean", dist.Normal(0.0, 1.0))
+        with probml.rows():
+            sample("y", dist.Normal(mean, 1.0).mask(ok))
+
+    data = {"ok": np.arange(6) > 1, "y": np.array([99.0, 99.0, 1.0, 2.0, 3.0, 2.0])}
+    table = counted().check(data, probml.Laplace(), simulations=20).prior_predictive
+    assert table.loc["y", "data"] == pytest.approx(2.0) and table.loc["y", "95%"] < 9.0

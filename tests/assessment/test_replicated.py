@@ -4,7 +4,7 @@ what a model does not make is missed."""
 import numpy as np
 import numpyro.distributions as dist
 import pytest
-from numpyro import plate, sample
+from numpyro import handlers, plate, sample
 from scipy import stats
 
 import probml
@@ -72,3 +72,31 @@ def test_states_are_told_by_shares_and_cells_by_their_index_unseen_ones_left_out
     assert by["kind", "share of b"].seen == pytest.approx(3 / 5)
     assert by["count[1]", "mean"].seen == pytest.approx(np.nanmean(count[:, 1]))
     assert {each.name for each in found.bins} == {"count[0]", "count[1]"}
+
+
+@probml.model
+def partly_counted(ok, each):
+    mean = sample("mean", dist.Normal(0.0, 1.0))
+    with probml.rows():
+        with handlers.mask(mask=ok):
+            sample("y", dist.Normal(mean, 1.0))
+            sample("v", dist.MultivariateNormal(mean * np.ones(2), np.eye(2)))
+            with plate("side", 2):
+                sample("s", dist.Poisson(4.0))
+        sample("t", dist.Normal(mean, 1.0).mask(each).to_event(1))
+
+
+def test_cells_that_a_mask_leaves_out_are_in_no_statistic():
+    """They were compared with replicates: 99 in their place was a misfit."""
+    rng = np.random.default_rng(1)
+    ok, each = rng.random(N) < 0.7, rng.random((N, 3)) < 0.7
+    held = {"y": rng.normal(size=N), "v": rng.normal(size=(N, 2)),
+            "s": rng.poisson(4.0, (N, 2)), "t": rng.normal(size=(N, 3))}
+    left = {name: np.reshape(ok, (N,) + (1,) * (held[name].ndim - 1)) for name in ("y", "v", "s")}
+    data = {"ok": ok, "each": each} | {
+        name: np.where(left.get(name, each), value, 99) for name, value in held.items()}
+    found, by = told(partly_counted().fit(data, probml.MAP()), data)
+    assert not any(one.missed for one in found.statistics)
+    assert by["y", "mean"].seen == pytest.approx(held["y"][ok].mean(), abs=1e-5)
+    assert by["s[1]", "maximum"].seen == held["s"][ok, 1].max()
+    assert by["t[2]", "minimum"].seen == pytest.approx(held["t"][each[:, 2], 2].min())

@@ -193,6 +193,26 @@ CONJUGATE = {
 }
 
 
+KNOWN = {  # log densities that integrate to 1, and proposals
+    "wider": (lambda x: stats.norm.logpdf(x, 0.0, 1.5).sum(1), at_mode(3)),
+    "skewed": (lambda x: stats.skewnorm.logpdf(x, 4.0).sum(1),
+               proposal(np.full(4, 0.3), 0.7 * np.eye(4))),
+    "funnel": (lambda x: stats.norm.logpdf(x[:, 0], 0.0, 0.7)
+               + stats.norm.logpdf(x[:, 1:], 0.0, np.exp(x[:, :1] / 2)).sum(1),
+               proposal(np.array([-0.49, 0.0, 0.0]), np.diag([0.7, 0.78, 0.78]))),
+}
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_the_evidence_misses_by_about_as_much_as_its_standard_error_says(name):
+    """Draws come in pairs whose weights are equal where the density is symmetric: taken for
+    independent they made the error a third too small."""
+    density, mode = KNOWN[name]
+    found = [sample_adaptively(density, [mode], 1000, seed) for seed in range(100)]
+    off = np.array([one.log_evidence / one.error for one in found if one.reliable])
+    assert len(off) > 40 and 0.8 < np.sqrt(np.mean(off**2)) < 1.2
+
+
 @pytest.mark.parametrize("name", CONJUGATE)
 def test_the_estimated_evidence_is_the_exact_one_within_its_standard_error(name):
     prior, likelihood, y = CONJUGATE[name]

@@ -10,6 +10,7 @@ HERE = Path(__file__).parent
 if str(HERE) not in sys.path:
     sys.path.insert(0, str(HERE))
 
+import eighth_cases  # noqa: E402, F401
 import fifth_cases  # noqa: E402, F401
 import fourth_cases  # noqa: E402, F401
 import more_cases  # noqa: E402, F401
@@ -25,7 +26,9 @@ QUICK = ("mask_proba", "mask_chain", "factor_do", "tables_decode", "tables_soft"
          "pasted_joint", "outside_weights", "chain_plate", "chains_two", "censored_mixture",
          "dirichlet_latent", "units_do", "naive_update", "do_codes", "do_plate", "factor_plate",
          "codes", "words", "semi", "factor_interval", "units_of_every_size",
-         "collinear_and_unknown_noise", "collinear_and_logistic", "hurdle_of_groups")
+         "collinear_and_unknown_noise", "collinear_and_logistic", "hurdle_of_groups",
+         "masked_multinomial", "masked_vector", "masked_survival", "masked_chain_of_groups",
+         "masked_columns", "far_interval")
 # refused in words, by purpose or until it is built
 REFUSED = {
     "tables_factor": "numpyro.factor in rows",
