@@ -32,13 +32,36 @@ from probml.models.summaries.regressions import process_tables
 from probml.typing import SiteValues
 
 KERNELS = ("rbf", "exponential", "matern32", "matern52", "rational", "periodic")
+WRITTEN_OUT = 16  # columns that one loop over pairs of rows adds
 JITTER = 1e-10  # of the variance, as scikit-learn's alpha
 
 
 def distances(x: jax.Array, z: jax.Array, length: ArrayLike) -> jax.Array:
     """Squared distances r² between rows, columns in units of `length`: (n, d), (m, d) → (n, m)."""
-    gap = (x[..., :, None, :] - z[..., None, :, :]) / length
-    return (gap**2).sum(-1)
+    return _squares(x / length, z / length)
+
+
+@jax.custom_jvp
+def _squares(x: jax.Array, z: jax.Array) -> jax.Array:
+    """Σ (x_i − z_j)² over columns, which are added one by one: an array of all (n, m, d)
+    differences takes memory and time. The slopes are products of matrices,
+
+        d r²_ij = 2 (x_i · dx_i + z_j · dz_j − x_i · dz_j − dx_i · z_j).
+    """
+    def gap(column: int | jax.Array) -> jax.Array:
+        return (x[..., :, None, column] - z[..., None, :, column])**2
+
+    d = x.shape[-1]
+    first = sum((gap(column) for column in range(1, min(d, WRITTEN_OUT))), gap(0))
+    return jax.lax.fori_loop(WRITTEN_OUT, d, lambda i, total: total + gap(i), first)
+
+
+@_squares.defjvp
+def _squares_moved(at: tuple, moves: tuple):
+    (x, z), (dx, dz) = at, moves
+    turned, turned_move = (jnp.swapaxes(leaf, -1, -2) for leaf in (z, dz))
+    return _squares(x, z), 2 * ((x * dx).sum(-1)[..., :, None] + (z * dz).sum(-1)[..., None, :]
+                                - x @ turned_move - dx @ turned)
 
 
 def rbf(x: jax.Array, z: jax.Array, length: ArrayLike) -> jax.Array:

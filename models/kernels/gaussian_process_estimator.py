@@ -41,6 +41,8 @@ from probml.posteriors.units import Unit, of_rows
 STARTS = (1.0, 0.2, 5.0, 0.04)  # lengths that are begun with, in standard deviations of a column
 # rows on which starts compete if there are over twice as many: a step costs their cube
 START_ROWS = 500
+TOLERANCE = 1e-10  # of the log-likelihood of more rows, relative to it: the last digits take a half
+# of all steps
 
 
 @dataclass(eq=False, repr=False)
@@ -138,7 +140,8 @@ class GaussianProcess(Numeric):
         """The fit of the highest likelihood of those that begin at these points."""
         # of rows near one another the covariance is singular but for the noise, whose share of it
         # may be less than float32 has digits for
-        engine = self.engine or MAP(prior=False)
+        engine = self.engine or (MAP(prior=False) if len(data["y"]) <= 2 * START_ROWS else
+                                 MAP(prior=False, tolerance=TOLERANCE))
         with jax.enable_x64(True):
             return best_of(partial(model.fit, data, engine, seed=self._seed(), start=start)
                            for start in starts)

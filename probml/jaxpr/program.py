@@ -1,6 +1,7 @@
 """A traced program in flat form: calls are inlined, unused equations dropped, equal ones merged.
 Programs are analysed, evaluated and compared in this form."""
 
+import math
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -330,6 +331,12 @@ def largest_matrix(closed: ClosedJaxpr) -> int:
     """Columns of the largest matrix that a program factorises or solves with; 0: none."""
     return max((eqn.invars[0].aval.shape[-1] for eqn in equations(closed)
                 if name_of(eqn) in FACTORISING), default=0)
+
+
+def largest_array(closed: ClosedJaxpr) -> int:
+    """Entries of the largest array that a program computes; 0: none."""
+    return max((math.prod(getattr(var.aval, "shape", ())) for eqn in equations(closed)
+                for var in eqn.outvars), default=0)
 
 
 def one_way(closed: ClosedJaxpr) -> bool:

@@ -52,7 +52,8 @@ def options(leaves: Sequence[ArrayLike], static: Sequence[Hashable], loops: int 
     Args:
         leaves: its array arguments.
         static: its static arguments. An integer counts as the size of an array that it creates; the
-            `table_entries` of a plan are the entries of tables for each number of a row.
+            `table_entries` of a plan are the entries of tables for each number of a row, its
+            `largest_array` those of the largest array that a row makes.
         loops: number of passes over the arguments, relative to an optimisation.
         fed: numbers that it receives from the host in each pass (feeding.py).
         draws: length of the leading axis over which it loops; 0: it does not.
@@ -71,4 +72,5 @@ def work(leaves: Sequence[ArrayLike], static: Sequence[Hashable], loops: int = 1
     made = sum(each for each in static if type(each) is int)
     entries = max((getattr(each, "table_entries", 1) for each in static), default=1)
     passes = draws / DRAWS if draws else loops
-    return passes * (numbers + made) * max(entries, 1)
+    largest = max((getattr(each, "largest_array", 0) for each in static), default=0)
+    return max(passes * (numbers + made) * max(entries, 1), largest)

@@ -422,19 +422,21 @@ class Optimum:
         point: (d,).
         known_hessian: (d, d), if the method has computed it.
         subsampled: values are computed from a subsample of the rows, whose maximum lies elsewhere.
+        valued: point (d,) → the value, where that is much quicker without the gradient.
     """
 
     maximization: Maximization
     point: np.ndarray
     known_hessian: np.ndarray | None = None
     subsampled: bool = False
+    valued: Callable[[np.ndarray], float] | None = None
 
     def evaluate(self, u: np.ndarray) -> tuple[float, np.ndarray]:
         """Returns the value and the gradient at u (d,), without compiling a new program."""
         return self.maximization(u, 0)[1:]
 
     def value_at(self, u: np.ndarray) -> float:
-        return self.maximization(u, 0)[1]
+        return self.maximization(u, 0)[1] if self.valued is None else self.valued(u)
 
     def maximize_from(self, u: np.ndarray, steps: int) -> tuple[np.ndarray, float]:
         """Returns the end point of a maximisation from u (d,), and its value."""
@@ -487,7 +489,8 @@ class Optimum:
     def moved_to(self, u: np.ndarray, nearby: bool = False) -> "Optimum":
         """Returns the same maximisation at another point u (d,); `nearby`: u is so close to `point`
         that the Hessian is reused."""
-        out = Optimum(self.maximization, u, self.known_hessian if nearby else None, self.subsampled)
+        out = Optimum(self.maximization, u, self.known_hessian if nearby else None, self.subsampled,
+                      self.valued)
         if nearby and "estimated_hessian" in self.__dict__:
             out.__dict__["estimated_hessian"] = self.estimated_hessian
         return out

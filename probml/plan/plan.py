@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from probml.jaxpr.program import largest_matrix
+from probml.jaxpr.program import largest_array, largest_matrix
 from probml.jaxpr.switches import Switches, find
 from probml.language.former_members import former_members
 from probml.latents.latent import Group, is_row_free
@@ -389,6 +389,11 @@ class Plan:
         met = (*self.along, *self.chains, *self.chains) if self.chains else ()
         return max(self.work, math.prod(self.variables[name].states for name in met),
                    *(group.kind.breadth for group in self.latents))
+
+    @functools.cached_property
+    def largest_array(self) -> int:
+        """Entries of the largest array that the programs of a row's arguments and weights make."""
+        return max(0, *(largest_array(program) for program, _ in self.structure.programs.values()))
 
     @property
     def effort(self) -> int:

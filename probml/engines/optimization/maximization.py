@@ -14,7 +14,13 @@ from probml.engines.optimization.identifiability import (
     MAX_DIFFERENCED_COORDINATES,
     find_separation,
 )
-from probml.engines.optimization.objective import flat, from_coordinates, to_coordinates, unflat
+from probml.engines.optimization.objective import (
+    flat,
+    from_coordinates,
+    objective_value,
+    to_coordinates,
+    unflat,
+)
 from probml.engines.progress import Loop, Progress, StepResult, iterate
 from probml.engines.restarting import slices
 from probml.errors import present
@@ -50,6 +56,9 @@ REMAINING_SHARE = 0.5
 # a tolerance that is met wherever L-BFGS stops; a smaller one asks for a gradient of zero
 MIN_TOLERANCE = 1e-12
 MAX_REFINED_WORK = 2**22  # rows times coordinates up to which an optimum is refined by differences
+# rows of a factorised matrix up to which values come with their gradient, by the same program: the
+# gradient needs the inverse, which takes four times as long as the factor
+MAX_MATRIX_WITH_GRADIENT = 512
 MAX_FLOAT32_LOSS = 1e-3  # of log density, which an optimisation in float32 may miss
 MAX_REMAINING_GAIN = 0.1  # after a Newton step at a maximum, relative to the predicted gain
 
@@ -159,7 +168,12 @@ def lbfgs_optimum(engine: OptimizerSettings, problem: Problem,
                                        engine.tolerance)
         return _vector(end), float(value), _vector(slope)
 
-    return Optimum(run_lbfgs, _vector(u))
+    def value_alone(at: np.ndarray) -> float:
+        return float(objective_value(problem.plan, engine.prior, _by_name(u, at), problem.known,
+                                     problem.rows))
+
+    large = problem.plan.largest_matrix > MAX_MATRIX_WITH_GRADIENT
+    return Optimum(run_lbfgs, _vector(u), valued=value_alone if large else None)
 
 
 def _vector(u: Mapping) -> np.ndarray:

@@ -9,6 +9,8 @@ import numpy as np
 from probml.device.rows import Known, Rows, Summary
 from probml.evidence import density
 from probml.evidence.density import log_posterior_and_gradient, unbounded_by_name
+from probml.evidence.e_step import log_evidence
+from probml.factors.naturals import log_prior
 from probml.numerics.compiling import ASKED, ONCE, jit
 from probml.numerics.optimum import Optimum
 from probml.plan.plan import Plan
@@ -36,6 +38,15 @@ def unflat(plan: Plan, u: jax.Array, known: Known) -> dict[str, jax.Array]:
 def objective(plan: Plan, prior: bool, u: jax.Array, known: Known, rows: Rows):
     """The objective of MAP and its gradient, at unbounded coordinates by name."""
     return log_posterior_and_gradient(plan, prior, u, known, rows)
+
+
+@jit(static_argnames=("plan", "prior"))
+def objective_value(plan: Plan, prior: bool, u: Mapping, known: Known,
+                    rows: Rows | Summary) -> jax.Array:
+    """The objective of MAP alone, at unbounded coordinates by name."""
+    params = density.from_unbounded_by_name(plan, u, known)[0]
+    value = log_evidence(plan, params, known, rows)
+    return value + log_prior(plan, params, known, True) if prior else value
 
 
 def optimum_at(plan: Plan, prior: bool, u: np.ndarray, known: Known, rows: Rows | Summary,
