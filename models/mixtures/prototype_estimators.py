@@ -50,8 +50,9 @@ class Prototypes(Estimator):
             out[slice(None) if kept is None else kept] = weights
         name, able = type(self).__name__, int((out > 0).sum())
         if able < self.n_clusters:
-            raise DataError(f"{name}(n_clusters={self.n_clusters}): X has only {able} rows that "
-                            f"can form groups (n_samples = {len(X)}). Use at most {able} groups")
+            raise DataError(f"{name}(n_clusters={self.n_clusters}): X has only {able} rows with a "
+                            f"weight above 0 (n_samples = {len(X)}), and each group needs one. Use "
+                            f"at most {able} groups")
         if (empty := np.isnan(X).all(1)).any():
             raise DataError(f"{name}: row {int(np.argmax(empty))} of X has no observed value. Drop "
                             f"this row")

@@ -198,8 +198,9 @@ def _refuse_weights(fits: object, weights: object, target: str) -> None:
     if weights is not None or name is not None:
         had = "weights=" if name is None else f"'{name}', which was fitted with weights,"
         raise ModelError(f"compare(target={target!r}): {had} is not supported, because models are "
-                         f"refitted to each fold and scored without weights. Repeat each row as "
-                         f"often as its weight says, and fit these rows")
+                         f"refitted to each fold and scored without weights. Compare fits "
+                         f"without weights. If the weights are counts, repeat each row that often, "
+                         f"and keep its copies in one fold, folds=[(train, test), ...]")
 
 
 def _contestants(fits: object, data: object, weights: object,

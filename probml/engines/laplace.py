@@ -272,8 +272,8 @@ def _or_refuse(problem: Problem, found: Modes | Finding) -> Modes:
         Refusal: there is no mode.
     """
     if isinstance(found, Finding):
-        raise Refusal(f"Laplace cannot fit {problem}: {found.problem}. Use another "
-                      "engine", ("NUTS",))
+        raise Refusal(f"Laplace cannot fit {problem}: {found.problem}. Use another engine, such as "
+                      "{engines}", ("NUTS",))
     return found
 
 

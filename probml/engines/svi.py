@@ -150,8 +150,8 @@ class SVI(Engine):
             setting = "guide=function" if callable(self.guide) else "batch_rows=..."
             raise Refusal(f"SVI({setting}) cannot fit {problem}: every row has a latent variable, "
                           f"'{plan.carried[0]}', which this setting does not support. Use "
-                          "guide='normal' without batch_rows, or the setting integrate=\"all\" of "
-                          "the engine")
+                          "guide='normal' without batch_rows, or integrate the variable out "
+                          'approximately, SVI(integrate="all")')
         if self.batch_rows is not None and plan.row_globals:
             raise Refusal(
                 f"SVI(batch_rows=...) cannot fit {problem}: all rows depend on the latent discrete "

@@ -147,7 +147,8 @@ class Filter:
         total = joint.sum()
         if not total > 0:
             raise DataError(f"filter: step {self.steps}, {dict(seen)}, has probability 0 given the "
-                            f"steps before it. Call restart() to begin a new sequence")
+                            f"steps before it. Check these values and give the step again, or call "
+                            f"restart() to begin a new sequence")
         self.probabilities = joint / total
         self.log_prob += float(np.log(total) + top)
         self.steps += 1
