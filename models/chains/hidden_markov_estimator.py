@@ -223,7 +223,8 @@ class HiddenMarkov(ByName, OfEmissions):
                 "these two settings cannot be combined. These transitions are fitted by "
                 "variational Bayes (VB), which needs updates in closed form, but "
                 f"emission={self.emission!r} has none. Use emission='full', 'categorical', "
-                "'bernoulli' or 'poisson', or transitions='even' with n_states=…")
+                "'bernoulli' or 'poisson', or transitions='even' with a number of states, such as "
+                "n_states=3")
 
     def _parameter_units(self, fit: Fit) -> dict[str, Unit]:
         """Entries of what states emit by the columns they are of, behind the states."""

@@ -53,7 +53,8 @@ def effects(fitted: FitOrEstimator, name: str | None = None, labels: Sequence | 
     if name is None:
         have = list(sites) or groupings(fitted)
         if len(have) != 1:
-            raise ModelError(f"effects: expected the name of a grouping, name=..., one of {have}")
+            raise ModelError(f"effects: the fit has {len(have)} groupings with effects, {have}. "
+                             "Give the name of one, such as effects(fitted, name='subject')")
         name = have[0]
     heading, name = name, sites.get(name, name)
     mean, spread, found, columns = _moments_of_levels(fitted, name)
