@@ -294,7 +294,7 @@ def _regression(table: pd.DataFrame, wish: Wish) -> FitOrEstimator:
             raise ModelError(f"--engine {type(wish.engine).__name__} is not supported for a linear "
                              "regression, whose posterior is computed exactly, with the scales "
                              "that make the data most probable. Omit --engine, or write the model "
-                             "as a function, FILE.py:name")
+                             "as a function (@probml.model) and give it as FILE.py:name")
         return _made(BayesianLinearRegression, wish).fit(X, y)
     return _made(LogisticRegression, wish, engine=wish.engine).fit(X, y.to_numpy())
 

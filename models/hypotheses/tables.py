@@ -164,5 +164,5 @@ def _counts(table) -> np.ndarray:
                         "others. Leave them out, as pandas.crosstab does with margins=False")
     if not y.sum() > 0:
         raise DataError("dependence: all counts of the table are 0, expected at least one count "
-                        "above 0")
+                        "above 0. Check how the table was counted")
     return y.astype(int)

@@ -106,7 +106,7 @@ class Serving(Answers):
         """
         if check_steps(steps, "forecast") is None:
             raise ModelError("forecast(steps=None): expected the number of steps to forecast, an "
-                             "integer of at least 1")
+                             "integer of at least 1, such as steps=12")
         held = self._read(data)
         structure = held.structure
         unknown = [name for name in inputs if name not in structure.timed]
