@@ -222,8 +222,8 @@ def _codes(name, column, given) -> tuple[tuple, np.ndarray]:
         distinct = set(labels)
     except TypeError as error:
         if given is not None:
-            raise DataError(f"states={{{name!r}: ...}}: expected a list of labels or the number of "
-                            f"states, got {given!r:.60}") from None
+            raise DataError(f"states={{{name!r}: ...}}: expected a list of labels, such as ['no', "
+                            f"'yes'], or the number of states, got {given!r:.60}") from None
         raise DataError(f"column {name!r} contains values that cannot be sorted ({error}), but the "
                         f"labels of a column must have an order. Convert the column to text or "
                         f"numbers") from None

@@ -176,7 +176,8 @@ class HiddenMarkov(ByName, OfEmissions):
             )
         if sample_weight is not None and np.shape(sample_weight) != (len(steps.lengths),):
             raise DataError(f"sample_weight has the shape {np.shape(sample_weight)}, expected "
-                            f"({len(steps.lengths)},), one number for each sequence")
+                            f"({len(steps.lengths)},), one number for each sequence. Give each "
+                            "sequence one weight")
         self._refuse_unconjugate()
         padded = self._padded(steps)
         if y is None and numbers[-1] > 1 and self.emission not in ("categorical", "bernoulli",

@@ -197,7 +197,7 @@ def formula(text: str, table: DataLike, family: str | None = None, *,
         return _read(text, table).fit("normal" if family is None else family,
                                       sample_weight=weights, **settings)
     except TypeError as error:  # a setting that the estimator has not
-        raise ModelError(f"formula({text!r}): {error}") from None
+        raise ModelError(f"formula({text!r}): {error}. Correct the formula") from None
 
 
 def missing_cells(text: str, table: DataLike) -> dict[str, int]:

@@ -153,11 +153,13 @@ def components(fitted: FitOrEstimator, X: DataLike = None, ahead: Any = None):
         have = list(getattr(table, "columns", table if isinstance(table, Mapping) else ()))
         if not {"value", "lower", "upper"} <= set(have):
             raise ModelError(f"components: the table of the component {name!r} has the columns "
-                             f"{have}, expected the columns 'value', 'lower' and 'upper'")
+                             f"{have}, expected the columns 'value', 'lower' and 'upper'. Pass the "
+                             "result of estimator.components(X)")
     seen = None if series is None else numbers_of("components", "series", series, (0, 1, 2)).ravel()
     count = len(parts) + (series is not None)
     if not count:
-        raise ModelError("components(fitted={}): expected at least one component")
+        raise ModelError("components(fitted={}): expected at least one component. Pass the result "
+                         "of estimator.components(X)")
     figure = figure_of((7.2, 0.6 + 1.55 * count))
     axes = np.atleast_1d(figure.subplots(count, sharex=True))
     for ax in axes:

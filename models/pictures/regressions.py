@@ -177,7 +177,8 @@ def _residuals(call: str, fitted: FitOrEstimator, X: DataLike,
         raise DataError(f"{call}: the target y of the estimator is missing. Pass {call}(estimator, "
                         f"X, y)")
     if not hasattr(fitted, "predict") or hasattr(fitted, "classes_"):
-        raise ModelError(f"{call}: expected a regression, got {type(fitted).__name__}")
+        raise ModelError(f"{call}: expected a regression, got {type(fitted).__name__}. Use "
+                         "pictures.picture(fitted) for other models")
     target, middle = numbers_of(call, "y", y, (1,)), np.asarray(fitted.predict(X), float)
     unit = getattr(y, "name", None)
     return middle, target - middle, "residual" if unit is None else f"residual of {unit}"

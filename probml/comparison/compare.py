@@ -109,7 +109,7 @@ def compare(
     if target is not None:
         if not isinstance(target, str):
             raise ModelError(f"compare(target={target!r:.80}): expected the name of the column "
-                             f"that is to be predicted")
+                             "that is to be predicted, such as target='species'")
         _refuse_weights(fits, weights, target)
         return predictions(fits, data, target, folds, engines, seed)
     contestants = _contestants(fits, data, weights, engines)

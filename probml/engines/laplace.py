@@ -159,7 +159,8 @@ class Laplace(Engine):
             return _normal_outcome(problem, known, modes[0], None, None, out)
         if why := improper(problem, known, _normal(modes[0])):
             if problem.asked:
-                raise Refusal(f"Laplace cannot fit {problem}: {why}")
+                raise Refusal(f"Laplace cannot fit {problem}: {why.problem}. Use a proper prior "
+                              f"(one that integrates to 1), such as dist.Normal(0, 10)")
             return _normal_outcome(problem, known, modes[0], None, why, out).with_state(
                 rejection=None)
         found, why, mode = self._weighted(problem, known, modes, log_density)
@@ -210,7 +211,8 @@ class Laplace(Engine):
         found = _or_refuse(part, _find_modes(part, centred=False))
         normal = _normal(found.modes[0])
         if why := improper(part, given, normal):
-            raise Refusal(f"Laplace cannot fit {problem}: {why}")
+            raise Refusal(f"Laplace cannot fit {problem}: {why.problem}. Use a proper prior "
+                          f"(one that integrates to 1), such as dist.Normal(0, 10)")
         findings = check_normal_approximation(part, normal)
         if len(found.modes) > 1:
             findings += (Finding.of(Code.ONE_MODE, count=len(found.modes)),)

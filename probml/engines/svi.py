@@ -186,7 +186,8 @@ class SVI(Engine):
             normal = Normal(*jax.device_get(_normal(plan, static, frame, state, known, rows)))
             if status is Status.APPROXIMATED:
                 if why := improper(problem, known, normal):
-                    raise Refusal(f"SVI cannot fit {problem}: {why}")
+                    raise Refusal(f"SVI cannot fit {problem}: {why.problem}. Use a proper prior "
+                                  f"(one that integrates to 1), such as dist.Normal(0, 10)")
                 findings += check_normal_approximation(problem, normal,
                                                        self._affordable_evidences(total))
             found = (_drawn(problem, normal) if plan.carried

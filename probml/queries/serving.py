@@ -191,8 +191,8 @@ class _Form:
     def __init__(self, fit: Fitted, held: dataset.Data, question: Question):
         rows, plan = question.rows, question.plan
         if held.table.rows != 1:
-            raise DataError(f"compiled and filter: expected an example with one row, got "
-                            f"{held.table.rows} rows")
+            raise DataError("compiled and filter: expected an example with one row, got "
+                            f"{held.table.rows} rows. Pass a single row, such as table.iloc[[0]]")
         if not isinstance(rows, Resident) or any(part is not None and part.unseen for part in (
                 rows.stacked, _steps(rows.stacked))):
             raise Refusal(f"model '{fit.model.name}': the example contains a partially observed "

@@ -75,7 +75,7 @@ def refuse(guide: Any, problem: Problem) -> None:
     unknown = next((name for name in given if name not in known), None)
     if unknown is not None:
         raise ModelError(f"{where}: the guide has the argument '{unknown}', which the model "
-                         f"function does not have. Expected arguments among {list(known)}")
+                         f"function does not have. Use only arguments among {list(known)}")
 
 
 @dataclass(frozen=True)
