@@ -310,8 +310,8 @@ class Code(enum.Enum):
         "the states were renumbered to make the draws comparable", "",
         ("NUTS(relabel=False) keeps the original numbers",), None)
     WEIGHTS_PASS = (
-        "weights-pass", "the importance weights pass their test (Pareto k-hat {k:.2f}; {draws} "
-        "weighted draws have an effective sample size of {effective:.0f})", "", (), None)
+        "weights-pass", "the approximation passes its test (Pareto k-hat {k:.2f}; {draws} weighted "
+                        "draws have an effective sample size of {effective:.0f})", "", (), None)
     NORMAL_COMPARED = (
         "normal-compared", "the posterior is approximated by a normal distribution, which agrees "
         "with the posterior density at {count} test points",

@@ -135,8 +135,8 @@ class Laplace(Engine):
     def describe_method(self, problem: Problem) -> str:
         """The test of the result in a fit without a named engine."""
         return "" if problem.asked or problem.in_parts else (
-            f"tested by its importance weights: NUTS is used instead if Pareto k-hat is above "
-            f"{k_limit(self.draws):.2f}")
+            "tested: NUTS is used instead if the approximation is poor, that is, if Pareto k-hat "
+            f"is above {k_limit(self.draws):.2f}")
 
     @property
     def capabilities(self) -> Capabilities:
