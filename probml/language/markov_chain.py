@@ -159,7 +159,7 @@ def check_distributions(what: str, table: jax.Array) -> None:
         raise ModelError(
             f"{what}{f' row {list(row)}' * bool(row)} is not a probability distribution: "
             f"{table[row].tolist()} sums to {table[row].sum():.6g}. Give probabilities of at least "
-            "0 that sum to 1, such as table / table.sum(-1, keepdims=True)"
+            "0 that sum to 1, for example by dividing each row by its sum"
         )
 
 
