@@ -58,7 +58,7 @@ class Variables:
         return "; ".join(said) + " (use kinds={...} to change this)" * bool(said)
 
 
-def suggest_names(names, wrong=None) -> str:
+def use_one_of(names, wrong=None) -> str:
     """The known names for a message, and the one nearest to a wrong name."""
     near = difflib.get_close_matches(str(wrong), [str(name) for name in names], 1)
     return f"use one of {listed(names)}" + (f". Did you mean {near[0]!r}?" if near else "")
@@ -123,7 +123,7 @@ def _check_mapping(what: str, said, names: tuple[str, ...]) -> dict:
                         f"{type(said).__name__}")
     if strange := [name for name in said or () if name not in names]:
         raise DataError(f"{what} contains {strange[0]!r}, which is not a column; "
-                        f"{suggest_names(names, strange[0])}")
+                        f"{use_one_of(names, strange[0])}")
     return dict(said or {})
 
 
@@ -236,7 +236,7 @@ def _codes(name, column, given) -> tuple[tuple, np.ndarray]:
     if strange := [label for label in found if label not in lookup]:
         row = int(np.argmax(codes == found.index(strange[0])))
         raise DataError(f"column {name!r} is {strange[0]!r} in row {row}, which is not a label in "
-                        f"states=; {suggest_names(labels, strange[0])}")
+                        f"states=; {use_one_of(labels, strange[0])}")
     # unseen cells are −1, the last
     table = np.array([*(lookup[label] for label in found), -1], np.int32)
     return labels, table[codes]

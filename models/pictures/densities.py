@@ -36,8 +36,8 @@ def density(fitted, X, column=0, *, bins=None, ax=None):
     j = column_of(asked, column)
     x = asked.values[:, j][~np.isnan(asked.values[:, j])]
     if not len(x):
-        raise DataError(f"density: column {asked.names[j]!r} is missing in every row. Choose "
-                        "another column")
+        raise DataError(f"density: column {asked.names[j]!r} has no observed value: it is missing "
+                        "in every row. Choose another column")
     whole = any(s.discrete for s in asked.fit.structure.sites.values() if s.rows
                 and s.name != asked.target)
     if whole:
