@@ -14,12 +14,15 @@ class ModelError(ValueError):
     do."""
 
 
+SUCH = ", such as {engines}"  # in a refusal: where the engines that may do instead are named
+
+
 class Refusal(ModelError):
     """An engine cannot fit a model with these data: the site, the reason, and what to type instead.
 
     Args:
-        why: the site and the reason. instead: the names of engines that may treat it, the best
-            first.
+        why: the site and the reason; SUCH stands where `instead` is to be named.
+        instead: the names of engines that may treat it, the best first.
     """
 
     def __init__(self, why: str, instead: Iterable[str] = ()):
@@ -28,9 +31,9 @@ class Refusal(ModelError):
     def __str__(self) -> str:
         calls = [f"{name}()" for name in self.instead]
         said = " or ".join([", ".join(calls[:-1])] * (len(calls) > 1) + calls[-1:])
-        why, ask = str(self.args[0]), "se another engine"
-        return why + (f", such as {said}" if why.endswith(ask) else f". U{ask}, such as {said}"
-                      ) * bool(calls)
+        why = str(self.args[0])
+        why += f". Use another engine{SUCH}" * (SUCH not in why and bool(calls))
+        return why.replace(SUCH, f", such as {said}" * bool(calls))
 
     @property
     def instead(self) -> tuple[str, ...]:

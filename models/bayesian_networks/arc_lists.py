@@ -7,7 +7,7 @@ import numpy as np
 
 from probml import ModelError
 from probml.models.bayesian_networks.search import Rules
-from probml.models.bayesian_networks.variables import Variables, suggest_names
+from probml.models.bayesian_networks.variables import Variables, use_one_of
 
 
 def refuse_cycle(graph: nx.DiGraph, what: str) -> None:
@@ -48,7 +48,7 @@ def pairs_of(variables: Variables, arcs: Iterable | None, what: str,
                              f"as {what}=[('a', 'b')], got the element {arc!r:.200}")
         if strange := [name for name in arc if not isinstance(name, str) or name not in names]:
             raise ModelError(f"{where}: {what} contains {strange[0]!r}, which is not a column; "
-                             f"{suggest_names(names, strange[0])}")
+                             f"{use_one_of(names, strange[0])}")
         out.append((names.index(arc[0]), names.index(arc[1])))
     return out
 

@@ -286,8 +286,9 @@ def _node(dag, name: str, known: Mapping) -> tuple:
                                     f"Drop one of them")
         if not callable(own):
             raise probml.ModelError(f"{where}: its attribute 'distribution' is {own!r:.60}, "
-                                    f"expected a function f(parents), which is given a dict of the "
-                                    f"values of the parents and returns a NumPyro distribution")
+                                    "expected a function f(parents), which is given a dict of the "
+                                    "values of the parents and returns a NumPyro distribution, "
+                                    "such as lambda parents: dist.Poisson(3.0)")
         return name, tuple(dag.predecessors(name)), None, own, parameters
     if states is None:
         raise probml.ModelError(
@@ -299,7 +300,7 @@ def _node(dag, name: str, known: Mapping) -> tuple:
     if isinstance(states, str | bool | Mapping) or not (states is float or isinstance(states, int)
                                                         or hasattr(states, "__iter__")):
         raise probml.ModelError(f"{where} has the states {states!r}, expected a list of labels, "
-                                f"the number of states, or float")
+                                "such as ['no', 'yes'], the number of states, or float")
     if states is not float and not isinstance(states, int):
         states = tuple(states)
         if any(label is None or label != label for label in states):

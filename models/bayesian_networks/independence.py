@@ -27,7 +27,7 @@ from probml.errors import listed
 from probml.estimators.rules import hold, several
 from probml.libraries import pd
 from probml.models.bayesian_networks.folding import combine_codes
-from probml.models.bayesian_networks.variables import Variables, read, suggest_names
+from probml.models.bayesian_networks.variables import Variables, read, use_one_of
 
 DISCRETE, CONTINUOUS = ("likelihood ratio", "chi-squared"), ("partial correlation",)
 MIN_RESIDUAL_SHARE = 1e-12  # what others determine to this share of its variance has none left
@@ -68,7 +68,7 @@ def conditional_dependence(data, first: str, second: str, given: Iterable[str] =
     variables = read(data, states, kinds, complete=False)
     if absent := [name for name in chosen if name not in variables.names]:
         raise DataError(f"conditional_dependence: {absent[0]!r} is not a column; "
-                        f"{suggest_names(variables.names, absent[0])}")
+                        f"{use_one_of(variables.names, absent[0])}")
     i, j, *others = (variables.names.index(name) for name in chosen)
     out = pd.DataFrame.from_dict(
         {test: independence_test(variables, test, i, j, others)

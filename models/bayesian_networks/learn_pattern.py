@@ -198,8 +198,8 @@ def member_of(pattern: nx.DiGraph) -> nx.DiGraph:
     Cost: O(d⁴) at most.
     """
     if not isinstance(pattern, nx.DiGraph):
-        raise ModelError(f"member_of: expected the result of learn_pattern or pattern_of "
-                         f"(networkx.DiGraph), got {pattern!r}")
+        raise ModelError("member_of: expected the result of learn_pattern or pattern_of, such as "
+                         f"member_of(learn_pattern(data)), got {pattern!r}")
     nodes = list(pattern)
     arcs = nx.to_numpy_array(pattern, nodelist=nodes, weight=None).astype(bool)
     left, open_ = arcs.copy(), set(range(len(nodes)))

@@ -30,7 +30,7 @@ from probml.models.bayesian_networks.unseen.structural_em import (
     settled_score,
     structural_em,
 )
-from probml.models.bayesian_networks.variables import read, suggest_names
+from probml.models.bayesian_networks.variables import read, use_one_of
 
 METHODS = ("hill_climb", "exact", "chow_liu")
 UNSEEN = "(missing cells)"  # what they add to the scores of the nodes
@@ -112,7 +112,7 @@ def learn_structure(
     the network fitted so far, which every round compiles.
     """
     if not isinstance(method, str) or method not in METHODS:
-        raise ModelError(f"learn_structure(method={method!r}): {suggest_names(METHODS, method)}")
+        raise ModelError(f"learn_structure(method={method!r}): {use_one_of(METHODS, method)}")
     hold("learn_structure", restarts=(restarts, integer(0, 1_000_000)), tabu=(tabu, integer(0)))
     refuse_counts("learn_structure", {"restarts": restarts, "tabu": tabu, "seed": seed,
                                       "max_parents": max_parents})
@@ -205,7 +205,7 @@ def structure_score(
     known = set(variables.names)
     if strange := [node for node in dag if node not in known]:
         raise ModelError(f"structure_score: node {strange[0]!r} of the graph is not a column; "
-                         f"{suggest_names(variables.names, strange[0])}")
+                         f"{use_one_of(variables.names, strange[0])}")
     if absent := [name for name in variables.names if name not in dag]:
         raise ModelError(
             f"structure_score: the column {absent[0]!r} is not a node of the graph. Add the node, "

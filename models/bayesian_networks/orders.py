@@ -30,7 +30,7 @@ from probml.models.bayesian_networks.search import (
     without,
     without_column,
 )
-from probml.models.bayesian_networks.variables import read, suggest_names
+from probml.models.bayesian_networks.variables import read, use_one_of
 
 SCORES = ("bdeu", "k2", "bic")  # those that are log evidences, the last roughly
 
@@ -76,7 +76,7 @@ def edge_probabilities(
     if not isinstance(score, str) or score not in SCORES:
         raise ModelError(f"edge_probabilities(score={score!r}): a score that is the log "
                          "probability of the data under a graph is needed; "
-                         f"{suggest_names(SCORES, score)}")
+                         f"{use_one_of(SCORES, score)}")
     size = len(variables.names)
     if size > MAX_EXACT_COLUMNS:
         raise ModelError(f"edge_probabilities: {size} columns have 2^{size} = {2 ** size:,} "

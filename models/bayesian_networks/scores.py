@@ -42,7 +42,7 @@ from scipy.special import digamma, gammaln, xlogy
 
 from probml import DataError, ModelError
 from probml.models.bayesian_networks.folding import combine_codes
-from probml.models.bayesian_networks.variables import Variables, suggest_names
+from probml.models.bayesian_networks.variables import Variables, use_one_of
 
 SCORES = ("bdeu", "k2", "loglik", "aic", "bic")
 # least variance, as a share of the column's own, and least eigenvalue of parents' correlations that
@@ -69,7 +69,7 @@ class Scores:
     def __init__(self, variables: Variables, score: str, strength: float = 1.0,
                  weights: np.ndarray | None = None):
         if not isinstance(score, str) or score not in SCORES:
-            raise ModelError(f"score={score!r}: {suggest_names(SCORES, score)}")
+            raise ModelError(f"score={score!r}: {use_one_of(SCORES, score)}")
         if not (isinstance(strength, int | float | np.number)
                 and not isinstance(strength, bool) and 0 < strength < np.inf):
             raise ModelError(f"strength={strength!r}, the equivalent sample size of score='bdeu': "

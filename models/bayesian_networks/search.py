@@ -9,7 +9,7 @@ import numpy as np
 
 from probml import ModelError
 from probml.models.bayesian_networks.scores import Scores
-from probml.models.bayesian_networks.variables import Variables, suggest_names
+from probml.models.bayesian_networks.variables import Variables, use_one_of
 
 MAX_EXACT_COLUMNS = 20  # columns of the exact search
 UNFIT = (
@@ -243,7 +243,7 @@ def tree(variables: Variables, scores: FamilyScores, rules: Rules,
     names, size = variables.names, scores.size
     if root is not None and root not in names:
         raise ModelError(
-            f"learn_structure: root={root!r} is not a column; {suggest_names(names, root)}")
+            f"learn_structure: root={root!r} is not a column; {use_one_of(names, root)}")
     if rules.given or rules.most == 0:
         raise ModelError("learn_structure(method='chow_liu'): whitelist, blacklist and "
                          "max_parents=0 are not supported. Choose method='exact' or 'hill_climb'")

@@ -59,7 +59,7 @@ class Variables:
         return "; ".join(said) + " (use kinds={...} to change this)" * bool(said)
 
 
-def suggest_names(names, wrong=None) -> str:
+def use_one_of(names, wrong=None) -> str:
     """The known names for a message, and the one nearest to a wrong name."""
     near = difflib.get_close_matches(str(wrong), [str(name) for name in names], 1)
     return f"use one of {listed(names)}" + (f". Did you mean {near[0]!r}?" if near else "")
@@ -124,7 +124,7 @@ def _check_mapping(what: str, said, names: tuple[str, ...]) -> dict:
                         f"{type(said).__name__}")
     if strange := [name for name in said or () if name not in names]:
         raise DataError(f"{what} contains {strange[0]!r}, which is not a column; "
-                        f"{suggest_names(names, strange[0])}")
+                        f"{use_one_of(names, strange[0])}")
     return dict(said or {})
 
 
@@ -217,8 +217,8 @@ def _codes(name, column, given) -> tuple[tuple, np.ndarray]:
         distinct = set(labels)
     except TypeError as error:
         if given is not None:
-            raise DataError(f"states={{{name!r}: ...}}: expected a list of labels or the number of "
-                            f"states, got {given!r:.60}") from None
+            raise DataError(f"states={{{name!r}: ...}}: expected a list of labels, such as ['no', "
+                            f"'yes'], or the number of states, got {given!r:.60}") from None
         raise DataError(f"column {name!r} contains values that cannot be sorted ({error}), but the "
                         f"labels of a column must have an order. Convert the column to text or "
                         f"numbers") from None
@@ -231,7 +231,7 @@ def _codes(name, column, given) -> tuple[tuple, np.ndarray]:
     if strange := [label for label in found if label not in lookup]:
         row = int(np.argmax(codes == found.index(strange[0])))
         raise DataError(f"column {name!r} is {strange[0]!r} in row {row}, which is not a label in "
-                        f"states=; {suggest_names(labels, strange[0])}")
+                        f"states=; {use_one_of(labels, strange[0])}")
     # unseen cells are −1, the last
     table = np.array([*(lookup[label] for label in found), -1], np.int32)
     return labels, table[codes]

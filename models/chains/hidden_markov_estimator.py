@@ -176,7 +176,8 @@ class HiddenMarkov(ByName, OfEmissions):
             )
         if sample_weight is not None and np.shape(sample_weight) != (len(steps.lengths),):
             raise DataError(f"sample_weight has the shape {np.shape(sample_weight)}, expected "
-                            f"({len(steps.lengths)},), one number for each sequence")
+                            f"({len(steps.lengths)},), one number for each sequence. Give each "
+                            "sequence one weight")
         self._refuse_unconjugate()
         padded = self._padded(steps)
         if y is None and numbers[-1] > 1 and self.emission not in ("categorical", "bernoulli",
@@ -223,7 +224,8 @@ class HiddenMarkov(ByName, OfEmissions):
                 "these two settings cannot be combined. These transitions are fitted by "
                 "variational Bayes (VB), which needs updates in closed form, but "
                 f"emission={self.emission!r} has none. Use emission='full', 'categorical', "
-                "'bernoulli' or 'poisson', or transitions='even' with n_states=…")
+                "'bernoulli' or 'poisson', or transitions='even' with a number of states, such as "
+                "n_states=3")
 
     def _parameter_units(self, fit: Fit) -> dict[str, Unit]:
         """Entries of what states emit by the columns they are of, behind the states."""

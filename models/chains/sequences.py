@@ -144,7 +144,8 @@ def _table(X, where: str) -> np.ndarray:
         return values[:, None]
     if values.ndim != 2 or not values.shape[1]:
         raise DataError(
-            f"{where} has the shape {values.shape}, expected (n_steps, d) or (n_steps,)"
+            f"{where} has the shape {values.shape}, expected (n_steps, d) or (n_steps,). Pass "
+            "several sequences as a list of such arrays"
         )
     return values
 
@@ -170,7 +171,7 @@ def _lengths(lengths, steps: int) -> np.ndarray:
         valid = False
     if not valid:
         raise DataError(f"lengths={lengths!r}: expected the number of steps of each sequence in X, "
-                        f"a list of integers")
+                        "a list of integers such as [100, 80]")
     sizes = sizes.astype(int)
     if (sizes < 0).any():
         i = int(np.argmax(sizes < 0))
@@ -334,9 +335,9 @@ class OfEmissions(OfSequences):
         try:
             known = [floats(part) for part in parts]
         except (TypeError, ValueError):
-            raise DataError(f"y contains values that are not numbers. Expected states from 0 to "
+            raise DataError("y contains values that are not numbers. Expected states from 0 to "
                             f"{self._numbers_of_states()[0] - 1}, and NaN where the state is "
-                            f"unknown") from None
+                            "unknown. Convert labels to these numbers") from None
         found = [part.shape for part in known]
         if found != ([(length,) for length in steps.lengths]
                      if steps.listed else [(len(steps.values),)]):

@@ -324,8 +324,8 @@ class StructuralTimeSeries(OfSequences):
         if self._wide:
             if future is None:
                 raise DataError(f"forecast(future=None): the model was fitted with {self._wide} "
-                                f"columns of exog. Pass their values at the forecast steps, "
-                                f"future=...")
+                                "columns of exog. Pass their values at the forecast steps, "
+                                "future=array, with one row per step")
             x = self._read_exog(future, np.full(len(given.lengths), int(steps)))
             later["x"] = ((x - self._centre_x) / self._unit_x).reshape(len(given.lengths),
                                                                       int(steps), -1)

@@ -134,8 +134,9 @@ class OrdinalRegression(RegressionResults, Standardized, Margin):
         except ValueError:  # lists of several lengths
             order = []
         if len(set(order)) < 2 or len(set(order)) < len(order):
-            raise ModelError(f"OrdinalRegression(categories={self.categories!r}): expected the "
-                             f"categories in their order, two or more, each once")
+            raise ModelError(f"OrdinalRegression(categories={self.categories!r}): expected two or "
+                             "more categories in their order, each once, such as ['low', 'middle', "
+                             "'high']")
         return order
 
     def _parameter_units(self, fit: Fit) -> dict[str, Unit]:

@@ -92,6 +92,10 @@ def predict(found: FitOrEstimator, table: "pd.DataFrame", site: str | None, prob
     if not hasattr(found, "predict"):
         raise ModelError(f"predict: {type(found).__name__} does not predict a column. Use probml "
                          f"impute, or, for a time series, probml forecast")
+    if site is not None and not _needs_target(found):
+        raise ModelError(f"predict --target {site}: {type(found).__name__} predicts the component "
+                         f"or state of each row, not a column. Omit --target, or fit a model that "
+                         f"predicts columns, such as --model network or naive_bayes")
     out = pd.DataFrame({"prediction": _ask_estimator(found, found.predict, table, layout)})
     if not proba:
         return out

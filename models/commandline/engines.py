@@ -31,7 +31,8 @@ def engine_of(text: str | None) -> Engine | None:
         needed = [each.name for each in own if each.default is each.empty]
         if needed:
             raise ModelError(f"--engine {text}: the engine needs the settings "
-                             f"{' and '.join(needed)}. Write \"{kind}({needed[0]}=('scale',))\"")
+                             f"{' and '.join(needed)}, with names of settings of the model. For a "
+                             f"setting named scale write \"{kind}({needed[0]}=('scale',))\"")
         return KNOWN[kind]()
     try:
         call = ast.parse(kind + text[len(name):], mode="eval").body

@@ -126,8 +126,10 @@ def _refuse_options(model: str, wish: Wish, takes: tuple[str, ...]) -> None:
     """
     if wish.target is not None and "target" not in takes:
         raise ModelError(f"--target {wish.target}: {model} models all columns jointly and has no "
-                         f"target. Omit --target, and choose the column when you predict, with "
-                         f"--site {wish.target}")
+                         f"target. Omit --target" + (
+                             f", and choose the column when you predict, --site {wish.target}"
+                             if model == "network" else ". To predict a column, use --model "
+                             "naive_bayes, regression or network"))
     if wish.sizes is not None and "sizes" not in takes:
         sized = [name for name, kind in MODELS.items() if "sizes" in kind.takes]
         raise ModelError(f"--components: {model} has no number of components or states; "
@@ -292,7 +294,7 @@ def _regression(table: "pd.DataFrame", wish: Wish) -> FitOrEstimator:
             raise ModelError(f"--engine {type(wish.engine).__name__} is not supported for a linear "
                              "regression, whose posterior is computed exactly, with the scales "
                              "that make the data most probable. Omit --engine, or write the model "
-                             "as a function, FILE.py:name")
+                             "as a function (@probml.model) and give it as FILE.py:name")
         return _made(BayesianLinearRegression, wish).fit(X, y)
     return _made(LogisticRegression, wish, engine=wish.engine).fit(X, y.to_numpy())
 

@@ -93,8 +93,9 @@ def association_rules(baskets: "pd.DataFrame", itemsets: "pd.DataFrame", *,
 def _basket_matrix(baskets) -> tuple[np.ndarray, dict]:
     baskets = as_pandas(baskets)
     if not hasattr(baskets, "columns"):
-        raise DataError(f"association_rules: expected a DataFrame with one row per basket and one "
-                        f"column per item, got a {type(baskets).__name__}")
+        raise DataError("association_rules: expected a DataFrame with one row per basket and one "
+                        f"column per item, got a {type(baskets).__name__}. Convert it by "
+                        "pandas.DataFrame(baskets)")
     table = np.asarray(baskets)
     try:
         numbers = table.astype(float)

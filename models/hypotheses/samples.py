@@ -142,9 +142,11 @@ def _numbers(name: str, values) -> np.ndarray:
     try:
         out = floats(values)
     except (TypeError, ValueError):
-        raise DataError(f"two_samples: {name} must be numbers, got {values!r}") from None
+        raise DataError(f"two_samples: {name} must be numbers, got {values!r}. Pass one column of "
+                        "numbers") from None
     if out.ndim != 1 or np.isinf(out).any():
         raise DataError(f"two_samples: {name} must be a one-dimensional array of finite numbers, "
-                        f"got "
-                        f"{'an infinite number' if out.ndim == 1 else f'the shape {out.shape}'}")
+                        "got "
+                        f"{'an infinite number' if out.ndim == 1 else f'the shape {out.shape}'}. "
+                        "Pass one column, without infinite numbers")
     return out

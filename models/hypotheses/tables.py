@@ -152,12 +152,12 @@ def _counts(table) -> np.ndarray:
     if odd.any():
         row, column = np.argwhere(odd)[0]
         raise DataError(f"dependence: the table is {y[row, column]:g} in row {row}, column "
-                        f"{column}, expected a count, an integer of at least 0")
+                        f"{column}, expected a count, an integer of at least 0. Correct this count")
     if min(y.shape) > 2 and y.any() and all(
             (each[-1] == each[:-1].sum(0)).all() for each in (y, y.T)):
         raise DataError("dependence: the last row and column of the table are the sums of the "
                         "others. Leave them out, as pandas.crosstab does with margins=False")
     if not y.sum() > 0:
         raise DataError("dependence: all counts of the table are 0, expected at least one count "
-                        "above 0")
+                        "above 0. Check how the table was counted")
     return y.astype(int)

@@ -84,8 +84,8 @@ class _Kernels(Estimator):
             )
             raise DataError(
                 f"{column} is constant, so its standard deviation is 0, and "
-                f"bandwidth={self.bandwidth!r} is 0 for this column. Give a number, bandwidth=..., "
-                f"or drop the column"
+                f"bandwidth={self.bandwidth!r} is 0 for this column. Give a number in the units of "
+                "the column, such as bandwidth=0.5, or drop the column"
             )
 
     def _widths(self, X, weights, instead) -> np.ndarray:

@@ -157,7 +157,7 @@ class MultidimensionalScaling(Estimator):
         from sklearn.metrics.pairwise import nan_euclidean_distances
 
         if len(X) < 2:
-            raise DataError(f"MultidimensionalScaling: expected at least 2 rows, got n_samples = "
-                            f"{len(X)}")
+            raise DataError("MultidimensionalScaling: expected at least 2 rows, got n_samples = "
+                            f"{len(X)}. Give more rows")
         # far from 0 the distances would lose their digits
         return square(nan_euclidean_distances(X - np.nanmean(X, 0)), "MultidimensionalScaling")

@@ -118,8 +118,8 @@ class Formula:
             for name in DISTRIBUTIONS}
         if self.effects and family in special:
             raise ModelError(f"fit(family={family!r}): formula({self.text!r}) has random effects, "
-                             f"such as (1 | group), which are not supported with this family. Drop "
-                             f"them, or write the model as a function")
+                             "such as (1 | group), which are not supported with this family. Drop "
+                             "them, or write the model as a function of NumPyro (@probml.model)")
         if family in ("ordinal", "cumulative") and not self.intercept:
             raise ModelError(f"fit(family={family!r}): '0 +' leaves out the intercept, but the "
                              f"thresholds of this family are intercepts. Remove '0 +' from "
@@ -197,7 +197,7 @@ def formula(text: str, table: DataLike, family: str | None = None, *,
         return _read(text, table).fit("normal" if family is None else family,
                                       sample_weight=weights, **settings)
     except TypeError as error:  # a setting that the estimator has not
-        raise ModelError(f"formula({text!r}): {error}") from None
+        raise ModelError(f"formula({text!r}): {error}. Correct the formula") from None
 
 
 def missing_cells(text: str, table: DataLike) -> dict[str, int]:

@@ -20,7 +20,8 @@ def table_of(X) -> dict[Hashable, np.ndarray]:
         return {name: X[name].to_numpy() for name in X.columns}
     X = np.asarray(X)
     if X.ndim != 2 or not X.size:
-        raise DataError(f"X has the shape {X.shape}, expected a DataFrame or an array (n, columns)")
+        raise DataError(f"X has the shape {X.shape}, expected a DataFrame or an array (n, "
+                        "columns). Reshape one column by X[:, None]")
     return dict(enumerate(X.T))
 
 

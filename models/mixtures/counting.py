@@ -204,7 +204,8 @@ def _rows(X, most: int) -> np.ndarray:
     except (TypeError, ValueError):
         raise DataError("how_many: X must be numbers. Convert or drop columns of text") from None
     if out.ndim != 2 or not out.size:
-        raise DataError(f"how_many: X has the shape {out.shape}, expected rows and columns, (n, d)")
+        raise DataError(f"how_many: X has the shape {out.shape}, expected rows and columns, (n, "
+                        "d). Reshape one column by X[:, None]")
     odd = ~np.isfinite(out)
     if odd.any():
         row, column = np.argwhere(odd)[0]

@@ -50,8 +50,9 @@ class Prototypes(Estimator):
             out[slice(None) if kept is None else kept] = weights
         name, able = type(self).__name__, int((out > 0).sum())
         if able < self.n_clusters:
-            raise DataError(f"{name}(n_clusters={self.n_clusters}): X has only {able} rows that "
-                            f"can form groups (n_samples = {len(X)}). Use at most {able} groups")
+            raise DataError(f"{name}(n_clusters={self.n_clusters}): X has only {able} rows with a "
+                            f"weight above 0 (n_samples = {len(X)}), and each group needs one. Use "
+                            f"at most {able} groups")
         if (empty := np.isnan(X).all(1)).any():
             raise DataError(f"{name}: row {int(np.argmax(empty))} of X has no observed value. Drop "
                             f"this row")
@@ -143,9 +144,9 @@ class KMedoids(Prototypes):
 
         if self.metric == "precomputed":
             if X.shape[0] != X.shape[1] and Y is X or np.isnan(X).any() or (X < 0).any():
-                raise DataError(f"KMedoids(metric='precomputed'): expected an array (n, n) of the "
-                                f"distances of n rows, without missing or negative values, got "
-                                f"shape {X.shape}")
+                raise DataError("KMedoids(metric='precomputed'): expected an array (n, n) of the "
+                                "distances of n rows, without missing or negative values, such as "
+                                f"scipy.spatial.distance.squareform(pdist(X)), got shape {X.shape}")
             return X
         if self.metric != "cosine":  # far from 0 the distances would lose their digits
             X, Y = X - self._middle, None if Y is X else Y - self._middle

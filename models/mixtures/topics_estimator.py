@@ -113,7 +113,8 @@ class TopicModel(Projection, Estimator):
         if odd.any():
             row, j = np.argwhere(odd)[0]
             raise DataError(f"{self._column(int(j))} of X is {X[row, j]:g} in row {row}, expected "
-                            f"a count of words, a number of at least 0, and no missing values")
+                            "a count of words, a number of at least 0, and no missing values. "
+                            "Correct the value, or drop the row")
         return X
 
     def _data(self, X):

@@ -266,7 +266,8 @@ class NeuralNetworkRegressor(_Network, Numeric):
         X, y, weights, _ = self._read(X, y, sample_weight)
         if len(y) < 2 and self.noise is None:
             raise DataError("n_samples=1: the standard deviation of the noise cannot be estimated "
-                            "from one row. Give more rows, or noise=...")
+                            "from one row. Give more rows, or give this standard deviation, such "
+                            "as noise=1.0")
         x = self._frame(X, weights, always=True)
         self._level = float(np.average(y, weights=weights))
         self._spread = float(np.sqrt(np.average((y - self._level) ** 2, weights=weights))) or 1.0

@@ -36,8 +36,8 @@ def density(fitted, X, column=0, *, bins=None, ax=None):
     j = column_of(asked, column)
     x = asked.values[:, j][~np.isnan(asked.values[:, j])]
     if not len(x):
-        raise DataError(f"density: column {asked.names[j]!r} has no observed value. Choose another "
-                        "column")
+        raise DataError(f"density: column {asked.names[j]!r} has no observed value: it is missing "
+                        "in every row. Choose another column")
     whole = any(s.discrete for s in asked.fit.structure.sites.values() if s.rows
                 and s.name != asked.target)
     if whole:
@@ -89,7 +89,7 @@ def ellipses(fitted, X, columns=(0, 1), *, sd=(1, 2), ax=None):
     if not (isinstance(columns, list | tuple | np.ndarray) and getattr(columns, "ndim", 1) == 1
             and len(columns) == 2):
         raise ModelError(f"ellipses(columns={columns!r:.80}): expected two columns, by name or "
-                         f"number")
+                         "number, such as columns=(0, 1)")
     hold("ellipses", sd=(sd, numbers(0.0)))
     a, b = (column_of(asked, column) for column in columns)
     means, covariances, owners = normals(asked)
@@ -132,8 +132,8 @@ def responsibilities(fitted, X, *, ax=None):
             so-and-so-many-th is drawn.
     """
     if X is None:
-        raise ModelError("responsibilities(X=None): expected X, the rows of the estimator or the "
-                         "data of the Fit")
+        raise ModelError("responsibilities(X=None): the rows are missing. Pass X, the rows of the "
+                         "estimator or the data of the Fit")
     asked = ask(fitted, X, numbers=False)
     probability = np.asarray(asked.fit.predict_proba(asked.data(asked.values), asked.target))
     best = probability.argmax(1)

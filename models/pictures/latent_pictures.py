@@ -53,7 +53,8 @@ def effects(fitted: FitOrEstimator, name: str | None = None, labels: Sequence | 
     if name is None:
         have = list(sites) or groupings(fitted)
         if len(have) != 1:
-            raise ModelError(f"effects: expected the name of a grouping, name=..., one of {have}")
+            raise ModelError(f"effects: the fit has {len(have)} groupings with effects, {have}. "
+                             "Give the name of one, such as effects(fitted, name='subject')")
         name = have[0]
     heading, name = name, sites.get(name, name)
     mean, spread, found, columns = _moments_of_levels(fitted, name)
@@ -147,12 +148,14 @@ def components(fitted: FitOrEstimator, X: DataLike = None, ahead: Any = None):
         have = list(getattr(table, "columns", table if isinstance(table, Mapping) else ()))
         if not {"value", "lower", "upper"} <= set(have):
             raise ModelError(f"components: the table of the component {name!r} has the columns "
-                             f"{have}, expected the columns 'value', 'lower' and 'upper'")
+                             f"{have}, expected the columns 'value', 'lower' and 'upper'. Pass the "
+                             "result of estimator.components(X)")
     seen = (np.zeros(0) if series is None
             else numbers_of("components", "X", series, (1, 2)).ravel())
     count = len(parts) + (series is not None)
     if not count:
-        raise ModelError("components(fitted={}): expected at least one component")
+        raise ModelError("components(fitted={}): expected at least one component. Pass the result "
+                         "of estimator.components(X)")
     length = _steps(parts, None if series is None else seen)
     figure = figure_of((7.2, 0.6 + 1.55 * count))
     axes = np.atleast_1d(figure.subplots(count, sharex=True))

@@ -68,7 +68,8 @@ def row_of(fit, evidence, dag, done) -> dict[str, list]:
         evidence = {name: evidence[name].iloc[0] for name in evidence.columns}
     if not isinstance(evidence, Mapping | pd.Series):
         raise ModelError(f"draw_network: evidence is a {type(evidence).__name__}; expected a "
-                         f"mapping of names to labels, or a DataFrame of one row")
+                         "mapping of names to labels, such as {'smoke': 'yes'}, or a DataFrame of "
+                         "one row")
     row = {}
     for name, value in evidence.items():
         if name in done:

@@ -75,7 +75,7 @@ def _table_rows(estimator, X, numbers: bool) -> tuple[list[str], DataLike, Calla
         names = [f"column {j}" for j in range(shape[1])]
     else:
         raise DataError(f"X has the shape {shape}, expected a matrix or table with rows and "
-                        f"columns")
+                        "columns. Reshape one column by X[:, None]")
 
     def data(rows):
         return estimator._asked(rows if columns is None or hasattr(rows, "columns")
@@ -111,7 +111,8 @@ def floats(X) -> np.ndarray:
         raise DataError(f"this picture needs columns of numbers ({error}). Convert or drop the "
                         "other columns") from None
     if values.ndim != 2:
-        raise DataError(f"X has the shape {values.shape}, expected rows and columns")
+        raise DataError(f"X has the shape {values.shape}, expected rows and columns. Reshape one "
+                        "column by X[:, None]")
     return values
 
 

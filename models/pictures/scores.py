@@ -26,8 +26,9 @@ def confusion(truth, predicted, *, labels: Sequence | None = None, ax=None):
     truth, predicted = (np.fromiter(items(value, f"confusion({name})"), object) for name, value in (
         ("truth", truth), ("predicted", predicted)))
     if truth.shape != predicted.shape:
-        raise DataError(f"confusion: the true and the predicted labels have the shapes "
-                        f"{truth.shape} and {predicted.shape}, expected two lists of equal length")
+        raise DataError("confusion: the true and the predicted labels have the shapes "
+                        f"{truth.shape} and {predicted.shape}, expected two lists of equal length. "
+                        "Give one prediction for each true label")
     kept = np.array([label is not None and label == label for label in truth])
     truth, predicted = truth[kept], predicted[kept]
     if labels is not None:
@@ -80,8 +81,10 @@ def choosing(fitted, X=None, *, ax=None):
     table = table.reset_index() if "n_components" not in table.columns else table
     found = [name for name in (*_CRITERIA, "score") if name in table.columns]
     if "n_components" not in table.columns or not found:
-        raise DataError(f"choosing: expected a table with the column 'n_components' and any of "
-                        f"'bic', 'icl' and 'score', got the columns {list(table.columns)}")
+        raise DataError("choosing: expected a table with the column 'n_components' and any of "
+                        f"'bic', 'icl' and 'score', got the columns {list(table.columns)}. Pass "
+                        "table_ of an estimator that was fitted to a range, such as "
+                        "GaussianMixture(range(1, 6))")
     table = table.sort_values("n_components")
     ax, k = axes_of(ax), table["n_components"].to_numpy()
     lines, other = [], ax
@@ -179,4 +182,4 @@ def _sort_labels(labels) -> list:
 def _table(call: str, table) -> None:
     if not all(hasattr(table, own) for own in ("columns", "attrs", "sort_values")):
         raise ModelError(f"{call}(table={table!r:.80}): expected a DataFrame, got a "
-                         f"{type(table).__name__}")
+                         f"{type(table).__name__}. Convert it by pandas.DataFrame(table)")

@@ -103,7 +103,7 @@ class BayesianLinearRegression(FromMoments):
                 f"the sample weights sum to {found.rows:g} rows")
             raise DataError(f"{told}, which are too few rows to estimate the standard deviation of "
                             f"the noise{beside}{' and the scale of the weights' * chosen}. Give "
-                            f"more rows, or noise=...")
+                            "more rows, or give this standard deviation, such as noise=1.0")
         self.moments_, self._scales, self.notes_ = found, [], []
         each = isinstance(self.weight_scale, str) and self.weight_scale == "each"
         groups = [[j] for j in range(d)] if each else [np.arange(d)]

@@ -226,8 +226,8 @@ def curve(x, knots: int = 20, penalty: str = "curvature") -> Curve:
     distinct = np.unique(_vector(x))
     if len(distinct) < 4:
         few = distinct.tolist()
-        raise probml.DataError(f"a curve needs at least 4 distinct values, but the column has "
-                               f"{len(few)}: {few}. Make the column linear, or drop it")
+        raise probml.DataError("a curve needs at least 4 distinct values, but the column has "
+                               f"{len(few)}: {few}. Name the column in linear=[...], or drop it")
     inner = min(int(knots), len(distinct) - 3)
     low, high = distinct[0], distinct[-1]
     if penalty == "differences":

@@ -213,7 +213,8 @@ class SurvivalRegression(RegressionResults, Numeric):
             times = np.zeros(1)
         eta = self._linear(X)
         if times.ndim != 1 or not times.size or not (times > 0).all():
-            raise DataError("predict_survival: expected times as numbers above 0, of shape (m,)")
+            raise DataError("predict_survival: expected times as numbers above 0, of shape (m,), "
+                            "such as [1.0, 5.0]")
         scale = np.array([self.scale_])
         if is_posterior(self.fit_):
             draws = self.fit_.draws(DRAWS)

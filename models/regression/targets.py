@@ -75,8 +75,8 @@ def check_targets(family: str, y: np.ndarray, trials: np.ndarray | None, rows: n
                         f"trials=")
     if trials is not None and ((trials < 1) | (y > trials)).any():
         row = int(rows[np.argmax((trials < 1) | (y > trials))])
-        raise DataError(f"y is the number of successes and must be at most trials, and trials must "
-                        f"be at least 1, which is not so in row {row}")
+        raise DataError("y is the number of successes and must be at most trials, and trials must "
+                        f"be at least 1, which is not so in row {row}. Correct this row")
 
 
 def asked_offset(fit: Fit, offset, count: int) -> np.ndarray | None:

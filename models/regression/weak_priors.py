@@ -72,8 +72,8 @@ def units_of(family: str, link: str, y: np.ndarray, weights: np.ndarray, centred
     if link != "log":
         raise ModelError(f"engine='bayes' has no default priors for family={family!r} with "
                          f"link={link!r}, because the coefficients have the units of y, and no "
-                         f"prior fits all units. Use link='log' or 'logit', or write the model as "
-                         f"a function with priors of your own")
+                         "prior fits all units. Use link='log' or 'logit', or write the model as a "
+                         "function with priors of your own (@probml.model)")
     return (0.0, 1.0), (0.0, 1.0)
 
 

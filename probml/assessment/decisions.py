@@ -81,7 +81,8 @@ def distribution(probabilities: object, verb: str) -> np.ndarray:
         truth = (". The first argument of calibration is the array of true labels, the second the "
                  "array of probabilities") if verb == "calibration" else ""
         raise DataError(f"{verb}(probabilities): expected an array of probabilities with one "
-                        f"column per state, got {got}{truth}") from None
+                        f"column per state, got {got}{truth}. Pass the result of "
+                        "predict_proba") from None
     if p.ndim < 2 or not p.shape[-1]:
         remedy = (". For two states give both columns: np.column_stack([1 - p, p])"
                 if p.ndim == 1 else "")
@@ -122,12 +123,13 @@ def table(loss: ArrayLike, states: int, labels: Sequence | None) -> tuple[np.nda
         costs = np.asarray(loss, float)
     except (TypeError, ValueError):
         raise ModelError(
-            f"decide(loss): expected an array of numbers, loss[true state, action], got "
-            f"{loss!r:.80}"
+            "decide(loss): expected an array of numbers, loss[true state, action], such as [[0, "
+            f"5], [1, 0]], got {loss!r:.80}"
         ) from None
     if costs.ndim != 2 or costs.shape[0] != states or not costs.shape[1]:
         raise ModelError(f"decide(loss): expected an array with one row for each of the {states} "
-                         f"states and one column for each action, got shape {costs.shape}")
+                         "states and one column for each action, such as [[0, 5], [1, 0]], got "
+                         f"shape {costs.shape}")
     if not np.isfinite(costs).all():
         k, a = map(int, np.argwhere(~np.isfinite(costs))[0])
         raise ModelError(f"decide(loss): loss[{k}, {a}] is {costs[k, a]}, expected a finite "

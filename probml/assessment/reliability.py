@@ -180,8 +180,9 @@ def _with_known_truth(truth: object, p: np.ndarray, names: tuple) -> tuple[np.nd
     """(codes (n,), probabilities (n, k)) of the rows, or steps, whose true label is known."""
     truth = np.asarray(truth, object)
     if truth.shape != p.shape[:-1]:
-        raise DataError(f"calibration(truth): expected one true label for each row of "
-                        f"probabilities, shape {p.shape[:-1]}, got shape {truth.shape}")
+        raise DataError("calibration(truth): expected one true label for each row of "
+                        f"probabilities, shape {p.shape[:-1]}, got shape {truth.shape}. Give one "
+                        "label for each row")
     flat = truth.ravel()
     known = ~pd.isna(flat)
     if not known.any():

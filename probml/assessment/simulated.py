@@ -130,7 +130,7 @@ def template(model: Bound, data: DataLike, rows: int | None,
         data, rows = None, int(data)
     if rows is not None and not (_is_integer(rows) and rows >= 1):
         raise ModelError(f"check(rows={rows!r}): expected a number of rows, an integer of at least "
-                         f"1")
+                         "1, such as rows=100")
     names = getattr(data, "column_names", data if data is not None else ())
     try:
         known = set(names)

@@ -106,7 +106,7 @@ def compare(
     if target is not None:
         if not isinstance(target, str):
             raise ModelError(f"compare(target={target!r:.80}): expected the name of the column "
-                             f"that is to be predicted")
+                             "that is to be predicted, such as target='species'")
         _refuse_weights(fits, weights, target)
         return predictions(fits, data, target, folds, engines, seed)
     contestants = _contestants(fits, data, weights, engines)
@@ -193,8 +193,9 @@ def _refuse_weights(fits: object, weights: object, target: str) -> None:
     if weights is not None or name is not None:
         had = "weights=" if name is None else f"'{name}', which was fitted with weights,"
         raise ModelError(f"compare(target={target!r}): {had} is not supported, because models are "
-                         f"refitted to each fold and scored without weights. Repeat each row as "
-                         f"often as its weight says, and fit these rows")
+                         f"refitted to each fold and scored without weights. Compare fits "
+                         f"without weights. If the weights are counts, repeat each row that often, "
+                         f"and keep its copies in one fold, folds=[(train, test), ...]")
 
 
 def _contestants(fits: object, data: object, weights: object,

@@ -115,5 +115,6 @@ def splits_of(folds: Any, rows: int, seed: int, classes: np.ndarray | None = Non
     for train, test in out:
         if not len(train) or not len(test) or np.intersect1d(train, test).size:
             raise ModelError("compare(folds=...): expected folds with at least one training row "
-                             "and one test row, and no row in both")
+                             "and one test row, and no row in both. Use another splitter, or a "
+                             "number of folds")
     return out

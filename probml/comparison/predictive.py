@@ -260,7 +260,7 @@ def _truth(rows: DataLike, target: str, name: str) -> np.ndarray:
               or hasattr(values, "iloc") else np.asarray(values))
     if values.ndim != 1:
         raise DataError(f"compare(target='{target}'): expected one value per row, (n,), got shape "
-                        f"{values.shape}")
+                        f"{values.shape}. Choose one column")
     return values.astype(object)
 
 

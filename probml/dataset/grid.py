@@ -80,7 +80,7 @@ def keys_of(what: str, column: object) -> tuple[list[Hashable], np.ndarray]:
     raw = as_raw(what, column, True)
     if raw.values.ndim != 1:
         raise DataError(f"{what} has the shape {raw.values.shape}, expected one value per row, "
-                        f"shape (n,)")
+                        "shape (n,). Select one, such as values[:, 0]")
     if raw.missing.any():
         raise DataError(f"{what} is missing in row {int(np.argmax(raw.missing))}, but this column "
                         f"says to which row of the other table each row belongs. Drop the row")

@@ -164,7 +164,7 @@ def along_time(structure: Structure, items: SiteValues,
         names = [site.name for site in structure.sites.values() if site.time is not None]
         raise DataError(f"model '{structure.model.name}': the number of time steps is unknown, "
                         f"because the data contain none of {names}. Give data for one of these "
-                        f"sites, or give the number, steps=...")
+                        "sites, or give the number, such as steps=10")
     odd = next((name for name, length in lengths.items() if length != known), None)
     if odd is not None:
         other = next((f"'{name}' has {length}" for name, length in lengths.items()

@@ -117,7 +117,7 @@ def _refuse_latent(plan: Plan, where: str) -> None:
     if plan.groupings:
         raise Refusal(f"{where}: the group effects '{plan.effects[0]}' are integrated out, and "
                       f"then the posterior of '{plan.free[0]}' has no closed form. Use another "
-                      "engine",
+                      "engine, such as {engines}",
                       ("EM", "Laplace", "NUTS"))
     partial = next((name for name in plan.observed
                     if plan.pattern.get(name) == "partially_observed"), None)
@@ -125,26 +125,26 @@ def _refuse_latent(plan: Plan, where: str) -> None:
         raise Refusal(
             f"{where}: site '{partial}' ({sites[partial].kind}) is a vector that is partially "
             "observed in some rows, so the posterior has no closed form. Give such vectors "
-            "completely or not at all, or use another engine", ("EM",))
+            "completely or not at all, or use another engine, such as {engines}", ("EM",))
     unseen = next(iter(plan.continuous_latents), None)
     if unseen is not None:
         raise Refusal(
             f"{where}: site '{unseen}' ({sites[unseen].kind}) is a continuous variable of each row "
             "that is not in the data (latent), so the posterior of the parameters has no closed "
-            "form. Use another engine",
+            "form. Use another engine, such as {engines}",
             ("EM", "Laplace", "NUTS"))
     hidden = [v for v in (*plan.variables, *plan.hidden) if sites[v].rows]
     if hidden:
         state = "missing in some rows" if hidden[0] in plan.pattern else "latent"
         raise Refusal(
-            f"{where}: site '{hidden[0]}' ({sites[hidden[0]].kind}) is discrete, inside rows() and "
-            f"{state}, so the posterior of the parameters has no closed form. Give its values in "
-            "the data, or use another engine", ("EM",))
+            f"{where}: site '{hidden[0]}' ({sites[hidden[0]].kind}) is discrete, has one value per "
+            f"row (inside rows()) and is {state}, so the posterior of the parameters has no closed "
+            "form. Give its values in the data, or use another engine, such as {engines}", ("EM",))
     if plan.globals:
         raise Refusal(
             f"{where}: site '{plan.globals[0]}' is discrete and not in the data (latent), so the "
             f"posterior of the parameters ('{plan.free[0]}', ...) has no closed form. Give its "
-            "value in the data, or use another engine", ("EM",))
+            "value in the data, or use another engine, such as {engines}", ("EM",))
 
 
 def _refuse_without_closed_form(plan: Plan, where: str) -> None:

@@ -72,8 +72,8 @@ class Code(enum.Enum):
         ("lower the tolerance", "continue with fit(..., probml.MAP(), start=fit.params)"),
         ConvergenceWarning)
     SEPARATION = (
-        "separation", "the likelihood has no maximum: it keeps rising as {names} diverge to "
-        "infinity",
+        "separation", "the likelihood has no maximum: it keeps rising with ever larger absolute "
+                      "values of {names}",
         "This happens with complete or quasi-complete separation: a column or a level for which "
         "all rows have the same outcome, counts that are all 0, a class that never occurs",
         ("use a proper prior (one that integrates to 1), such as dist.Normal(0, 10), with "
@@ -157,8 +157,8 @@ class Code(enum.Enum):
         "The standard deviations of these effects are determined by the priors alone",
         ("drop a column",))
     FEW_GROUPS = (
-        "few-groups", "{at} has only {count:.3g} entries, so that the data determine their "
-        "standard deviation {scale} only to a factor of about {factor:.2g}",
+        "few-groups", "{at} has only {count:.3g} entries (groups), so that the data determine "
+                      "their standard deviation {scale} only to a factor of about {factor:.2g}",
         "The standard errors of the effects are computed with {scale} fixed at its estimate, and "
         "are too small", ("fit with probml.NUTS()",))
     SEVERAL_OPTIMA = (
@@ -310,8 +310,8 @@ class Code(enum.Enum):
         "the states were renumbered to make the draws comparable", "",
         ("NUTS(relabel=False) keeps the original numbers",), None)
     WEIGHTS_PASS = (
-        "weights-pass", "the importance weights pass their test (Pareto k-hat {k:.2f}; {draws} "
-        "weighted draws have an effective sample size of {effective:.0f})", "", (), None)
+        "weights-pass", "the approximation passes its test (Pareto k-hat {k:.2f}; {draws} weighted "
+                        "draws have an effective sample size of {effective:.0f})", "", (), None)
     NORMAL_COMPARED = (
         "normal-compared", "the posterior is approximated by a normal distribution, which agrees "
         "with the posterior density at {count} test points",

@@ -135,8 +135,8 @@ class Laplace(Engine):
     def describe_method(self, problem: Problem) -> str:
         """The test of the result in a fit without a named engine."""
         return "" if problem.asked or problem.in_parts else (
-            f"tested by its importance weights: NUTS is used instead if Pareto k-hat is above "
-            f"{k_limit(self.draws):.2f}")
+            "tested: NUTS is used instead if the approximation is poor, that is, if Pareto k-hat "
+            f"is above {k_limit(self.draws):.2f}")
 
     @property
     def capabilities(self) -> Capabilities:
@@ -159,7 +159,8 @@ class Laplace(Engine):
             return _normal_outcome(problem, known, modes[0], None, None, out)
         if why := improper(problem, known, _normal(modes[0])):
             if problem.asked:
-                raise Refusal(f"Laplace cannot fit {problem}: {why}")
+                raise Refusal(f"Laplace cannot fit {problem}: {why.problem}. Use a proper prior "
+                              f"(one that integrates to 1), such as dist.Normal(0, 10)")
             return _normal_outcome(problem, known, modes[0], None, why, out).with_state(
                 rejection=None)
         found, why, mode = self._weighted(problem, known, modes, log_density)
@@ -210,7 +211,8 @@ class Laplace(Engine):
         found = _or_refuse(part, _find_modes(part, centred=False))
         normal = _normal(found.modes[0])
         if why := improper(part, given, normal):
-            raise Refusal(f"Laplace cannot fit {problem}: {why}")
+            raise Refusal(f"Laplace cannot fit {problem}: {why.problem}. Use a proper prior "
+                          f"(one that integrates to 1), such as dist.Normal(0, 10)")
         findings = check_normal_approximation(part, normal)
         if len(found.modes) > 1:
             findings += (Finding.of(Code.ONE_MODE, count=len(found.modes)),)
@@ -272,8 +274,8 @@ def _or_refuse(problem: Problem, found: Modes | Finding) -> Modes:
         Refusal: there is no mode.
     """
     if isinstance(found, Finding):
-        raise Refusal(f"Laplace cannot fit {problem}: {found.problem}. Use another "
-                      "engine", ("NUTS",))
+        raise Refusal(f"Laplace cannot fit {problem}: {found.problem}. Use another engine, such as "
+                      "{engines}", ("NUTS",))
     return found
 
 

@@ -148,8 +148,8 @@ class SVI(Engine):
             setting = "guide=function" if callable(self.guide) else "batch_rows=..."
             raise Refusal(f"SVI({setting}) cannot fit {problem}: every row has a latent variable, "
                           f"'{plan.carried[0]}', which this setting does not support. Use "
-                          "guide='normal' without batch_rows, or the setting integrate=\"all\" of "
-                          "the engine")
+                          "guide='normal' without batch_rows, or integrate the variable out "
+                          'approximately, SVI(integrate="all")')
         if self.batch_rows is not None and plan.row_globals:
             raise Refusal(
                 f"SVI(batch_rows=...) cannot fit {problem}: all rows depend on the latent discrete "
@@ -184,7 +184,8 @@ class SVI(Engine):
             normal = Normal(*jax.device_get(_normal(plan, static, frame, state, known, rows)))
             if status is Status.APPROXIMATED:
                 if why := improper(problem, known, normal):
-                    raise Refusal(f"SVI cannot fit {problem}: {why}")
+                    raise Refusal(f"SVI cannot fit {problem}: {why.problem}. Use a proper prior "
+                                  f"(one that integrates to 1), such as dist.Normal(0, 10)")
                 findings += check_normal_approximation(problem, normal,
                                                        self._affordable_evidences(total))
             found = (_drawn(problem, normal) if plan.carried

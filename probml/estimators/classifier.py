@@ -219,7 +219,8 @@ class Stepwise(Classifier):
             self.fit_ = make_updatable(self)
         if classes is not None and not np.array_equal(np.unique(classes), self.classes_):
             raise DataError(f"partial_fit(classes={list(classes)}): expected the same classes as "
-                            f"in the first call, {self.classes_.tolist()}")
+                            f"in the first call, {self.classes_.tolist()}. Omit classes= after the "
+                            "first call")
         data, weights = self._weighted_data(*self._batch(X, y, sample_weight, self.classes_, False))
         if weights is not None and not weights.any():
             return self  # only unlabelled rows, of weight 0

@@ -158,7 +158,7 @@ def _numbers(value: object, name: str, where: str) -> DataLike:
         raise DataError(f"{where}: expected numbers as {name}, one for each row, got {value!r}")
     if name in NUMBERS and array.dtype.kind == "f" and not np.isfinite(array).all():
         raise DataError(f"{where}: {name} contains NaN or infinity, expected a finite number in "
-                        f"every row")
+                        "every row. Drop these rows, or fill in the values")
     return value if array.dtype.kind in "biuf" and value is not array else array
 
 

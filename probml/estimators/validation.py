@@ -181,11 +181,11 @@ def places_of(name: str, values: np.ndarray, count: int) -> np.ndarray:
     """
     if getattr(values, "ndim", 2) != 2:
         raise DataError(f"inverse_transform: {name} has the shape {np.shape(values)}, expected (n, "
-                        f"n_components)")
+                        "n_components). Pass the result of transform(X)")
     values = check_array(values, dtype=np.float64, input_name=name)
     if values.shape[1] != count:
         raise DataError(f"inverse_transform: {name} has {values.shape[1]} columns, expected "
-                        f"n_components={count}")
+                        f"n_components={count}. Pass the result of transform(X)")
     return values
 
 

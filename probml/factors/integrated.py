@@ -276,9 +276,8 @@ def _over_cells(plan: Plan, params: Mapping, known: Known, rows: Chunk, name: st
     where = f"model '{plan.structure.model.name}': '{name}'"
     if others:
         raise Refusal(f"{where} depends on '{hidden[0]}' and on '{others[0].name}', which both are "
-                      "latent (not in the data), but a mean can be computed over only one such "
-                      "site. Draw whole rows with simulate(given=data), and average over the "
-                      "draws")
+                      "latent (not in the data), but only one such site can be averaged out. Draw "
+                      "whole rows with simulate(given=data), and average over the draws")
 
     def row_expectation(own: Mapping[str, jax.Array], varying: Mapping[str, jax.Array], seen: Seen):
         return over_states(plan, lambda env: hidden_cells.expectation(
@@ -290,8 +289,9 @@ def _over_cells(plan: Plan, params: Mapping, known: Known, rows: Chunk, name: st
                                                          _seen(plan, rows, group))
     except Tangled as tangled:
         raise Refusal(f"{where} is computed from several missing values of '{tangled.names[0]}' in "
-                      "a row, but a mean can be computed over only one missing value. Draw whole "
-                      "rows with simulate(given=data), and average over the draws") from None
+                      "the same row of the data, but only one missing value can be averaged out. "
+                      "Draw whole rows with simulate(given=data), and average over the "
+                      "draws") from None
 
 
 def split_by_site(plan: Plan, group: Group, flat: jax.Array) -> dict[str, jax.Array]:

@@ -85,7 +85,7 @@ def check_mergeable(a: Fitted, b: Fitted) -> None:
     for what, (one, other) in named.items():
         if one != other:
             raise ModelError(f"merge: expected two fits with the same {what}, got {one!r} and "
-                             f"{other!r}")
+                             f"{other!r}. Fit both in the same way")
     for name in a.columns.keys() & b.columns.keys():
         if a.columns[name] != b.columns[name]:
             raise DataError(f"merge: '{name}' has the columns {list(a.columns[name])} in one fit "

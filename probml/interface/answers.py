@@ -105,8 +105,8 @@ class Answers(Record):
         """
         if self.certain:
             raise Refusal(f"{short_name(self.engine)} gives point estimates, which have no draws. "
-                          "Use the estimates, fit.params, or use another "
-                          "engine", ("NUTS", "Laplace"))
+                          "Use the estimates, fit.params, or use another engine, such as "
+                          "{engines}", ("NUTS", "Laplace"))
         if not isinstance(n, Integral) or not 1 <= n <= LONGEST:
             raise ModelError(f"draws(n={n!r:.60}): expected the number of draws, an integer from 1 "
                              f"to {LONGEST:,}")

@@ -96,8 +96,8 @@ def _with_alternatives(owner: Any, why: Refusal) -> Refusal:
         return why
     data = owner.data if owner.fitted_rows is None else owner.fitted_rows.data
     if data is None:
-        return Refusal(f"{why.args[0]}. Call model.explain(data), which lists the engines that "
-                       "support the data")
+        return Refusal(f"{why.offering(())}. Call model.explain(data), which lists the engines "
+                       "that support the data")
     return why.offering(able(why.instead, data, owner.engine.partition("(")[0]))
 
 

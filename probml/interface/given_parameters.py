@@ -35,7 +35,7 @@ def fit_at(model: Bound, params: SiteValues, labels: Mapping[str, tuple]) -> Fit
     for name, given in labels.items():
         if not isinstance(given, Iterable) or isinstance(given, str | bytes | Mapping):
             raise ModelError(f"at(labels=...): the labels of '{name}' are {given!r:.60}, expected "
-                             f"a tuple with one label for each state")
+                             "a tuple with one label for each state, such as ('no', 'yes')")
     names = {k: tuple(v) for k, v in labels.items()}
     for name, given in names.items():
         twice = next((label for i, label in enumerate(given) if label in given[:i]), None)
@@ -146,7 +146,7 @@ def _check_params(structure: Structure, params: Mapping[str, np.ndarray]) -> Non
     for name in (name for name in structure.parameters if name in params):
         if params[name].shape != structure.sites[name].shape:
             raise ModelError(f"at(params): '{name}' has shape {params[name].shape}, expected "
-                             f"{structure.sites[name].shape}")
+                             f"{structure.sites[name].shape}. Give a value of this shape")
         if structure.sites[name].domain.sums_to_one:
             check_distributions(f"at(params): '{name}'", params[name])
         domain = structure.sites[name].domain

@@ -174,7 +174,7 @@ def _units(meta: Json, arrays: Mapping[str, np.ndarray],
     for name, shown in in_units(found, point).items():
         if found[name].is_elementwise and shown.shape != np.shape(point[name]):
             raise ValueError(f"the file is damaged: the unit of '{name}' has the shape "
-                             f"{shown.shape}, expected {np.shape(point[name])}")
+                             f"{shown.shape}, expected {np.shape(point[name])}; save the fit again")
     return found
 
 

@@ -77,7 +77,7 @@ def model(function: Callable | None = None, *, rows: str | None = None) -> "Gene
     """
     if rows is not None and not isinstance(rows, str):
         raise ModelError(f"model(rows={rows!r}): expected the name of a plate in the model "
-                         f"function")
+                         "function, such as rows='observations'")
     return functools.partial(model, rows=rows) if function is None else Generative(function, rows)
 
 

@@ -125,7 +125,8 @@ class Questions(Serving):
         self.structure.need_rows("joint")
         sites = (sites,) if isinstance(sites, str) else tuple(sites or ())
         if not sites or len(set(sites)) < len(sites):
-            raise ModelError(f"joint(sites={list(sites)}): expected one or more different sites")
+            raise ModelError(f"joint(sites={list(sites)}): expected one or more different sites, "
+                             "such as sites=['a', 'b']")
         for name in sites:
             if math.prod(self.structure.sites[self._checked_row_site(name)].cells) > 1:
                 raise ModelError(f"joint(sites={sites}): every site must have one value per row, "

@@ -215,8 +215,8 @@ class Record(Fitted):
     def _site(self, name: str, discrete: bool = False):
         sites = self.structure.named
         if not isinstance(name, str):
-            raise ModelError(f"expected the name of a site, got {name!r:.60}. The sites of model "
-                             f"'{self.model.name}' are {list(sites)}")
+            raise ModelError(f"expected the name of a site, got {name!r:.60}. Use one of the sites "
+                             f"of model '{self.model.name}', {list(sites)}")
         if name in dict(self.model.interventions):
             raise ModelError(f"do() set site '{name}' to a known value in every row, so there is "
                              "nothing to predict. Name another site, or use the Fit on which do() "

@@ -73,8 +73,8 @@ class Serving(Answers):
         found = self.structure.markov
         name = site or (found[0] if len(found) == 1 else None)
         if name not in found:
-            raise ModelError(f"pairs(site={site!r}): expected the name of a MarkovChain. The "
-                             f"MarkovChains of model '{self.model.name}' are {list(found)}")
+            raise ModelError(f"pairs(site={site!r}): expected the name of a MarkovChain. Use one "
+                             f"of those of model '{self.model.name}', {list(found)}")
         held = self._read(data).loosened([name])
         return asking.answer(self, held, [("pairs", name)], plug_in)[1]["pairs", name][:, 1:]
 
@@ -106,7 +106,7 @@ class Serving(Answers):
         """
         if check_steps(steps, "forecast") is None:
             raise ModelError("forecast(steps=None): expected the number of steps to forecast, an "
-                             "integer of at least 1")
+                             "integer of at least 1, such as steps=12")
         held = self._read(data)
         structure = held.structure
         unknown = [name for name in inputs if name not in structure.timed]

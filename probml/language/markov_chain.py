@@ -158,8 +158,8 @@ def check_distributions(what: str, table: jax.Array) -> None:
         row = tuple(int(i) for i in np.argwhere(wrong)[0])
         raise ModelError(
             f"{what}{f' row {list(row)}' * bool(row)} is not a probability distribution: "
-            f"{table[row].tolist()} sums to {table[row].sum():.6g}. Expected probabilities of at "
-            f"least 0 that sum to 1"
+            f"{table[row].tolist()} sums to {table[row].sum():.6g}. Give probabilities of at least "
+            "0 that sum to 1, for example by dividing each row by its sum"
         )
 
 

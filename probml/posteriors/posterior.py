@@ -315,7 +315,8 @@ class Draws(_Draws, Posterior):
         if any(name not in found.values or found.values[name].shape[2:] != shape
                for name, shape in wanted.items()):
             raise ModelError(f"the file contains draws of {sorted(arrays)}, but the model has the "
-                             f"parameters {sorted(wanted)}. Pass the model that was fitted")
+                             f"parameters {sorted(wanted)}. Pass the model that was fitted, "
+                             "load(path, model)")
         every = [*found.values.values(), *found.inside.values(), *found.stats.values(),
                  *[found.tables] * (found.tables is not None)]
         counts = {np.shape(value)[:2] for value in every}

@@ -136,9 +136,10 @@ class Effects(_Effects, Posterior):
                                             if meta.get("nodes") else None)))
         count = len(jax.tree.leaves(blank[1:]))
         if set(arrays) != set(map(str, range(count))) or not set(names) <= set(plan.free):
-            raise ModelError(f"the file contains {len(arrays)} arrays of group effects, "
-                             f"{list(names)}, expected {count} arrays of some of "
-                             f"{list(plan.free)}. Pass the model that was fitted")
+            raise ModelError(f"the file contains {len(arrays)} arrays of the group effects "
+                             f"{list(names)}, but this model needs {count} arrays, and its "
+                             f"parameters are {list(plan.free)}. Pass the model that was fitted, "
+                             f"load(path, model)")
         found = cls(names, *unflattened(blank[1:], [arrays[str(i)] for i in range(count)],
                                         meta.get("former", {})))
         wrong = next((name for name, value in {**found.point, **found.moments.mean}.items()
@@ -146,7 +147,7 @@ class Effects(_Effects, Posterior):
         if wrong is not None:
             raise ModelError(f"the group effects '{wrong}' in the file have another shape than "
                              f"{sites[wrong].shape}, the shape in the model. Pass the model that "
-                             "was fitted")
+                             "was fitted, load(path, model)")
         return found
 
 

@@ -100,10 +100,11 @@ def _groups(fit: Fitted, held: Data) -> list[list[str]]:
                           f"discrete, or was given as data), so it has no value for the new group. "
                           f"Give only groups that were in the fitted data")
     if structure.penalties:
-        raise Refusal(f"the data contain a new group, whose effect would be drawn from its prior. "
-                      f"But the numpyro.factor '{structure.penalties[0]}' of the model modifies "
-                      f"the prior, so it cannot be sampled. Give only groups that were in the "
-                      f"fitted data, or write the factor as a distribution")
+        raise Refusal(f"the data contain a new group of {' or '.join(sum(groups, []))}, whose "
+                      f"effect would be drawn from its prior. But numpyro.factor "
+                      f"'{structure.penalties[0]}' of the model changes the prior, so the prior "
+                      f"cannot be sampled. Give only groups that were in the fitted data, or write "
+                      f"the factor as a distribution")
     for names in groups:
         if not have_same_coding(structure.indexed[name] for name in names):
             raise Refusal(f"the inputs {', '.join(names)} index the same parameters in different "

@@ -147,7 +147,8 @@ class Filter:
         total = joint.sum()
         if not total > 0:
             raise DataError(f"filter: step {self.steps}, {dict(seen)}, has probability 0 given the "
-                            f"steps before it. Call restart() to begin a new sequence")
+                            f"steps before it. Check these values and give the step again, or call "
+                            f"restart() to begin a new sequence")
         self.probabilities = joint / total
         self.log_prob += float(np.log(total) + top)
         self.steps += 1
@@ -190,8 +191,8 @@ class _Form:
     def __init__(self, fit: Fitted, held: dataset.Data, question: Question):
         rows, plan = question.rows, question.plan
         if held.table.rows != 1:
-            raise DataError(f"compiled and filter: expected an example with one row, got "
-                            f"{held.table.rows} rows")
+            raise DataError("compiled and filter: expected an example with one row, got "
+                            f"{held.table.rows} rows. Pass a single row, such as table.iloc[[0]]")
         if not isinstance(rows, Resident) or any(part is not None and part.unseen for part in (
                 rows.stacked, _steps(rows.stacked))):
             raise Refusal(f"model '{fit.model.name}': the example contains a partially observed "

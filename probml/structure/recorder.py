@@ -162,8 +162,8 @@ class _Recorder(Messenger):
                              f"weights of rows to fit(..., weights=...) instead")
         if msg["kwargs"].get("sample_shape"):
             raise ModelError(
-                f"{where}: sample_shape= is not supported. Write "
-                f"dist.expand({list(msg['kwargs']['sample_shape'])}), or a plate"
+                f"{where}: sample_shape= is not supported. Call .expand on the distribution, such "
+                f"as dist.Normal(0, 1).expand({list(msg['kwargs']['sample_shape'])}), or a plate"
             )
         msg["fn"] = log_weight_of(msg["fn"]) or msg["fn"]
         if msg["is_observed"] and not isinstance(msg["fn"], dist.Unit):

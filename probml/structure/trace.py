@@ -285,7 +285,8 @@ def intervened(model: Bound, values: SiteValues,
                              f"got {value!r:.60}") from None
         if site.time is not None:
             raise ModelError(f"{where}: '{name}' has time steps, but do() sets one value per row. "
-                             f"Give '{name}' in the data instead, or make it an input")
+                             f"Give '{name}' in the data instead, or make it an input (an argument "
+                             "of the model function)")
         if array.dtype.kind not in "biuf" or not np.isfinite(array).all():
             raise ModelError(f"{where}: expected a finite number, got {value!r}")
         if array.shape not in (site.cells, ()):

@@ -16,8 +16,8 @@ from click.testing import CliRunner  # noqa: E402
 
 import probml  # noqa: E402
 from probml.engines import Engine  # noqa: E402
-from probml.models import GeneralizedLinearModel, MetaAnalysis  # noqa: E402
-from probml.models.commandline import catalogue, engines, files, learning  # noqa: E402
+from probml.models import GeneralizedLinearModel, MetaAnalysis, MixedMixture  # noqa: E402
+from probml.models.commandline import answers, catalogue, engines, files, learning  # noqa: E402
 from probml.models.commandline.main import main  # noqa: E402
 
 ROWS = pd.DataFrame({"size": [1.0, 1.1, 0.9, 5.0, 5.1, 4.9, np.nan, 1.05],
@@ -387,3 +387,8 @@ def test_a_formula_leaves_out_rows_with_missing_cells_and_says_so(place):
 def test_a_setting_that_is_asked_for_as_an_option_is_told_how_it_is_written(place):
     run = CliRunner().invoke(main, ["fit", "x.csv", "-m", "glm", "--family", "poisson"])
     assert run.exit_code == 2 and "--set family=VALUE" in run.stderr
+
+
+def test_a_column_is_not_asked_of_a_model_that_predicts_components():
+    with pytest.raises(probml.ModelError, match="not a column. Omit --target"):
+        answers.predict(MixedMixture(2), pd.DataFrame({"x": [1.0]}), "x", False)

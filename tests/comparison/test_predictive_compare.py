@@ -249,7 +249,7 @@ def test_what_cannot_be_compared_is_refused_by_name():
     ):
         with pytest.raises(ValueError, match=words):
             probml.compare(fits, rows, target="y", **more)
-    with pytest.raises(probml.ModelError, match="'a' has the type GaussianNB, expected a Fit: .*target="):
+    with pytest.raises(probml.ModelError, match="'a' has the type GaussianNB, expected a Fit.*target="):
         probml.compare({"a": GaussianNB()}, data)
     with pytest.raises(probml.ModelError, match="target='mean'.*lies outside rows"):
         probml.compare({"a": known}, {**data, "mean": np.zeros(20)}, target="mean")

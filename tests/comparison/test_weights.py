@@ -123,7 +123,7 @@ def test_weights_of_a_fit_are_asked_for(how, tmp_path):
     data = {"x": X, "y": Y}
     with pytest.raises(probml.DataError, match="weights of rows.*compare.*weights="):
         probml.compare({"a": fit}, data)
-    with pytest.raises(probml.ModelError, match="Repeat each row"):
+    with pytest.raises(probml.ModelError, match="repeat each row that often"):
         probml.compare({"a": fit}, data, target="y")
     assert np.isfinite(probml.compare({"a": fit}, data, weights=W).loc["a", "bic"])
 

@@ -473,10 +473,10 @@ def test_a_chain_of_1000_traces_in_seconds(way):
 @pytest.mark.parametrize(
     ("factors", "order", "message"),
     [
-        ([((1, 2), ("a",)), ((1, 3), ("a",))], ("a",), "2 states of 'a', as in another factor, got 3"),
-        ([((2, 2), ("a",)), ((3, 2), ("a",))], ("a",), "as in the other factors, got 3"),
+        ([((1, 2), ("a",)), ((1, 3), ("a",))], ("a",), "has 3 states of 'a', but another table has 2"),
+        ([((2, 2), ("a",)), ((3, 2), ("a",))], ("a",), "has 3 rows, but another table has"),
         ([((1, 2, 2), ("a", "a"))], ("a",), "distinct"),
-        ([((2,), ("a",))], ("a",), "axis of rows"),
+        ([((2,), ("a",))], ("a",), "one axis for the rows"),
         ([((1, 2), ("a",))], ("a", "b"), "b"),
         ([((1, 2), ("a",))], ("a", "a"), "once"),
         ([((1, 2, 2), ("a", "b"))], ("a",), "and does not have"),

@@ -521,7 +521,7 @@ def test_data_that_cannot_be_scored_is_refused_by_column_and_row():
     refused(["'x'", "missing in every row", "Drop"], {"x": [np.nan, np.nan]}, "bic")
     refused(["'x'", "continuous", "'bic'"], mixed(), "bdeu")
     refused(["'x'", "k2"], mixed(), "k2")
-    refused(["'b'", "row 0", "expected one of", "states"], {"a": ["u"], "b": ["x"]}, states={"b": ["y"]})
+    refused(["'b'", "row 0", "use one of", "states"], {"a": ["u"], "b": ["x"]}, states={"b": ["y"]})
     refused(["'e'", "no", "'a'"], data, states={"e": 2})
     refused(["different labels"], data, states={"a": [0, 1, 1]})
 

@@ -203,7 +203,7 @@ def test_an_ordinal_posterior_is_near_the_maximum_of_many_rows():
 @pytest.mark.parametrize(("settings", "y", "said"), [
     ({"categories": ["Low", "High"]}, SATISFIED, "'Medium', which is not among"),
     ({"categories": ["Low", "Low"]}, SATISFIED, "each once"),
-    ({"categories": "Low"}, SATISFIED, "expected the categories"),
+    ({"categories": "Low"}, SATISFIED, "expected two or more categories"),
     ({"link": "log"}, SATISFIED, "link='log'"),
     ({}, np.full(72, "Low"), "greater than one"),
     ({}, SATISFIED, "whose order is unknown.*categories="),

@@ -129,7 +129,7 @@ def test_explain_says_which_effects_are_integrated_out():
     assert roles["theta"] == "random effects, integrated out, exact Gaussian"
     assert roles["tau"] == "parameter, the scale of theta" and roles["mu"] == "parameter"
     engines = {row["engine"]: row[""] for row in told.engines}
-    assert engines["Laplace"].startswith("chosen, tested by its importance weights")
+    assert engines["Laplace"].startswith("chosen, tested: NUTS")
     assert "'theta' are integrated out" in engines["Exact"]
 
 

@@ -300,7 +300,7 @@ def _formula(formula: Formula, raws: Mapping[str, Raw], timed: tuple[str, ...],
         step = f", step {at[1]}" if bad.shape[1] > 1 else ""
         raise DataError(
             f"in row {at[0]}{step}, {' and '.join(parts)} give the index {index[at]:g} of "
-            f"{formula.words}; expected an index from 0 to {formula.last}"
+            f"{formula.words}; expected an index from 0 to {formula.last}. Correct these codes"
         )
 
 

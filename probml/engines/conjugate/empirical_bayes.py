@@ -164,7 +164,7 @@ class Evidence:
             inside = {"log": " above 0", "logit": " between 0 and 1", "line": ""}[kind]
             raise ModelError(f"EmpiricalBayes(choose={{'{name}': {bounds}}}): expected a range "
                              f"(lowest, highest){inside} that contains the value of the setting in "
-                             f"the model, {begin:g}")
+                             f"the model, {begin:g}. Give another range")
         axis = Axis(name, place, kind, begin, 0.0, 0.0)
         return axis._replace(low=axis.coordinate(low), high=axis.coordinate(high))
 

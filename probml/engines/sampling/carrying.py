@@ -64,9 +64,9 @@ def prepare_data(data: Data, integrate: str) -> Data:
                       f"cannot sample such states. Give '{timed}' in the data")
     if names and data.survey is not None:
         raise Refusal(f"site '{names[0]}' is continuous and latent and cannot be integrated out "
-                      "exactly, so its values must be sampled, which needs all rows in memory. Use "
-                      'the setting integrate="all" of the engine, which integrates approximately, '
-                      "or pass a table in memory", ("EM",))
+                      "exactly, so its values must be sampled, which needs all rows in memory. "
+                      'Integrate it out approximately, such as NUTS(integrate="all"), or pass a '
+                      "table in memory", ("EM",))
     return data.carrying(names) if names else data
 
 
@@ -89,15 +89,16 @@ def check(problem: Problem, engine: str, draws: int) -> None:
     if weights is not None and not np.isin(weights, (0, 1)).all():
         raise Refusal(f"{engine} cannot fit {problem} with weights: a latent value of "
                       f"'{plan.carried[0]}' is sampled for each row, and a row of weight 2 would "
-                      "need two values. Repeat each row as often as its weight says, or use the "
-                      'setting integrate="all" of the engine')
+                      "need two values. Repeat each row as often as its weight says, or "
+                      f'integrate the variable out approximately, {engine}(integrate="all")')
     count = (problem.size or 0) * draws * sum(
         int(np.prod(plan.structure.sites[name].cells, dtype=int)) for name in plan.carried)
     if count > MAX_VALUES:
         raise Refusal(f"{engine} cannot fit {problem}: a latent value of '{plan.carried[0]}' is "
                       f"sampled for each row, and the draws would be {count:.2g} numbers, more "
-                      f"than the limit of {MAX_VALUES:.2g}. Ask for fewer draws, or use the "
-                      'setting integrate="all" of the engine', ("EM",))
+                      f"than the limit of {MAX_VALUES:.2g}. Ask for fewer draws, or "
+                      f'integrate the variable out approximately, {engine}(integrate="all")',
+                      ("EM",))
 
 
 def find_joint_mode(problem: Problem, known: Known, spread: np.ndarray,

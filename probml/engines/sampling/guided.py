@@ -69,13 +69,13 @@ def refuse(guide: Any, problem: Problem) -> None:
     if problem.plan.globals:
         raise Refusal(f"{where}: '{problem.plan.globals[0]}' is discrete and latent (not in the "
                       "data), which a guide (the function of the approximate posterior) with "
-                      'arguments does not support.  Use guide="normal", or a guide without '
+                      'arguments does not support. Use guide="normal", or a guide without '
                       "arguments")
     known = _arguments(model, dict.fromkeys(model.inputs))
     unknown = next((name for name in given if name not in known), None)
     if unknown is not None:
         raise ModelError(f"{where}: the guide has the argument '{unknown}', which the model "
-                         f"function does not have. Expected arguments among {list(known)}")
+                         f"function does not have. Use only arguments among {list(known)}")
 
 
 @dataclass(frozen=True)

@@ -180,12 +180,12 @@ def given_start(plan: Plan, start: Mapping) -> dict[str, jax.Array]:
     sites, out = plan.structure.sites, {}
     for name, value in start.items():
         if name not in plan.free:
-            raise ModelError(f"fit(start=...): '{name}' is not an estimated parameter. Expected "
-                             f"names among {list(plan.free)}")
+            raise ModelError(f"fit(start=...): '{name}' is not an estimated parameter. Use names "
+                             f"among {list(plan.free)}")
         value = as_numbers(value, f"fit(start=...): '{name}'")
         if value.shape != sites[name].shape:
             raise ModelError(f"fit(start=...): the value of '{name}' has shape {value.shape}, "
-                             f"expected {sites[name].shape}")
+                             f"expected {sites[name].shape}. Give a value of this shape")
         if not np.isfinite(value).all():
             raise ModelError(f"fit(start=...): the value of '{name}' contains NaN or infinity, "
                              f"expected finite numbers")

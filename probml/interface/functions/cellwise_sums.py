@@ -253,7 +253,7 @@ def _trace_function(call: Callable, names: set[str], given: Mapping,
     for name, site in trace.items():
         if is_hidden(site) and name not in hidden:
             raise ModelError(f"site '{name}' is discrete and latent (not in the data), and its "
-                             f"states cannot be summed out in this model.  Give '{name}' in the "
+                             f"states cannot be summed out in this model. Give '{name}' in the "
                              "data")
     free = {name: value for name, value in latent_values(trace).items() if name not in hidden}
     computed = tuple(name for name, site in trace.items() if site["type"] == "deterministic")

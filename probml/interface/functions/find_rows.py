@@ -250,8 +250,8 @@ def _read_along(model: Bound, shown: Survey, arguments: Mapping, items: Mapping,
     structure = trace_structure(first, {name: items[own] for name, own in names.items()})
     lost = next((site.name for site in shown.seen if not structure.sites[site.name].rows), None)
     if lost is not None:
-        raise ModelError(f"'{lost}' has one value for all rows, so its axis cannot be that of the "
-                         "rows. Give it one value per row")
+        raise ModelError(f"site '{lost}' is observed, but has one value for all rows of the data. "
+                         f"Put '{lost}' into the plate of the rows, with one value per row")
     for site in structure.sites.values():
         if not site.rows and not site.factor and site.name not in shown.params and (
             site.shape != shown.sites[site.name].shape

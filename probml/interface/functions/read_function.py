@@ -363,10 +363,10 @@ def _check_support(model: Bound, site: SurveyedSite) -> None:
     range belong to it, and every angle is valid."""
     value = np.asarray(site.value, float)
     there = np.isfinite(value)
-    if site.discrete and (value[there] != np.floor(value[there])).any():
+    if site.discrete and (odd := there & (value != np.floor(value))).any():
         raise DataError(f"model '{model.name}': the values of site '{site.name}' must be integers, "
-                        f"got {value.ravel()[:5].tolist()} …. Round the values, or use a "
-                        f"continuous distribution")
+                        f"got {value[odd][0]:g} at index {np.argwhere(odd)[0].tolist()}. Round the "
+                        f"values, or use a continuous distribution")
     support = site.support
     if site.masked or getattr(support, "event_dim", 1) != 0 or support is constraints.circular:
         return
@@ -396,12 +396,13 @@ def _read_new_data(model: Bound, data: DataLike) -> ReadModel:
     lacks = next((own for own in reading.own.values() if own not in items), None)
     if lacks is not None:
         again = ", ".join(f"{name}=..." for name in reading.own.values() if name in items)
-        raise DataError(f"model '{model.name}': the data have no '{lacks}'. The model was fitted "
-                        f"as one joint density without a plate of independent rows, because "
-                        f"{reading.why}. Such a fit answers questions about the fitted data only "
-                        f"(fit.params, fit.draws, fit.posterior), and fit.simulate({again}) draws "
-                        f"new observations. predict(new) needs independent rows. Remove that "
-                        f"reason, or write `with probml.rows():` instead of a numpyro.plate")
+        raise DataError(f"model '{model.name}': the data have no '{lacks}'. Predictions for new "
+                        f"rows need independent rows, but the model was fitted as one joint "
+                        f"density, because {reading.why}. Change this in the model, or write "
+                        f"`with probml.rows():` instead of a numpyro.plate, and fit again. Without "
+                        f"a change, the fit answers only about the fitted data (fit.params, "
+                        f"fit.draws, fit.posterior), and fit.simulate({again}) draws new "
+                        f"observations")
     settings = tuple((name, value) for name, value in model.settings if name not in items)
     named = () if reading.integrated else reading.steps.groups
     bound = type(model)(reading.generative, settings, model.interventions)

@@ -77,7 +77,8 @@ class Checkpoint:
             raise ModelError(f"Checkpoint(seconds={own!r}): expected the seconds between two "
                              f"writes, a number of at least 0")
         if not isinstance(self.path, str | os.PathLike):
-            raise ModelError(f"Checkpoint(path={self.path!r}): expected the name of a file")
+            raise ModelError(f"Checkpoint(path={self.path!r}): expected the name of a file, such "
+                             "as 'fit.checkpoint'")
         if not Path(self.path).parent.is_dir():
             raise ModelError(f"Checkpoint(path={str(self.path)!r}): the folder "
                              f"'{Path(self.path).parent}' does not exist. Create the folder first, "
