@@ -1,6 +1,6 @@
 """What a hidden Markov model has learnt, by hmmlearn's names, which may be set as well."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from numbers import Integral
 from types import SimpleNamespace
 from typing import Any
@@ -27,7 +27,7 @@ class ByName:
     initial: str
     emission: str
     start: SiteValues | None
-    n_states: Any
+    n_states: int | Sequence[int]
     n_symbols: int | None
     n_states_: int
     fit_: Fit

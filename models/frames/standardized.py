@@ -22,7 +22,7 @@ class Standardized(Complete):
     """An estimator of planes x β + b: columns about a centre, in units of their own, where they
     need it."""
 
-    fit_intercept: Any  # of the estimator
+    fit_intercept: bool  # of the estimator
     _column_names: Any
 
     def _frame(self, X, weights, always: bool = False) -> np.ndarray:

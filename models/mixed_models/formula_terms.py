@@ -15,6 +15,7 @@ from probml.libraries import pd
 from probml.typing import DataLike
 
 if TYPE_CHECKING:
+    import pandas as pd
     from formulaic import Formula, ModelMatrix, ModelSpec
 
 INTERCEPT = "Intercept"
@@ -122,7 +123,8 @@ class Terms:
     columns: tuple[tuple[str, ...], ...]
 
     @classmethod
-    def learn(cls, parts: Written, parsed: Any, table: DataLike) -> tuple["Terms", dict, Any]:
+    def learn(cls, parts: Written, parsed: "Formula",
+              table: DataLike) -> tuple["Terms", dict, "ModelMatrix"]:
         """(terms, grouping → columns of its effects, "1" the intercept, the specification of the
         fixed effects).
 
@@ -228,14 +230,14 @@ def _as_label(value: object) -> str:
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
-def _by_value(table: DataLike) -> Any:
+def _by_value(table: DataLike) -> "pd.DataFrame":
     """A table, categorical columns as their values: their categories may be others than the
     fitted."""
     return table.assign(**{name: table[name].astype(object) for name in table.columns
                            if isinstance(table[name].dtype, pd.CategoricalDtype)})
 
 
-def _without_unused(table: DataLike) -> Any:
+def _without_unused(table: DataLike) -> "pd.DataFrame":
     """A table, categorical columns without the categories that no row has, whose coefficients would
     be unknown, as in R."""
     return table.assign(**{name: table[name].cat.remove_unused_categories()
@@ -268,7 +270,7 @@ def _matrix(text: str, source: "Formula | ModelSpec", table: DataLike) -> "Model
                         f"{list(table.columns)}") from None
 
 
-def _state(spec: Any) -> tuple[dict, dict]:
+def _state(spec: "ModelSpec") -> tuple[dict, dict]:
     """What a specification learnt, as text, numbers and categories."""
     return dict(spec.transform_state), {
         name: (kind.value, [getattr(each, "item", lambda each=each: each)() for each
@@ -276,7 +278,7 @@ def _state(spec: Any) -> tuple[dict, dict]:
         for name, (kind, state) in spec.encoder_state.items()}
 
 
-def _spec(formula: str, state: tuple[dict, dict]) -> Any:
+def _spec(formula: str, state: tuple[dict, dict]) -> "ModelSpec":
     """The specification that learnt this."""
     import formulaic
 

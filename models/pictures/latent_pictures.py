@@ -2,7 +2,6 @@
 uncertainty; factor scores."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 from jax.typing import ArrayLike
@@ -118,7 +117,7 @@ def groupings(fitted: FitOrEstimator) -> list[str]:
 
 
 @formerly(parts="fitted", series="X")
-def components(fitted: FitOrEstimator, X: DataLike = None, ahead: Any = None):
+def components(fitted: FitOrEstimator, X: DataLike = None, ahead: DataLike = None):
     """The parts of a time series under one another, each with its band; the series and what is
     forecast of it above.
 

@@ -12,7 +12,17 @@ import numpyro.distributions as dist
 
 from probml import DataError
 from probml.estimators.estimator import Estimator, absent
-from probml.estimators.rules import SEED, SHARE, Seed, check, integer, number, optional, parameter
+from probml.estimators.rules import (
+    SEED,
+    SHARE,
+    Rule,
+    Seed,
+    check,
+    integer,
+    number,
+    optional,
+    parameter,
+)
 from probml.estimators.validation import check_is_fitted, column_or_1d, require_target
 from probml.language.given import floats
 from probml.models.frames.scaling import middle_and_unit
@@ -23,7 +33,7 @@ LIKELIHOODS: dict[str, Callable] = {
     "poisson": lambda score: dist.Poisson(jnp.exp(score)),
     "exponential": lambda score: dist.Exponential(jnp.exp(-score)),
 }
-LIKELIHOOD: Any = (f"one of {', '.join(map(repr, LIKELIHOODS))}, or a function of the score that "
+LIKELIHOOD: Rule = (f"one of {', '.join(map(repr, LIKELIHOODS))}, or a function of the score that "
                    f"gives a NumPyro distribution",
                    lambda v: callable(v) or isinstance(v, str) and v in LIKELIHOODS)
 MIN_CURVATURE = 1e-10  # curvature of a leaf below which it stays as it is

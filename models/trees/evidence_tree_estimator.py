@@ -27,7 +27,17 @@ import numpy as np
 from scipy.special import gammaln
 
 from probml.estimators.classifier import Classifier
-from probml.estimators.rules import FLAG, SEED, Seed, check, integer, number, optional, parameter
+from probml.estimators.rules import (
+    FLAG,
+    SEED,
+    Rule,
+    Seed,
+    check,
+    integer,
+    number,
+    optional,
+    parameter,
+)
 from probml.estimators.validation import check_is_fitted
 from probml.models.frames.scaling import middle_and_unit
 
@@ -108,9 +118,9 @@ def shares(tree: GrowingList, found: Weighed, average: bool, concentration: floa
     return out
 
 
-UNIT: Any = ("a number between 0 and 1",
-             lambda v: isinstance(v, int | float | np.number) and not isinstance(v, bool)
-             and 0 <= v <= 1)
+UNIT: Rule = ("a number between 0 and 1",
+              lambda v: isinstance(v, int | float | np.number) and not isinstance(v, bool)
+              and bool(0 <= v <= 1))
 
 
 @dataclass(eq=False, repr=False)

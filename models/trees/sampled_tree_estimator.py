@@ -19,19 +19,28 @@ Source: Chipman, George & McCulloch (1998), "Bayesian CART model search".
 
 import warnings
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Any
 
 import numpy as np
 from numpyro.diagnostics import split_gelman_rubin
 from scipy.special import gammaln
 
 from probml.estimators.classifier import Classifier
-from probml.estimators.rules import PARTS, SEED, STARTS, Seed, check, integer, number, parameter
+from probml.estimators.rules import (
+    PARTS,
+    SEED,
+    STARTS,
+    Rule,
+    Seed,
+    check,
+    integer,
+    number,
+    parameter,
+)
 from probml.estimators.validation import ConvergenceWarning, check_is_fitted
 
-INSIDE: Any = ("a number above 0 and below 1",
-               lambda v: isinstance(v, int | float | np.number) and not isinstance(v, bool)
-               and 0 < v < 1)
+INSIDE: Rule = ("a number above 0 and below 1",
+                lambda v: isinstance(v, int | float | np.number) and not isinstance(v, bool)
+                and bool(0 < v < 1))
 APART = 1.2  # R̂ of the log density above which a warning says that the chains disagree
 
 

@@ -17,6 +17,16 @@ from probml.typing import DataLike, SiteValues
 OURS = ("pandas", "pyarrow")  # libraries whose tables are read without narwhals
 
 
+def as_table(data: object) -> DataLike:
+    """A table of another library as pandas, one with Arrow's C stream interface alone as a pyarrow
+    Table; anything else unchanged."""
+    found = to_pandas(data)
+    library = type(found).__module__.partition(".")[0]
+    if library in ("pandas", "pyarrow") or not hasattr(found, "__arrow_c_stream__"):
+        return found
+    return pa.table(found)
+
+
 def to_pandas(data: object) -> DataLike:
     """A table or a column of another library (Polars, Modin, cuDF, …) as pandas, a lazy frame of
     Polars collected; anything else unchanged."""
@@ -369,3 +379,18 @@ def lacked(name: str, items: Iterable) -> str:
         return f" If it is the column '{meant}', rename that column to '{name}'."
     return (f" The columns are {listed(columns)}. Rename one of them to '{name}', or, if it has "
             f"several columns, pass a mapping, {{'{name}': table[['a', 'b']]}}.")
+
+
+def tables_of(data: object) -> dict[str, dict[str, ArrayLike]] | None:
+    """A mapping of tables as table → column → values; None for anything else."""
+    if not isinstance(data, Mapping) or not data:
+        return None
+    if not all(isinstance(name, str) and (isinstance(table, Mapping) or hasattr(table, "columns"))
+               for name, table in data.items()):
+        return None
+    for table in data.values():
+        if hasattr(table, "column_names"):  # an Arrow table cannot be indexed by a duplicate name
+            check_once(table)
+    return {name: dict(table) if isinstance(table, Mapping) else
+            {column: table[column] for column in names_of(table)}
+            for name, table in data.items()}

@@ -20,7 +20,6 @@ from probml.dataset import arrays, frames, kinds, ragged, tables
 from probml.dataset.coding import indices as coding
 from probml.dataset.coding import labels as naming
 from probml.dataset.dataset import Data
-from probml.dataset.sources.arrow import as_table
 from probml.dataset.tables import Table
 from probml.errors import DataError
 from probml.families.domains import Simplex
@@ -99,7 +98,7 @@ def read(
         DataError: see tables.read and coding.indices.read.
     """
     frames.check_order(data)
-    known = {} if data is None else as_table(frames.to_pandas(data))
+    known = {} if data is None else frames.as_table(data)
     _check_columns(model, known)
     inputs = {name: _read_input(model, known, name, rows, shapes or {}) for name in model.inputs}
     raws = {name: found.raw for name, found in inputs.items()}

@@ -10,7 +10,6 @@ import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -297,7 +296,7 @@ def _finite(what: str, raw: Raw, rows: bool):
     return (np.where(hidden, a.dtype.type(0), a), ~hidden) if hidden.any() else (a, None)
 
 
-def _how_to_convert(text: Any) -> str:
+def _how_to_convert(text: str) -> str:
     """The remedy for text where a number is expected."""
     for said, instead in ((text, "pandas.to_numeric(column)"),
                           (text.replace(",", "."), "pandas.read_csv(..., decimal=',')")):

@@ -25,7 +25,7 @@ from probml.dataset.tables import Column
 from probml.device.rows import Chunk, Resident, Rows
 from probml.numerics.compiling import ONCE, jit
 from probml.numerics.transfer import placed
-from probml.plan.second_moments import Members
+from probml.plan.sufficient_statistics import Members
 from probml.typing import PyTree
 
 

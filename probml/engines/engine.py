@@ -286,7 +286,7 @@ class Capabilities:
         statistics: it needs only sufficient statistics of the rows if the plan is additive: then
             `rows` is a Summary, and fits can be merged.
         squares: it would pass over the rows many times and needs only sums of squares and products
-            for row-wise sites that are Normal with affine means (plan/squares.py), in a Summary.
+            for row-wise sites that are Normal with affine means, in a Summary.
         batch: rows of the random batches that it uses; None: all rows at once.
         batches: its setting `batch_rows` is not set, and random batches would be possible.
         restarts: it has a setting `restarts`, of which one is enough with a complete start.

@@ -34,7 +34,7 @@ from probml.language import given
 from probml.numerics.curvature import MAX_DENSE_COORDINATES, Frame
 from probml.numerics.transfer import placed
 from probml.plan import hierarchy
-from probml.plan.squares import squared
+from probml.plan.sufficient_statistics import squared
 from probml.posteriors import diagnostics
 from probml.posteriors import posterior as beliefs
 from probml.posteriors.posterior import Draws

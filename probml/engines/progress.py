@@ -13,7 +13,7 @@ import jax
 from probml.engines.engine import Status
 from probml.numerics.compiling import underway
 from probml.numerics.outside.checkpoint import LoopState
-from probml.numerics.outside.watching import Step, watchers
+from probml.numerics.outside.watching import WATCHERS, Step
 from probml.numerics.precision import in_same_precision
 from probml.typing import PyTree
 
@@ -56,7 +56,7 @@ class Progress:
         self.section = self.journal.section(title) if self.journal else ""
         # rows that are read per second
         self.reading: Callable[[], float] | None = self._outer.reading if self._outer else None
-        self._watchers = watchers()
+        self._watchers = WATCHERS.get()
         self._step: Step | None = None  # the last one, for watchers
         self._watched = show or is_interactive()
         if show:

@@ -32,7 +32,7 @@ from probml.jaxpr.opened import backward
 from probml.jaxpr.opened.backward import with_vjp
 from probml.numerics.curvature import second_order
 from probml.plan.plan import Plan
-from probml.plan.squares import is_affine_in_rows
+from probml.plan.sufficient_statistics import is_affine_in_rows
 
 EDGE = 15.0  # the coordinate of a value on the edge of its support: 3e-7 inside, so float32 sees it
 

@@ -23,7 +23,7 @@ from probml.factors.squares import squares_of
 from probml.jaxpr.opened.backward import value_and_gradient, with_vjp
 from probml.numerics.logs import weighted_log
 from probml.plan.plan import Plan
-from probml.plan.squares import squared
+from probml.plan.sufficient_statistics import squared
 from probml.typing import PyTree
 
 ORDERED = 2**20  # rows up to which they are put in order, all at once
@@ -58,7 +58,7 @@ def expect(plan: Plan, params: Mapping, known: Known, rows: Rows | Summary, hard
         return Expected(rows.statistics, {}, [], rows.base + value,
                         _size(rows.statistics, natural), {}, {}, squares=rows.squares)
     outer = global_factors(plan, params, known)
-    middle = integrated.expansion_points(plan, params, known)
+    middle = integrated.expansion_points(plan, params, known) if plan.poolable_groups else {}
     if settings is not None and plan.latents:
         known = known._replace(settings=settings.flat())
     function = _chunk_e_step(plan, params, known, natural, hard, middle, settings)

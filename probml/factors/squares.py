@@ -24,7 +24,7 @@ from probml.device.rows import Chunk, Known, Rows
 from probml.factors.rowwise import row_environment
 from probml.numerics.logs import LOG_TWO_PI, divide
 from probml.plan.plan import Plan
-from probml.plan.squares import coefficients
+from probml.plan.sufficient_statistics import coefficients
 from probml.structure.densities import cells
 
 RIDGE = 1e-6  # of a column's own square: of collinear columns any least squares will do

@@ -68,8 +68,14 @@ from probml.numerics.process.threads import one_thread
 from probml.numerics.transfer import placed_all
 from probml.plan.plan import Plan
 from probml.plan.random_effects import sparsely_crossed
-from probml.plan.second_moments import by_members, by_moments, cells, numbers
-from probml.plan.squares import is_affine_in_rows, squared
+from probml.plan.sufficient_statistics import (
+    by_members,
+    by_moments,
+    cells,
+    is_affine_in_rows,
+    numbers,
+    squared,
+)
 from probml.posteriors.posterior import Point, Posterior
 from probml.posteriors.random_effects import effects_posterior
 from probml.structure.trace import trace

@@ -54,7 +54,7 @@ from probml.fits.places import condensed
 from probml.numerics.transfer import placed_all
 from probml.plan import decide
 from probml.plan.plan import Plan
-from probml.plan.second_moments import by_moments, cells
+from probml.plan.sufficient_statistics import by_moments, cells
 from probml.queries.fitted import Fitted
 from probml.typing import PyTree
 

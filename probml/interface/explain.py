@@ -5,7 +5,6 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -261,7 +260,7 @@ def _penalties(plan: Plan, given: Mapping) -> tuple[dict[str, str], ...]:
     """The penalties that the priors of coefficients, parameters in the argument of a site inside
     rows or of a loss, add to −log likelihood."""
     sites, out = plan.structure.sites, []
-    users: dict[str, list[Any]] = {}
+    users: dict[str, list[Site]] = {}
     for site in (sites[name] for name in plan.rowwise if sites[name].inputs):
         for name in {n for argument, uses in site.uses.items() if site.factor
                      or argument in COEFFICIENTS for n in uses}:
@@ -296,7 +295,7 @@ def _ridge(name: str, s: str) -> str:
     return f"Σ {f'({name})' if ' ' in name else name}² / (2 · {s}²): ridge, L2"
 
 
-def _scikit_learn_parameter(plan: Plan, users: list[Any], scale: Any) -> str:
+def _scikit_learn_parameter(plan: Plan, users: list[Site], scale: ArrayLike) -> str:
     """scikit-learn's parameter for a ridge: C with a sum of losses, alpha with a sum of squares."""
     if float(np.min(scale)) != float(np.max(scale)):
         return ""

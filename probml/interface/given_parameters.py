@@ -51,8 +51,9 @@ def fit_at(model: Bound, params: SiteValues, labels: Mapping[str, tuple]) -> Fit
 def _checked_fit(structure: Structure, fit: Fit) -> Fit:
     """A Fit at given parameters, checked against the structure."""
     # computed anew: see Fit.params
-    point = {name: value for name, value in site_values(structure.model, fit.point).items()
-             if name not in structure.derived}
+    model = structure.model
+    values = site_values(model.generative, fit.point) if model.whole else fit.point
+    point = {name: value for name, value in values.items() if name not in structure.derived}
     names = {**structure.labels, **fit.names}
     _check_params(structure, point)
     _check_labels(structure, names)

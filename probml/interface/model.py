@@ -262,7 +262,7 @@ class Model(Bound):
         read, data, _, begin = read_function(self, data)
         seed = check_seed(seed, "fit")
         start = by_new_names(as_mapping(start, "fit(start)", "another fit's params"), self.renamed)
-        start = {**begin, **site_values(read, start)}
+        start = {**begin, **(site_values(read.generative, start) if read.whole else start)}
         found = fitting.infer(read, data, engine, weights, seed, start, checkpoint, where, seconds)
         return Fit.of(read, found, {**columns, **(found.columns or {})}, seed)
 

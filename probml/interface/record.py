@@ -114,9 +114,8 @@ class Record(Fitted):
     @functools.cached_property
     def params(self) -> dict[str, ArrayLike]:
         """Parameters and deterministics outside rows, name → array: see Fit."""
-        return by_old_names({**self.point, **step_posteriors.compute_step_means(self),
-                             **outside.point(self)},
-                            self.model.renamed)
+        steps = step_posteriors.compute_step_means(self) if self.model.whole else {}
+        return by_old_names({**self.point, **steps, **outside.point(self)}, self.model.renamed)
 
     @property
     def certain(self) -> bool:

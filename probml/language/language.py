@@ -8,7 +8,7 @@ import functools
 import hashlib
 import inspect
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import CodeType
 from typing import Any
 
@@ -20,7 +20,7 @@ from numpyro.primitives import Messenger
 
 from probml.errors import ModelError, untraced
 from probml.jaxpr.memo import memo
-from probml.language.fingerprint import fingerprint
+from probml.language.fingerprint import fingerprint, nested_code
 from probml.language.named_rows import Nested, RowPlate, Tables
 from probml.language.settings import freeze, stable, thaw, words_of
 from probml.numerics.identity import digest
@@ -140,6 +140,17 @@ def unwrapped(function: Callable) -> Callable:
             return function
         function = found
     return function
+
+
+def codes_of(function: Callable) -> Iterable[CodeType]:
+    """The code of a function, and of those inside it; none of a callable that is no function."""
+    code = getattr(unwrapped(function), "__code__", None)
+    return () if code is None else nested_code(code)
+
+
+def mentions_rows(function: Callable) -> bool:
+    """Whether the code of a function, or of one inside it, speaks of `rows`."""
+    return any("rows" in code.co_names for code in codes_of(function))
 
 
 def _names_around(function: Callable) -> dict[str, object]:

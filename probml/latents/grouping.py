@@ -77,8 +77,6 @@ def groups(structure: Structure, latents: Sequence[str], seen: Iterable[str],
         Refusal: a group is of no kind that can be integrated out.
     """
     whole = (*latents, *cellwise)
-    if not whole:
-        return ()
     mine, sites = set(whole), structure.sites
     blocking, asked = set(others), set(asked)
     near = {name: {p for p in structure.named[name].parents if p in mine}

@@ -2,7 +2,7 @@
 whatever JAX's setting is; so does a question for which float32 turns out to be too imprecise."""
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from types import FunctionType, MethodType
@@ -45,7 +45,7 @@ def in_same_precision(function: Callable) -> Callable:
     return own
 
 
-def map_in_threads(function: Callable[[Any], Any], parts: list, alone: bool = False) -> list:
+def map_in_threads(function: Callable[[Any], Any], parts: Sequence, alone: bool = False) -> list:
     """function(part) of every part, by as many threads as there are cores; by one if `alone`."""
     workers = 1 if alone else min(len(parts), cores())
     if workers == 1:

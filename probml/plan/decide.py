@@ -67,7 +67,7 @@ def _decided(request: Request) -> Plan:
         roles.variables)
     _check_switching(structure, groups, variables)
     parts = choose_quadrature(structure, groupings(structure, request.effects, request.flat),
-                              request.nodes)
+                              request.nodes) if request.effects else ()
     integrated = {name for group in groups for name in group.sites}
     integrated |= {child for name in request.effects for child in structure.children[name]}
     pattern = dict(request.pattern)
@@ -272,7 +272,7 @@ def _grouped(
         inside = [name for name in variables if sites[name].rows]
         groups = grouping.groups(structure, latents, seen, [*inside, *losses],
                                  [n for n in asked if n not in (*inside, *cellwise)], lenient,
-                                 cellwise)
+                                 cellwise) if latents or cellwise else ()
         joint = {name: why for group in groups if group.cellwise
                  if (why := hidden_cells.why_not(structure, group)) is not None
                  for name in group.cellwise}

@@ -89,7 +89,7 @@ def choose_quadrature(structure: Structure, parts: tuple[Grouping, ...],
     Args:
         nodes: of the quadrature, where there is one: 1 is Laplace's approximation. None: NODES.
     """
-    if not parts or exact(structure, [name for part in parts for name in part.names]):
+    if exact(structure, [name for part in parts for name in part.names]):
         return parts
     single = len(parts) == 1 and parts[0].cells == 1 and not parts[0].flat
     count = (NODES if nodes is None else nodes) if single else 1

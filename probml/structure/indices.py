@@ -195,7 +195,7 @@ def _read(programs: Programs, sites: Mapping[str, Site],
     reader, mixed = Reader(), frozenset()
     first = {name: (begin, cells) for name, cells, begin in starts}
     for site in sites.values():
-        if not site.rows or not starts:
+        if not site.rows:
             continue
         program, takes = programs[site.name]
         inputs = []

@@ -339,7 +339,8 @@ class Structure:
 
     @functools.cached_property
     def _indices(self) -> indices.IndexUsage:
-        return indices.index_usage(self.programs, self.sites, self.specs)
+        return (indices.index_usage(self.programs, self.sites, self.specs) if self.specs
+                else indices.IndexUsage({}, ()))
 
     def unfolded(self, steps: int | None) -> dict[str, Site]:
         """Returns sites and deterministics with chains of so many steps, for running the user's

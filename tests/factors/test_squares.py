@@ -14,7 +14,7 @@ from probml.device.load import load
 from probml.engines.start.prior import compiled_prior_point
 from probml.evidence import density
 from probml.fits.places import summarised
-from probml.plan.squares import squared
+from probml.plan.sufficient_statistics import squared
 
 N, D = 300, 3
 RANDOM = np.random.default_rng(5)

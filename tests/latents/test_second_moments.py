@@ -15,7 +15,7 @@ from probml.device.few import add_moments, moments, moments_on_host, rows_with_m
 from probml.device.rows import Chunk, Resident
 from probml.models import factor_analysis
 from probml.plan.random_effects import effects
-from probml.plan.second_moments import by_members, by_moments
+from probml.plan.sufficient_statistics import by_members, by_moments
 
 RANDOM = np.random.default_rng(0)
 X = RANDOM.normal(size=(1200, 1)) @ [[1.0, -2.0, 0.5]] + 0.7 * RANDOM.normal(size=(1200, 3)) + 5.0

@@ -2,13 +2,13 @@
 
 import re
 import sys
-from typing import Any
 
 from probml.engines.engine import Engine
 from probml.errors import ModelError
 from probml.language.language import Bound
 from probml.structure.structure import Structure
 from probml.structure.trace import trace
+from probml.typing import FitOrEstimator
 
 SOFTWARE = (
     "Bradbury, Frostig, Hawkins et al. (2018), JAX: composable transformations of Python+NumPy "
@@ -47,7 +47,8 @@ NUMBERS = ("Kalman (1960), A new approach to linear filtering and prediction pro
 SOURCE = re.compile(r"Sources?:\s*(.+?)(?:\n\s*\n|\Z)", re.DOTALL)
 
 
-def cite(model: Any, engine: Engine | str | None = None, show: bool = True) -> list[str]:
+def cite(model: Bound | FitOrEstimator, engine: Engine | str | None = None,
+         show: bool = True) -> list[str]:
     """The references to cite for a model and its inference: those of the model, of the methods that
     it needs, of the engine, and of the libraries.
 
@@ -74,7 +75,7 @@ def cite(model: Any, engine: Engine | str | None = None, show: bool = True) -> l
     return found
 
 
-def _structure(model: Any, bound: Bound) -> Structure | None:
+def _structure(model: Bound | FitOrEstimator, bound: Bound) -> Structure | None:
     try:
         return trace(bound) if isinstance(model, Bound) else model.structure
     except Exception:  # of a function that is read by its data

@@ -12,8 +12,8 @@ places     near the mean of the neighbours, no two boxes nearer than a gap:
 """
 
 import bisect
-from collections.abc import Hashable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Container, Hashable, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -107,8 +107,9 @@ def _crossings(rows: Sequence[Sequence[Hashable]],
     return count
 
 
-def _placed(rows: Any, width: Any, above: Mapping[Hashable, Sequence],
-            below: Mapping[Hashable, Sequence], size: Any) -> dict:
+def _placed(rows: Sequence[Sequence[Hashable]], width: Mapping[Hashable, float],
+            above: Mapping[Hashable, Sequence], below: Mapping[Hashable, Sequence],
+            size: Container[Hashable]) -> dict[Hashable, float]:
     """Each near the mean of its neighbours, as the order and the widths allow; arrows through
     waypoints are pulled straight."""
     from scipy.optimize import isotonic_regression  # scipy comes with jax

@@ -337,21 +337,3 @@ def _first_rows(groups: "list[ds.Fragment]") -> list[int]:
 def _path(fragment: object) -> str:
     """The path of a fragment; "" for one in memory."""
     return getattr(fragment, "path", "") or ""
-
-
-def as_table(data: object) -> DataLike:
-    """A table with Arrow's C stream interface as a pyarrow Table; anything else unchanged."""
-    library = type(data).__module__.partition(".")[0]
-    if library in ("pandas", "pyarrow") or not hasattr(data, "__arrow_c_stream__"):
-        return data
-    return pa.table(data)
-
-
-def is_dataset(data: object) -> bool:
-    """Whether data are a `pyarrow.dataset.Dataset`."""
-    return type(data).__module__ == "pyarrow._dataset" and hasattr(data, "get_fragments")
-
-
-def is_scanner(data: object) -> bool:
-    """Whether data are a `pyarrow.dataset.Scanner`."""
-    return type(data).__module__ == "pyarrow._dataset" and hasattr(data, "scan_batches")

@@ -21,13 +21,7 @@ from probml.dataset.measures import with_measures
 from probml.dataset.ragged import along_time, of_table
 from probml.dataset.read import expected_of, read, refuse_some_labels
 from probml.dataset.source import Batches, Part, Source, Weighed, named, naming, parts_of, without
-from probml.dataset.sources.arrow import (
-    ArrowRows,
-    ScannedRows,
-    as_table,
-    is_dataset,
-    is_scanner,
-)
+from probml.dataset.sources.arrow import ArrowRows, ScannedRows
 from probml.dataset.sources.profile import (
     lengthened,
     measured,
@@ -54,9 +48,10 @@ def source_of(data: DataLike) -> Source | None:
     """
     if isinstance(data, Source):
         return data
-    if is_dataset(data):
+    arrow = type(data).__module__ == "pyarrow._dataset"
+    if arrow and hasattr(data, "get_fragments"):
         return ArrowRows(data)
-    if is_scanner(data):
+    if arrow and hasattr(data, "scan_batches"):
         return ScannedRows(data)
     if hasattr(data, "__next__"):
         raise DataError(f"the data are a {type(data).__name__}, which can be read only once, but a "
@@ -109,7 +104,7 @@ def weighed(data: object, weights: object) -> tuple[DataLike, ArrayLike | None]:
     source = source_of(data)
     if source is not None:
         return Weighed(source, weights), None
-    return without(as_table(frames.to_pandas(data)), weights)
+    return without(frames.as_table(data), weights)
 
 
 def profile_source(model: Bound, source: Source, first: int = 0) -> Profile:
@@ -245,7 +240,7 @@ class Reader:
         model, like, rows, steps = self.data.model, self.data.table, part.rows, None
         with naming(part):
             if self.data.steps is None:
-                rows = as_table(frames.to_pandas(rows))
+                rows = frames.as_table(rows)
             else:
                 rows, steps, _ = along_time(self.data.structure, of_table(rows), None)
             table = tables.read(rows, self._expected(steps), model.inputs, self.data.labels,

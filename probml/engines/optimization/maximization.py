@@ -1,8 +1,8 @@
 """The methods that maximise the objective: Newton's where a Hessian is cheap, L-BFGS, and L-BFGS
 preconditioned by blocks of the Hessian or by the Hessian of a sample of the rows."""
 
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -448,7 +448,7 @@ def host_objective(plan: Plan, prior: bool, known: Known,
                    rows: Rows) -> Callable[[np.ndarray], tuple[float, np.ndarray]]:
     """u → the log posterior, or the log-likelihood, and its gradient, in double: a pass over the
     rows, whose parts (slices.split_rows) are evaluated in threads."""
-    parts: list[Any] = slices.split_rows(plan, rows) or [rows]
+    parts: Sequence[Rows] = slices.split_rows(plan, rows) or [rows]
     kind = jnp.result_type(float)
     compiled = False
 

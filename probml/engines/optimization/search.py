@@ -31,7 +31,7 @@ from probml.errors import Refusal
 from probml.numerics.transfer import placed_all
 from probml.plan.blocks import all_blocks
 from probml.plan.plan import Plan
-from probml.plan.squares import is_affine_in_rows
+from probml.plan.sufficient_statistics import is_affine_in_rows
 from probml.structure import computed
 
 ROUNDING = 1e-7  # a smaller gain, relative to the objective, is none

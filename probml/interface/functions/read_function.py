@@ -38,15 +38,14 @@ from probml.interface.functions.joint_density import (
     sites_summed_by_cell,
 )
 from probml.interface.functions.readings import JointReading
-from probml.interface.functions.survey import Survey, SurveyedSite, mentions_rows, survey_run
+from probml.interface.functions.survey import Survey, SurveyedSite, survey_run
 from probml.interface.tables.relations import (
     RelationalFunction,
     flatten_tables,
     read_tables,
-    tables_of,
     widen,
 )
-from probml.language.language import Bound, RowsUnknown
+from probml.language.language import Bound, RowsUnknown, mentions_rows
 from probml.language.renamed import by_new_names
 from probml.language.settings import thaw
 from probml.numerics.process.threads import single_thread
@@ -88,12 +87,13 @@ def read_function(model: Bound, data: DataLike, named: Collection[str] = ()) -> 
     if isinstance(model.generative, JointReading):
         return _read_new_data(model, data)
     if isinstance(model.generative, RelationalFunction):
-        tables = tables_of(data)
+        tables = frames.tables_of(data)
         if tables is None:
             return ReadModel(model, data)
         flat, places = flatten_tables(model, tables)
         return ReadModel(widen(model, {name: found.width for name, found in places.items()}), flat)
-    several = read_tables(model, data)
+    tables = frames.tables_of(data)
+    several = None if tables is None else read_tables(model, tables)
     if several is not None:
         return several
     chosen, writes = model.generative.chosen, mentions_rows(model.generative.function)

@@ -270,12 +270,9 @@ def stochastic_sites(call: Callable[[], object], given: SiteValues,
             and not isinstance(site["fn"], dist.Unit)}
 
 
-def site_values(model: Any, values: SiteValues) -> dict[str, ArrayLike]:
+def site_values(reading: JointReading, values: SiteValues) -> dict[str, ArrayLike]:
     """Values of parameters by the sites of a model: steps of a loop that are one site are stacked;
     steps that are integrated out, and computed values, are left out."""
-    reading = model.generative
-    if not isinstance(reading, JointReading):
-        return dict(values)
     steps = reading.steps
     if reading.integrated:
         return {name: value for name, value in values.items()

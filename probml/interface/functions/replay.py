@@ -17,8 +17,8 @@ from probml.interface.functions.find_rows import AsRows
 from probml.interface.functions.given.params import ParamsAsSites, ParamSpec
 from probml.interface.functions.readings import Reading
 from probml.interface.functions.steps import step_posteriors
-from probml.interface.functions.survey import mentions_rows, survey_run
-from probml.language.language import Bound, RowsUnknown, row_scope
+from probml.interface.functions.survey import survey_run
+from probml.language.language import Bound, RowsUnknown, mentions_rows, row_scope
 from probml.language.named_rows import Tables
 from probml.language.settings import thaw
 from probml.numerics.process.threads import single_thread

@@ -10,8 +10,7 @@ import dis
 import functools
 import math
 import traceback
-from collections.abc import Callable, Iterable, Mapping
-from types import CodeType
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -33,8 +32,7 @@ from probml.jaxpr.program import equations, jaxpr_of
 from probml.jaxpr.repeats.rolled import recursive
 from probml.jaxpr.repeats.stored import by_elements
 from probml.language.chain import Chain, outside_rows
-from probml.language.fingerprint import nested_code
-from probml.language.language import Bound, unwrapped
+from probml.language.language import Bound, codes_of
 from probml.language.named_rows import OBSERVED
 from probml.numerics.compiling import jit
 from probml.structure.recorder import listless, peel
@@ -260,18 +258,7 @@ def _shorten_error(error: Exception) -> str:
     return said if len(said) < MOST_ERROR_CHARACTERS else f"{said[:MOST_ERROR_CHARACTERS]} …"
 
 
-def mentions_rows(function: Callable) -> bool:
-    """Whether the code of a function, or of one inside it, speaks of `rows`."""
-    return any("rows" in code.co_names for code in _code_of(function))
-
-
 def has_python_loop(function: Callable) -> bool:
     """Whether the code of a function, or of one inside it, has a Python loop."""
     return any(step.opname in ("FOR_ITER", "JUMP_BACKWARD", "POP_JUMP_BACKWARD_IF_TRUE")
-               for code in _code_of(function) for step in dis.get_instructions(code))
-
-
-def _code_of(function: Callable) -> Iterable[CodeType]:
-    """The code of a function, and of those inside it; none of a callable that is no function."""
-    code = getattr(unwrapped(function), "__code__", None)
-    return () if code is None else nested_code(code)
+               for code in codes_of(function) for step in dis.get_instructions(code))

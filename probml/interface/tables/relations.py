@@ -16,8 +16,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from numpyro.distributions.distribution import validation_enabled
 
-from probml.dataset import arrays, frames, grid
-from probml.dataset.sources.parts import source_of
+from probml.dataset import arrays, grid
 from probml.errors import DataError, ModelError, present
 from probml.interface.functions.given.values import value_of
 from probml.interface.functions.joint_density import ReadModel, bind, input_name
@@ -30,7 +29,7 @@ from probml.language.language import Bound, row_scope, unwrapped
 from probml.language.named_rows import Nested, Relation, RowPlate, Tables, UnnamedTable
 from probml.structure.site import Site
 from probml.structure.sites import dtype_of, input_specs, leaves_of, sites_of
-from probml.typing import DataLike, SiteValues
+from probml.typing import SiteValues
 
 
 @dataclass(eq=False)
@@ -77,21 +76,6 @@ class RelationalFunction(Reading):
 
 
 Columns = Mapping[str, SiteValues]  # table → column → values
-
-
-def tables_of(data: object) -> dict[str, dict[str, ArrayLike]] | None:
-    """A mapping of tables as table → column → values; None for anything else."""
-    if not isinstance(data, Mapping) or not data or source_of(data) is not None:
-        return None
-    if not all(isinstance(name, str) and (isinstance(table, Mapping) or hasattr(table, "columns"))
-               for name, table in data.items()):
-        return None
-    for table in data.values():
-        if hasattr(table, "column_names"):  # an Arrow table cannot be indexed by a duplicate name
-            frames.check_once(table)
-    return {name: dict(table) if isinstance(table, Mapping) else
-            {column: table[column] for column in frames.names_of(table)}
-            for name, table in data.items()}
 
 
 def count_rows(name: str, table: SiteValues) -> int:
@@ -156,17 +140,15 @@ def widen(model: Bound, places: Mapping[str, int]) -> Bound:
     return type(model)(reading.with_widths(wide), model.settings, model.interventions)
 
 
-def read_tables(model: Bound, data: DataLike) -> ReadModel | None:
-    """A function of several tables, read with them; None where it names none, or the data are no
-    tables.
+def read_tables(model: Bound, tables: Columns) -> ReadModel | None:
+    """A function of several tables, read with them; None where it names none.
 
     Raises:
         DataError: a table, a column or a key that is not there, or twice.
         ModelError: tables without a relation; a row that depends on rows of another table that do
             not belong to it.
     """
-    tables = tables_of(data)
-    if tables is None or any(name in tables for name in model.inputs):
+    if any(name in tables for name in model.inputs):
         return None
     codes = [unwrapped(model.generative.function).__code__, *model.helpers.values()]
     texts = (constant for code in codes for part in nested_code(code) for constant in part.co_consts

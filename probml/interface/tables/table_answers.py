@@ -12,10 +12,10 @@ import numpy as np
 from jax.typing import ArrayLike
 from numpyro.distributions import Distribution
 
-from probml.dataset.frames import columns_of, is_table, names_of
+from probml.dataset.frames import columns_of, is_table, names_of, tables_of
 from probml.dataset.grid import Places
 from probml.errors import DataError
-from probml.interface.tables.relations import RelationalFunction, flatten_tables, tables_of, widen
+from probml.interface.tables.relations import RelationalFunction, flatten_tables, widen
 from probml.queries.fitted import Fitted
 from probml.typing import DataLike, SiteValues
 

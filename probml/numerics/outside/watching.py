@@ -57,12 +57,8 @@ class Watcher:
                 self.callback(step)
 
 
-_WATCHERS: ContextVar[tuple[Watcher, ...]] = ContextVar("watchers", default=())
-
-
-def watchers() -> tuple[Watcher, ...]:
-    """The watchers of computations that begin now."""
-    return _WATCHERS.get()
+# of computations that begin now
+WATCHERS: ContextVar[tuple[Watcher, ...]] = ContextVar("watchers", default=())
 
 
 @contextlib.contextmanager
@@ -89,8 +85,8 @@ def watch(callback: Callable[[Step], object], seconds: float = 1.0) -> Iterator[
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds >= 0:
         raise ModelError(f"watch(seconds={seconds!r}): expected the seconds between two calls, a "
                          f"number of at least 0")
-    token = _WATCHERS.set((*_WATCHERS.get(), Watcher(callback, seconds)))
+    token = WATCHERS.set((*WATCHERS.get(), Watcher(callback, seconds)))
     try:
         yield
     finally:
-        _WATCHERS.reset(token)
+        WATCHERS.reset(token)

@@ -1,17 +1,79 @@
-"""Whether weights, means and second moments are sufficient statistics of the rows: where normal
-latent numbers enter normal locations in the same way in every row, as the factors of a factor
-analysis do; and, member by member, where rows depend on effects of groups."""
+"""Which sufficient statistics the rows of a plan have.
+
+Squares: of row-wise Normals whose location is affine in parameters and whose scale is the same in
+all rows, as in a linear regression; and whether parameters enter each row through one number that
+is affine in them, as the coefficients of a logistic regression. Weights, means and second moments:
+where normal latent numbers enter normal locations in the same way in every row, as the factors of a
+factor analysis do; and, member by member, where rows depend on effects of groups.
+"""
 
 import math
 from typing import NamedTuple
 
-from probml.jaxpr.levels import classify
+from probml.jaxpr.levels import classify, dependencies
 from probml.jaxpr.memo import memo
 from probml.latents.gaussian import is_location_affine
-from probml.plan.plan import Plan
+from probml.plan.plan import TABLE, Plan
 
+MAX_COEFFICIENTS = 256  # of a location, for squares
 MAX_NUMBERS = 512  # numbers of a row
 MAX_NUMBERS_WITH_EFFECTS = 16  # numbers of a row that depends on effects
+
+
+def entered(plan: Plan, name: str) -> tuple[str, ...]:
+    """The arguments of a site that free parameters enter."""
+    uses = plan.structure.sites[name].uses
+    return tuple(a for a in plan.structure.sites[name].arguments
+                 if any(p in uses.get(a, {}) for p in plan.free))
+
+
+@memo(512)
+def is_affine_in_rows(plan: Plan) -> bool:
+    """Whether every row-wise site depends on the free parameters through one affine number, and
+    nothing is hidden in rows."""
+    if not plan.observed_rows:
+        return False
+    sites = plan.structure.sites
+    for name in plan.rowwise:
+        program, _ = plan.structure.programs[name]
+        sizes = {a: math.prod(aval.shape)
+                 for a, aval in zip(sites[name].arguments, program.out_avals, strict=True)}
+        if sites[name].factor or [sizes[a] for a in entered(plan, name)] != [1]:
+            return False
+        if not all(use.is_affine for uses in sites[name].uses.values()
+                   for p, use in uses.items() if p in plan.free):
+            return False
+    return True
+
+
+@memo(512)
+def squared(plan: Plan) -> tuple[str, ...]:
+    """The row-wise sites of a plan that are all of this kind, beside which nothing is summed or
+    integrated out or moved by a sampler; none, where one of them is not."""
+    apart = plan.structure.losses or not plan.observed_rows
+    if apart or not all(_is_affine(plan, name) for name in plan.rowwise):
+        return ()
+    return plan.rowwise
+
+
+def coefficients(plan: Plan, name: str) -> tuple[str, ...]:
+    """The free parameters in the location of a site."""
+    return tuple(p for p in plan.free if p in plan.structure.sites[name].uses.get("loc", {}))
+
+
+def _is_affine(plan: Plan, name: str) -> bool:
+    site, names = plan.structure.sites[name], coefficients(plan, name)
+    if not (site.traits.normal and site.traits.event == 0 and names) or site.factor:
+        return False
+    uses = site.uses["loc"]
+    size = sum(math.prod(plan.structure.sites[p].shape) for p in names)
+    if (not all(uses[p].is_affine for p in names) or size > MAX_COEFFICIENTS
+            or math.prod(site.lattice) * (1 + size) ** 2 > TABLE):
+        return False
+    program, takes = plan.structure.programs[name]
+    scale = dependencies(program)[site.arguments.index("scale")]
+    outside = {takes[i] for i in scale}
+    return all(t in plan.structure.sites and not plan.structure.sites[t].rows for t in outside)
 
 
 @memo(512)
@@ -73,15 +135,15 @@ def by_members(plan: Plan) -> Members | None:
     above = tuple(p for name in plan.grouped for p in sites[name].parents if sites[p].rows)
 
     shapes = {name: shape for name, shape, kind in structure.specs if name in used
-              and kind == "f" and name not in indices and _affine(plan, name)}
+              and kind == "f" and name not in indices and _are_affine(plan, name)}
     codes = tuple(name for name, *_ in structure.specs if name in used and name not in shapes)
     size = numbers(plan, plan.grouped) + sum(math.prod(n or 1 for n in shape)
                                              for shape in shapes.values())
     return (Members(plan.grouped, tuple(shapes), codes)
-            if size <= MAX_NUMBERS_WITH_EFFECTS and _affine(plan, *shapes, *above) else None)
+            if size <= MAX_NUMBERS_WITH_EFFECTS and _are_affine(plan, *shapes, *above) else None)
 
 
-def _affine(plan: Plan, *names: str) -> bool:
+def _are_affine(plan: Plan, *names: str) -> bool:
     """Whether the locations of all sites that read effects are affine in some inputs and sites of
     rows together, and their other arguments do not depend on them."""
     structure = plan.structure
