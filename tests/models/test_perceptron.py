@@ -19,8 +19,8 @@ X, Y = load_iris(return_X_y=True)
 NAMES = np.array(["setosa", "versicolor", "virginica"], dtype=object)[Y]
 TWO, SIGNS = X[:100], 2 * Y[:100] - 1
 
-WEIGHTS = {"check_sample_weight_equivalence_on_dense_data": "a row twice is two steps, one of "
-           "weight 2 is one longer step"}
+WEIGHTS = {f"check_sample_weight_equivalence_on_{kind}_data": "a row twice is two steps, one of "
+           "weight 2 is one longer step" for kind in ("dense", "sparse")}
 
 
 @pytest.mark.slow
