@@ -21,7 +21,7 @@ from probml.dataset.coding import indices as coding
 from probml.dataset.coding import labels as naming
 from probml.dataset.dataset import Data
 from probml.dataset.tables import Table
-from probml.errors import DataError
+from probml.errors import DataError, ModelError
 from probml.families.domains import Simplex
 from probml.jaxpr.program import ClosedJaxpr, evaluate
 from probml.language.language import Bound
@@ -107,7 +107,10 @@ def read(
     _check_computed(model, structure, known)
     asked = labels is not None
     padding = {name: found.padding for name, found in inputs.items() if found.padding is not None}
-    codes = coding.read(structure, raws, labels or {}, padding, unknown, asked)
+    if unknown not in (coding.REFUSE, coding.NEW):
+        raise ModelError(f"unknown={unknown!r}: expected '{coding.REFUSE}' or '{coding.NEW}'")
+    codes = (coding.read(structure, raws, labels or {}, padding, unknown, asked) if raws
+             else coding.Codes({}, {}, {}))
     known, length, given = _read_sequences(structure, known, steps)
     expected = {site.name: expected_of(site, structure, length) for site in structure.sites.values()
                 if not site.factor}

@@ -29,12 +29,6 @@ def integer_range(base: dist.Distribution) -> tuple[ArrayLike, ArrayLike] | None
     return domains.of(base.support).integer_range
 
 
-def counts(base: dist.Distribution) -> bool:
-    """Whether a distribution counts among a total: its answer is then a number, and not a state."""
-    within = (part for part in vars(base).values() if isinstance(part, dist.Distribution))
-    return hasattr(base, "total_count") or any(map(counts, within))
-
-
 def listed(low: np.ndarray, high: np.ndarray) -> tuple[int, int] | None:
     """The least value of all cells and how many there are up to the greatest; None for more than
     LONGEST."""

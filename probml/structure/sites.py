@@ -12,7 +12,7 @@ from jax.tree_util import PyTreeDef
 from jax.typing import ArrayLike
 
 from probml.errors import ModelError, present
-from probml.families import domains, finite, registry
+from probml.families import domains, registry
 from probml.families.likelihood import Likelihood
 from probml.jaxpr.memo import memo
 from probml.language.chain import Chain, outside_rows
@@ -31,6 +31,12 @@ def _as_float(value: ArrayLike) -> ArrayLike:
     arguments."""
     integer = jnp.issubdtype(jnp.result_type(value), jnp.integer)
     return jnp.asarray(value, jnp.result_type(float)) if integer else value
+
+
+def _has_total(base: dist.Distribution) -> bool:
+    """Whether a distribution counts among a total: its answer is then a number, and not a state."""
+    within = (part for part in vars(base).values() if isinstance(part, dist.Distribution))
+    return hasattr(base, "total_count") or any(map(_has_total, within))
 
 
 def site_of(model: Bound, name: str, msg: dict) -> tuple[Site, dict[str, jax.Array]]:
@@ -75,7 +81,7 @@ def site_of(model: Bound, name: str, msg: dict) -> tuple[Site, dict[str, jax.Arr
         axes, row_axis, plates, states, domain,
         locations=locations,
         finite=states,
-        count=domain.discrete and not factor and finite.counts(base),
+        count=domain.discrete and not factor and _has_total(base),
         labels=None if infer.get("labels") is None else tuple(infer["labels"]),
         measure=infer.get("measured"),
         chain=isinstance(base, Chain),

@@ -16,7 +16,7 @@ import numpy as np
 from probml.dataset.arrays import NUMBERS, Categories, Raw, deny
 from probml.dataset.coding import labels as naming
 from probml.dataset.kinds import refuse_long
-from probml.errors import DataError, ModelError, listed, quoted
+from probml.errors import DataError, listed, quoted
 from probml.structure.indices import Formula, Index
 from probml.structure.ordering import why_ordered
 from probml.structure.structure import Structure
@@ -54,8 +54,6 @@ def read(
         DataError: a code out of range, a number that is not an integer, a missing cell, an unknown
             label, too many labels, text in an input that is not an index.
     """
-    if unknown not in (REFUSE, NEW):
-        raise ModelError(f"unknown={unknown!r}: expected '{REFUSE}' or '{NEW}'")
     out = Codes({}, {}, {})
     raws = {name: raw if name not in beyond else replace(raw, values=np.where(
         np.expand_dims(beyond[name], tuple(range(2, raw.values.ndim))), raw.values[:, :1],

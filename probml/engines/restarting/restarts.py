@@ -47,7 +47,7 @@ def converge_parameters(engine: Any, plan: Plan, state: State, history: np.ndarr
     compiled.
 
     Args:
-        engine: EM, which has its engine.
+        engine: EM, whose settings are used.
     """
     def is_moving(state: State) -> bool:
         return float(state.distance[best]) > parameter_tolerance
@@ -90,7 +90,7 @@ def run_restarts(engine: Any, plan: Plan, first: Start, rows: Rows, known: Known
     """The final state of every restart of EM, and the values of its objective.
 
     Args:
-        engine: EM, which has its engine.
+        engine: EM, whose settings are used.
     """
     static = (engine.prior, engine.hard, engine.accelerate, closed)
     gain = engine.tolerance * rows.weight
