@@ -92,8 +92,10 @@ def _mapping_rows(X, numbers: bool) -> tuple[list[str], DataLike, Callable]:
     if not numbers:
         return [], X, lambda rows: rows
     if len(X) != 1:
-        raise ModelError(f"expected the data of one site, got {list(X)}. Pass a fitted estimator, "
-                         f"or the data of one site")
+        raise ModelError(f"a picture of a Fit needs the data of one site, got X with the sites "
+                         f"{list(X)}. Pass one of them, X={{{list(X)[0]!r}: ...}}"
+                         if X else "a picture of a Fit needs the data of one site, got X without "
+                         "any. Pass X={'x': ...}")
     ((name, values),) = X.items()
     flat = np.ndim(values) == 1
     values = floats(values[:, None] if flat else values)

@@ -148,10 +148,11 @@ def _object_has_arrays(value: object, seen: tuple[int, ...]) -> bool:
                  or isinstance(each, _FUNCTIONS) and _has_arrays(each, seen)), None)
     if name is not None:
         raise ModelError(
-            f"a function inside a distribution uses a {type(value).__name__}, whose '{name}' "
-            f"contains arrays that JAX does not trace. Let the function use these arrays directly, "
-            f"or register the class by jax.tree_util.register_pytree_node({type(value).__name__}, "
-            f"...)"
+            f"a function that is an argument of a distribution reads arrays from an object of the "
+            f"class {type(value).__name__} ('{name}'), so their values would be fixed when the "
+            f"model is compiled. Assign them to variables, such as a = object.{name}, and use these "
+            f"in the function; or register the class, "
+            f"jax.tree_util.register_pytree_node({type(value).__name__}, ...)"
         )
     return False
 

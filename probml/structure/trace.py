@@ -298,7 +298,7 @@ def intervened(model: Bound, values: SiteValues,
         if site.discrete and (array != np.floor(array)).any() or site.states and not (
             (array >= site.low) & (array <= last)
         ).all():
-            raise ModelError(f"{where}: expected the code of a state, an integer from {site.low} "
+            raise ModelError(f"{where}: expected the number of a state, an integer from {site.low} "
                              f"to {last}, got {value!r}")
         array = np.asarray(np.broadcast_to(array, site.cells), np.int32 if site.discrete else float)
         placed = np.asarray(site.place(array)) if array.ndim else array
