@@ -169,8 +169,8 @@ def _check_part(where: str, name: object, scale: ArrayLike, centre: ArrayLike = 
                 first: ArrayLike = None, sizes: tuple[int, ...] = ()) -> None:
     """Refuse a name that is none, and numbers that are known and not what a part takes."""
     if not isinstance(name, str) or not name:
-        raise probml.ModelError(f"{where}(name={name!r:.60}): expected a text, the name that the new "
-                                f"site will have, such as 'level'")
+        raise probml.ModelError(f"{where}(name={name!r:.60}): expected a text, the name that the "
+                                f"new site will have, such as 'level'")
     said: dict[str, tuple[ArrayLike, bool | None, tuple[int, ...]]] = {
         "scale": (scale, True, ()), "centre": (centre, None, ())}
     said |= {} if first is None else {"first": (first, False, sizes)}

@@ -259,8 +259,8 @@ def _truth(rows: DataLike, target: str, name: str) -> np.ndarray:
     values = (values.to_numpy(dtype=object, na_value=None) if hasattr(values, "na_value")
               or hasattr(values, "iloc") else np.asarray(values))
     if values.ndim != 1:
-        raise DataError(f"compare(target='{target}'): expected a site with one value per row, shape "
-                        f"(n,), got shape {values.shape}. Choose another target")
+        raise DataError(f"compare(target='{target}'): expected a site with one value per row, "
+                        f"shape (n,), got shape {values.shape}. Choose another target")
     return values.astype(object)
 
 

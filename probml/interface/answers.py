@@ -217,8 +217,8 @@ class Answers(Record):
 
     def _checked_row_site(self, name: str) -> str:
         if not self._site(name, discrete=True).rows:
-            raise ModelError(f"site '{name}' has one value for all rows (it is outside rows()), but "
-                             f"this method is for sites with one value per row. Use "
+            raise ModelError(f"site '{name}' has one value for all rows (it is outside rows()), "
+                             f"but this method is for sites with one value per row. Use "
                              f"posterior('{name}')")
         return name
 

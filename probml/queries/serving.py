@@ -253,8 +253,8 @@ class _Form:
             return labels.index(value)
         code = float(_numbers(name, value)) - site.low
         if code != int(code) or not 0 <= code < (site.states or np.inf):
-            raise DataError(f"'{name}' is {value!r}, expected the number of a state, an integer from "
-                            f"{site.low}"
+            raise DataError(f"'{name}' is {value!r}, expected the number of a state, an integer "
+                            f"from {site.low}"
                             + (f" to {site.low + site.states - 1}" if site.states else " on"))
         return int(code)
 
