@@ -42,7 +42,7 @@ REASON = {DENSE: "the start draws rows, and a row twice is drawn otherwise than 
 
 
 @SLOW
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(6)
 @contract(MixtureOfExperts(), MixtureOfExpertsClassifier(),
           expected={"MixtureOfExperts": REASON, "MixtureOfExpertsClassifier": REASON})
 def test_the_estimators_keep_the_contract_of_scikit_learn(estimator, check):
