@@ -7,6 +7,8 @@ import numpyro.distributions as dist
 import pytest
 
 from probml.families import definite, registry
+from probml.families.densities import censored
+from probml.numerics import lapack
 
 RANDOM = np.random.default_rng(5)
 ROOTS = RANDOM.standard_normal((4, 3, 3)) + 2 * np.eye(3)
@@ -65,6 +67,35 @@ def test_a_normal_priors_density_is_numpyros(scale):
     family = registry.entry(dist.MultivariateNormal(loc, **scale)).likelihood
     np.testing.assert_allclose(family.density({"loc": loc, **scale}, value),
                                dist.MultivariateNormal(loc, **scale).log_prob(value), rtol=1e-11)
+
+
+def test_one_vector_of_many_coordinates_has_numpyros_density_and_derivatives():
+    d = 70
+    away = np.random.default_rng(0).normal(size=d)
+
+    def density(p):
+        places = jnp.arange(d) / 10
+        covariance = p[0] * jnp.exp(-(((places[:, None] - places) / p[1]) ** 2)) + 0.1 * jnp.eye(d)
+        return dist.MultivariateNormal(p[2], covariance).log_prob(away)
+
+    def value_and_slopes(p):
+        return density(p), jax.grad(density)(p), jax.hessian(density)(p)
+
+    at = jnp.array([1.3, 0.7, 0.2])
+    theirs = jax.jit(value_and_slopes)(at)
+    with censored.accurate():
+        ours = jax.jit(lambda p: value_and_slopes(p))(at)
+    for mine, other in zip(ours, theirs, strict=True):
+        np.testing.assert_allclose(mine, other, rtol=1e-9, atol=1e-8)
+
+
+def test_a_large_inverse_by_halves_is_that_by_two_solves(monkeypatch):
+    root = np.tril(RANDOM.standard_normal((13, 13))) + 5 * np.eye(13)
+    want = np.linalg.inv(root @ root.T)
+    monkeypatch.setattr(lapack, "UNSPLIT", 3)
+    inverse, product = jax.jit(lapack.inverse_product)(root)
+    np.testing.assert_allclose(inverse, np.linalg.inv(root), atol=1e-13)
+    np.testing.assert_allclose(product, want, atol=1e-13)
 
 
 @pytest.mark.parametrize("scale", [{"rate_matrix": MATRICES}, {"scale_matrix": MATRICES[0]},

@@ -2,6 +2,8 @@
 
 import json
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 import pytest
@@ -9,7 +11,10 @@ from scipy import stats
 from scipy.spatial.distance import cdist
 
 import probml
+from probml.engines.optimization import maximization
 from probml.models import GaussianProcess, gaussian_process
+from probml.models.kernels.gaussian_process import distances
+from probml.numerics import compile_effort
 
 BY_HAND = {
     "rbf": lambda r: np.exp(-(r**2) / 2), "exponential": lambda r: np.exp(-r),
@@ -58,6 +63,47 @@ def test_predictions_are_those_of_the_joint_normal():
     want = stats.multivariate_normal(np.full(9, Y.mean()), covariance[:9, :9]).logpdf(Y)
     assert estimator.log_marginal_likelihood_ == pytest.approx(want, abs=1e-7)
     assert estimator.fit_.history[-1] - 9 * np.log(Y.std()) == pytest.approx(want, abs=1e-6)
+
+
+@pytest.mark.parametrize("columns", [1, 3, 18])
+def test_distances_and_their_slopes_are_those_of_all_differences(columns):
+    x, z = RNG.normal(size=(5, columns)), RNG.normal(size=(4, columns))
+    weights = RNG.normal(size=(5, 4))
+
+    def plain(x, z, length):
+        return (((x[:, None] - z) / length) ** 2).sum(-1)
+
+    at = x, z, jnp.linspace(0.5, 2.0, columns)
+
+    def both(f):
+        def weighted(*args):
+            return (weights * jnp.sin(f(*args))).sum()
+
+        return jax.tree.leaves(jax.jit(lambda *args: (f(*args), jax.grad(
+            weighted, (0, 1, 2))(*args)))(*at))
+
+    for mine, other in zip(both(distances), both(plain), strict=True):
+        np.testing.assert_allclose(mine, other, rtol=1e-9, atol=1e-11)
+
+
+def test_a_value_alone_is_that_with_the_gradient(monkeypatch):
+    made, make = [], maximization.lbfgs_optimum
+    monkeypatch.setattr(maximization, "MAX_MATRIX_WITH_GRADIENT", 0)
+    monkeypatch.setattr(maximization, "lbfgs_optimum",
+                        lambda *args: made.append(make(*args)) or made[-1])
+    for prior in (False, True):
+        gaussian_process().fit({"x": X, "y": Y}, probml.MAP(prior=prior))
+        assert made[-1].value_at(made[-1].point) == pytest.approx(made[-1].value, rel=1e-9)
+        assert made[-1].valued is not None
+
+
+def test_the_covariance_that_a_program_makes_is_its_work(monkeypatch):
+    plans, make = [], maximization.lbfgs_optimum
+    monkeypatch.setattr(maximization, "lbfgs_optimum", lambda engine, problem, u: (
+        plans.append(problem.plan) or make(engine, problem, u)))
+    gaussian_process().fit({"x": X, "y": Y}, probml.MAP())
+    assert plans[-1].largest_array == 9**2 and plans[-1].largest_matrix == 9
+    assert compile_effort.work([], (plans[-1],)) == 9**2
 
 
 def test_what_is_no_kernel_or_has_weights_is_refused_by_name():
