@@ -134,9 +134,9 @@ def row_weights(weights: np.ndarray) -> np.ndarray | None:
 
 
 def directions(rows: np.ndarray, digits: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(which of the orthogonal directions of coefficients the rows tell, (p,), how much, (p,), the
-    directions (p, p)), by singular values: the information would square the condition."""
-    square = np.linalg.qr(rows, mode="r")
-    missing = rows.shape[1] - len(square)
-    _, size, turned = np.linalg.svd(np.pad(square, ((0, missing), (0, 0))))
+    """(which of k = min(n, p) orthogonal directions of coefficients the rows (n, p) tell, (k,), how
+    much, (k,), the directions (k, p)), by singular values: the information would square the
+    condition."""
+    _, size, turned = np.linalg.svd(np.linalg.qr(rows, mode="r") if rows.shape[0] > rows.shape[1]
+                                    else rows, full_matrices=False)
     return size > size[:1] * digits * max(rows.shape), size, turned

@@ -239,7 +239,7 @@ class GeneralizedLinearModel(RegressionResults, Numeric):
                 rows = np.concatenate([rows, np.diag(np.sqrt(prior))])
             known, size, turned = directions(rows, digits)
             self._learn_errors((turned[known] / size[known, None]) * np.sqrt(self.dispersion_),
-                               (np.abs(turned[~known]) > 1e-6).any(0))
+                               1 - (turned[known] ** 2).sum(0) > 1e-11)
         else:
             self.covariance_ = self.fit_._covariance(self._coefficient_sites(), data,
                                                      row_weights(weights))
