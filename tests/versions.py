@@ -46,7 +46,7 @@ print("primitives without a rule:", ", ".join(sorted(names - {{*TABLE}} - {{*"{W
 def wanted() -> dict[str, list[str]]:
     """Name → the requirements of its environment."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    others = [*project["dependencies"], *(requirement for extra in ("test", "sklearn", "data")
+    others = [*project["dependencies"], *(requirement for extra in ("test", "sklearn", "data", "arviz")
                                           for requirement in project["optional-dependencies"][extra])]
     ranges = {name: next(line for line in others if re.match(rf"{name}\b", line)) for name in PAIR}
     lock = (ROOT / "requirements.lock").read_text()

@@ -65,8 +65,9 @@ _NAMES = {
     "random_wrap",
     Kind.CREATE: "empty iota platform_index",
     Kind.CALL: """
-        call checkpoint closed_call composite core_call custom_jvp_call custom_linear_solve
-        custom_vjp_call custom_vjp_call_jaxpr custom_vmap_call eval_jaxpr jit pjit remat remat2""",
+        call call_hi_primitive checkpoint closed_call composite core_call custom_jvp_call
+        custom_linear_solve custom_vjp_call custom_vjp_call_jaxpr custom_vmap_call eval_jaxpr jit
+        pjit remat remat2""",
     Kind.LOOP: "cond scan while",
 }
 _REDUCED = ("argmax argmin reduce_and reduce_max reduce_min reduce_or reduce_prod reduce_sum "

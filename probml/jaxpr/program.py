@@ -228,6 +228,8 @@ def called(eqn: JaxprEqn) -> tuple[ClosedJaxpr | None, Sequence[int]]:
                               for i in (slice(0, 2), slice(2, 3), slice(3, 4)))
         taken = [*everything[before : before + own], *everything[before + own + after :]]
         candidates = [eqn.params["jaxprs"].solve]
+    elif "_prim" in eqn.params:
+        taken, candidates = everything, [_expanded(eqn)]
     else:
         taken, candidates = everything, [eqn.params[
             key
@@ -242,10 +244,21 @@ def bodies(eqn: JaxprEqn) -> Iterator[ClosedJaxpr]:
     """All programs inside an equation: of a call, a loop, a branch."""
     entry = table_entry(eqn)
     if entry is None or entry.kind in (Kind.CALL, Kind.LOOP):
-        for value in eqn.params.values():
+        inside = [_expanded(eqn)] if "_prim" in eqn.params else eqn.params.values()
+        for value in inside:
             for body in map(_closed, value if isinstance(value, list | tuple) else [value]):
                 if body is not None:
                     yield body
+
+
+def _expanded(eqn: JaxprEqn) -> ClosedJaxpr:
+    """The program that a primitive of JAX 0.11 for a whole function, as `lax.custom_root`, runs."""
+    primitive = eqn.params["_prim"]
+
+    def run(*operands: jax.Array) -> list[jax.Array]:
+        return jax.tree.leaves(primitive.expand(*jax.tree.unflatten(primitive.in_tree, operands)))
+
+    return jax.make_jaxpr(run)(*(var.aval for var in eqn.invars))
 
 
 def _closed(body: object) -> ClosedJaxpr | None:
