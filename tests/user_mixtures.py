@@ -439,7 +439,7 @@ CASES = [
     }),
     Case(zero_inflated_by_hand(), fish, {"fishing": 2}),
     Case(regressions_mixed(), crossing, {"z": 2}),
-    Case(good_and_bad_points(), with_outliers, {"out": 2}, engine=probml.EM()),
+    Case(good_and_bad_points(), with_outliers, {"out": 2}),
     Case(latent_classes(), items, {"z": 2}),
     Case(latent_classes_by_plate(), items, {"z": 2}),
     Case(dawid_skene_wide(), votes, {"c": 2}),

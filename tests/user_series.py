@@ -296,7 +296,7 @@ CASES = [
     Case(epidemic(), outbreak),
     Case(hidden_markov(), paths, {"z": 2}, steps=5),
     Case(markov_regression(), paths_with_input, {"z": 2}, steps=5),
-    Case(poisson_chain(), stormy, {"z": 2}, steps=5, engine=probml.EM()),
+    Case(poisson_chain(), stormy, {"z": 2}, steps=5),
     Case(change_point(), disasters, {"s": 20}),
     Case(change_point_uniform(), disasters, {"s": 20}),
 ]

@@ -47,6 +47,7 @@ from probml.engines.optimization.search import (
     find_first_optimum,
     improve,
     is_higher,
+    is_work_small,
     propose_other_optima,
 )
 from probml.engines.start.prior import compiled_prior_point, given_start, refuse_missing_prior
@@ -56,7 +57,9 @@ from probml.libraries import optax
 from probml.numerics.transfer import placed_all
 from probml.plan import hierarchy, random_effects
 
-STARTS = 4  # of a fit without a named engine, if a start decides which hidden state is which
+# optimisations from the start on, if a start decides which hidden state is which; of a named MAP()
+# only for a small problem
+STARTS = 4
 MIN_FURTHER_STEPS = 50  # iterations of an optimisation from another start, at least
 EM_STEPS = 50  # of EM, from which an optimisation that ended at no residual variance is repeated
 
@@ -238,9 +241,9 @@ class MAP(Engine):
                             [propose_larger_gaps(problem, self.prior, newton)])
             return improve(check_identifiability(self._settings, problem, found),
                            propose_other_optima(problem, self.prior, begin, newton))
-        count = STARTS if self.optimizer is None and not problem.asked and states_depend_on_start(
-            plan, start) else 1
-        params, *others = first_points(problem, self.prior, count)
+        several = self.optimizer is None and states_depend_on_start(plan, start) and (
+            not problem.asked or is_work_small(problem))
+        params, *others = first_points(problem, self.prior, STARTS if several else 1)
         if self.optimizer is not None:
             _, gradient = objective(plan, self.prior, to_coordinates(plan, params, known), known,
                                     rows)
@@ -273,7 +276,7 @@ class MAP(Engine):
                                           placed_all(dict(other.params))).after(other)
             return other
 
-        return Proposal("permuted hidden states", lambda _: others, maximize_briefly)
+        return Proposal("other hidden states of the rows", lambda _: others, maximize_briefly)
 
     @property
     def _settings(self) -> OptimizerSettings:

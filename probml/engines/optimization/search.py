@@ -350,13 +350,19 @@ def _are_connected(problem: Problem, prior: bool, best: Outcome, rest: Outcome) 
     return True
 
 
+def is_work_small(problem: Problem) -> bool:
+    """Whether an optimisation takes so little time that it may be repeated."""
+    sites, rows = problem.plan.structure.sites, problem.size
+    size = sum(int(np.prod(sites[name].shape)) for name in problem.plan.free)
+    return (not problem.in_parts and rows is not None and size <= MAX_COORDINATES
+            and size * rows <= MAX_WORK)
+
+
 def _is_search_worthwhile(problem: Problem, prior: bool, outcome: Outcome) -> bool:
     plan, sites = problem.plan, problem.plan.structure.sites
-    size = sum(int(np.prod(sites[name].shape)) for name in plan.free)
     closed_forms = all(block.form for block in all_blocks(plan, prior))
     heavy = any(sites[name].kind in HEAVY_TAILED for name in plan.rowwise)
     affine = is_affine_in_rows(plan) and not plan.pooled and not heavy
     return (outcome.status is Status.CONVERGED and not outcome.warned and not problem.start
-            and not problem.in_parts and problem.size is not None and plan.complete
-            and not (plan.globals or plan.groupings or plan.latents or closed_forms or affine)
-            and size <= MAX_COORDINATES and size * problem.size <= MAX_WORK)
+            and plan.complete and is_work_small(problem)
+            and not (plan.globals or plan.groupings or plan.latents or closed_forms or affine))
