@@ -316,8 +316,9 @@ class Data(NamedTuple):
             count = int(latent.sum())
             raise Refusal(f"site '{name}' is missing in {count} row{'s' * (count > 1)}, first in "
                           f"row {int(np.argwhere(latent)[0, 0])}, and these missing values cannot "
-                          f"be integrated out. Drop these rows, fill in the values, or fit with "
-                          f"NUTS(), which can sample them. The reason: {refusal}") from None
+                          f"be integrated out, because {refusal.args[0]}. Drop these rows, fill in "
+                          f"the values, or use an engine that can sample them, such as "
+                          f"{{engines}}", ("NUTS",)) from None
 
     def carrying(self, names: Iterable[str]) -> "Data":
         """The same data, in which the missing cells of some continuous sites count as observed,

@@ -173,8 +173,9 @@ def sample_adaptively(densities: Densities, modes: Sequence[Component], count: i
             break
         shares = found.weights * np.exp(parts[-len(new):] - np.logaddexp.reduce(
             parts[-len(new):], axis=0))
-        # squared deviations have longer tails than weights: more draws far out determine them
-        degrees = 0.5 if found.unreliable_entry >= 0 else 1.0
+        # where only squared deviations are not determined, more draws far out determine them
+        far = found.unreliable_entry >= 0 and found.k <= k_limit(len(points))
+        degrees = 0.5 if far else 1.0
         new = [_refit_component(old._replace(degrees=degrees * old.degrees), points, share)
                for old, share in zip(new, shares, strict=True)]
     return present(best)
