@@ -14,7 +14,7 @@ from numpyro import distributions
 
 ROOT = Path(__file__).resolve().parent.parent
 FLOORS = (  # from the ground up: a room knows those below it
-    "errors", "typing", "libraries", "jaxpr", "numerics", "elimination", "language", "families", "structure", "latents",
+    "errors", "typing", "jaxpr", "numerics", "elimination", "language", "families", "structure", "latents",
     "plan",
     "dataset", "device", "factors", "evidence",
     "updates", "posteriors", "engines", "queries", "fits", "assessment", "interface", "comparison",
@@ -89,7 +89,7 @@ def reached(module: str, names: list[str]):
 def test_every_folder_is_a_floor():
     ours = {room(name) for name, path in MODULES.items() if path.parent != ROOT / "probml"
             and not name.startswith("probml.models")}
-    assert ours == {*FLOORS} - {"errors", "typing", "libraries"}
+    assert ours == {*FLOORS} - {"errors", "typing"}
     assert {room(name) for name in MODULES if name.startswith("probml.models.")} == {*ZOO}
 
 

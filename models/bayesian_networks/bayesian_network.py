@@ -42,9 +42,9 @@ from probml.estimators.rules import hold, number, optional
 from probml.interface.showing.estimates import Estimates, Quantity
 from probml.interface.showing.summary import Table
 from probml.language.language import Bound
-from probml.libraries import pd
 from probml.models.bayesian_networks.variables import items, read
 from probml.models.frames.measured import SHARE, centre_of, scale_of
+from probml.numerics.process.libraries import pd
 from probml.typing import PyTree
 
 if TYPE_CHECKING:

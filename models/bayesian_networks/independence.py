@@ -25,9 +25,9 @@ from scipy.stats import chi2, t
 from probml import DataError, ModelError
 from probml.errors import listed
 from probml.estimators.rules import hold, several
-from probml.libraries import pd
 from probml.models.bayesian_networks.folding import combine_codes
 from probml.models.bayesian_networks.variables import Variables, read, use_one_of
+from probml.numerics.process.libraries import pd
 
 DISCRETE, CONTINUOUS = ("likelihood ratio", "chi-squared"), ("partial correlation",)
 MIN_RESIDUAL_SHARE = 1e-12  # what others determine to this share of its variance has none left

@@ -20,7 +20,6 @@ import networkx as nx
 
 from probml import ModelError
 from probml.estimators.rules import hold, integer
-from probml.libraries import pd
 from probml.models.bayesian_networks.arc_lists import refuse_counts, refuse_cycle, rules_of
 from probml.models.bayesian_networks.scores import Scores, bits, score_for
 from probml.models.bayesian_networks.search import exact, hill_climb, neighbours, tree
@@ -31,6 +30,7 @@ from probml.models.bayesian_networks.unseen.structural_em import (
     structural_em,
 )
 from probml.models.bayesian_networks.variables import read, use_one_of
+from probml.numerics.process.libraries import pd
 
 METHODS = ("hill_climb", "exact", "chow_liu")
 UNSEEN = "(missing cells)"  # what they add to the scores of the nodes

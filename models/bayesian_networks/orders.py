@@ -19,7 +19,6 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from probml import ModelError
-from probml.libraries import pd
 from probml.models.bayesian_networks.arc_lists import refuse_counts, rules_of
 from probml.models.bayesian_networks.scores import Scores, score_for
 from probml.models.bayesian_networks.search import (
@@ -31,6 +30,7 @@ from probml.models.bayesian_networks.search import (
     without_column,
 )
 from probml.models.bayesian_networks.variables import read, use_one_of
+from probml.numerics.process.libraries import pd
 
 SCORES = ("bdeu", "k2", "bic")  # those that are log evidences, the last roughly
 

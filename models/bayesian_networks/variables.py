@@ -11,8 +11,8 @@ import numpy as np
 
 from probml import DataError
 from probml.errors import listed
-from probml.libraries import pd
 from probml.models.frames.kinds import refuse_dates, usual
+from probml.numerics.process.libraries import pd
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,7 +15,7 @@ from probml.errors import listed
 from probml.estimators.estimator import Estimator, n_parameters
 from probml.estimators.validation import check_feature_names, check_is_fitted
 from probml.language.given import floats
-from probml.libraries import pd
+from probml.numerics.process.libraries import pd
 from probml.typing import DataLike
 
 

@@ -19,11 +19,11 @@ from probml.estimators.rules import (
     parameter,
 )
 from probml.estimators.validation import check_is_fitted
-from probml.libraries import pd
 from probml.models.classifiers.planes import COST, Planes, with_class_labels
 from probml.models.frames.standardized import row_weights, without_prior
 from probml.models.regression.generalized_linear import logistic_regression, softmax_regression
 from probml.models.regression.results import RegressionResults, is_posterior
+from probml.numerics.process.libraries import pd
 from probml.posteriors.units import Unit
 
 # prior standard deviation in logits of intercepts that a posterior needs and nothing tells

@@ -23,13 +23,13 @@ from probml.estimators.rules import (
     parameter,
 )
 from probml.estimators.validation import check_is_fitted
-from probml.libraries import pd
 from probml.models.frames.covariances import COVARIANCES, canonical
 from probml.models.frames.learning import learn_for, take
 from probml.models.frames.ties import refuse_constant
 from probml.models.frames.units import InUnits
 from probml.models.frames.unlabelled import WEIGHT, PartlyLabelled
 from probml.models.mixtures.naive_bayes import naive_bayes
+from probml.numerics.process.libraries import pd
 
 COVARIANCE = (
     "one of 'own', 'shared', 'diagonal', 'spherical', 'shared diagonal', 'shared spherical', or "

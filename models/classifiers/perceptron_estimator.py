@@ -11,11 +11,11 @@ from probml.estimators.rules import FLAG, SEED, Seed, integer, parameter
 from probml.estimators.validation import ConvergenceWarning, check_is_fitted
 from probml.interface.showing.estimates import Estimates, Quantity, no_tables
 from probml.interface.showing.summary import Table
-from probml.libraries import pd
 from probml.models.classifiers.perceptron import learn, perceptron
 from probml.models.frames.complete import NoProbabilities
 from probml.models.frames.margins import Margin
 from probml.models.frames.standardized import Standardized
+from probml.numerics.process.libraries import pd
 from probml.posteriors.units import Unit, of_rows
 
 

@@ -14,7 +14,6 @@ from probml.dataset.frames import shortest
 from probml.dataset.labels import labels_of
 from probml.errors import DataError, ModelError, listed
 from probml.interface.fit import Fit
-from probml.libraries import pd
 from probml.models.commandline.files import require_columns
 from probml.models.commandline.layouts import (
     PLAIN,
@@ -26,6 +25,7 @@ from probml.models.commandline.layouts import (
     sequences,
     together,
 )
+from probml.numerics.process.libraries import pd
 from probml.typing import DataLike, FitOrEstimator
 
 MAX_MODEL_CHARACTERS = 80  # letters of a model that is told in full

@@ -7,7 +7,7 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from probml import models
-from probml.libraries import pd
+from probml.numerics.process.libraries import pd
 
 COLUMNS = ["eruptions", "waiting"]
 

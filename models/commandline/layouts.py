@@ -12,8 +12,8 @@ from jax.typing import ArrayLike
 from probml.errors import DataError, ModelError, listed
 from probml.interface.fit import Fit
 from probml.language.language import Bound
-from probml.libraries import pd
 from probml.models.commandline.files import require_columns
+from probml.numerics.process.libraries import pd
 from probml.structure.structure import Structure
 from probml.structure.trace import trace
 from probml.typing import DataLike, SiteValues

@@ -8,7 +8,6 @@ import numpy as np
 
 from probml.engines.engine import Engine
 from probml.errors import DataError, ModelError, listed
-from probml.libraries import pd
 from probml.models import (
     BayesianLinearRegression,
     FactorAnalysis,
@@ -29,6 +28,7 @@ from probml.models.commandline.files import own_model, require_columns
 from probml.models.commandline.layouts import PLAIN, Layout, index_by_date, of_model, sequences
 from probml.models.frames.kinds import usual
 from probml.models.mixed_models.formulas import missing_cells
+from probml.numerics.process.libraries import pd
 from probml.typing import FitOrEstimator
 
 NAMELESS = "Unnamed: "  # as pandas calls a column without a name

@@ -21,7 +21,6 @@ except ModuleNotFoundError as error:
 import probml
 import probml.models as library
 from probml.errors import DataError, ModelError, Refusal
-from probml.libraries import LateModule, pd
 from probml.models.commandline.catalogue import SAID, canonical_name
 from probml.models.commandline.options import (
     json_option,
@@ -33,6 +32,7 @@ from probml.models.commandline.options import (
     unknown_option,
     wish,
 )
+from probml.numerics.process.libraries import LateModule, pd
 
 if TYPE_CHECKING:
     from probml.models.commandline import answers, engines, files, layouts, learning

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from probml.libraries import LateModule
 from probml.models.commandline.catalogue import MODELS, SAID
+from probml.numerics.process.libraries import LateModule
 
 if TYPE_CHECKING:
     from probml.models.commandline import engines, layouts, learning

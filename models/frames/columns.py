@@ -16,8 +16,8 @@ from probml import DataError, ModelError
 from probml.dataset.arrays import NUMBERS
 from probml.dataset.frames import shortest
 from probml.errors import meant
-from probml.libraries import pd
 from probml.models.frames.cells import codes_of, column_of, numbers_of
+from probml.numerics.process.libraries import pd
 
 COUNT = (lambda a: (a >= 0) & (a == np.floor(a)), "a count, an integer >= 0")
 # kind of a numeric column -> whether a value may be, in words; None where every number may

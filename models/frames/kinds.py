@@ -14,7 +14,7 @@ import datetime
 import numpy as np
 
 from probml import DataError
-from probml.libraries import pd
+from probml.numerics.process.libraries import pd
 
 MAX_CATEGORIES = 10  # distinct values up to which whole numbers are categories
 OFTEN = 5  # how often each of them is seen, on average

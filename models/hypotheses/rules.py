@@ -28,7 +28,7 @@ from probml import DataError
 from probml.dataset.frames import as_pandas
 from probml.estimators.rules import hold, number, optional, several, within
 from probml.language.language import check_seed
-from probml.libraries import pd
+from probml.numerics.process.libraries import pd
 
 DRAWS = 4000  # of the cells of a rule
 

@@ -25,8 +25,8 @@ from probml import DataError
 from probml.estimators.rules import FLAG, hold, integer, number
 from probml.language.given import floats
 from probml.language.language import check_seed
-from probml.libraries import pd
 from probml.models.hypotheses.tables import COLUMNS, MAX_PERMUTATIONS
+from probml.numerics.process.libraries import pd
 
 HELD = 2**22  # numbers of permutations that lie in memory at once
 WIDTH = 2**-0.5  # r: half of all shifts lie within 0.7 standard deviations

@@ -25,9 +25,9 @@ from scipy.special import gammaln, xlogy
 from probml import DataError
 from probml.dataset.frames import as_pandas
 from probml.estimators.rules import hold, several
-from probml.libraries import pd
 from probml.models.frames.kinds import discrete
 from probml.models.hypotheses import tables
+from probml.numerics.process.libraries import pd
 from probml.typing import DataLike
 
 STRENGTH, SHAPE, RATE = 1.0, 1.0, 1.0  # of the normal–gamma prior, of numbers in their own units

@@ -29,7 +29,7 @@ from probml import DataError, ModelError
 from probml.estimators.rules import hold, integer, numbers, one_of
 from probml.language.given import floats
 from probml.language.language import check_seed
-from probml.libraries import pd
+from probml.numerics.process.libraries import pd
 
 COLUMNS = ["statistic", "degrees", "p_value", "log_bayes_factor", "probability"]
 MAX_PERMUTATIONS = 10_000_000  # permutations

@@ -29,7 +29,6 @@ from probml.estimators.rules import (
 from probml.estimators.validation import check_is_fitted, clone, places_of
 from probml.interface.showing.estimates import Estimates, Quantity
 from probml.interface.showing.summary import Table
-from probml.libraries import pd
 from probml.models.latent_factors.factor_analysis import (
     covariance,
     factor_analysis,
@@ -39,6 +38,7 @@ from probml.models.latent_factors.factor_analysis import (
 )
 from probml.models.latent_factors.rotation import ROTATIONS, rotate
 from probml.models.summaries.factors import factor_tables
+from probml.numerics.process.libraries import pd
 from probml.posteriors.units import Unit, of_rows
 
 STEP = 0.01  # of a tolerance of EM's iterations, for steps of L-BFGS, which are smaller

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from probml import DataError, ModelError
-from probml.libraries import pd
+from probml.numerics.process.libraries import pd
 from probml.typing import DataLike
 
 if TYPE_CHECKING:

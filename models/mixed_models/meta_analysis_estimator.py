@@ -14,12 +14,12 @@ from probml.estimators.estimator import Estimator, absent
 from probml.estimators.rules import SEED, Seed, check, hold, one_of, parameter, within
 from probml.estimators.validation import check_is_fitted
 from probml.language.given import labels
-from probml.libraries import pd
 from probml.models.mixed_models.meta_analysis import meta_analysis
 from probml.models.mixed_models.mixed_columns import numbers_of, table_of
 from probml.models.regression.results import RegressionResults, is_posterior
 from probml.models.regression.targets import checked_column
 from probml.models.regression.weak_priors import BAYES, ENGINE_OR_BAYES, WEAK, middle_and_spread
+from probml.numerics.process.libraries import pd
 from probml.posteriors.units import Unit, of_rows, plane
 
 

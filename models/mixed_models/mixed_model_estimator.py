@@ -28,7 +28,6 @@ from probml.estimators.validation import (
     check_is_fitted,
     column_or_1d,
 )
-from probml.libraries import pd
 from probml.models.frames.complete import NoProbabilities
 from probml.models.mixed_models.mixed_columns import codes_of, labels_of, numbers_of, table_of
 from probml.models.mixed_models.mixed_model import effect_sites, mixed_model
@@ -54,6 +53,7 @@ from probml.models.regression.weak_priors import (
     refuse_exact,
     units_of,
 )
+from probml.numerics.process.libraries import pd
 from probml.posteriors.units import Unit, of_rows, plane
 
 ONE = "1"  # the column of an intercept

@@ -24,11 +24,11 @@ from probml.estimators.rules import (
     sizes,
 )
 from probml.estimators.validation import check_is_fitted
-from probml.libraries import pd
 from probml.models.frames.learning import learn_for, take
 from probml.models.frames.ties import refuse_constant, warn_of_ties
 from probml.models.frames.units import InUnits
 from probml.models.mixtures.naive_bayes import naive_bayes
+from probml.numerics.process.libraries import pd
 
 
 class _Columns(InUnits, Mixture):

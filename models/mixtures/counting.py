@@ -34,9 +34,9 @@ from probml import VB, DataError, ModelError, Refusal
 from probml.estimators.rules import FLAG, hold, integer
 from probml.language.given import floats
 from probml.language.language import check_seed
-from probml.libraries import pd
 from probml.models.frames.covariances import canonical
 from probml.models.mixtures.gaussian_estimator import GaussianMixture
+from probml.numerics.process.libraries import pd
 from probml.typing import DataLike
 
 CRITERIA = ("bic", "icl", "aic", "mdl")

@@ -20,8 +20,8 @@ from probml.estimators.rules import (
     parameter,
 )
 from probml.estimators.validation import check_is_fitted
-from probml.libraries import pd
 from probml.models.mixtures.topics import latent_dirichlet, of_counts
+from probml.numerics.process.libraries import pd
 from probml.posteriors.units import Unit
 
 ROUNDS = 1000  # of a new document's topics, at the most

@@ -24,10 +24,10 @@ from probml.estimators.rules import (
     parameter,
 )
 from probml.estimators.validation import check_is_fitted
-from probml.libraries import optax
 from probml.models.frames.margins import Margin
 from probml.models.frames.standardized import Numeric, Standardized, row_weights
 from probml.models.neural_networks.neural_network import ACTIVATIONS, neural_network
+from probml.numerics.process.libraries import optax
 from probml.posteriors.units import Unit, of_rows, plane
 
 SCALES = (1.0, 1.7, 3.0)  # weight scales among which rows that are held out choose

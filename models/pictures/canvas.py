@@ -16,7 +16,7 @@ from jax.typing import ArrayLike
 
 from probml import DataError, Fit, ModelError
 from probml.language.given import labels
-from probml.libraries import pd
+from probml.numerics.process.libraries import pd
 from probml.typing import DataLike, FitOrEstimator
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ import numpy as np
 from probml import DataError, ModelError
 from probml.estimators.rules import hold, within
 from probml.interface.showing.summaries import summarize
-from probml.libraries import pd
 from probml.models.mixed_models.meta_analysis_estimator import MetaAnalysis
 from probml.models.pictures.canvas import COLOURS, as_names, axes_of, fit_of
+from probml.numerics.process.libraries import pd
 from probml.typing import DataLike, FitOrEstimator
 
 if TYPE_CHECKING:

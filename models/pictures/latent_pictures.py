@@ -9,7 +9,6 @@ from jax.typing import ArrayLike
 from probml import ModelError, Refusal
 from probml.estimators.rules import TEXT, hold, optional
 from probml.language.given import labels as items
-from probml.libraries import pd
 from probml.models.pictures.canvas import (
     COLOURS,
     INK,
@@ -22,6 +21,7 @@ from probml.models.pictures.canvas import (
     steps_of,
 )
 from probml.models.pictures.canvas import legend as _legend
+from probml.numerics.process.libraries import pd
 from probml.typing import DataLike, FitOrEstimator
 
 MAX_NAMED_MEMBERS = 60  # members that a picture has names for

@@ -18,7 +18,6 @@ import numpy as np
 
 from probml import DataError, Fit, ModelError, Refusal, errors
 from probml.assessment.pages.layout import Layout, arrange
-from probml.libraries import pd
 from probml.models.pictures.canvas import (
     INK,
     PAPER,
@@ -28,6 +27,7 @@ from probml.models.pictures.canvas import (
     fit_of,
     formerly,
 )
+from probml.numerics.process.libraries import pd
 from probml.typing import FitOrEstimator
 
 if TYPE_CHECKING:

@@ -14,7 +14,6 @@ from jax.typing import ArrayLike
 from probml import DataError, Fit, ModelError
 from probml.dataset.described import Column, described
 from probml.dataset.frames import as_pandas
-from probml.libraries import pd
 from probml.models.pictures.canvas import (
     COLOURS,
     INK,
@@ -25,6 +24,7 @@ from probml.models.pictures.canvas import (
     palette,
     place_of,
 )
+from probml.numerics.process.libraries import pd
 from probml.typing import DataLike, FitOrEstimator
 
 if TYPE_CHECKING:

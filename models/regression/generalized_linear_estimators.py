@@ -27,7 +27,6 @@ from probml.estimators.validation import (
     check_sample_weight,
     column_or_1d,
 )
-from probml.libraries import pd
 from probml.models.frames.standardized import Numeric, directions, row_weights, without_prior
 from probml.models.regression.family_functions import (
     best_level,
@@ -66,6 +65,7 @@ from probml.models.regression.weak_priors import (
     refuse_exact,
     units_of,
 )
+from probml.numerics.process.libraries import pd
 from probml.posteriors.units import ways_in_units
 
 # whose coefficients are orthogonal to their other parameters: Fisher's information is known

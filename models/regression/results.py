@@ -16,13 +16,13 @@ from probml.assessment.intervals import Interval
 from probml.estimators.information_criteria import criteria
 from probml.estimators.rules import hold, one_of, within
 from probml.estimators.validation import check_is_fitted
-from probml.libraries import pd
 from probml.models.regression.family_functions import (
     mean_of_y,
     unit_deviance,
     variance_function,
 )
 from probml.models.regression.targets import checked_column
+from probml.numerics.process.libraries import pd
 from probml.posteriors.units import in_units
 from probml.typing import FitOrEstimator, SiteValues
 

@@ -21,12 +21,12 @@ from probml.estimators.rules import (
 )
 from probml.interface.showing.estimates import Estimates
 from probml.interface.showing.summary import Table
-from probml.libraries import pd
 from probml.models.regression import evidence
 from probml.models.regression.from_moments import FLAT_PRIOR_SD, FromMoments, is_scale
 from probml.models.regression.moments import few_rows
 from probml.models.regression.smoothing import design, smooth_moments, smoothing
 from probml.models.summaries.regressions import spline_tables
+from probml.numerics.process.libraries import pd
 from probml.posteriors.units import Unit, of_rows
 
 LAM: Rule = ("None or numbers above 0",

@@ -6,10 +6,10 @@ import numpy as np
 
 from probml.interface.showing.estimates import Estimates, Quantity
 from probml.interface.showing.summary import Table
-from probml.libraries import pd
 from probml.models.frames.covariances import canonical
 from probml.models.summaries.mixtures import by_group, groups, scatter
 from probml.models.summaries.regressions import coefficients
+from probml.numerics.process.libraries import pd
 
 _COMPONENTS = {name: (label, None) for name, label in (
     ("sigma", "irregular"), ("level_scale", "level"), ("trend_scale", "trend"),

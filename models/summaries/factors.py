@@ -7,7 +7,7 @@ import numpy as np
 
 from probml.interface.showing.estimates import Estimates, Quantity
 from probml.interface.showing.summary import Table
-from probml.libraries import pd
+from probml.numerics.process.libraries import pd
 
 
 def canonical(loadings, precision):

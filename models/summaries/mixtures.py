@@ -12,8 +12,8 @@ import numpy as np
 
 from probml.interface.showing.estimates import Estimates, Quantity
 from probml.interface.showing.summary import Table
-from probml.libraries import pd
 from probml.models.frames.covariances import canonical
+from probml.numerics.process.libraries import pd
 from probml.typing import DataLike
 
 CATEGORIES = "Probabilities of categories"

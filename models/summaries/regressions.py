@@ -8,7 +8,7 @@ import numpy as np
 
 from probml.interface.showing.estimates import Estimates, Quantity
 from probml.interface.showing.summary import Table
-from probml.libraries import pd
+from probml.numerics.process.libraries import pd
 
 INTERCEPT = "Intercept"
 # parameter → (its name in the field, function to it)

@@ -25,7 +25,7 @@ from probml.engines.engine import Engine, Problem, checked, planned
 from probml.engines.ladder import refusal
 from probml.errors import ModelError, Refusal
 from probml.language.language import Bound, check_steps
-from probml.libraries import pd
+from probml.numerics.process.libraries import pd
 from probml.plan.plan import Plan
 from probml.posteriors import diagnostics
 from probml.posteriors.relabelling import Exchange, exchanges

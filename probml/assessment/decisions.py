@@ -15,7 +15,7 @@ from jax.typing import ArrayLike
 from probml.dataset.frames import as_pandas
 from probml.errors import DataError, ModelError
 from probml.language.given import labels as listed
-from probml.libraries import pd
+from probml.numerics.process.libraries import pd
 
 REJECTED = -1
 SUM_TOLERANCE = 1e-3  # of probabilities: they may be in float32, or have three printed digits

@@ -25,7 +25,7 @@ from probml.assessment.pages.html import figure, noted, records_of, table
 from probml.dataset import tables
 from probml.errors import DataError, ModelError
 from probml.language.given import labels as listed
-from probml.libraries import pd
+from probml.numerics.process.libraries import pd
 from probml.queries import asking
 from probml.queries.fitted import Fitted
 

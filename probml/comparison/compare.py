@@ -20,7 +20,7 @@ from probml.errors import DataError, ModelError
 from probml.interface.fit import Fit
 from probml.language.given import as_mapping
 from probml.language.language import check_seed
-from probml.libraries import pd
+from probml.numerics.process.libraries import pd
 
 POINT = ("loglik", "parameters", "aic", "bic")
 BOUND = ("bound",)

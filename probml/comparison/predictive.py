@@ -31,7 +31,7 @@ from probml.dataset.frames import as_pandas, is_table
 from probml.engines.engine import Engine
 from probml.errors import DataError, ModelError
 from probml.interface.fit import Fit
-from probml.libraries import pd
+from probml.numerics.process.libraries import pd
 from probml.typing import DataLike, FitOrEstimator
 
 FOLDS = 5

@@ -12,7 +12,7 @@ import numpy as np
 from probml.dataset import frames
 from probml.dataset.sources import arrow
 from probml.errors import DataError, RowError, shortly, untraced
-from probml.libraries import pd
+from probml.numerics.process.libraries import pd
 
 UNSEEN = "Use NaN or None for a missing value."
 NUMBERS = (Real, Decimal, np.bool_)

@@ -11,7 +11,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from probml.dataset.frames import as_pandas, is_table, names_of
-from probml.libraries import pd
+from probml.numerics.process.libraries import pd
 from probml.typing import DataLike
 
 CATEGORIES = 8  # categories that a description lists

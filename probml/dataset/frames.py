@@ -11,7 +11,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from probml.errors import DataError, listed
-from probml.libraries import pa, pd
+from probml.numerics.process.libraries import pa, pd
 from probml.typing import DataLike, SiteValues
 
 OURS = ("pandas", "pyarrow")  # libraries whose tables are read without narwhals

@@ -13,7 +13,7 @@ from jax.typing import ArrayLike
 
 from probml.dataset.arrays import Categories, Raw, as_raw
 from probml.errors import DataError
-from probml.libraries import pd
+from probml.numerics.process.libraries import pd
 
 
 class Places(NamedTuple):

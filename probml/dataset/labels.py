@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jax.typing import ArrayLike
 
-from probml.libraries import pd
+from probml.numerics.process.libraries import pd
 
 MIN_DATES = 3  # dates that pandas needs to infer a frequency
 # of a series that is regular but for gaps: its least length, the greatest share of gaps, and what

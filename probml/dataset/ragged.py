@@ -11,7 +11,7 @@ from probml.dataset.frames import alike, as_pandas, native
 from probml.dataset.labels import Labels, labels_of, tables_of
 from probml.dataset.sources import arrow
 from probml.errors import DataError
-from probml.libraries import pa
+from probml.numerics.process.libraries import pa
 from probml.structure.structure import Structure
 from probml.typing import DataLike, SiteValues
 

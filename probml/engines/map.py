@@ -53,7 +53,7 @@ from probml.engines.optimization.search import (
 from probml.engines.start.prior import compiled_prior_point, given_start, refuse_missing_prior
 from probml.engines.start.start import check_distinct, first_points, states_depend_on_start
 from probml.errors import ModelError, Refusal
-from probml.libraries import optax
+from probml.numerics.process.libraries import optax
 from probml.numerics.transfer import placed_all
 from probml.plan import hierarchy, random_effects
 

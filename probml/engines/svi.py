@@ -33,9 +33,9 @@ from probml.engines.start.start import check_distinct
 from probml.errors import ModelError, Refusal
 from probml.evidence import density, row_coordinates
 from probml.language import given
-from probml.libraries import optax
 from probml.numerics.compiling import jit
 from probml.numerics.curvature import Frame
+from probml.numerics.process.libraries import optax
 from probml.numerics.transfer import Use, derive_key, random_key
 from probml.plan.plan import Plan
 from probml.posteriors import posterior

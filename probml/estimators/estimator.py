@@ -39,7 +39,7 @@ from probml.interface.model import Model
 from probml.interface.showing.summaries import summarize
 from probml.interface.showing.summary import Summary, Table
 from probml.language.language import check_seed
-from probml.libraries import pd
+from probml.numerics.process.libraries import pd
 from probml.posteriors.units import Unit
 from probml.typing import DataLike, SiteValues
 

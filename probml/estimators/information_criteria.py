@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from probml.libraries import pd
+from probml.numerics.process.libraries import pd
 from probml.typing import DataLike
 
 

@@ -24,7 +24,7 @@ from probml.estimators.validation import DensityMixin, check_is_fitted
 from probml.interface.fit import Fit
 from probml.interface.sizes import grid
 from probml.language.language import check_seed
-from probml.libraries import pd
+from probml.numerics.process.libraries import pd
 from probml.typing import DataLike
 
 

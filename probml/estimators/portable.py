@@ -22,7 +22,7 @@ from probml.interface.showing.subject import (
     name_of,
     words_of_name,
 )
-from probml.libraries import LateModule
+from probml.numerics.process.libraries import LateModule
 from probml.typing import Json, SiteValues
 
 if TYPE_CHECKING:

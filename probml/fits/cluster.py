@@ -31,8 +31,8 @@ from probml.engines.engine import Problem
 from probml.errors import DataError, Refusal, present
 from probml.fits.places import Place, is_frame
 from probml.language.language import Bound
-from probml.libraries import pd
 from probml.numerics.outside.sent import Pool, Program, received_for_many
+from probml.numerics.process.libraries import pd
 from probml.structure.trace import trace
 from probml.typing import DataLike
 

@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 from probml.errors import ModelError
-from probml.libraries import networkx, pd
+from probml.numerics.process.libraries import networkx, pd
 
 TYPES = {"float": float, "int": int, "str": str, "bool": bool}
 ROOT = "probml."  # whose dataclasses and named tuples a file may name

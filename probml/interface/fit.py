@@ -32,9 +32,9 @@ from probml.interface.record import StaticPart
 from probml.interface.showing.subject import Subject, of_fit
 from probml.interface.tables.table_answers import answers_in_tables
 from probml.language.given import as_mapping
-from probml.libraries import LateModule, pd
 from probml.numerics.compiling import ASKED, jit
 from probml.numerics.precision import in_its_own
+from probml.numerics.process.libraries import LateModule, pd
 from probml.numerics.transfer import placed_all
 from probml.plan import decide
 from probml.plan.plan import Plan

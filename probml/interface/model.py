@@ -32,8 +32,8 @@ from probml.language.given import as_mapping
 from probml.language.language import Bound, check_seed, unwrapped
 from probml.language.renamed import by_new_names, by_old_names
 from probml.language.settings import freeze
-from probml.libraries import LateModule, networkx
 from probml.numerics.outside.checkpoint import Checkpoint
+from probml.numerics.process.libraries import LateModule, networkx
 from probml.queries.simulation import simulate_prior
 from probml.structure.trace import intervened, trace
 from probml.typing import DataLike, SiteValues

@@ -9,8 +9,8 @@ import jax
 import numpy as np
 
 from probml.errors import ModelError
-from probml.libraries import networkx
 from probml.numerics.process.inline_calls import evaluated
+from probml.numerics.process.libraries import networkx
 
 
 class _Frozen(tuple):

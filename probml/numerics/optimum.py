@@ -24,7 +24,6 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from probml.jaxpr.opened import backward
-from probml.libraries import optax
 from probml.numerics.curvature import (
     MIN_CURVATURE,
     differences,
@@ -34,6 +33,7 @@ from probml.numerics.curvature import (
     whitened,
 )
 from probml.numerics.process.inline_calls import traced_once
+from probml.numerics.process.libraries import optax
 from probml.typing import PyTree
 
 MAX_DAMPING = 1e12  # relative to the diagonal of −H; a step with more damping is below rounding

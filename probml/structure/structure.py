@@ -30,8 +30,8 @@ from probml.jaxpr.program import ClosedJaxpr, Literal, evaluate, jaxpr_of, one_w
 from probml.jaxpr.switches import SETTING
 from probml.language.former_members import former_members
 from probml.language.language import Bound
-from probml.libraries import networkx
 from probml.numerics.identity import digest
+from probml.numerics.process.libraries import networkx
 from probml.numerics.process.making import unchecked
 from probml.numerics.transfer import as_array
 from probml.structure import indices

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 
-from probml.libraries import pd
+from probml.numerics.process.libraries import pd
 
 MAX_TABLE_ROWS = 2000  # rows of a table in a page
 MAX_NARROW_CHARACTERS = 40  # characters of a cell that is given room

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from probml.libraries import networkx
+from probml.numerics.process.libraries import networkx
 
 # inches: gap beside a box, least gap of layers, width kept free for an arrow
 BESIDE, BETWEEN, WAYPOINT = 0.28, 0.42, 0.1

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from probml.assessment.pages.layout import arrange
 from probml.errors import ModelError
-from probml.libraries import networkx
+from probml.numerics.process.libraries import networkx
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

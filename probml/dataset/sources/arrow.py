@@ -21,7 +21,7 @@ from jax.typing import ArrayLike
 
 from probml.dataset.source import Part, Source
 from probml.errors import DataError, quoted
-from probml.libraries import pa
+from probml.numerics.process.libraries import pa
 from probml.typing import DataLike
 
 if TYPE_CHECKING:

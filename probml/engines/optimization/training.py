@@ -16,9 +16,9 @@ from probml.errors import ModelError
 from probml.evidence.density import from_unbounded_by_name, log_posterior_and_gradient
 from probml.evidence.e_step import row_totals, total_evidence
 from probml.factors.factors import global_factors
-from probml.libraries import optax
 from probml.numerics.compiling import jit
 from probml.numerics.optimum import is_flat
+from probml.numerics.process.libraries import optax
 from probml.numerics.transfer import random_key
 from probml.plan.plan import Plan
 from probml.typing import PyTree

@@ -25,8 +25,8 @@ from probml.engines.sampling.reliance import rising
 from probml.engines.sampling.states import with_states
 from probml.errors import ModelError, Refusal
 from probml.language.language import Bound
-from probml.libraries import optax
 from probml.numerics.compiling import jit
+from probml.numerics.process.libraries import optax
 from probml.numerics.process.threads import single_thread
 from probml.numerics.transfer import Use, derive_key, placed_all, random_key
 from probml.posteriors import posterior

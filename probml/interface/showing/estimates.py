@@ -17,7 +17,7 @@ from probml.engines.findings import Finding
 from probml.fits.standard_errors import StandardErrors
 from probml.interface.functions.steps import step_posteriors
 from probml.interface.showing.summary import P, Table
-from probml.libraries import LateModule, pd
+from probml.numerics.process.libraries import LateModule, pd
 from probml.posteriors.units import in_units
 from probml.typing import FitOrEstimator, SiteValues
 

@@ -42,7 +42,7 @@ from probml.interface.showing.summaries import summarize
 from probml.interface.showing.summary import Summary
 from probml.language.given import as_new_file
 from probml.language.language import Bound
-from probml.libraries import pd
+from probml.numerics.process.libraries import pd
 from probml.plan.plan import Plan
 from probml.posteriors.units import in_units
 from probml.queries.fitted import Fitted

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from probml.assessment.pages.html import noted, records_of
-from probml.libraries import pd
+from probml.numerics.process.libraries import pd
 
 P = "P>|z|"  # the column of two-sided p-values of the normal
 SHOWN_ROWS, SHOWN_TABLES = 60, 20  # in print
