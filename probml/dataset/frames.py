@@ -11,7 +11,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from probml.errors import DataError, listed
-from probml.numerics.process.libraries import pa, pd
+from probml.numerics.process.libraries import nw, pa, pd
 from probml.typing import DataLike, SiteValues
 
 OURS = ("pandas", "pyarrow")  # libraries whose tables are read without narwhals
@@ -32,8 +32,6 @@ def to_pandas(data: object) -> DataLike:
     Polars collected; anything else unchanged."""
     if not _foreign(data):
         return data
-    import narwhals.stable.v1 as nw
-
     found = nw.from_native(data, pass_through=True, allow_series=True)
     if isinstance(found, nw.LazyFrame):  # of other libraries, a source of rows
         return to_pandas(data.collect()) if type(data).__module__.startswith("polars") else data
@@ -61,7 +59,6 @@ def _foreign(data: object) -> bool:
 
 def _column(series: "pd.Series") -> ArrayLike:
     """A narwhals Series as pandas: numbers with NaN, ordered categories, else objects with None."""
-    import narwhals.stable.v1 as nw
     kind = series.dtype
     if kind in (nw.Categorical, nw.Enum):
         known = series.cat.get_categories().to_list()
@@ -92,8 +89,6 @@ def like(given: DataLike, columns: Mapping[str, np.ndarray]) -> DataLike:
         kinds = {name: given[name].dtype for name in given.columns if name in out.columns}
         return out.astype({name: kind for name, kind in kinds.items()
                            if isinstance(kind, pd.CategoricalDtype)})
-    import narwhals.stable.v1 as nw
-
     frame = nw.from_native(given)
     stay = {name: frame[frame.columns[i]].to_native() for name, i in own.items()}
     return nw.from_dict(_ordered(own, flat, stay),
@@ -113,8 +108,6 @@ def native(answer: DataLike, given: object) -> DataLike:
         return type(answer)(native(each, given) for each in answer)
     if type(answer).__module__.partition(".")[0] != "pandas":
         return answer
-    import narwhals.stable.v1 as nw
-
     whole = nw.from_native(given, allow_series=True)
     library = nw.get_native_namespace(whole)
     if not is_table(answer):

@@ -14,41 +14,33 @@ length are an array, other lists are sequences.
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 from jax.typing import ArrayLike
 
 from probml.dataset.source import Part, Source
 from probml.errors import DataError, quoted
-from probml.numerics.process.libraries import pa
+from probml.numerics.process.libraries import arrow_types, ds, pa, pc
 from probml.typing import DataLike
-
-if TYPE_CHECKING:
-    import pyarrow.dataset as ds
 
 
 def from_arrow(column: "pa.ChunkedArray") -> ArrayLike:
     """An Arrow array, chunked or not, as an array (n, length, ...) if it holds lists of one length,
     NaN where a row has none; else as NumPy or pandas."""
-    import pyarrow.types as kinds
-
     kind = column.type
     if is_list(kind) and _inner(kind) is not None:
         found = _stacked(_single_chunk(column))
         if found is not None:
             return found
-    if kinds.is_decimal(kind):
+    if arrow_types.is_decimal(kind):
         column = column.cast(pa.float64())
-    if kinds.is_floating(column.type) and not column.null_count:
+    if arrow_types.is_floating(column.type) and not column.null_count:
         return column.to_numpy()  # faster than a Series
     return column.to_pandas()
 
 
 def sequences(column: object) -> list[np.ndarray]:
     """Lists as arrays, (steps, ...) each; a row without a list has one missing step."""
-    import pyarrow.compute as pc
-
     lists = _single_chunk(column)
     flat = lists.flatten()
     steps = _stacked(flat) if _inner(flat.type) is not None else flat.to_pandas().to_numpy(object)
@@ -65,8 +57,6 @@ def sequences(column: object) -> list[np.ndarray]:
 
 def uneven(column: object) -> bool:
     """Whether lists have different lengths."""
-    import pyarrow.compute as pc
-
     return pc.count_distinct(pc.list_value_length(_single_chunk(column))).as_py() > 1
 
 
@@ -85,24 +75,19 @@ def holds_lists(column: object) -> bool:
 
 def is_list(kind: object) -> bool:
     """Whether values of an Arrow type are lists."""
-    import pyarrow.types as kinds
-
-    return kinds.is_list(kind) or kinds.is_large_list(kind) or kinds.is_fixed_size_list(kind)
+    return (arrow_types.is_list(kind) or arrow_types.is_large_list(kind)
+            or arrow_types.is_fixed_size_list(kind))
 
 
 def _inner(kind: "pa.DataType") -> "pa.DataType":
     """The type of the numbers in lists, or in lists of lists; None if they hold anything else."""
-    import pyarrow.types as kinds
-
     while is_list(kind):
         kind = kind.value_type
-    return kind if kinds.is_integer(kind) or kinds.is_floating(kind) else None
+    return kind if arrow_types.is_integer(kind) or arrow_types.is_floating(kind) else None
 
 
 def _stacked(lists: "pa.Array") -> np.ndarray | None:
     """Lists of one length as an array; None if their lengths differ."""
-    import pyarrow.compute as pc
-
     if not is_list(lists.type):
         return lists.to_numpy(zero_copy_only=False)
     lengths = pc.unique(pc.list_value_length(lists).drop_null())
@@ -175,11 +160,10 @@ def _compare(file: str, known: Sequence[str], own: "pa.Schema", schema: "pa.Sche
 
 def _is_text(type_: "pa.DataType") -> bool:
     """Whether values of an Arrow type are text, in a dictionary too."""
-    import pyarrow.types as kinds
-
-    if kinds.is_dictionary(type_):
+    if arrow_types.is_dictionary(type_):
         return _is_text(type_.value_type)
-    return kinds.is_string(type_) or kinds.is_large_string(type_) or kinds.is_string_view(type_)
+    return (arrow_types.is_string(type_) or arrow_types.is_large_string(type_)
+            or arrow_types.is_string_view(type_))
 
 
 def _plural(names: Sequence[str]) -> str:
@@ -261,8 +245,6 @@ class ArrowRows(Source):
 
     def _fragments(self) -> "Iterator[ds.Fragment]":
         """The files of the dataset. Of one with a filter pyarrow gives the paths only."""
-        import pyarrow.dataset as ds
-
         try:
             yield from self.dataset.get_fragments()
         except ValueError:

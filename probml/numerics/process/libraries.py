@@ -16,9 +16,15 @@ class LateModule:
 
 
 if TYPE_CHECKING:
+    import narwhals.stable.v1 as nw
     import networkx
     import optax
     import pandas as pd
     import pyarrow as pa
+    import pyarrow.compute as pc
+    import pyarrow.dataset as ds
+    import pyarrow.types as arrow_types
 else:
-    networkx, optax, pd, pa = map(LateModule, ("networkx", "optax", "pandas", "pyarrow"))
+    arrow_types, ds, networkx, nw, optax, pa, pc, pd = map(LateModule, (
+        "pyarrow.types", "pyarrow.dataset", "networkx", "narwhals.stable.v1", "optax", "pyarrow",
+        "pyarrow.compute", "pandas"))
