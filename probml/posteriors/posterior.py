@@ -320,9 +320,11 @@ class Draws(_Draws, Posterior):
         every = [*found.values.values(), *found.inside.values(), *found.stats.values(),
                  *[found.tables] * (found.tables is not None)]
         counts = {np.shape(value)[:2] for value in every}
-        if len(counts) != 1 or 0 in (count := counts.pop()) or len(count) != 2:
-            raise ModelError("the file contains different numbers of draws for different sites, so "
-                             "it is damaged. Save the fit again")
+        if len(counts) != 1 or 0 in (count := counts.pop()) or len(count) != 2 or any(
+                map(np.ndim, found.worth.values())):
+            raise ModelError("the file contains different numbers of draws for different sites, or "
+                             "several numbers for one diagnostic, so it is damaged. Save the fit "
+                             "again")
         return found
 
 
