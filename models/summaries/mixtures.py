@@ -10,9 +10,10 @@ from functools import partial
 import jax.numpy as jnp
 import numpy as np
 
+from probml.errors import ModelError
 from probml.interface.showing.estimates import Estimates, Quantity
 from probml.interface.showing.summary import Table
-from probml.models.frames.covariances import canonical
+from probml.models.frames.covariances import COVARIANCES, canonical
 from probml.numerics.process.libraries import pd
 from probml.typing import DataLike
 
@@ -53,9 +54,15 @@ def _correlations(pairs, precision):
 
 def scatter(estimates: Estimates, variables: list, index: "pd.Index", name: str = "precision",
             covariance: str = "full") -> list[Table]:
-    """Standard deviations and correlations of a precision of one of gaussian_mixture's shapes."""
+    """Standard deviations and correlations of a precision of one of gaussian_mixture's shapes.
+
+    Raises:
+        ModelError: an unknown shape, of a model that has not been traced yet.
+    """
     tied, kind = covariance.startswith("tied"), covariance.removeprefix("tied").strip() or "full"
-    shape = {"full": 2, "diagonal": 1, "spherical": 0}[kind]
+    shape = {"full": 2, "diagonal": 1, "spherical": 0}.get(kind)
+    if shape is None:
+        raise ModelError(f"covariance={covariance!r:.60}: expected one of {list(COVARIANCES)}")
     columns = pd.Index(["all"], name=index.name) if tied else index
     rows = ["every variable"] if shape == 0 and len(variables) > 1 else variables
     out = [by_group(estimates, "Standard deviations", rows, columns,

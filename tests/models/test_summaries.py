@@ -237,3 +237,11 @@ def test_probabilities_that_are_rounding_are_printed_as_0():
     assert Table("", pd.DataFrame({"p": [1.0, 2e-16]})).printed()["p"].tolist() == ["1.000", "0"]
     units = pd.DataFrame({"Estimate": [5.0, 2e-16]})  # of a column in units of its own
     assert Table("", units).printed()["Estimate"].tolist() == ["5.000", "2e-16"]
+
+
+def test_a_shape_that_no_data_have_checked_is_refused_by_the_summary():
+    fit = models.gaussian_mixture(k=2, covariance="fulll").at({
+        "weights": np.full(2, 0.5), "mean": np.zeros((2, 2)),
+        "precision": np.stack([np.eye(2)] * 2)})
+    with pytest.raises(probml.ModelError, match="covariance='fulll'"):
+        repr(fit)
