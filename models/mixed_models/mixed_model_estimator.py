@@ -422,8 +422,11 @@ class MixedModel(RegressionResults, NoProbabilities, RegressorMixin, Estimator):
         weighted by trials. Arguments as of fit."""
         found = self.predict(X, offset=offset)
         trials = self._counted_trials(trials, len(found), "score")
-        weights = trials if sample_weight is None else np.asarray(sample_weight, float) * trials
         y = checked_column(y, "y", len(found)) / trials
+        own, kept = self._weigh(found[:, None], sample_weight)
+        if kept is not None:  # rows of weight 0 do not count
+            found, trials, y = (each[kept] for each in (found, trials, y))
+        weights = trials if own is None else own * trials
         left, total = (np.average((y - each) ** 2, weights=weights)
                        for each in (found, np.average(y, weights=weights)))
         return float(1 - left / total) if total > 0 else 0.0

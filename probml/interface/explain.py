@@ -76,7 +76,7 @@ def _text(title: str, records: Sequence[Mapping[str, str]]) -> str:
 def explain(model: Bound, data: DataLike = None, engines: Sequence[Engine] = ()) -> Explanation:
     """See Model.explain."""
     engines = () if engines is None else engines
-    if not isinstance(engines, Iterable):
+    if not isinstance(engines, Iterable) or getattr(engines, "ndim", 1) != 1:
         raise ModelError(f"explain(engines={engines!r}): expected a list of engines, such as "
                          f"[probml.NUTS()]")
     others = (*ON_REQUEST, *(checked(engine, "explain") for engine in engines))

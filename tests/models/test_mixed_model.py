@@ -186,3 +186,16 @@ def test_crossed_effects_too_many_for_one_dense_system_are_refused_with_their_si
     for reml in (True, False):
         with pytest.raises(probml.Refusal, match="too many crossed random effects.*'g' 8.*'h' 6.*NUTS"):
             MixedModel({"g": ["1"], "h": ["1"]}, reml=reml).fit(table, random.normal(size=60))
+
+
+def test_the_score_counts_weights_and_refuses_what_are_none():
+    random = np.random.default_rng(0)
+    group = np.repeat(range(6), 10)
+    X = pd.DataFrame({"x": random.normal(size=60), "g": group})
+    y = X["x"] + random.normal(size=6)[group] + random.normal(size=60)
+    model = MixedModel({"g": ["1"]}).fit(X, y)
+    weights = np.where(group == 0, 0.0, 2.0)
+    assert model.score(X, y, weights) == pytest.approx(model.score(X[10:], y[10:]))
+    for wrong in ([], 0, np.zeros(60), -weights):
+        with pytest.raises(ValueError, match="[Ww]eight|sample"):
+            model.score(X, y, wrong)
