@@ -245,8 +245,8 @@ class Code(enum.Enum):
         "divergences", "{count} of {draws} draws ended with a divergence (an inaccurate step) of "
                        "the sampler",
         "Regions of the posterior with strong curvature may be missing in the draws",
-        ("raise target_accept (now {target:g}), such as "
-         "NUTS(target_accept=0.95)", "use narrower priors for scales and heavy tails"))
+        ("raise target_accept (now {target:g}) towards 1",
+         "use narrower priors for scales and heavy tails"))
     FEW_DIVERGENCES = (
         "few-divergences", "{count} of {draws} draws ended with a divergence (an inaccurate step) "
                            "of the sampler, which is too few to bias the results", "", (), None)
