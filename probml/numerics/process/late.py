@@ -11,7 +11,7 @@ from typing import Any
 from probml.numerics.process.shared_changes import uncollected
 
 
-def _import(name: str) -> Any:
+def import_late(name: str) -> Any:
     """The module. What imports create stays: as old objects, the collector does not visit them
     during the first fit (0.1 s)."""
     if name in sys.modules:
@@ -37,7 +37,7 @@ def late(package: str, homes: Mapping[str, str], known: Iterable[str],
 
     def find(name: str) -> Any:
         if name in homes:
-            found = getattr(_import(f"{package}.{homes[name]}"), name)
+            found = getattr(import_late(f"{package}.{homes[name]}"), name)
             setattr(sys.modules[package], name, found)  # so that this is called once
             return found
         whole = f"{package}.{name}"

@@ -1,8 +1,9 @@
 """Libraries that take 0.1 s and more to import, each imported at its first use: a fit of arrays
 needs none of them, and every script and every process would pay for all."""
 
-import importlib
 from typing import TYPE_CHECKING, Any
+
+from probml.numerics.process.late import import_late
 
 
 class LateModule:
@@ -12,7 +13,7 @@ class LateModule:
         self._name = name
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(importlib.import_module(self._name), name)
+        return getattr(import_late(self._name), name)
 
 
 if TYPE_CHECKING:
