@@ -17,19 +17,11 @@ import jax.numpy as jnp
 from jax import lax
 from jax.scipy.linalg import cho_solve, solve_triangular
 
-from probml.numerics.lapack import UNSPLIT, diagonal, inverse_product
-
-MIN_ROWS_TO_SOLVE_TWICE = 200  # from here on LAPACK's second solve takes less than a product
+from probml.numerics.lapack import diagonal, inverse_product
 
 
 def _inverse_of(lower: jax.Array) -> jax.Array:
-    if lower.ndim == 2 and len(lower) > UNSPLIT:
-        return inverse_product(lower)[1]
-    unit = jnp.broadcast_to(jnp.eye(lower.shape[-1], dtype=lower.dtype), lower.shape)
-    inverse = solve_triangular(lower, unit, lower=True)
-    if lower.ndim == 2 and len(lower) >= MIN_ROWS_TO_SOLVE_TWICE:
-        return solve_triangular(lower, inverse, lower=True, trans=1)
-    return jnp.swapaxes(inverse, -1, -2) @ inverse
+    return inverse_product(lower)[1]
 
 
 def _half_log_det_of(lower: jax.Array) -> jax.Array:
