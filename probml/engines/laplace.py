@@ -26,7 +26,11 @@ from probml.engines.importance import Component, Weighted, proposal
 from probml.engines.map import MAP
 from probml.engines.optimization.identifiability import repeat_per_coordinate
 from probml.engines.optimization.maximization import newton_pays
-from probml.engines.sampling.reliance import check_normal_approximation, improper
+from probml.engines.sampling.reliance import (
+    check_normal_approximation,
+    improper,
+    improper_refusal,
+)
 from probml.engines.sampling.states import complete_normal, with_states
 from probml.engines.start import begin
 from probml.engines.start.labelling import hidden_variables
@@ -159,8 +163,7 @@ class Laplace(Engine):
             return _normal_outcome(problem, known, modes[0], None, None, out)
         if why := improper(problem, known, _normal(modes[0])):
             if problem.asked:
-                raise Refusal(f"Laplace cannot fit {problem}: {why.problem}. Use a proper prior "
-                              f"(one that integrates to 1), such as dist.Normal(0, 10)")
+                raise improper_refusal("Laplace", problem, why)
             return _normal_outcome(problem, known, modes[0], None, why, out).with_state(
                 rejection=None)
         found, why, mode = self._weighted(problem, known, modes, log_density)
@@ -211,8 +214,7 @@ class Laplace(Engine):
         found = _or_refuse(part, _find_modes(part, centred=False))
         normal = _normal(found.modes[0])
         if why := improper(part, given, normal):
-            raise Refusal(f"Laplace cannot fit {problem}: {why.problem}. Use a proper prior "
-                          f"(one that integrates to 1), such as dist.Normal(0, 10)")
+            raise improper_refusal("Laplace", problem, why)
         findings = check_normal_approximation(part, normal)
         if len(found.modes) > 1:
             findings += (Finding.of(Code.ONE_MODE, count=len(found.modes)),)

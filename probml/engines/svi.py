@@ -25,7 +25,12 @@ from probml.engines.engine import (
 )
 from probml.engines.sampling import carrying, guided
 from probml.engines.sampling.guided import Static
-from probml.engines.sampling.reliance import check_normal_approximation, improper, rising
+from probml.engines.sampling.reliance import (
+    check_normal_approximation,
+    improper,
+    improper_refusal,
+    rising,
+)
 from probml.engines.sampling.states import complete_normal, with_states
 from probml.engines.start import begin
 from probml.engines.start.labelling import use_representative_rows
@@ -184,8 +189,7 @@ class SVI(Engine):
             normal = Normal(*jax.device_get(_normal(plan, static, frame, state, known, rows)))
             if status is Status.APPROXIMATED:
                 if why := improper(problem, known, normal):
-                    raise Refusal(f"SVI cannot fit {problem}: {why.problem}. Use a proper prior "
-                                  f"(one that integrates to 1), such as dist.Normal(0, 10)")
+                    raise improper_refusal("SVI", problem, why)
                 findings += check_normal_approximation(problem, normal,
                                                        self._affordable_evidences(total))
             found = (_drawn(problem, normal) if plan.carried

@@ -12,6 +12,7 @@ from probml.engines.engine import Problem
 from probml.engines.findings import Code, Finding
 from probml.engines.importance import MAX_ROUNDING, densities_of, heavy_tail, max_mean_error
 from probml.engines.start.prior import Noise, Source, draw
+from probml.errors import Refusal
 from probml.evidence import density
 from probml.evidence.e_step import log_evidence
 from probml.factors.naturals import log_prior
@@ -135,6 +136,12 @@ def rising(history: np.ndarray) -> tuple[Finding, ...]:
     return (Finding.of(Code.GUIDE_NOT_CONVERGED, problem=(
         f"the bound (ELBO) still rose by {gain:.2g} from the fourth to the last fifth of the "
         f"steps")),)
+
+
+def improper_refusal(engine: str, problem: Problem, why: Finding) -> Refusal:
+    """The refusal of an engine to fit an improper posterior, which `improper` found."""
+    return Refusal(f"{engine} cannot fit {problem}: {why.problem}. Use a proper prior (one that "
+                   f"integrates to 1), such as dist.Normal(0, 10)")
 
 
 def improper(problem: Problem, known: Known, normal: Normal) -> Finding | None:
