@@ -137,7 +137,7 @@ def _chunk_shape(data: Data, plan: Plan, rows: int, copies: int, devices: int,
     """(chunks, rows per chunk) for `rows` rows, padding included; see `load`."""
     chunks, parts = max(1, round(rows / fitting_rows(plan, data.steps, copies))), devices
     if rows * (data.steps or 1) * max(plan.effort, plan.brought) >= PARTED:
-        # equal shares for threads (engines/restarting/slices.py); along time, a step over half the
+        # equal shares for threads (engines/restarting/squarem.py); along time, a step over half the
         # lanes takes half the time
         chunks = max(chunks, 2 if data.steps and rows >= 2 * LANES else 1)
         parts *= 1 if chunks == 1 else 2 if chunks < MIN_CHUNKS_TO_ALIGN else 8

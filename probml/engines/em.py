@@ -30,7 +30,7 @@ from probml.engines.optimization.convergence import (
 from probml.engines.optimization.identifiability import find_infinite
 from probml.engines.optimization.maximization import OptimizerSettings
 from probml.engines.optimization.search import improve, propose_unequal_states
-from probml.engines.restarting import batches, slices, squarem
+from probml.engines.restarting import batches, squarem
 from probml.engines.restarting.restarts import (
     best_params,
     converge_parameters,
@@ -69,7 +69,7 @@ from probml.engines.start.start import (
 from probml.errors import Refusal
 from probml.plan import noiseless
 from probml.plan.blocks import all_blocks, climbed_on_rows, directions
-from probml.plan.integrals import describe_integration
+from probml.plan.groupings import describe_integration
 from probml.plan.plan import Plan
 from probml.structure.structure import Structure
 from probml.typing import SiteValues
@@ -162,7 +162,7 @@ class EM(Engine):
         data = problem.data
         if data is None or data.survey is not None:
             return runs
-        return slices.runs_per_program(problem.plan, _steps(data), runs)
+        return squarem.runs_per_program(problem.plan, _steps(data), runs)
 
     def runs(self, problem: Problem) -> int:
         return self.starts(problem.data, problem.plan, problem.start)
@@ -331,7 +331,7 @@ class EM(Engine):
         count = max(map(len, states.values()), default=1)
         groups = np.repeat(np.arange(count), effort.pilots)
         allowed = {name: table[groups] for name, table in states.items()}
-        copies = slices.runs_per_program(plan, _steps(part), len(groups))
+        copies = squarem.runs_per_program(plan, _steps(part), len(groups))
         some, shared = load(part, plan, weight, choose_layout(part, plan, copies), copies,
                             params=start)
         first = starts(part, plan, shared, weight, len(groups), seed, start, self.prior,

@@ -17,7 +17,6 @@ import numpy as np
 from probml.dataset.dataset import Data
 from probml.device.rows import Known, Summary
 from probml.engines.conjugate import sweep
-from probml.engines.conjugate.closed_form import refuse_without_conjugacy
 from probml.engines.conjugate.sweep import Run, add_means, initial_posteriors, run_restarts
 from probml.engines.em import EM
 from probml.engines.engine import (
@@ -29,6 +28,7 @@ from probml.engines.engine import (
     Status,
     check_settings,
 )
+from probml.engines.exact import refuse_without_conjugacy
 from probml.engines.findings import Code, Finding
 from probml.engines.restarting import batches
 from probml.engines.restarting.restarts import first_states, index_of_best, outcome_of_best

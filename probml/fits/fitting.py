@@ -41,9 +41,14 @@ from probml.engines.start.prior import given_start
 from probml.errors import DataError, Refusal, present
 from probml.evidence.e_step import global_posterior
 from probml.factors.digits import has_cancellation, has_diffuse_start
-from probml.fits import boundary
 from probml.fits.cluster import Cluster
 from probml.fits.double import least_precise, retry_in_float64
+from probml.fits.latent_findings import (
+    find_few_groups,
+    find_single_row_groups,
+    find_singular_designs,
+    with_boundary_findings,
+)
 from probml.fits.merging import RetainedStatistics, open_journal
 from probml.fits.places import (
     Devices,
@@ -54,11 +59,6 @@ from probml.fits.places import (
     is_frame,
     retain_rows,
     summarised,
-)
-from probml.fits.unidentified_effects import (
-    find_few_groups,
-    find_single_row_groups,
-    find_singular_designs,
 )
 from probml.language.language import Bound
 from probml.numerics.compiling import ONCE, jit
@@ -71,7 +71,7 @@ from probml.plan.random_effects import sparsely_crossed
 from probml.plan.sufficient_statistics import (
     by_members,
     by_moments,
-    cells,
+    cell_shapes,
     is_affine_in_rows,
     numbers,
     squared,
@@ -260,8 +260,8 @@ def _run(held: dataset.Data, ladder: tuple, weight: np.ndarray | None, seed: int
                         held, ladder[ladder.index(engine) :], weight, seed, place, outcome)):
                     return run
                 if (plan.latents or plan.groupings) and not plan.carried:
-                    outcome = boundary.with_boundary_findings(plan, outcome, known, rows,
-                                                              engine.capabilities.uses_prior)
+                    outcome = with_boundary_findings(plan, outcome, known, rows,
+                                                     engine.capabilities.uses_prior)
                 if plan.groupings:
                     outcome = _with_effects(plan, outcome, known, rows)
                     outcome = outcome.noting(
@@ -375,7 +375,7 @@ def reduce_rows(engine: Engine, problem: Problem, second_moments: Moments | None
     """
     second_moments = _second_moments(engine, problem) if second_moments is None else second_moments
     if second_moments is not None:
-        return replace(problem, rows=rows_with_moments(second_moments, cells(problem.plan)))
+        return replace(problem, rows=rows_with_moments(second_moments, cell_shapes(problem.plan)))
     if isinstance(problem.rows, Summary) or not (_is_reducible(engine, problem.plan)
                                                  or _is_worth_squaring(engine, problem)):
         return problem

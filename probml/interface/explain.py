@@ -22,8 +22,9 @@ from probml.fits.fitting import planned
 from probml.interface.functions.marginal_weights import describe_summed_sites
 from probml.interface.functions.read_function import read_function
 from probml.language.language import Bound
-from probml.plan import hierarchy, integrals
+from probml.plan import hierarchy
 from probml.plan.blocks import Block, blocks
+from probml.plan.groupings import describe_integration
 from probml.plan.plan import Plan
 from probml.structure.site import Site
 from probml.typing import DataLike
@@ -202,7 +203,7 @@ ROLES_BY_PATTERN = {"partially_observed": "partially observed, missing elements 
 def _role_outside_rows(held: dataset.Data, plan: Plan | None, site: Site) -> str:
     if plan is not None and site.name in plan.effects:
         return ("random effects, integrated out, "
-                + integrals.describe_integration(plan.groupings))
+                + describe_integration(plan.groupings))
     if not site.discrete:
         return "parameter" + _describe_hierarchy(held, plan, site.name)
     if plan is not None and site.name not in plan.variables:

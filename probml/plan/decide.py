@@ -10,8 +10,7 @@ from probml.errors import Refusal, quoted
 from probml.jaxpr.memo import memo
 from probml.latents import grouping, hidden_cells
 from probml.latents.latent import Group
-from probml.plan.groupings import groupings
-from probml.plan.integrals import choose_quadrature
+from probml.plan.groupings import choose_quadrature, groupings
 from probml.plan.plan import BUDGET, TABLE, Plan, Variable
 from probml.plan.roles import Request, assign_roles, summed_out
 from probml.structure.site import Site

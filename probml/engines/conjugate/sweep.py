@@ -29,14 +29,13 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from probml.device.rows import Known, Rows, Summary
-from probml.engines.conjugate.closed_form import integrated
 from probml.engines.engine import Status
+from probml.engines.exact import integrated
 from probml.engines.restarting.restarts import run_to_convergence
 from probml.engines.start.race import Race
 from probml.engines.start.start import Start
 from probml.errors import present
-from probml.evidence.e_step import expect
-from probml.evidence.surrogates import Expected, Settings
+from probml.evidence.e_step import Expected, Settings, expect
 from probml.factors.naturals import log_prior
 from probml.jaxpr.memo import memo
 from probml.numerics import lapack

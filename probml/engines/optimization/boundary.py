@@ -29,15 +29,15 @@ from probml.factors.digits import has_collapsed_scale
 from probml.families.domains import Domain, of
 from probml.numerics.compiling import ONCE, jit
 from probml.numerics.transfer import placed_all
-from probml.plan.hierarchy import has_fallen
-from probml.plan.plan import Plan
-from probml.plan.spreads import (
+from probml.plan.hierarchy import (
     UNKNOWN,
     ScaleParameter,
     correlations,
+    has_fallen,
     noise_scales,
     scale_parameters,
 )
+from probml.plan.plan import Plan
 
 Params = Mapping[str, np.ndarray]
 
@@ -225,7 +225,7 @@ def boundary_finding(name: str, end: str, count: str = "") -> Finding:
 
 def find_boundaries(problem: Problem, prior: bool, outcome: Outcome, moved: bool = True) -> Outcome:
     """An outcome with a finding for each parameter with entries at a bound of their support; scales
-    of what is integrated out are examined in fits/boundary.py.
+    of what is integrated out are examined in fits/latent_findings.py.
 
     Args:
         moved: entries near a bound are moved nearer, and are at it if that costs nothing; False:

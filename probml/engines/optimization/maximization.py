@@ -22,7 +22,7 @@ from probml.engines.optimization.objective import (
     unflat,
 )
 from probml.engines.progress import Loop, Progress, StepResult, iterate
-from probml.engines.restarting import slices
+from probml.engines.restarting import squarem
 from probml.errors import present
 from probml.evidence import density
 from probml.evidence.density import log_posterior_and_gradient, value_gradient_hessian
@@ -44,7 +44,7 @@ from probml.numerics.refinement import HostBFGS, refine
 from probml.numerics.transfer import placed_all
 from probml.plan.blocks import NEWTON
 from probml.plan.plan import Plan
-from probml.plan.strands import blocks_of_hessian
+from probml.plan.sufficient_statistics import blocks_of_hessian
 from probml.typing import PyTree
 
 BLOCK = 50  # iterations of a device call
@@ -346,7 +346,7 @@ def _whitened_coordinates(start: jax.Array, top: jax.Array, hessian: jax.Array):
 BLOCK_AGE = 25  # iterations after which the blocks of the Hessian are computed again
 # evaluations, about, that the blocks may cost for each coefficient; fewer rows are used otherwise
 BLOCK_EVALUATIONS = 64
-# work of these programs relative to an optimisation's, for XLA (numerics/compile_effort.py): the
+# work of these programs relative to an optimisation's, for XLA (numerics/compiling.py): the
 # coefficients of several elements are used, and for the roots their pairs
 LBFGS_WORK, ROOT_WORK = 4, 32
 
@@ -447,8 +447,8 @@ def _lbfgs_in_blocks(plan: Plan, prior: bool, u: jax.Array, roots: jax.Array, pl
 def host_objective(plan: Plan, prior: bool, known: Known,
                    rows: Rows) -> Callable[[np.ndarray], tuple[float, np.ndarray]]:
     """u → the log posterior, or the log-likelihood, and its gradient, in double: a pass over the
-    rows, whose parts (slices.split_rows) are evaluated in threads."""
-    parts: Sequence[Rows] = slices.split_rows(plan, rows) or [rows]
+    rows, whose parts (squarem.split_rows) are evaluated in threads."""
+    parts: Sequence[Rows] = squarem.split_rows(plan, rows) or [rows]
     kind = jnp.result_type(float)
     compiled = False
 

@@ -55,7 +55,7 @@ def optimum_at(plan: Plan, prior: bool, u: np.ndarray, known: Known, rows: Rows 
 
     Args:
         u: (d,) unbounded coordinates. prior: the objective includes the log prior. seldom: see
-            compile_effort.py.
+            numerics/compiling.py.
     """
     def evaluate_only(u: np.ndarray, steps: int) -> tuple[np.ndarray, float, np.ndarray]:
         value, slope = _VALUE_AND_GRADIENT[seldom](plan, prior, u, known, rows)

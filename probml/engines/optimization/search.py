@@ -32,7 +32,7 @@ from probml.numerics.transfer import placed_all
 from probml.plan.blocks import all_blocks
 from probml.plan.plan import Plan
 from probml.plan.sufficient_statistics import is_affine_in_rows
-from probml.structure import computed
+from probml.structure.densities import deterministics_at, identified_at
 
 ROUNDING = 1e-7  # a smaller gain, relative to the objective, is none
 
@@ -328,7 +328,7 @@ def _are_equivalent(problem: Problem, best: Outcome, rest: Outcome,
     if not (declared or entering.issuperset(different)) or (
             fall > ON_THE_WAY * (1 + abs(best.history[-1]))):
         return False
-    values = computed.identified_at if declared else computed.at
+    values = identified_at if declared else deterministics_at
     here, there = (jax.device_get(values(structure, {**problem.known.given,
                                                      **placed_all(dict(one.params))}))
                    for one in (best, rest))

@@ -40,8 +40,7 @@ from jax.scipy.linalg import block_diag, solve_triangular
 
 from probml.latents.gaussian import KINDS, not_affine
 from probml.latents.latent import Group, placed, places
-from probml.latents.pooled_normal import Second, locations, shifted
-from probml.latents.residuals import root_of
+from probml.latents.pooled_normal import Second, locations, root_of, shifted
 from probml.numerics.lapack import root, standardised
 from probml.numerics.logs import LOG_TWO_PI
 from probml.structure.site import Site

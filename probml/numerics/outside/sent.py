@@ -18,7 +18,7 @@ from jax.custom_batching import custom_vmap
 from jax.typing import ArrayLike
 
 from probml.jaxpr.program import evaluate
-from probml.numerics import compile_effort
+from probml.numerics import compiling
 from probml.numerics.outside.feeding import Supply, called_back
 from probml.typing import PyTree
 
@@ -60,7 +60,7 @@ def received_for_many(digest: str, content: bytes) -> Callable:
     """A program that was sent, mapped over stacked chunks in one call: (constants, stacked leaves)
     → stacked arrays."""
     program = pickle.loads(content).call
-    options = compile_effort.FULL if jax.default_backend() == "cpu" else None
+    options = compiling.FULL if jax.default_backend() == "cpu" else None
 
     def run(constants: Sequence[ArrayLike], leaves: Sequence[ArrayLike]) -> PyTree:
         return jax.lax.map(lambda own: program(constants, own), list(leaves))
