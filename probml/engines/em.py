@@ -66,7 +66,7 @@ from probml.engines.start.start import (
     states_depend_on_start,
 )
 from probml.errors import Refusal
-from probml.latents.chains.linear_chain import noiseless_parameters
+from probml.latents.linear_chain import noiseless_parameters
 from probml.plan.blocks import all_blocks, climbed_on_rows, directions
 from probml.plan.groupings import describe_integration
 from probml.plan.plan import Plan

@@ -25,7 +25,7 @@ from probml.factors.naturals import naturals, over_states
 from probml.factors.random_effects.integration import Moments
 from probml.factors.rowwise import row_environment, setting_logs
 from probml.factors.squares import squares_of
-from probml.jaxpr.opened.backward import value_and_gradient, with_vjp
+from probml.jaxpr.backward import value_and_gradient, with_vjp
 from probml.numerics.logs import weighted_log
 from probml.plan.plan import Plan
 from probml.plan.sufficient_statistics import squared

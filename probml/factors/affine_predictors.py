@@ -18,7 +18,7 @@ from probml.device.rows import Chunk, Known
 from probml.factors.naturals import environment
 from probml.factors.rowwise import row_environment, row_log
 from probml.factors.squares import unfused_product
-from probml.jaxpr.opened.backward import gradient, value_and_gradient
+from probml.jaxpr.backward import gradient, value_and_gradient
 from probml.jaxpr.switches import SETTING
 from probml.numerics.logs import weighted_log
 from probml.plan.plan import Plan

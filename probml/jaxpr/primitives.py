@@ -11,7 +11,7 @@ import numpy as np
 from jax.extend.core import JaxprEqn
 from jax.typing import ArrayLike
 
-from probml.jaxpr.tapes import elementwise, moves, randoms, sums
+from probml.jaxpr.tapes import moves, operation, randoms, sums
 from probml.jaxpr.tapes.operation import Aval, Operation, Unsupported
 
 
@@ -50,7 +50,7 @@ class Known(NamedTuple):
 
 
 _NAMES = {
-    # these, and those of tapes/elementwise.py
+    # these, and those of tapes/operation.py
     Kind.ELEMENTWISE: """
         clz complex conj eq_to igamma_grad_a imag le_to lt_to mulhi population_count real
         shift_right_arithmetic threefry2x32 zeros_like""",
@@ -100,9 +100,9 @@ _OWN = {
 FACTORISING = frozenset(name for name, own in _OWN.items() if own[:1] == (2,)) - {
     "symmetric_product"}
 """Primitives that factorise a matrix, or solve with one, by LAPACK."""
-OPERATIONS: dict[str, Operation] = {**elementwise.OPERATIONS, **moves.OPERATIONS,
+OPERATIONS: dict[str, Operation] = {**operation.OPERATIONS, **moves.OPERATIONS,
                                     **randoms.OPERATIONS, **sums.OPERATIONS}
-TABLE: dict[str, Known] = {name: Known(Kind.ELEMENTWISE) for name in elementwise.OPERATIONS}
+TABLE: dict[str, Known] = {name: Known(Kind.ELEMENTWISE) for name in operation.OPERATIONS}
 TABLE |= {name: Known(kind) for kind, names in _NAMES.items() for name in names.split()}
 TABLE |= {name: Known(Kind.REDUCE, axes="axes") for name in _REDUCED} | {
     "reduce": Known(Kind.REDUCE, axes="dimensions")

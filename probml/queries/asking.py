@@ -23,8 +23,7 @@ from probml.device import layout, load
 from probml.device.blocks import Blocks, needs_blocks
 from probml.device.rows import Known, Rows
 from probml.errors import Refusal
-from probml.numerics.precision import map_in_threads
-from probml.numerics.process.cores import cores
+from probml.numerics.process.threads import cores, map_in_threads
 from probml.numerics.transfer import placed_all
 from probml.plan.plan import Plan
 from probml.queries import joint_states, queries, small

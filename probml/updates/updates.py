@@ -26,7 +26,7 @@ from probml.evidence.e_step import (
 from probml.factors.affine_predictors import weighted_hessian
 from probml.factors.naturals import log_prior, naturals, outside
 from probml.families.form import backward
-from probml.jaxpr.opened.backward import gradient, shortened, value_and_gradient
+from probml.jaxpr.backward import gradient, shortened, value_and_gradient
 from probml.numerics.bundles import Bundle
 from probml.numerics.optimum import (
     LBFGS,

@@ -28,7 +28,7 @@ from probml.evidence import density
 from probml.evidence.density import log_posterior_and_gradient, value_gradient_hessian
 from probml.factors.affine_predictors import curvatures
 from probml.factors.naturals import log_prior
-from probml.jaxpr.opened.backward import value_and_gradient
+from probml.jaxpr.backward import value_and_gradient
 from probml.numerics.compiling import ONCE, jit
 from probml.numerics.curvature import scaled, second_order, units
 from probml.numerics.optimum import (
@@ -39,7 +39,7 @@ from probml.numerics.optimum import (
     negligible,
     newton_converged,
 )
-from probml.numerics.precision import map_in_threads
+from probml.numerics.process.threads import map_in_threads
 from probml.numerics.refinement import HostBFGS, refine
 from probml.numerics.transfer import placed_all
 from probml.plan.blocks import NEWTON

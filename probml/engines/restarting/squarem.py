@@ -37,11 +37,10 @@ from probml.evidence.e_step import (
 )
 from probml.factors.digits import has_collapsed_scale
 from probml.factors.naturals import log_prior, naturals
-from probml.jaxpr.opened.backward import shortened
+from probml.jaxpr.backward import shortened
 from probml.numerics import lapack
 from probml.numerics.compiling import jit
-from probml.numerics.precision import map_in_threads
-from probml.numerics.process.cores import cores
+from probml.numerics.process.threads import cores, map_in_threads
 from probml.plan.plan import Plan
 from probml.typing import PyTree
 from probml.updates.updates import maximise
