@@ -1,6 +1,6 @@
-"""`jit`: jax.jit with an optimisation level that depends on the work, a cache on
-disk (kept/programs.py), and loops over batches of matrices where jaxlib could deadlock
-(lapack.py). If XLA rejects the options, they are omitted from then on.
+"""`jit`: jax.jit with an optimisation level that depends on the work, a cache on disk
+(kept/programs.py), and loops over batches of matrices where jaxlib could deadlock (lapack.py). If
+XLA rejects the options, they are omitted from then on.
 
 LLVM takes two thirds of the compilation time of a small program. At its lowest level a third of
 that time remains, and the program runs 1 to 4 times as long, which is negligible for small data:

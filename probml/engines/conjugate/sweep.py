@@ -181,8 +181,7 @@ def initial_posteriors(plan: Plan, first: Start, known: Known, rows: Rows) -> Ru
         params = dict(first.params)
         if first.expected is not None:
             params = {**maximise(plan, first.expected, params, known, rows, True), **first.fixed}
-        expected = expect(plan, params, known._replace(allowed=first.allowed or known.allowed),
-                          rows)
+        expected = expect(plan, params, known._replace(allowed=first.allowed), rows)
         return updated(plan, expected, params, known, rows, None)
 
     closed = _map_restarts(plan, update_restart, first)

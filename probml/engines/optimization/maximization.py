@@ -41,7 +41,6 @@ from probml.numerics.optimum import (
 )
 from probml.numerics.process.threads import map_in_threads
 from probml.numerics.refinement import HostBFGS, refine
-from probml.numerics.transfer import placed_all
 from probml.plan.blocks import NEWTON
 from probml.plan.plan import Plan
 from probml.plan.sufficient_statistics import blocks_of_hessian
@@ -254,12 +253,6 @@ def maximize_by_newton(engine: OptimizerSettings, problem: Problem, params: Mapp
 def lacks_prior(plan: Plan, prior: bool) -> bool:
     """Whether some parameter has no proper prior in the objective."""
     return not prior or any(plan.structure.sites[name].entry.improper for name in plan.free)
-
-
-def objective_at(plan: Plan, prior: bool, params: Mapping, known: Known, rows: Rows) -> float:
-    """The objective at a point, by the program of L-BFGS, which takes no step here."""
-    u = to_coordinates(plan, placed_all(dict(params)), known)
-    return float(_lbfgs(plan, prior, u, known, rows, np.asarray(0), MIN_TOLERANCE)[1])
 
 
 def run_in_blocks(engine: OptimizerSettings, block: Callable,

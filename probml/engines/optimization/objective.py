@@ -40,7 +40,7 @@ def objective(plan: Plan, prior: bool, u: jax.Array, known: Known, rows: Rows):
     return log_posterior_and_gradient(plan, prior, u, known, rows)
 
 
-@jit(static_argnames=("plan", "prior"))
+@jit(static_argnames=("plan", "prior"), seldom=ONCE)
 def objective_value(plan: Plan, prior: bool, u: Mapping, known: Known,
                     rows: Rows | Summary) -> jax.Array:
     """The objective of MAP alone, at unbounded coordinates by name."""

@@ -4,13 +4,13 @@ NumPyro checks the arguments of distributions eagerly, also within a trace: two 
 for one covariance matrix. Arguments have been checked before, so these checks are off meanwhile.
 
 Loops of a CPU program with little data are compiled as one piece of machine code each. XLA runs a
-program as a list of kernels, a call each, and loops and branches as lists of their
-own: of a leapfrog in ten coordinates the calls take five sixths. Loops that pass over less than a
-kilobyte it compiles whole, with all loops and branches inside; how small is an option, but one in a
+program as a list of kernels, a call each, and loops and branches as lists of their own: of a
+leapfrog in ten coordinates the calls take five sixths. Loops that pass over less than a kilobyte it
+compiles whole, with all loops and branches inside; how small is an option, but one in a
 map, `xla_backend_extra_options`, which jax.jit cannot be given. So the options that JAX has made
 are written out and read again with one more entry. The numbers of its fields and where JAX makes
-options are not public (jaxpr/compat.py): where they are not found loops
-stay as they were (tests/numerics/test_whole_loops.py fails then).
+options are not public (jaxpr/compat.py): where they are not found loops stay as they were
+(tests/numerics/test_whole_loops.py fails then).
 
 Loops with sorts, scatters or calls of LAPACK inside are left by XLA as they are. It computes the
 same either way, operation by operation.
