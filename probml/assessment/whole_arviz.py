@@ -97,8 +97,7 @@ def groups(fit: Fitted, names: Dimensions, inputs: SiteValues,
                                       units={})
     else:
         warnings.warn("to_arviz(): the result has no group log_likelihood. The observed values "
-                      "depend on common latent variables (not in the data), over which is "
-                      "averaged, so a single value has no log-likelihood of its own. Use "
-                      "probml.compare, which compares by the log evidence",
+                      "have latent variables in common, so a single value has no log-likelihood of "
+                      "its own. Use probml.compare, which compares by the log evidence",
                       RuntimeWarning, stacklevel=4)
     return out

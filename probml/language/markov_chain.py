@@ -68,12 +68,12 @@ class MarkovChain(Chain):
                              "number of states")
         if inhomogeneous and (tables := self.transition.shape[-3]) != self.steps:
             raise ModelError(
-                f"MarkovChain(inhomogeneous=True): transition has the shape "
+                "MarkovChain(inhomogeneous=True): transition has the shape "
                 f"{self.transition.shape}, with {tables} tables, the moves between {tables + 1} "
-                f"steps. Expected one table per step, (..., steps, k, k): table t is the "
-                f"transition from step t − 1 to step t, and table 0 is not used. To add table 0 "
-                f"use jnp.concatenate([moves[..., :1, :, :], moves], -3). Compute the tables from "
-                f"inputs with a time axis, (n, steps, ...), or from another chain"
+                "steps. Expected one table per step, (..., steps, k, k). Table t is the transition "
+                "from step t − 1 to step t, and table 0 is not used. To add table 0 use "
+                "jnp.concatenate([moves[..., :1, :, :], moves], -3). Compute the tables from "
+                "inputs with a time axis, (n, steps, ...), or from another chain"
             )
         batch = lax.broadcast_shapes(self.initial.shape[:-1], self.transition.shape[:-rank])
         check_distributions("MarkovChain: initial", initial)

@@ -226,7 +226,8 @@ class ArrowRows(Source):
                 last = named.get(_path(found.fragment)) or MEMORY
                 yield last, found.record_batch
         except (pa.ArrowException, OSError) as error:
-            raise DataError(f"{self._where(last)}: {error}") from error
+            raise DataError(f"{self._where(last)} ({error}). Write the file again, or leave it "
+                            "out") from error
 
     def _where(self, last: str) -> str:
         """The first file from `last` on that cannot be read, and the row, in words: pyarrow's error
@@ -241,7 +242,7 @@ class ArrowRows(Source):
             except (pa.ArrowException, OSError):
                 return (f"the dataset cannot be read after row {rows} of the file "
                         f"'{names[_path(fragment)]}'")
-        return f"the dataset cannot be read after part '{last}'"
+        return f"the dataset cannot be read after batch '{last}'"
 
     def _fragments(self) -> "Iterator[ds.Fragment]":
         """The files of the dataset. Of one with a filter pyarrow gives the paths only."""
