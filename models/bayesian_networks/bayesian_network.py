@@ -299,7 +299,8 @@ def _node(dag, name: str, known: Mapping) -> tuple:
     if isinstance(states, str | bool | Mapping) or not (states is float or isinstance(states, int)
                                                         or hasattr(states, "__iter__")):
         raise probml.ModelError(f"{where} has the states {states!r}, expected a list of labels, "
-                                "such as ['no', 'yes'], the number of states, or float")
+                                "such as ['no', 'yes'], the number of states, or float for a "
+                                "Gaussian node")
     if states is not float and not isinstance(states, int):
         states = tuple(states)
         if any(label is None or label != label for label in states):
@@ -359,5 +360,5 @@ def _check_parents(nodes) -> None:
             if kind is float and states[parent] is None:
                 raise probml.ModelError(
                     f"bayesian_network: node '{name}' is Gaussian, but its parent '{parent}' has a "
-                    f"function as its attribute 'distribution'. Give '{name}' one, too"
+                    f"function as its attribute 'distribution'. Give '{name}' such a function, too"
                 )

@@ -240,8 +240,8 @@ def _float(name, values: np.ndarray) -> np.ndarray:
         raise DataError(f"column {name!r} is {values[row]} in row {row}, expected a finite number. "
                         f"Drop the row")
     if np.isnan(values).all():
-        raise DataError(f"column {name!r} is missing in every row ({len(values)} in all), so "
-                        f"nothing can be learnt about it. Drop the column")
+        raise DataError(f"column {name!r} is missing in every row, so nothing can be learned about "
+                        "it. Drop the column")
     if np.nanmin(values) == np.nanmax(values):
         raise DataError(
             f"column {name!r} is continuous and constant, so a normal distribution fitted to it "

@@ -103,9 +103,9 @@ class Certificate:
             f"{'passed' if self.passed else 'NOT passed'}",
             f"{self.simulations} data sets of {self.rows} rows were simulated from the prior. The "
             "ranks of the true values among the posterior draws should be uniform. A chi-squared "
-            f"test with {self.bins} bins has p_value, and rejects if p < {self.threshold:.2g}. The "
-            "columns 50%, 80% and 90% give the share of true values inside the central posterior "
-            "intervals of these probabilities:",
+            f"test with {self.bins} bins gives p_value and rejects if p < {self.threshold:.2g}. "
+            "The columns 50%, 80% and 90% give the share of true values inside the central "
+            "posterior intervals of these probabilities:",
             shown.to_string(**wide),
             "prior predictive distribution:",
             self.prior_predictive.to_string(float_format=lambda x: f"{x:.3g}", na_rep="", **wide),

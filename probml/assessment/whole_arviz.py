@@ -97,7 +97,8 @@ def groups(fit: Fitted, names: Dimensions, inputs: SiteValues,
                                       units={})
     else:
         warnings.warn("to_arviz(): the result has no group log_likelihood. The observed values "
-                      "have latent variables in common, so a single value has no log-likelihood of "
-                      "its own. Use probml.compare, which compares by the log evidence",
+                      "depend on the same latent variables, so a single value has no "
+                      "log-likelihood of its own. Use probml.compare, which compares by the log "
+                      "evidence",
                       RuntimeWarning, stacklevel=4)
     return out

@@ -174,7 +174,7 @@ class ComparedDensity(ComparedFit):
     def logs(self, draws: Mapping[str, np.ndarray]) -> np.ndarray:
         found = whole_arviz.log_likelihood(self.fit, self._inputs, draws)
         if set(found) != set(self._observed_elements):
-            raise ModelError("the observed values have latent variables in common, so a single "
+            raise ModelError("the observed values depend on the same latent variables, so a single "
                              "value has no likelihood of its own. Compare by log_evidence")
         return np.concatenate([found[name].reshape(*found[name].shape[:2], -1)[..., there]
                                for name, there in self._observed_elements.items()], -1)

@@ -110,8 +110,8 @@ def splits_of(folds: Any, rows: int, seed: int, classes: np.ndarray | None = Non
     except (TypeError, ValueError, IndexError) as error:
         raise ModelError(
             f"compare(folds={folds!r}): expected a number of folds, a splitter of scikit-learn, or "
-            f"a list of pairs (training indices, test indices) with indices below {rows}. Pass "
-            f"such as folds=5 ({error})"
+            f"a list of pairs (training indices, test indices) with indices below {rows}, such as "
+            f"folds=5 ({error})"
         ) from None
     for train, test in out:
         if not len(train) or not len(test) or np.intersect1d(train, test).size:

@@ -389,12 +389,12 @@ def missing_input(model: str, name: str, columns: Iterable = ()) -> DataError:
                      f"same in all rows, give it to the model, {model}(…, {name}=...){remedy}")
 
 
-def refuse_computed(model: str, computed: Collection[str], given: Iterable[str]) -> None:
+def refuse_computed(model: str, computed: Iterable[str], given: Collection[str]) -> None:
     """
     Raises:
         DataError: values of a site that the model computes.
     """
-    name = next((name for name in given if name in computed), None)
+    name = next((name for name in computed if name in given), None)
     if name is not None:
         raise DataError(f"model '{model}': '{name}' is computed by the model "
                         f"(numpyro.deterministic, or a reparametrised site), so the data cannot "

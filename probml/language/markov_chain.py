@@ -187,6 +187,6 @@ def stationary(transition: jax.Array):
     if not isinstance(found, jax.core.Tracer) and not np.isfinite(np.asarray(found)).all():
         raise ModelError("stationary(transition): the stationary distribution is not unique, "
                          "because the states form several groups that the chain never leaves. Give "
-                         "the initial probabilities instead")
+                         "the initial probabilities yourself, MarkovChain(initial, transition)")
     found = jnp.maximum(found, 0)
     return found / found.sum(-1, keepdims=True)
