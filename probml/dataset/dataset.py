@@ -112,6 +112,11 @@ class Data(NamedTuple):
         return self.table.rows if self.survey is None else self.survey.profile.rows
 
     @property
+    def inputs_of_one_row(self) -> dict[str, np.ndarray]:
+        """The inputs of a joint density, name → value, without the axis of its one row."""
+        return {name: value[0] for name, value in self.table.inputs.items()}
+
+    @property
     def numbers(self) -> int:
         """How many numbers a row has."""
         arrays = [*(column.values for column in self.table.columns.values()),

@@ -19,7 +19,6 @@ from probml.errors import ModelError, Refusal, listed
 from probml.families.finite import Shifted
 from probml.interface.argument_checks import checked_verbs
 from probml.interface.functions import marginal_weights
-from probml.interface.functions.steps import step_posteriors
 from probml.interface.record import Record
 from probml.language.language import LONGEST, check_seed
 from probml.language.renamed import by_old_names
@@ -27,7 +26,7 @@ from probml.language.settings import thaw
 from probml.numerics.precision import in_its_own
 from probml.numerics.transfer import Use, derive_key
 from probml.plan import plan as planning
-from probml.queries import asking, decoding, outside, queries, simulation
+from probml.queries import asking, decoding, outside, queries, simulation, step_posteriors
 from probml.queries.simulation import simulate_draws, simulate_rows
 from probml.queries.weighting import weighted
 from probml.structure import deterministics

@@ -15,7 +15,6 @@ from probml.assessment import dimensions
 from probml.dataset.frames import shortest
 from probml.engines.findings import Finding
 from probml.fits.standard_errors import StandardErrors
-from probml.interface.functions.steps import step_posteriors
 from probml.interface.showing.summary import P, Table
 from probml.numerics.process.libraries import LateModule, pd
 from probml.posteriors.units import in_units
@@ -105,8 +104,7 @@ class Estimates:
 
     @functools.cached_property
     def _draws(self) -> Mapping[str, np.ndarray]:
-        steps = functools.partial(step_posteriors.draw_steps_by_chain, self.fit)
-        return reports.draws_in_units(self.fit, steps) if self._with_errors else {}
+        return reports.draws_in_units(self.fit) if self._with_errors else {}
 
     @functools.cached_property
     def _given(self) -> SiteValues:
