@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.typing import ArrayLike
 
 from probml.assessment import dimensions, either_arviz, whole_arviz
 from probml.assessment.summary_tables import Estimates, rows_by_old_names
@@ -25,8 +24,7 @@ from probml.posteriors import diagnostics
 from probml.posteriors.units import density, deviations, in_units, ways_in_units
 from probml.queries import asking, outside, queries, simulation, step_posteriors
 from probml.queries.fitted import Fitted
-from probml.queries.simulation import simulate_draws
-from probml.typing import PyTree, SiteValues
+from probml.typing import ArrayLike, PyTree, SiteValues
 
 EXPORTED_DRAWS = 1000  # of a posterior in closed form, where draws are needed
 Z_90 = 1.6448536269514722  # half-width of a normal's central 90%, in standard deviations
@@ -377,7 +375,7 @@ def replicate(fit: Fitted, held: dataset.Data, draws: SiteValues, names: Sequenc
         draws: site outside rows → (count, ...); of a point none.
     """
     given = {**fit.given, **held.table.values, **(fit.point if fit.certain else {})}
-    made = simulate_draws(
+    made = simulation.simulate_draws(
         held.structure, tuple(names),
         {name: jnp.asarray(value) for name, value in draws.items() if name not in given},
         {name: jnp.asarray(value) for name, value in given.items()}, held.table.inputs,

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.typing import ArrayLike
 
 from probml.assessment import either_arviz, reports, whole_arviz
 from probml.comparison.folds import as_codes, refit
@@ -23,6 +22,7 @@ from probml.interface.fit import Fit
 from probml.interface.functions.readings import ObservedSite
 from probml.numerics.compiling import ONCE, jit
 from probml.plan.plan import Plan
+from probml.typing import ArrayLike
 
 EVIDENCE = ("log_evidence", "log_bayes_factor")
 

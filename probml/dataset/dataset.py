@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
-from jax.typing import ArrayLike
 
 from probml.dataset import ragged, tables
 from probml.dataset.coding import indices as coding
@@ -19,7 +18,7 @@ from probml.language.language import Bound
 from probml.plan import decide
 from probml.plan.plan import Plan
 from probml.structure.structure import Structure
-from probml.typing import SiteValues
+from probml.typing import ArrayLike, SiteValues
 
 # rows, and states of all cells together, up to which a question about a network uses the one
 # program in which every discrete cell may be missing

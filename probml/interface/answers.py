@@ -4,7 +4,6 @@ methods share: predictions, probabilities, imputation and simulation of rows tha
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from numbers import Integral
 
 import jax
 import jax.numpy as jnp
@@ -20,7 +19,7 @@ from probml.families.finite import Shifted
 from probml.interface.argument_checks import checked_verbs
 from probml.interface.functions import marginal_weights
 from probml.interface.record import Record
-from probml.language.language import LONGEST, check_seed
+from probml.language.language import check_seed
 from probml.language.renamed import by_old_names
 from probml.language.settings import thaw
 from probml.numerics.precision import in_its_own
@@ -106,9 +105,6 @@ class Answers(Record):
             raise Refusal(f"{short_name(self.engine)} gives point estimates, which have no draws. "
                           "Use the estimates, fit.params, or use another engine, such as "
                           "{engines}", ("NUTS", "Laplace"))
-        if not isinstance(n, Integral) or not 1 <= n <= LONGEST:
-            raise ModelError(f"draws(n={n!r:.60}): expected the number of draws, an integer from 1 "
-                             f"to {LONGEST:,}")
         draws, sites = self._draws(int(n), check_seed(seed, "draws")), self.structure.sites
         found = {name: sites[name].valued(np.asarray(value)) for name, value in draws.items()}
         found |= {name: np.asarray(value)

@@ -2,14 +2,13 @@
 parameter, and the engines that can or cannot fit the model."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.typing import ArrayLike
 
 from probml.assessment.pages.html import noted, table
 from probml.dataset import dataset, read
@@ -17,7 +16,7 @@ from probml.dataset.measures import with_measures
 from probml.dataset.sources.parts import open_data, source_of
 from probml.engines.engine import Engine, checked, problem_of
 from probml.engines.ladder import ON_REQUEST, SELECTION_ORDER, advised, choose, refusal
-from probml.errors import ModelError, Refusal
+from probml.errors import Refusal
 from probml.fits.fitting import planned
 from probml.interface.functions.marginal_weights import describe_summed_sites
 from probml.interface.functions.read_function import read_function
@@ -27,7 +26,7 @@ from probml.plan.blocks import Block, blocks
 from probml.plan.plan import Plan
 from probml.structure import deterministics
 from probml.structure.site import Site
-from probml.typing import DataLike
+from probml.typing import ArrayLike, DataLike
 
 
 @dataclass(frozen=True)
@@ -76,11 +75,7 @@ def _text(title: str, records: Sequence[Mapping[str, str]]) -> str:
 
 def explain(model: Bound, data: DataLike = None, engines: Sequence[Engine] = ()) -> Explanation:
     """See Model.explain."""
-    engines = () if engines is None else engines
-    if not isinstance(engines, Iterable) or getattr(engines, "ndim", 1) != 1:
-        raise ModelError(f"explain(engines={engines!r}): expected a list of engines, such as "
-                         f"[probml.NUTS()]")
-    others = (*ON_REQUEST, *(checked(engine, "explain") for engine in engines))
+    others = (*ON_REQUEST, *(checked(engine, "explain") for engine in engines or ()))
     sized = hasattr(data, "__len__") and getattr(data, "shape", None) != ()
     nothing = data is None or sized and len(data) == 0
     shown = repr(model)

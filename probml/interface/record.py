@@ -8,7 +8,6 @@ from types import MappingProxyType
 from typing import Any, Self
 
 import jax
-from jax.typing import ArrayLike
 
 from probml.dataset import dataset, frames, read
 from probml.dataset.checks import digits
@@ -33,7 +32,7 @@ from probml.queries import outside, step_posteriors
 from probml.queries.fitted import Fitted
 from probml.structure.structure import Structure
 from probml.structure.trace import trace
-from probml.typing import SiteValues
+from probml.typing import ArrayLike, SiteValues
 
 
 @in_its_own

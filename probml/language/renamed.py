@@ -10,10 +10,9 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.typing import ArrayLike
 
 from probml.errors import ModelError
-from probml.typing import SiteValues
+from probml.typing import ArrayLike, SiteValues
 
 
 def warn(old: str, new: str) -> None:

@@ -15,7 +15,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
-from jax.typing import ArrayLike
 from numpyro import handlers
 from numpyro.distributions.distribution import validation_enabled
 from numpyro.primitives import CondIndepStackFrame, Messenger
@@ -34,7 +33,7 @@ from probml.interface.functions.steps.smoothed import SmoothedSteps, integrate_s
 from probml.interface.functions.survey import observed_batch
 from probml.language.named_rows import OBSERVED
 from probml.language.settings import thaw
-from probml.typing import Message, PyTree, SiteValues
+from probml.typing import ArrayLike, Message, PyTree, SiteValues
 
 
 @dataclass(eq=False)

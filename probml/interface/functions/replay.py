@@ -5,7 +5,6 @@ from types import MappingProxyType
 
 import jax
 import numpy as np
-from jax.typing import ArrayLike
 from numpyro import handlers
 from numpyro.distributions.distribution import validation_enabled
 from numpyro.primitives import Messenger
@@ -23,7 +22,7 @@ from probml.language.settings import thaw
 from probml.numerics.process.threads import single_thread
 from probml.queries import step_posteriors
 from probml.queries.fitted import Fitted
-from probml.typing import SiteValues
+from probml.typing import ArrayLike, SiteValues
 
 
 def lacks_rows(model: Bound) -> bool:

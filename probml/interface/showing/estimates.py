@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
-from jax.typing import ArrayLike
 
 from probml.assessment import dimensions
 from probml.dataset.frames import shortest
@@ -18,7 +17,7 @@ from probml.fits.standard_errors import StandardErrors
 from probml.interface.showing.summary import P, Table
 from probml.numerics.process.libraries import LateModule, pd
 from probml.posteriors.units import in_units
-from probml.typing import FitOrEstimator, SiteValues
+from probml.typing import ArrayLike, FitOrEstimator, SiteValues
 
 if TYPE_CHECKING:
     from probml.assessment import reports
