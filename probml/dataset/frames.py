@@ -8,11 +8,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from jax.typing import ArrayLike
 
 from probml.errors import DataError, listed
 from probml.numerics.process.libraries import nw, pa, pd
-from probml.typing import DataLike, SiteValues
+from probml.typing import ArrayLike, DataLike, SiteValues
 
 OURS = ("pandas", "pyarrow")  # libraries whose tables are read without narwhals
 

@@ -16,7 +16,6 @@ from numbers import Integral, Real
 from typing import Any, ClassVar
 
 import numpy as np
-from jax.typing import ArrayLike
 
 from probml.engines import EM, Exact
 from probml.engines.engine import short_name
@@ -41,7 +40,7 @@ from probml.interface.showing.summary import Summary, Table
 from probml.language.language import check_seed
 from probml.numerics.process.libraries import pd
 from probml.posteriors.units import Unit
-from probml.typing import DataLike, SiteValues
+from probml.typing import ArrayLike, DataLike, SiteValues
 
 # attributes of an estimator that are numbers about the fit as a whole → their names in summaries
 FIGURES = {"total_weight_": "observations", "n_observations_": "observations",

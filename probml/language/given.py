@@ -10,9 +10,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.typing import ArrayLike
 
 from probml.errors import KindError, ModelError, describe_dates, described, untraced
+from probml.typing import ArrayLike
 
 
 def as_mapping(value: object, where: str, example: str) -> dict[str, ArrayLike]:

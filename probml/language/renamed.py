@@ -9,11 +9,10 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.typing import ArrayLike
 
 from probml.errors import ModelError
 from probml.language.former_members import warn
-from probml.typing import SiteValues
+from probml.typing import ArrayLike, SiteValues
 
 
 class Renamed(dict):

@@ -5,7 +5,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpyro.distributions as dist
-from numpyro.distributions import constraints
 
 from probml.language.gaussian_chain import GaussianChain
 
@@ -14,7 +13,7 @@ class GaussianWalk(GaussianChain):
     """A Gaussian chain of one number, whose states stand without an axis for it: event shape
     (steps,)."""
 
-    support = constraints.independent(constraints.real, 1)
+    support = dist.constraints.independent(dist.constraints.real, 1)
 
     def __init__(self, *args: Any, **settings: Any):
         super().__init__(*args, **settings)

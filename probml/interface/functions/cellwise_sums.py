@@ -27,7 +27,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
-from jax.typing import ArrayLike
 
 from probml.elimination.cellwise.by_cells import NONE, Move, Part, Tangled, sum_out
 from probml.errors import ModelError, Refusal, quoted
@@ -39,7 +38,7 @@ from probml.jaxpr import levels
 from probml.jaxpr.cells import SEVERAL, cells
 from probml.jaxpr.program import ClosedJaxpr
 from probml.jaxpr.repeats.patterns import EquivalentResults, equivalent_results
-from probml.typing import PyTree, SiteValues
+from probml.typing import ArrayLike, PyTree, SiteValues
 
 
 class Table(NamedTuple):

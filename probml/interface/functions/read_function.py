@@ -11,11 +11,9 @@ from weakref import WeakKeyDictionary
 
 import jax
 import numpy as np
-from jax.typing import ArrayLike
 from numpyro.distributions import constraints
 
 from probml.dataset import frames
-from probml.dataset.frames import closest_name
 from probml.dataset.ragged import padded
 from probml.errors import DataError, ModelError, listed, quoted
 from probml.families import domains
@@ -50,7 +48,7 @@ from probml.language.language import Bound, RowsUnknown, mentions_rows
 from probml.language.renamed import by_new_names
 from probml.language.settings import thaw
 from probml.numerics.process.threads import single_thread
-from probml.typing import DataLike, SiteValues
+from probml.typing import ArrayLike, DataLike, SiteValues
 
 # models whose functions call rows() elsewhere than in their own text → the names given then
 _WITH_ROWS: WeakKeyDictionary[Bound, set[frozenset[str]]] = WeakKeyDictionary()
@@ -249,7 +247,7 @@ def _known_columns(data: object, items: dict[str, ArrayLike], known: Collection[
         return items
     absent = [name for name in told if name not in items]
     return {name: value for name, value in items.items()
-            if name in known or closest_name(name, absent)}
+            if name in known or frames.closest_name(name, absent)}
 
 
 def _split_data(model: Bound,
