@@ -183,9 +183,9 @@ class MAP(Engine):
         if middle or not any(grouping.flat for grouping in plan.groupings):
             why = (f"the prior of the effects depends on '{middle[0]}', a coefficient that cannot "
                    f"be integrated out with the others" if middle else
-                   "restricted=True (REML) integrates over coefficients, which are unbounded "
-                   "parameters that enter the mean of a normal distribution linearly, together "
-                   "with random effects, and the model has no such coefficient")
+                   "restricted=True (REML) integrates over coefficients together with random "
+                   "effects, and the model has no coefficient (an unbounded parameter that enters "
+                   "the mean of a normal distribution linearly)")
             raise Refusal(f"MAP(restricted=True) cannot fit {problem}: {why}. Write effects with "
                           f"the mean 0 and add the mean inside rows(), `mean + effect[group]`, or "
                           f"omit restricted=True")

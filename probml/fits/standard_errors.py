@@ -255,9 +255,9 @@ def _find_directions(plan: Plan, optimum: Optimum) -> _Directions | str:
         first = flat_directions[0]
         direction = describe_direction(vectors[:, first], np.abs(np.diagonal(hessian)), owners)
         is_flat = curvature[first] > -MIN_DIFFERENCED_CURVATURE
-        reasons += (f"the curvature of the objective is not positive along the direction "
-                    f"{direction}: "
-                    + ("not identified" if is_flat else "the estimate is not a maximum"),)
+        what = ("does not fall, so that they are not identified separately" if is_flat
+                else "rises, so that the estimate is not a maximum")
+        reasons += (f"if {direction}, the objective {what}",)
     return _Directions(vectors, curvature, identified, reasons)
 
 

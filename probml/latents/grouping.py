@@ -138,12 +138,11 @@ def _claimed(structure: Structure, of: Group, blocking: str | None, bent: str | 
     raise Refusal(
         f"model '{structure.model.name}': site '{first.name}' ({first.kind}) is inside rows(), "
         f"continuous and latent, '{child}' depends on it, and no method can integrate over its "
-        f"values ({'; '.join(reasons)}). This is possible in three cases: '{first.name}' is "
+        f"values ({'; '.join(reasons)}). Integration is possible in three cases: '{first.name}' is "
         "normal, and it enters the means of normal sites linearly; its prior is conjugate to the "
         "sites that depend on it (its posterior has a closed form); or the densities of "
         f"'{first.name}' and of these sites are differentiable. Give '{first.name}' in the data, "
-        f"or write '{first.name}' {_written(first)}", ("NUTS",)
-    )
+        f"or write '{first.name}' {_written(first)}", ("NUTS",))
 
 
 def _written(site: Site) -> str:

@@ -23,7 +23,7 @@ from probml.engines.engine import Outcome, Problem, Status
 from probml.engines.progress import Loop, Progress, StepResult, iterate
 from probml.engines.sampling.reliance import rising
 from probml.engines.sampling.states import with_states
-from probml.errors import ModelError, Refusal
+from probml.errors import ModelError, Refusal, listed
 from probml.language.language import Bound
 from probml.numerics.compiling import jit
 from probml.numerics.process.libraries import optax
@@ -62,8 +62,8 @@ def refuse(guide: Any, problem: Problem) -> None:
     model, where = structure.model, f"SVI(guide=function) cannot fit {problem}"
     if not model.whole:
         raise Refusal(f"{where}: the guide (the function of the approximate posterior) has the "
-                      f"arguments {list(given)}, but the data of a model with rows() are not "
-                      "passed to a guide. Use a guide without arguments, or write the model with a "
+                      f"arguments {listed(given)}, but the guide of a model with rows() gets no "
+                      "data. Use a guide without arguments. Or write the model with a "
                       "numpyro.plate of the rows instead of rows(), with obs= and the latent "
                       "variables inside the plate")
     if problem.plan.globals:
@@ -75,7 +75,7 @@ def refuse(guide: Any, problem: Problem) -> None:
     unknown = next((name for name in given if name not in known), None)
     if unknown is not None:
         raise ModelError(f"{where}: the guide has the argument '{unknown}', which the model "
-                         f"function does not have. Use only arguments among {list(known)}")
+                         f"function does not have. Use only arguments among {listed(known)}")
 
 
 @dataclass(frozen=True)
@@ -186,9 +186,10 @@ def _check(static: Static, free: tuple[str, ...], inputs: SiteValues, what: str)
     wanted = [name for name in free if name not in static.model.generative.params]
     missing = next((name for name in wanted if name not in names), None)
     if missing is not None:
-        raise ModelError(f"SVI(guide=function) of {what}: the guide (the function that defines the "
+        raise ModelError(f"SVI(guide=function) cannot fit {what}: the guide (the function of the "
                          f"approximate posterior) does not sample '{missing}'. Expected the sites "
-                         f"{wanted}, got {sorted(names)}")
+                         f"{listed(wanted)}, got {listed(sorted(names)) or 'none'}. Add a line "
+                         f"such as sample(\"{missing}\", dist.Normal(0, 1)) to the guide")
 
 
 @jit(static_argnums=0)
