@@ -44,6 +44,9 @@ class Refusal(ModelError):
         return Refusal(self.args[0], tuple(names))
 
 
+MARK_ROWS = "Write `with probml.rows():` instead of the numpyro.plate of the rows"
+
+
 class DataError(ValueError):
     """Data that the model cannot take: what and where, expected and got, what to do."""
 

@@ -13,7 +13,7 @@ from jax.typing import ArrayLike
 from probml.dataset import dataset, tables
 from probml.dataset.coding.indices import bounds, together
 from probml.device.rows import Chunk, Resident
-from probml.errors import DataError, ModelError, Refusal, present
+from probml.errors import DataError, ModelError, Refusal, listed, present, shortly
 from probml.factors import sequences
 from probml.plan.plan import Plan
 from probml.queries import asking, queries
@@ -82,7 +82,7 @@ class Filter:
         chains = held.structure.markov
         if len(chains) != 1 or len(held.structure.chains) > 1:
             raise Refusal(f"filter: model '{fit.model.name}' has the chains "
-                          f"{list(held.structure.chains)}, but filter() needs a model with one "
+                          f"{listed(held.structure.chains)}, but filter() needs a model with one "
                           "MarkovChain and no other chain. Use predict_proba(data, "
                           "given='filtered')")
         if held.pattern.get(chains[0]) == "seen":
@@ -231,14 +231,14 @@ class _Form:
         """
         if not isinstance(row, Mapping):
             raise DataError(f"model '{self.model}': expected a row as a mapping from names to "
-                            f"values, with the names {list(self.writers)}, got {row!r:.60}")
+                            f"values, with the names {listed(self.writers)}, got {row!r:.60}")
         unknown = next((name for name, value in row.items() if name not in self.writers and not (
             name in self.plan.structure.sites
             and all(map(_hidden, np.ravel(np.asarray(value, object)))))), None)
         if unknown is not None:
             raise DataError(f"model '{self.model}': the row contains '{unknown}', which is not "
                             "among the names of the example. Use only the names "
-                            f"{list(self.writers)}")
+                            f"{listed(self.writers)}")
         out = jax.tree.map(np.copy, self.stacked)
         for name, (inner, write) in self.writers.items():
             write(_steps(out) if inner else out, row.get(name))
@@ -249,7 +249,7 @@ class _Form:
         if labels is not None:
             if value not in labels:
                 raise DataError(f"'{name}' is {value!r}, which is not one of the fitted "
-                                f"categories. Use one of {list(labels)}")
+                                f"categories. Use one of {listed(labels)}")
             return labels.index(value)
         code = float(_numbers(name, value)) - site.low
         if code != int(code) or not 0 <= code < (site.states or np.inf):
@@ -304,7 +304,7 @@ class _Form:
             raise DataError(f"the input '{name}' is missing in this row, but every input needs a "
                             f"value. Give the value, or drop the row")
         if codes is not None and _to_scalar(value) not in codes:
-            raise DataError(f"the input '{name}' is {value!r}, expected one of {list(codes)}")
+            raise DataError(f"the input '{name}' is {value!r}, expected one of {listed(codes)}")
         target = at.inputs[name][0, 0]
         numbers = _numbers(name, value if codes is None else codes[_to_scalar(value)])
         if numbers.size != np.size(target) or not np.isfinite(numbers).all():
@@ -314,8 +314,9 @@ class _Form:
         if index is not None and codes is None and (
                 index.low is not None and (numbers < index.low).any()
                 or index.high is not None and (numbers > index.high).any()):
-            raise DataError(f"the input '{name}' is used as an index and is {numbers.tolist()}, "
-                            f"expected integers from {index.low} to {index.high}")
+            raise DataError(f"the input '{name}' is used as an index and is "
+                            f"{shortly(numbers.tolist())}, expected integers from {index.low} to "
+                            f"{index.high}")
         at.inputs[name][0, 0] = numbers.reshape(np.shape(target))
 
 

@@ -88,8 +88,7 @@ class _Recorder(Messenger):
             self._set_row_numbers(msg, where)
         if msg["type"] == "param":
             raise ModelError(f"{where}: numpyro.param is not supported, because it has no prior. "
-                             f"Write sample(\"{name}\", dist.ImproperUniform(...)), or a proper "
-                             f"prior")
+                             f'Write a prior, such as sample("{name}", dist.Normal(0, 10))')
         if msg["type"] == "control_flow":
             self._substitute_in_steps(msg, where)
         if msg["type"] == "prng_key":
@@ -236,22 +235,18 @@ SEVERAL = (
 # JAX error about a traced value → what to write instead
 TRACED = {
     jax.errors.TracerBoolConversionError:
-        "Python's if, while, and, or, not and assert do not work on traced values of sites and "
-        "inputs: use jnp.where(condition, a, b) instead of `a if condition else b`, & and | "
-        "instead of `and` and `or`",
+        "Python's if, while, and, or, not and assert need values: use jnp.where(condition, a, b) "
+        "instead of `a if condition else b`, & and | instead of `and` and `or`",
     jax.errors.TracerArrayConversionError:
-        "NumPy, SciPy, float() and .item() do not work on traced values of sites and inputs: use "
-        "jnp.exp(x) instead of np.exp(x) and math.exp(x), jnp.asarray(table)[z] instead of "
-        "table[z], jax.scipy instead of scipy",
+        "NumPy, SciPy, float() and .item() need values: use jnp.exp(x) instead of np.exp(x) and "
+        "math.exp(x), jnp.asarray(table)[z] instead of table[z], jax.scipy instead of scipy",
     jax.errors.TracerIntegerConversionError:
-        "values of sites and inputs are unknown while the function is traced, so they cannot be "
-        "used in range(), as a size in a shape, or as the index of a list: for a size, make the "
+        "range(), a size in a shape and the index of a list need values: for a size, make the "
         "number an argument of the function with a default (a setting); for an index, use an "
         "array instead of the list, jnp.asarray(values)[i]",
     jax.errors.ConcretizationTypeError:
-        "float(), int() and shapes do not work with traced values of sites and inputs: use "
-        "jnp.exp(x) instead of math.exp(x), jnp.where instead of `if`, and make sizes arguments "
-        "with a default (settings)",
+        "float(), int() and shapes need values: use jnp.exp(x) instead of math.exp(x), jnp.where "
+        "instead of `if`, and make sizes arguments with a default (settings)",
 }  # fmt: skip
 
 
@@ -276,7 +271,9 @@ def failed(model: Bound, inputs: Mapping, error: Exception, more: str = "") -> M
     rows = next((spec.shape[0] for spec in inputs.values()), "several")
     said = next((words for kind, words in TRACED.items() if isinstance(error, kind)), None)
     if said is not None:  # JAX's message is about tracers, which users do not know
-        return ModelError(f"model '{model.name}' failed{where}\n{said}")
+        return ModelError(f"model '{model.name}' failed{where}\nThe function is first run with "
+                          f"placeholders, which have no values, for sites and inputs (JAX calls "
+                          f"this tracing). But {said}")
     return ModelError(f"model '{model.name}' failed{where}\n{type(error).__name__}: "
                       f"{error}\n{more.format(rows=rows)}{remedy}")
 

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from probml.errors import ModelError
+from probml.errors import ModelError, listed
 from probml.families import finite
 from probml.jaxpr import levels
 from probml.jaxpr.memo import memo
@@ -64,7 +64,7 @@ def trace(model: Bound,
             except (TypeError, IndexError, ValueError) as error:
                 failure = error
         raise ModelError(f"model '{model.name}' cannot be analysed without the values of its "
-                         f"inputs {list(model.inputs)}: {failure}. Pass data that contain "
+                         f"inputs {listed(model.inputs)}: {failure}. Pass data that contain "
                          "them") from failure
     return _trace(model, tuple(sorted((name, *spec) for name, spec in inputs.items())),
                   bool(jax.config.jax_enable_x64))
