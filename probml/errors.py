@@ -108,10 +108,10 @@ def meant(name: str, known: Iterable[str],
 
 
 def listed(names: Iterable) -> str:
-    """Names in a message, the first twelve."""
+    """Names in a message, the first twelve; "none" where there are none."""
     names = list(names)
     more = f", … ({len(names)} in all)" if len(names) > 12 else ""
-    return ", ".join(map(shortly, names[:12])) + more
+    return (", ".join(map(shortly, names[:12])) or "none") + more
 
 
 def quoted(names: Iterable, between: str = ", ") -> str:

@@ -144,8 +144,8 @@ class MAP(Engine):
                              f"as optax.adam(1e-2), or None for L-BFGS")
         if (isinstance(self.held_out, bool) or not isinstance(self.held_out, int | float)
             or not 0 <= self.held_out < 1):
-            raise ModelError(f"MAP(held_out={self.held_out!r}): expected a fraction of the rows, a "
-                             f"number of at least 0 and below 1")
+            raise ModelError(f"MAP(held_out={self.held_out!r}): expected a fraction of the rows, "
+                             f"at least 0 and below 1, such as 0.1")
         for name in ("batch_rows", "held_out"):
             if getattr(self, name) and self.optimizer is None:
                 raise ModelError(f"MAP({name}=...) needs an optimiser that reads batches of rows, "

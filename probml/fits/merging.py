@@ -112,12 +112,11 @@ def check_has_statistics(fit: Fitted) -> None:
     if fit.kept is None or fit.kept.running:
         raise Refusal(
             f"the fit of model '{fit.model.name}' by {short_name(fit.engine)} has no sufficient "
-            "statistics (sums of the data), so it cannot be merged or updated. Possible causes are "
-            "a latent variable (not in the data) that was summed or integrated out, a site without "
-            "sufficient statistics, or a fit that was loaded from a file. Fit all rows together; "
-            "or, for latent discrete sites, continue EM with further rows, "
-            "fit.running(rows).update(more)"
-        )
+            "statistics (sums of the data), so it cannot be merged or updated. Possible causes: a "
+            "latent variable (not in the data) that was summed or integrated out; a site without "
+            "sufficient statistics; parameters given by at(); a fit loaded from a file. Fit all "
+            "rows together; or, for latent discrete sites, continue EM with further rows, "
+            "fit.running(rows).update(more)")
 
 
 def merge_statistics(structure: Structure, one: StatisticsWithPattern,

@@ -81,10 +81,10 @@ class Filter:
     def __init__(self, fit: Fitted, held: dataset.Data):
         chains = held.structure.markov
         if len(chains) != 1 or len(held.structure.chains) > 1:
-            raise Refusal(f"filter: model '{fit.model.name}' has the chains "
-                          f"{listed(held.structure.chains)}, but filter() needs a model with one "
-                          "MarkovChain and no other chain. Use predict_proba(data, "
-                          "given='filtered')")
+            raise Refusal(f"filter() needs a model with one MarkovChain and no other chain, but "
+                          f"the chains of model '{fit.model.name}' are: "
+                          f"{listed(held.structure.chains)}. Use predict_proba(data, "
+                          f"given='filtered')")
         if held.pattern.get(chains[0]) == "seen":
             raise ModelError(f"filter(example): the example has states of '{chains[0]}', but "
                              f"filter() infers them. Omit '{chains[0]}' from the example")

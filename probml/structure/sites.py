@@ -128,10 +128,11 @@ def _fix_of_extra_axis(model: Bound, name: str, size: int, in_rows: bool, frames
         return (f"Sum the factor over its last axis, factor(\"{name}\", value.sum(-1)), or put "
                 f"the factor in a numpyro.plate inside rows()")
     return (
-        "Declare a vector with .to_event(1), give an array of one value per row another axis "
-        "first, x[:, None], or put the site in a numpyro.plate inside rows(). If it has one value "
-        "per row, pass the array as an input, an argument without a default"
-    )
+        "For one entry of an array in each row, index it by an input, effect[group]. For a sum "
+        "over columns, use x @ coefficients. For a vector in each row, write .to_event(1), and "
+        "give an array with one value per row another axis first, x[:, None]. For independent "
+        "values in each row, put the site in a numpyro.plate inside rows(). Pass an array with one "
+        "value per row as an input (an argument without a default)")
 
 
 def labels_of(model: Bound, site: Site) -> tuple | None:

@@ -190,9 +190,9 @@ def given_start(plan: Plan, start: Mapping) -> dict[str, jax.Array]:
             raise ModelError(f"fit(start=...): the value of '{name}' contains NaN or infinity, "
                              f"expected finite numbers")
         if not sites[name].domain.holds(value):
-            raise ModelError(f"fit(start=...): the value of '{name}' is {shortly(value.tolist())}, "
-                             f"which is not a possible value of '{name}'. Give a value in its "
-                             f"support: {sites[name].domain.description}")
+            raise ModelError(f"fit(start=...): the value of '{name}' must be "
+                             f"{sites[name].domain.description}, got {shortly(value.tolist())}. "
+                             f"Give a possible value of '{name}'")
         out[name] = value.astype(jnp.result_type(float))
     return out
 
