@@ -198,13 +198,13 @@ class EM(Engine):
                 ("MAP",))
         for block in all_blocks(plan, self.prior) if plan.complete else ():
             if not (block.form and block.conjugate):
-                raise Refusal(f"EM is not used for {problem}, because it is not faster than MAP: "
-                              f"no discrete variable is latent, and '{block.names[0]}' has no "
-                              f"update in closed form ({block.why})", ("MAP",))
+                raise Refusal(f"EM is not used for {problem}, because it is not faster than MAP "
+                              f"here. No discrete variable is latent, and '{block.names[0]}' has "
+                              f"no update in closed form: {block.why}", ("MAP",))
         if names := climbed_on_rows(plan, self.prior):
             raise Refusal(f"EM is not used for {problem}, because '{names[0]}' has no update in "
-                          "closed form, and a numerical update would read all rows many times in "
-                          "each step", ("MAP",))
+                          "closed form. A numerical update would read all rows many times in each "
+                          "step", ("MAP",))
 
     def reason_to_skip(self, problem: Problem) -> str:
         return "the model has no latent variable, and other engines give a posterior" if (

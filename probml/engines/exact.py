@@ -126,19 +126,17 @@ def _refuse_latent(plan: Plan, where: str) -> None:
             f"{where}: site '{partial}' ({sites[partial].kind}) is a vector that is partially "
             "observed in some rows, so the posterior has no closed form. Give such vectors "
             "completely or not at all, or use another engine, such as {engines}", ("EM",))
-    unseen = next(iter(plan.continuous_latents), None)
-    if unseen is not None:
-        raise Refusal(
-            f"{where}: site '{unseen}' ({sites[unseen].kind}) is a continuous variable of each row "
-            "that is not in the data (latent), so the posterior of the parameters has no closed "
-            "form", ("EM", "Laplace", "NUTS"))
-    hidden = [v for v in (*plan.variables, *plan.hidden) if sites[v].rows]
+    hidden = [sites[v] for v in (*plan.continuous_latents, *plan.variables, *plan.hidden)
+              if sites[v].rows]
     if hidden:
-        state = "missing in some rows" if hidden[0] in plan.pattern else "latent"
+        state = "missing in some rows" if hidden[0].name in plan.pattern else "latent"
+        kind, others = (("discrete", ()) if hidden[0].discrete else
+                        ("continuous", ("Laplace", "NUTS")))
         raise Refusal(
-            f"{where}: site '{hidden[0]}' ({sites[hidden[0]].kind}) is discrete, has one value per "
-            f"row (inside rows()) and is {state}, so the posterior of the parameters has no closed "
-            "form. Give its values in the data, or use another engine, such as {engines}", ("EM",))
+            f"{where}: site '{hidden[0].name}' ({hidden[0].kind}) is {kind}, has one value per row "
+            f"(inside rows()) and is {state}, so the posterior of the parameters has no closed "
+            "form. Give its values in the data, or use another engine, such as {engines}",
+            ("EM", *others))
     if plan.globals:
         raise Refusal(
             f"{where}: site '{plan.globals[0]}' is discrete and not in the data (latent), so the "

@@ -149,7 +149,7 @@ def _written(site: Site) -> str:
     """How a number without an integral can be written instead."""
     if site.time is None:
         return "as a Categorical over a grid of values"
-    return (f"as a MarkovChain over a grid of values. For a single sequence, make each step a row, "
-            f"build '{site.name}' outside rows() as a cumulative sum of innovations, path = "
-            f"jnp.cumsum(sample('innovation', dist.Normal(0, 1).expand([steps]).to_event(1))), and "
-            f"use path[step] inside rows(), with the step number (from 0) as an input")
+    return (f"as a MarkovChain over a grid of values. For a single sequence, make each step a row. "
+            f"Build '{site.name}' outside rows() as a cumulative sum, path = jnp.cumsum("
+            f"sample('innovation', dist.Normal(0, 1).expand([steps]).to_event(1))). Use path[step] "
+            f"inside rows(), with the step number (from 0) as an input")

@@ -267,7 +267,7 @@ class _Form:
         if site.discrete and (self.fit.names.get(name) or site.states):
             value = [np.nan if _hidden(cell) else self._code(name, cell)
                      for cell in np.ravel(np.asarray(value, object))]
-        numbers = _cells(name, "cells", value, target)
+        numbers = _cells(name, "values", value, target)
         seen = ~np.isnan(numbers)
         if not partly and not seen.all():
             raise DataError(f"'{name}' is missing in this row but was observed in the example. "
@@ -325,7 +325,7 @@ def _cells(name: str, what: str, value: ArrayLike, target: np.ndarray) -> np.nda
     numbers = _numbers(name, value)
     if numbers.size != np.size(target):
         raise DataError(f"'{name}' has {numbers.size} {what} in this row, expected "
-                        f"{np.size(target)}")
+                        f"{np.size(target)}, as in the example")
     return numbers.reshape(np.shape(target))
 
 

@@ -119,7 +119,7 @@ def _fix_of_extra_axis(model: Bound, name: str, size: int, in_rows: bool, frames
     if plate is not None:
         return (
             f"rows() has the batch axis −1, and the plate '{plate.name}' inside it has the batch "
-            f"axis −{-plate.dim}, so an array with one value for each member of '{plate.name}' "
+            f"axis −{-plate.dim}. So an array with one value for each member of '{plate.name}' "
             f"needs shape ({size}, {', '.join(['1'] * (-plate.dim - 1))}), as v[:, None]"
         )
     if in_rows and long is not None:
