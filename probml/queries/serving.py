@@ -231,7 +231,7 @@ class _Form:
         """
         if not isinstance(row, Mapping):
             raise DataError(f"model '{self.model}': expected a row as a mapping from names to "
-                            f"values, with the names {listed(self.writers)}, got {row!r:.60}")
+                            f"values, with the names {listed(self.writers)}, got {shortly(row)}")
         unknown = next((name for name, value in row.items() if name not in self.writers and not (
             name in self.plan.structure.sites
             and all(map(_hidden, np.ravel(np.asarray(value, object)))))), None)
@@ -248,13 +248,13 @@ class _Form:
         site, labels = self.plan.structure.sites[name], self.fit.names.get(name)
         if labels is not None:
             if value not in labels:
-                raise DataError(f"'{name}' is {value!r}, which is not one of the fitted "
+                raise DataError(f"'{name}' is {shortly(value)}, which is not one of the fitted "
                                 f"categories. Use one of {listed(labels)}")
             return labels.index(value)
         code = float(_numbers(name, value)) - site.low
         if code != int(code) or not 0 <= code < (site.states or np.inf):
-            raise DataError(f"'{name}' is {value!r}, expected the number of a state, an integer "
-                            f"from {site.low}"
+            raise DataError(f"'{name}' is {shortly(value)}, expected the number of a state, an "
+                            f"integer from {site.low}"
                             + (f" to {site.low + site.states - 1}" if site.states else " on"))
         return int(code)
 
@@ -273,7 +273,7 @@ class _Form:
             raise DataError(f"'{name}' is missing in this row but was observed in the example. "
                             f"Compile again with an example in which '{name}' is missing")
         if np.isinf(numbers).any():
-            raise DataError(f"'{name}' is {value!r}, expected finite numbers")
+            raise DataError(f"'{name}' is {shortly(value)}, expected finite numbers")
         if name in self.centre:
             numbers = numbers - self.centre[name].reshape(target.shape)
         at.values[name][0, 0] = np.where(seen, numbers, 0)
@@ -304,12 +304,13 @@ class _Form:
             raise DataError(f"the input '{name}' is missing in this row, but every input needs a "
                             f"value. Give the value, or drop the row")
         if codes is not None and _to_scalar(value) not in codes:
-            raise DataError(f"the input '{name}' is {value!r}, expected one of {listed(codes)}")
+            raise DataError(f"the input '{name}' is {shortly(value)}, expected one of "
+                            f"{listed(codes)}")
         target = at.inputs[name][0, 0]
         numbers = _numbers(name, value if codes is None else codes[_to_scalar(value)])
         if numbers.size != np.size(target) or not np.isfinite(numbers).all():
-            raise DataError(f"the input '{name}' is {value!r}, expected {np.size(target)} finite "
-                            f"numbers")
+            raise DataError(f"the input '{name}' is {shortly(value)}, expected {np.size(target)} "
+                            f"finite numbers")
         index = self.plan.structure.indexed.get(name)
         if index is not None and codes is None and (
                 index.low is not None and (numbers < index.low).any()
@@ -334,7 +335,7 @@ def _numbers(name: str, value: object) -> np.ndarray:
     try:
         return np.asarray(value, float)
     except (TypeError, ValueError):
-        raise DataError(f"'{name}' is {value!r:.60}, expected a number or an array of numbers"
+        raise DataError(f"'{name}' is {shortly(value)}, expected a number or an array of numbers"
                         ) from None
 
 

@@ -12,7 +12,7 @@ from jax.typing import ArrayLike
 from numpyro.distributions.distribution import validation_enabled
 from numpyro.primitives import Messenger
 
-from probml.errors import ModelError
+from probml.errors import ModelError, shortly
 from probml.families import domains
 from probml.families.densities.censored import accurate
 from probml.language.language import Bound, chain_length_scope
@@ -194,8 +194,8 @@ def _check_distribution(fn: dist.Distribution, name: str, where: str) -> None:
     if (loose := _find_invalid_parameter(peel(fn)[0])) is not None:
         kind, parameter, value = loose
         how = ARRAY_HINT * isinstance(value, list | tuple)
-        raise ModelError(f"{where} ({kind}): {parameter} is {value!r:.60}, expected a number or an "
-                         f"array, as in NumPyro{how}")
+        raise ModelError(f"{where} ({kind}): {parameter} is {shortly(value)}, expected a number or "
+                         f"an array, as in NumPyro{how}")
 
 
 ARRAY_HINT = ": write jnp.array([...])"
