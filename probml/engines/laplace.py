@@ -35,7 +35,7 @@ from probml.engines.sampling.states import complete_normal, with_states
 from probml.engines.start import begin
 from probml.engines.start.labelling import hidden_variables
 from probml.engines.start.start import check_distinct
-from probml.errors import ModelError, Refusal, present
+from probml.errors import ModelError, Refusal, listed, present
 from probml.evidence import density
 from probml.factors.naturals import log_prior
 from probml.language import given
@@ -121,17 +121,16 @@ class Laplace(Engine):
         unknown = next((name for name in self.over or () if name not in plan.free), None)
         if unknown is not None:
             raise ModelError(f"Laplace(over=...): '{unknown}' is not an estimated parameter of "
-                             f"model '{plan.structure.model.name}'; expected some of "
-                             f"{list(plan.free)}")
+                             f"model '{plan.structure.model.name}'. Use some of "
+                             f"{listed(plan.free)}")
         names = self.over or plan.free
         size = sum(int(np.prod(plan.structure.sites[name].shape)) for name in names)
         if size > curvature.MAX_HESSIAN_COORDINATES:
             raise Refusal(
-                f"Laplace cannot fit {problem}: a matrix of second derivatives would be needed, of "
-                f"{size} parameters, more than the limit of {curvature.MAX_HESSIAN_COORDINATES}. "
-                "Name some of the parameters, Laplace(over=['...'])",
-                ("SVI", "NUTS")
-            )
+                f"Laplace cannot fit {problem}: it needs the second derivatives for all pairs of "
+                f"{size:,} parameters, more than the limit of "
+                f"{curvature.MAX_HESSIAN_COORDINATES:,} parameters. Name some parameters, such as "
+                f"Laplace(over=['{names[0]}'])", ("SVI", "NUTS"))
 
     def reason_to_skip(self, problem: Problem) -> str:
         return problem.point_wanted
@@ -276,8 +275,7 @@ def _or_refuse(problem: Problem, found: Modes | Finding) -> Modes:
         Refusal: there is no mode.
     """
     if isinstance(found, Finding):
-        raise Refusal(f"Laplace cannot fit {problem}: {found.problem}. Use another engine, such as "
-                      "{engines}", ("NUTS",))
+        raise Refusal(f"Laplace cannot fit {problem}: {found.problem}", ("NUTS",))
     return found
 
 

@@ -33,7 +33,7 @@ from probml.engines.engine import (
     checked,
     planned,
 )
-from probml.engines.findings import Code, Finding
+from probml.engines.findings import ZERO_AT_ZERO, Code, Finding
 from probml.engines.ladder import advised, choose, refusal
 from probml.engines.laplace import about_optimum
 from probml.engines.progress import Progress
@@ -144,9 +144,8 @@ def _inferred(
     """The data as read, the run of an engine, and the finding that it was in float64 and why."""
     if model.whole and weights is not None:
         raise Refusal(f"model '{model.name}' has no plate of independent rows, but weights= gives "
-                      f"one weight per row. Write `with probml.rows():` instead of the "
-                      f"numpyro.plate of the rows, or numpyro.handlers.scale around the sites to "
-                      f"be weighted")
+                      f"one weight per row. {errors.MARK_ROWS}, or numpyro.handlers.scale around "
+                      f"the sites to be weighted")
     with Progress("first look", None, False) as look, parts.reporting_progress(look.passed):
         held = place.open_data(model, data, weights)
     bar.about, weight = held.extent, held.weights
@@ -315,8 +314,7 @@ def _with_effects(plan: Plan, outcome: Outcome, known: Known, rows: Rows) -> Out
                       f"at the estimate ({outcome.status.headline}). Possible causes are weights, "
                       f"inputs or data values that are too large or too small for double "
                       f"precision, or a standard deviation that went to 0. Rescale the data, or "
-                      f"give the standard deviation a prior with density 0 at 0, such as "
-                      f"Gamma(2, 1) or LogNormal(0, 1)")
+                      f"give the standard deviation a prior {ZERO_AT_ZERO}")
     params = {**outcome.params, **belief.moments.mean}
     if outcome.posterior.varies:
         return outcome._replace(params=params)

@@ -492,7 +492,7 @@ def check_density(plan: Plan, begun: Mode, params: Mapping, known: Known, engine
         raise Refusal(
             f"{engine} cannot fit model '{name}', because the posterior is improper (the integral "
             f"of its density is infinite): the prior of '{flat[0]}' is flat (ImproperUniform), and "
-            f"the likelihood does not change along the direction {named}. A possible cause is a "
-            f"column that is constant or the sum of other columns. Give '{flat[0]}' a proper "
+            f"the likelihood does not change if {named}. A possible cause is a column that is "
+            f"constant or the sum of other columns. Give '{flat[0]}' a proper "
             f'prior, such as sample("{flat[0]}", dist.Normal(0, 10)), or drop a column'
         )
