@@ -27,6 +27,7 @@ from probml.comparison.folds import (
     splits_of,
     warn_of_failed,
 )
+from probml.dataset.arrays import missing
 from probml.dataset.frames import as_pandas, is_table, names_of
 from probml.engines.engine import Engine
 from probml.errors import DataError, ModelError
@@ -99,7 +100,7 @@ class _ComparedEstimator:
             return self.rows.iloc[index] if hasattr(self.rows, "iloc") else self.rows[index]
 
         what = type(self.estimator).__name__
-        train = train[[not _unseen(value) for value in self.truth[train]]]
+        train = train[~missing(self.truth[train])]
         try:
             estimator = clone(self.estimator).fit(at(train), np.array(self.truth[train].tolist()))
             value = np.asarray(estimator.predict(at(test)))
@@ -131,7 +132,7 @@ def predictions(fits: Mapping[str, FitOrEstimator], data: object, target: str, f
         raise ModelError(f"compare(target='{target}'): '{one}' predicts '{target}' as a class and "
                          f"'{other}' as a number. Compare only classifiers, or only regressions")
     discrete = next(iter(kinds.values()))
-    known = np.flatnonzero([not _unseen(value) for value in truth])
+    known = np.flatnonzero(~missing(truth))
     if len(known) < 2:
         raise DataError(f"compare(target='{target}'): the data contain only {len(known)} values of "
                         f"'{target}', but at least 2 are needed. Give more rows")
@@ -142,15 +143,15 @@ def predictions(fits: Mapping[str, FitOrEstimator], data: object, target: str, f
         _refuse_absent(truth, splits, target)
     terms: dict[str, dict[str, np.ndarray]] = {}
     failed: dict[str, str] = {}
-    missing: dict[str, dict[str, str]] = {}
+    lacking: dict[str, dict[str, str]] = {}
     for name, contestant in contestants.items():
         try:
             terms[name], why = _terms(contestant, truth, splits, seed)
-            missing[name] = {} if why is None else dict.fromkeys(
+            lacking[name] = {} if why is None else dict.fromkeys(
                 [score for score in scores if score != plain], why)
         except (ModelError, DataError) as error:
             failed[name] = str(error)
-            missing[name] = dict.fromkeys(scores, str(error))
+            lacking[name] = dict.fromkeys(scores, str(error))
     warn_of_failed("compare", failed, contestants)
     table = _table(terms, scores, truth)
     scored = int(max((np.isfinite(t).sum() for each in terms.values() for t in each.values()),
@@ -161,7 +162,7 @@ def predictions(fits: Mapping[str, FitOrEstimator], data: object, target: str, f
     table = table.sort_values(criterion, ascending=not scores[criterion], kind="stable")
     notes = [f"'{target}' is missing in {len(others)} rows. Models of probml were fitted with "
              f"these rows, estimators without them"] if len(others) else []
-    reasons = {name: why for name, why in missing.items() if why}
+    reasons = {name: why for name, why in lacking.items() if why}
     table.attrs |= {"criterion": criterion, "rows": scored, "target": target, "folds": len(splits),
                     "missing": reasons, "notes": notes}
     return table
@@ -192,8 +193,8 @@ def _contestants(fits: object, data: object, target: str,
         mine = _truth(rows, target, name)
         if first is None:
             first, truth = name, mine
-        elif len(mine) != len(truth) or not all(a == b or _unseen(a) and _unseen(b)
-                                                for a, b in zip(mine, truth, strict=True)):
+        elif len(mine) != len(truth) or not (
+                (mine == truth) | missing(mine) & missing(truth)).all():
             raise DataError(f"compare(target='{target}'): '{first}' and '{name}' were fitted to "
                             f"different rows, or to different values of '{target}'. Fit all models "
                             f"to the same rows")
@@ -228,10 +229,6 @@ def _contestant(name: str, given: object, rows: object, target: str, truth: np.n
             f"scikit-learn, for '{name}', got a {what}. Pass an object that has fit and predict"
         )
     return _ComparedEstimator(name, given, _columns(rows, target, name), truth)
-
-
-def _unseen(value: object) -> bool:
-    return value is None or value != value
 
 
 def _truth(rows: DataLike, target: str, name: str) -> np.ndarray:
