@@ -94,10 +94,9 @@ class Numbered(Complete):
 
 
 class NoProbabilities:
-    """An estimator without probabilities of classes."""
+    """An estimator of numbers, which has no probabilities of classes."""
 
-    _why: ClassVar[str] = ("its loss is not a likelihood, so it has no class probabilities. Use "
-                           "LogisticRegression for class probabilities")
+    _why: ClassVar[str] = "it predicts numbers, not classes. Use predict(X)"
 
     @property
     def predict_proba(self):
@@ -108,3 +107,10 @@ class NoProbabilities:
     def predict_log_proba(self):
         """There are no probabilities."""
         raise AttributeError(f"{type(self).__name__} has no predict_log_proba: {self._why}")
+
+
+class LossOnly(NoProbabilities):
+    """A classifier whose loss has no probabilities."""
+
+    _why = ("its loss is not a likelihood, so it has no class probabilities. Use "
+            "LogisticRegression for class probabilities")

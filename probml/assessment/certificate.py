@@ -98,11 +98,11 @@ class Certificate:
         lines = [
             f"simulation-based calibration of {self.model} with {self.engine}: "
             f"{'passed' if self.passed else 'NOT passed'}",
-            f"{self.simulations} data sets of {self.rows} rows were simulated from the prior. "
-            f"p_value tests whether the ranks of the true values among the posterior draws are "
-            f"uniform (chi-squared test, {self.bins} bins; rejected if p < {self.threshold:.2g}). "
-            f"The columns 50%, 80% and 90% give the share of true values inside the central "
-            f"posterior intervals of these probabilities:",
+            f"{self.simulations} data sets of {self.rows} rows were simulated from the prior. The "
+            "ranks of the true values among the posterior draws should be uniform. A chi-squared "
+            f"test with {self.bins} bins gives p_value and rejects if p < {self.threshold:.2g}. "
+            "The columns 50%, 80% and 90% give the share of true values inside the central "
+            "posterior intervals of these probabilities:",
             shown.to_string(**wide),
             "prior predictive distribution:",
             self.prior_predictive.to_string(float_format=lambda x: f"{x:.3g}", na_rep="", **wide),
@@ -282,8 +282,7 @@ def _certificate(model: Bound, engine: Engine, how: object, held: dataset.Data,
     if (coarse := float((effective < MIN_EFFECTIVE_DRAWS).mean())) > 0.05:
         notes.append(
             f"in {coarse:.0%} of the posteriors the effective sample size is below "
-            f"{MIN_EFFECTIVE_DRAWS}, so the ranks of the true values are inaccurate: give the "
-            f"engine more draws"
+            f"{MIN_EFFECTIVE_DRAWS}, so the ranks are inaccurate. Give the engine more draws"
         )
     table = pd.DataFrame.from_dict(records, orient="index")
     if how:

@@ -38,7 +38,7 @@ def interval(fit: Fitted, held: dataset.Data, site: str, probability: float, plu
     if not found.rows:
         raise ModelError(f"predict(interval=...): site '{site}' is a parameter (it is sampled "
                          "outside rows()), so predict does not apply. Use quantiles of "
-                         f"fit.draws(n)['{site}'] for its posterior interval")
+                         f"fit.draws(1000)['{site}'] for its posterior interval")
     if found.states is not None:
         raise ModelError(f"predict(interval=...): site '{site}' has unordered states, which have "
                          f"no intervals. Use predict_proba(data, '{site}')")

@@ -223,8 +223,7 @@ def own_data(fit: Fitted, data: object, verb: str) -> dataset.Data:
     """
     if data is None and fit.data is None:
         raise ModelError(f"{verb}: a Fit by {short_name(fit.engine)} does not store the data to "
-                         f"which it was fitted. Pass these data as an argument, as a mapping or "
-                         f"table")
+                         "which it was fitted. Pass these data, as a mapping or table")
     held = present(fit.data) if data is None else fit._read(data)
     if not held.table.columns and not (held.structure.losses
                                        and (held.table.inputs or fit.model.whole)):

@@ -252,13 +252,13 @@ def _simulator_structure(held: dataset.Data, plan: Plan, simulator: Bound) -> St
             got = "no such site" if other is None else f"the shape {other.along(held.steps)}"
             raise ModelError(f"check(simulator={simulator!r}): the checked model has site '{name}' "
                              f"with shape {sites[name].along(held.steps)} in each row, but the "
-                             f"simulator has {got}. Give both the same shape")
+                             f"simulator has {got}. Give the simulator this site with this shape")
     shared = [n for n in (*plan.free, *plan.globals) if n in structure.sites
               and structure.sites[n].shape == sites[n].shape]
     if not shared:
-        raise ModelError(f"check(simulator={simulator!r}): the simulator has no parameter that the "
-                         "checked model has with the same name and shape, so there is no true "
-                         "value to compare with. The parameters of the checked model are "
+        raise ModelError(f"check(simulator={simulator!r}): no parameter of the simulator has the "
+                         "name and shape of one of the checked model. So there are no true values "
+                         "to compare with. The parameters of the checked model are "
                          f"{[*plan.free, *plan.globals]}. Give the simulator parameters with these "
                          "names and shapes")
     return structure

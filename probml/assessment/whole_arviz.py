@@ -71,8 +71,8 @@ def groups(fit: Fitted, names: Dimensions, inputs: SiteValues,
                                       lambda name: dims[name][: seen[name].batch], units={})
     else:
         warnings.warn("to_arviz(): the result has no group log_likelihood. The observed values "
-                      "depend on common latent variables (not in the data), over which is "
-                      "averaged, so a single value has no log-likelihood of its own. Use "
-                      "probml.compare, which compares by the log evidence",
+                      "depend on the same latent variables, so a single value has no "
+                      "log-likelihood of its own. Use probml.compare, which compares by the log "
+                      "evidence",
                       RuntimeWarning, stacklevel=4)
     return out

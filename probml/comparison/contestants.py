@@ -161,9 +161,8 @@ class ComparedDensity(ComparedFit):
     def logs(self, draws: Mapping[str, np.ndarray]) -> np.ndarray:
         found = whole_arviz.log_likelihood(self.fit, self.held.inputs_of_one_row, draws)
         if set(found) != set(self._observed):
-            raise ModelError("the observed values depend on common latent variables (not in the "
-                             "data), over which is averaged, so a single value has no likelihood "
-                             "of its own. Compare by log_evidence")
+            raise ModelError("the observed values depend on the same latent variables, so a single "
+                             "value has no likelihood of its own. Compare by log_evidence")
         return np.concatenate([found[name].reshape(*found[name].shape[:2], -1)[..., site.known]
                                for name, site in self._observed.items()], -1)
 

@@ -30,7 +30,7 @@ from probml.comparison.folds import (
 from probml.dataset.arrays import missing
 from probml.dataset.frames import as_pandas, is_table, names_of
 from probml.engines.engine import Engine
-from probml.errors import DataError, ModelError
+from probml.errors import DataError, ModelError, type_of
 from probml.interface.fit import Fit
 from probml.numerics.process.libraries import pd
 from probml.typing import DataLike, FitOrEstimator
@@ -217,10 +217,9 @@ def _contestant(name: str, given: object, rows: object, target: str, truth: np.n
     try:
         from sklearn.base import is_classifier, is_regressor
     except ModuleNotFoundError as error:
-        raise ModelError(f"compare(fits): expected a Fit for '{name}', got a "
-                         f"{type(given).__name__}. Estimators can be compared only if scikit-learn "
-                         f"is installed ({error}). Install it: pip install "
-                         "'probml[sklearn]'") from None
+        raise ModelError(f"compare(fits): expected a Fit for '{name}', got {type_of(given)}. "
+                         f"Estimators can be compared only if scikit-learn is installed ({error}). "
+                         "Install it: pip install 'probml[sklearn]'") from None
     if isinstance(given, type) or not hasattr(given, "get_params") or not (is_classifier(given)
                                                                            or is_regressor(given)):
         what = given.__name__ if isinstance(given, type) else type(given).__name__

@@ -167,7 +167,7 @@ def along_time(structure: Structure, items: SiteValues,
     odd = next((name for name, length in lengths.items() if length != known), None)
     if odd is not None:
         other = next((f"'{name}' has {length}" for name, length in lengths.items()
-                      if length == known), f"the chains of the model have {known}")
+                      if length == known), f"this model needs {known}")
         raise DataError(
             f"'{odd}' has {lengths[odd]} time steps, but {other}. All sites need the same number "
             f"of steps, shape (rows, steps, ...). Pad shorter sequences with NaN, or give a list "

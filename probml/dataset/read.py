@@ -101,7 +101,7 @@ def read(
     raws = {name: found.raw for name, found in inputs.items()}
     structure = kinds.structure_for_inputs(model, raws, shapes or {},
                                            {name: found.spec for name, found in inputs.items()})
-    _check_computed(model, structure, known)
+    frames.refuse_computed(model.name, structure.deterministics, _columns(known))
     asked = labels is not None
     padding = {name: found.padding for name, found in inputs.items() if found.padding is not None}
     if unknown not in (coding.REFUSE, coding.NEW):
@@ -194,17 +194,6 @@ def _read_input(model: Bound, known: dict[str, ArrayLike], name: str, rows: int 
     lengths = np.array([len(part) for part in value]) if padded else None
     return _Input(raw, spec, None if lengths is None
                   else np.arange(raw.values.shape[1]) >= lengths[:, None])
-
-
-def _check_computed(model: Bound, structure: Structure, known: object) -> None:
-    """Refuses values of deterministic sites."""
-    computed = next((name for name in structure.deterministics if name in _columns(known)), None)
-    if computed is not None:
-        raise DataError(
-            f"model '{model.name}': '{computed}' is computed by the model (numpyro.deterministic, "
-            f"or a reparametrised site), so the data cannot contain it. Drop '{computed}' from the "
-            f"data, or, to observe it, sample it without reparametrisation"
-        )
 
 
 def _read_sequences(structure: Structure, known: dict[str, ArrayLike], steps: int | None

@@ -145,6 +145,6 @@ def naming(part: Part) -> Iterator[None]:
     try:
         yield
     except RowError as error:
-        raise DataError(f"part '{part.name}': {error.behind(part.first)}") from None
+        raise DataError(f"batch '{part.name}': {error.behind(part.first)}") from None
     except DataError as error:
-        raise DataError(f"part '{part.called}': {error}") from None
+        raise DataError(f"batch '{part.called}': {error}") from None

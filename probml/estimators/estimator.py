@@ -394,10 +394,10 @@ def make_updatable(estimator: Any, first: Callable[[], tuple] | None = None) -> 
     before, estimator._first = getattr(estimator, "_first", None), None
     if fit.kept is None and fit.by is not None and fit.by.capabilities.incremental_update is None:
         raise Refusal(f"partial_fit: this {name} was fitted by {short_name(fit.engine)}, which "
-                      "stores no sufficient statistics (sums of the data) of model "
-                      f"'{fit.model.name}', so it cannot be updated with further rows. Fit all "
-                      "rows together, or use engine=probml.EM() or probml.VB(), which store them "
-                      "if all updates have a closed form")
+                      "stores no sufficient statistics (sums of the data) of this model. The fit "
+                      "cannot be updated with further rows without them. Fit all rows together, or "
+                      "use engine=probml.EM() or probml.VB(), which store them if all updates have "
+                      "a closed form")
     before = before or first and first()
     if fit.kept is None and before:
         made, data, weights = before

@@ -148,8 +148,8 @@ class Portable:
 def _why_not_fitted(estimator: object) -> str:
     """Why an estimator has no Fit, and what to do."""
     if any(name.endswith("_") and not name.startswith("_") for name in vars(estimator)):
-        return ("was fitted without a model of probml, so it has no Fit. To store the estimator, "
-                "use pickle or joblib")
+        return ("was fitted without a model of probml, so it has no Fit that could be saved. To "
+                "store the estimator, use pickle or joblib")
     return "is not fitted yet. Call fit first"
 
 

@@ -138,21 +138,12 @@ def _refuse_scalar(value: object, name: str, where: str) -> None:
 
 def _numbers(value: object, name: str, where: str) -> DataLike:
     """Numbers, or values that can be converted: weights, offsets and trials must be finite."""
-    try:
-        array = np.asarray(value)
-        if array.dtype.kind == "c" and name not in NUMBERS:
-            return value  # refused by scikit-learn, with X
-        if array.dtype.kind == "c":
-            raise TypeError("complex numbers")
-        array = floats(value) if array.dtype.kind in "OUSMm" else array
-    except (TypeError, ValueError) as error:
-        word = next((each for each in np.ravel(np.asarray(value, object)) if isinstance(each, str)),
-                    None)
-        got = (f"the text {reprlib.repr(word)}; use a classifier for classes, such as "
-               f"LogisticRegression" if word is not None and name == "y"
-               else f"{reprlib.repr(value)} ({error})")
-        raise DataError(f"{where}: expected numbers as {name}, one for each row, got "
-                        f"{got}") from None
+    array = np.asarray(value, object if isinstance(value, list | tuple) else None)
+    if array.dtype.kind == "c" and name not in NUMBERS:
+        return value  # refused by scikit-learn, with X
+    if array.dtype.kind in "OUSMmc":
+        array = floats(value, f"{where}: {name}", "For classes use a classifier, such as "
+                       "LogisticRegression" if name == "y" else "Convert them")
     if array.dtype.kind == "b" and not array.ndim:
         raise DataError(f"{where}: expected numbers as {name}, one for each row, got {value!r}")
     if name in NUMBERS and array.dtype.kind == "f" and not np.isfinite(array).all():

@@ -116,8 +116,8 @@ def _with_alternatives(owner: Any, why: Refusal) -> Refusal:
         return why
     data = owner.data if owner.fitted_rows is None else owner.fitted_rows.data
     if data is None:
-        return Refusal(f"{why.offering(())}. Call model.explain(data), which lists the engines "
-                       "that support the data")
+        return Refusal(f"{why.offering(())}. To see the engines that support the data, call "
+                       "model.explain(data)")
     return why.offering(able(why.instead, data, owner.engine.partition("(")[0]))
 
 
@@ -162,11 +162,11 @@ def _describe_nonfinite(found: object, drawn: bool) -> str:
         if lost.any():
             kind = "NaN" if np.isnan(values[lost]).all() else "infinite" if not np.isnan(
                 values[lost]).any() else "NaN or infinite"
-            where = f" of '{name}'" if name else ""
+            where = f"'{name}'" if name else ""
             if values.ndim == 0:
-                return f"the number{where} is {kind}"
-            return (f"{int(lost.sum())} of {values.size} numbers{where} are {kind}, the first at "
-                    f"index {int(np.argwhere(lost)[0][0])}")
+                return f"{where or 'the answer'} is {kind}"
+            return (f"{int(lost.sum())} of {values.size} numbers{f' of {where}' * bool(where)} are "
+                    f"{kind}, the first at index {int(np.argwhere(lost)[0][0])}")
     return ""
 
 

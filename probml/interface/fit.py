@@ -202,7 +202,8 @@ class Fit(Questions):
         engine = self.made_by
         if engine is None:
             return StandardErrors.missing(
-                f"the engine '{self.engine}' is not restored from a file; fit again")
+                f"the engine '{self.engine}', which is needed to compute them, is not stored in a "
+                "file. Fit again to compute them")
         if engine.capabilities.finds != "point":
             return None
         if self.outcome is Status.DIVERGED:
@@ -306,9 +307,9 @@ class Fit(Questions):
         pattern = {name: "seen" for name in (site, *parents) if sites[name].rows}
         plan = decide.make(self.structure, pattern, tuple(self.given))
         if site not in (*plan.pooled, *plan.globals) or math.prod(found.cells) > 1:
-            raise ModelError(f"table('{site}'): expected a discrete site with one value per row "
-                             f"whose probabilities depend only on discrete sites, not on inputs or "
-                             f"continuous sites. Use predict_proba(data, '{site}')")
+            raise ModelError(f"table('{site}'): the probabilities of '{site}' must depend only on "
+                             f"discrete sites, not on inputs or continuous sites, and '{site}' "
+                             f"must have one value per row. Use predict_proba(data, '{site}')")
         arguments = argument_table(plan, placed_all(dict(self.point)), self._known(), site)
         p = arguments["transition"] if found.chain else found.family.probabilities(arguments)
         columns = pd.Index(self.labels(site), name=site)

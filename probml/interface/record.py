@@ -54,12 +54,12 @@ class Record(Fitted):
         if outcome.status is Status.COLLAPSED:
             raise Refusal(
                 f"{type(engine).__name__} of model '{model.name}' collapsed: a standard deviation "
-                "(scale) went to 0, or the objective was not finite. Possible causes are a "
-                "component that contains only a single point, a column that is constant or "
-                "collinear with others, or data that are impossible under the model. Drop such "
-                "columns, use fewer components or more restarts, or fit with the prior, "
-                f"{type(engine).__name__}(prior=True), and give scales a prior with density 0 at 0 "
-                "(LogNormal, InverseGamma, InverseWishart)"
+                "(scale) went to 0, or the objective was not finite. Possible causes: a component "
+                "with a single point, a column that is constant or collinear with others, or data "
+                "that are impossible under the model. Drop such columns, or use fewer components "
+                f"or more restarts. Or fit with the prior, {type(engine).__name__}(prior=True), "
+                "and give scales a prior with density 0 at 0 (LogNormal, InverseGamma, "
+                "InverseWishart)"
             )
         if outcome.status.code is not None:
             outcome = outcome._replace(findings=(Finding.of(outcome.status.code),
@@ -233,7 +233,7 @@ class Record(Fitted):
 
     def _expression_outside_rows(self, name: str) -> str:
         """The expression by which a user reads the value of a site outside rows."""
-        return f"fit.params['{name}']" if self.certain else f"fit.draws(n)['{name}']"
+        return f"fit.params['{name}']" if self.certain else f"fit.draws(1000)['{name}']"
 
     def _read(self, data: object, rows: int | None = None, steps: int | None = None,
               unknown: str = REFUSE) -> dataset.Data:

@@ -83,9 +83,9 @@ class GaussianChain(Chain):
                 *lead, length = lead
                 if length not in (1, self.steps):
                     raise ModelError(
-                        f"GaussianChain: {name} has the shape {array.shape}; expected {self.steps} "
-                        f"(steps) or 1 in the axis before the last {len(tail)}. One {name} per row "
-                        f"has the shape (n, 1, {', '.join(map(str, tail))})")
+                        f"GaussianChain: {name} has the shape {array.shape}. Expected one {name} "
+                        f"for each step, shape (..., {self.steps}, {', '.join(map(str, tail))}), "
+                        f"or one for all steps, shape (..., 1, {', '.join(map(str, tail))})")
             batch.append(tuple(lead))
         for name, matrix in zip(("initial_covariance", "covariance"), matrices[::2], strict=True):
             check_semidefinite(f"GaussianChain: {name}", matrix)
@@ -228,5 +228,6 @@ def check_stable(what: str, transition: object, steps: int) -> None:
     if worst > 1 and steps * np.log(worst) > np.log(GROWTH):
         raise ModelError(
             f"{what} is unstable: its largest eigenvalue has modulus {worst:.4g}, so states grow "
-            f"by a factor of 1e{steps * np.log10(worst):.0f} over {steps} steps; expected at most "
-            f"about 1 for sequences of this length (1 is a random walk). Scale the matrix down")
+            f"by a factor of 1e{steps * np.log10(worst):.0f} over {steps} steps. Expected a "
+            "modulus of at most about 1, which is a random walk. Divide the matrix by a number "
+            f"above {worst:.4g}")

@@ -115,8 +115,8 @@ def resolve_steps(own: int | None, kind: str) -> int:
         return found
     if own is None:
         raise ModelError(f"the number of time steps of a {kind} is unknown. Put the {kind} inside "
-                         "`with probml.rows():`, where each row is a sequence and the data have "
-                         f"the length, or give the number, such as {kind}(..., steps=10), or "
+                         "`with probml.rows():`, where each row is a sequence, and the data have "
+                         f"the length. Or give the number, such as {kind}(..., steps=10), or "
                          "model.simulate(rows, steps=10)")
     return int(own)
 

@@ -67,12 +67,12 @@ class MarkovChain(Chain):
                              "number of states")
         if inhomogeneous and (tables := self.transition.shape[-3]) != self.steps:
             raise ModelError(
-                f"MarkovChain(inhomogeneous=True): transition has the shape "
+                "MarkovChain(inhomogeneous=True): transition has the shape "
                 f"{self.transition.shape}, with {tables} tables, the moves between {tables + 1} "
-                f"steps. Expected one table per step, (..., steps, k, k): table t is the "
-                f"transition from step t − 1 to step t, and table 0 is not used. To add table 0 "
-                f"use jnp.concatenate([moves[..., :1, :, :], moves], -3). Compute the tables from "
-                f"inputs with a time axis, (n, steps, ...), or from another chain"
+                "steps. Expected one table per step, (..., steps, k, k). Table t is the transition "
+                "from step t − 1 to step t, and table 0 is not used. To add table 0 use "
+                "jnp.concatenate([moves[..., :1, :, :], moves], -3). Compute the tables from "
+                "inputs with a time axis, (n, steps, ...), or from another chain"
             )
         batch = jax.lax.broadcast_shapes(self.initial.shape[:-1], self.transition.shape[:-rank])
         check_distributions("MarkovChain: initial", initial)
@@ -186,6 +186,6 @@ def stationary(transition: jax.Array):
     if not isinstance(found, jax.core.Tracer) and not np.isfinite(np.asarray(found)).all():
         raise ModelError("stationary(transition): the stationary distribution is not unique, "
                          "because the states form several groups that the chain never leaves. Give "
-                         "the initial probabilities instead")
+                         "the initial probabilities yourself, MarkovChain(initial, transition)")
     found = jnp.maximum(found, 0)
     return found / found.sum(-1, keepdims=True)

@@ -50,8 +50,9 @@ class StickBreaking(dist.Distribution):
             shape = jnp.broadcast_shapes(first.shape, rest.shape)
         except ValueError:
             raise ModelError(f"StickBreaking: concentration1 has the shape {one.shape} and "
-                             f"concentration0 has the shape {other.shape}; expected the same "
-                             f"shape, (..., k − 1), or a number and an array") from None
+                             f"concentration0 has the shape {other.shape}. Give both the same "
+                             "shape, (..., k − 1) for k categories, or make one of them a "
+                             "number") from None
         self.concentration1 = jnp.broadcast_to(first, shape)
         self.concentration0 = jnp.broadcast_to(rest, shape)
         super().__init__(shape[:-1], (shape[-1] + 1,), validate_args=validate_args)

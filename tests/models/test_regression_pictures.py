@@ -122,5 +122,5 @@ def test_each_kind_has_a_picture_of_its_own(made):
 
 def test_arguments_of_before_go_on_with_a_warning():
     estimator = GeneralizedLinearModel("normal").fit(TABLE, Y)
-    with pytest.warns(DeprecationWarning, match=r"intervals\(fit=...\) is deprecated: use fitted"):
+    with pytest.warns(DeprecationWarning, match="intervals: 'fit' is now named 'fitted'"):
         pictures.intervals(fit=estimator)

@@ -90,9 +90,9 @@ def _refuse_text(structure: Structure, raws: Mapping[str, Raw]) -> None:
         text = np.array([*(not isinstance(label, NUMBERS) for label in raw.labels or ()), False])
         if name not in structure.indexed and text.any():
             deny(text[raw.values], f"the input '{name}'", raw, "a number",
-                 hint=f"An input may be text only if the model uses it as an index, as in "
-                      f"effect[{name}], and model '{structure.model.name}' does not use '{name}' "
-                      f"as an index. Convert the column to numbers")
+                 hint=f"Model '{structure.model.name}' computes with '{name}'. An input may be "
+                      f"text only if the model uses it as an index, as in effect[{name}]. Convert "
+                      "the column to numbers")
 
 
 def together(indexed: Mapping[str, Index]) -> list[list[str]]:
@@ -197,7 +197,7 @@ def _new_labels(structure: Structure, raws: Mapping[str, Raw], description: str,
     size = None if top is None else top - base + 1
     found = naming.of(raws, description, size,
                       f"it indexes {description}, which has only {size} entries. Set the size of "
-                      f"the plate to the number of groups in the data", "", base)
+                      f"the plate to the number of groups in the data", base)
     for name, raw in raws.items():
         why = functools.partial(why_ordered, structure, name, entries=len(found))
         naming.refuse_unordered(name, raw, why,
@@ -213,7 +213,7 @@ def _complete(index: Index, raw: Raw) -> Raw:
         raise DataError(
             f"'{index.input}' is missing in row {row}{cell}, but it is used as an index of "
             f"{index.description}, and an index cannot be missing. Drop these rows, or give them a "
-            f"group of their own"
+            "new label, such as 'missing'"
         )
     if raw.values.dtype.kind == "b":
         return Raw(raw.values.astype(np.int32), (False, True), Categories.LISTED)

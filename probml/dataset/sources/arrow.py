@@ -230,7 +230,7 @@ class ArrowRows(Source):
             except (pa.ArrowException, OSError):
                 return (f"the dataset cannot be read after row {rows} of the file "
                         f"'{names[_path(fragment)]}'")
-        return f"the dataset cannot be read after part '{last}'"
+        return f"the dataset cannot be read after batch '{last}'"
 
     def _fragments(self) -> "Iterator[ds.Fragment]":
         """The files of the dataset. Of one with a filter pyarrow gives the paths only."""

@@ -119,10 +119,10 @@ def _cells_of_elements(found: Mapping[str, np.ndarray], looks: Sequence[str], ow
     several = next((name for name, where in found.items() if (where == SEVERAL).any()), None)
     if several is not None:
         raise ModelError(
-            f"site '{several}' is discrete and latent with {hidden[several].cells} elements, which "
-            f"cannot be summed out one by one, because an element of site '{owner}' depends on "
-            f"several of them. Give '{several}' in the data, or let each element of '{owner}' "
-            f"depend on one element of '{several}'"
+            f"site '{several}' is discrete and latent with {hidden[several].cells} elements. These "
+            f"must be summed out one by one, but an element of site '{owner}' depends on several "
+            f"of them. Give '{several}' in the data, or let each element of '{owner}' depend on "
+            f"one element of '{several}'"
         )
     return tuple(found.get(name, np.full(size, NONE)) for name in looks)
 
@@ -275,8 +275,8 @@ def _evidence(seen: _TracedFunction, values: Mapping, weights: StateWeights | No
         others = [site for site in seen.looks[name] if site not in best]
         if name in best and name not in seen.hidden and others:
             raise Refusal(f"decode(sites={sorted(best)}): '{name}' is in a scan that depends on "
-                          f"'{others[0]}', so the most probable '{name}' cannot be computed with "
-                          f"'{others[0]}' summed over its values. Name both in sites=")
+                          f"'{others[0]}', so the most probable '{name}' cannot be computed alone. "
+                          f"Name both, sites={sorted({*best, others[0]})}")
     ways = [join_alike_variables(found, seen.hidden), separate_variables(seen.hidden)]
     failure = Tangled(tuple(seen.hidden))
     for variables in ways if ways[0].joined else ways[1:]:
@@ -298,9 +298,9 @@ def _evidence(seen: _TracedFunction, values: Mapping, weights: StateWeights | No
                                  in variables.joined.items()]
         return total
     raise ModelError(
-        f"the discrete sites {quoted(failure.names)} cannot be summed out: an element of one "
-        f"depends on several elements of another, or their joint tables are too large. Give one of "
-        f"them in the data"
+        f"the discrete sites {quoted(failure.names)} cannot be summed out. An element of one "
+        "depends on several elements of another, or their joint tables are too large. Give one of "
+        "them in the data"
     )
 
 

@@ -51,8 +51,8 @@ class StateWeights:
         others = [name for name in names if name not in self.best]
         if others and len(others) < len(names):
             raise Refusal(f"decode(sites={list(self.best)}): '{others[0]}' is in the same scan, "
-                          f"and sites in a scan can only be decoded jointly. Omit sites=, or use "
-                          f"predict_proba for each")
+                          "and sites in a scan can only be decoded jointly. Omit sites=, or use "
+                          f"predict_proba(data, '{others[0]}')")
         return SUM if others else MAX
 
     def of(self, states: States, *steps: int) -> jax.Array:

@@ -16,6 +16,7 @@ from numpyro.distributions import constraints
 from probml.dataset import frames
 from probml.dataset.ragged import padded
 from probml.errors import DataError, ModelError, listed, quoted
+from probml.families import domains
 from probml.interface.functions.find_rows import (
     RowsReading,
     find_row_candidates,
@@ -274,10 +275,8 @@ def _refuse_missing_input(model: Bound, data: object, arguments: Mapping,
         return ReadModel(model, data)
     except Exception:
         pass
-    remedy = frames.lacked(name, frames.names_of(data)) if frames.is_table(data) else ""
-    raise DataError(f"model '{model.name}': the data have no '{name}', which is an argument of the "
-                    f"model function. Add '{name}' to the data, or give its value to the model, "
-                    f"{model.name}(…, {name}=...).{remedy}")
+    raise frames.missing_input(model.name, name,
+                               frames.names_of(data) if frames.is_table(data) else ())
 
 
 def _check_data(model: Bound, shown: Survey, arguments: Mapping, given: Mapping) -> None:
@@ -285,19 +284,12 @@ def _check_data(model: Bound, shown: Survey, arguments: Mapping, given: Mapping)
     if not shown.sites:
         raise ModelError(f"model '{model.name}' has no sample site, expected at least one, such as "
                          f'sample("mean", ...)')
-    computed = next((name for name in given if name in shown.computed), None)
-    if computed is not None:
-        raise DataError(
-            f"model '{model.name}': '{computed}' is computed by the model (numpyro.deterministic, "
-            f"or a reparametrised site), so the data cannot contain it. Drop '{computed}'"
-        )
+    frames.refuse_computed(model.name, shown.computed, given)
     unknown = next((name for name in given if name not in shown.sites), None)
     if unknown is not None:
         own = dict.fromkeys((*model.generative.arguments, *shown.sites))
-        meant = frames.closest_name(unknown, [name for name in own if name not in arguments])
-        remedy = f"Did you mean '{meant}'?" if meant else f"Drop or rename '{unknown}'"
-        raise DataError(f"model '{model.name}': '{unknown}' is neither an argument nor a site of "
-                        f"the model. Known names: {list(own)}. {remedy}")
+        raise frames.unknown_name(model.name, unknown, own,
+                                  [name for name in own if name not in arguments])
     both = next((name for name in arguments if name in model.generative.defaults
                  and name in shown.sites and not shown.sites[name].observed), None)
     if both is not None:
@@ -371,8 +363,9 @@ def _check_support(model: Bound, site: SurveyedSite) -> None:
         cell = tuple(map(int, bad[0]))
         where = f" at index {cell[0] if len(cell) == 1 else cell}" if cell else ""
         raise DataError(f"model '{model.name}': '{site.name}' is {value[cell]:g}{where}, outside "
-                        f"the support (the possible values) of its distribution, {site.support}. "
-                        "Check the data, or leave this value out by handlers.mask")
+                        "the support of its distribution (the possible values: "
+                        f"{domains.of(site.support).description}). Check the data, or leave this "
+                        "value out by handlers.mask")
 
 
 def _read_new_data(model: Bound, data: DataLike) -> ReadModel:
@@ -398,8 +391,8 @@ def _read_new_data(model: Bound, data: DataLike) -> ReadModel:
     bound = type(model)(reading.generative, settings, model.interventions)
     found = read_function(bound, items, named)
     if found.model != model:
-        raise DataError(f"model '{model.name}': with these data the density of the model is "
-                        "another one than with the fitted data, because arrays have other lengths "
-                        "or settings other values. Use model.at(fit.params), and ask it with these "
-                        "data")
+        raise DataError(f"model '{model.name}': these data have arrays of other lengths, or other "
+                        "settings, than the fitted data. The function then defines another "
+                        "density, which the fit does not describe. Use model.at(fit.params) with "
+                        "these data instead of the fit")
     return found

@@ -240,8 +240,9 @@ def _hint_at_text(model: str, name: str, value: object) -> str:
     """What may be wrong with an argument that is a mapping."""
     text = [key for key, own in value.items() if np.asarray(own).dtype.kind in "OUST"
             ] if isinstance(value, Mapping) else []
-    return (f"'{name}' contains the text column '{text[0]}': make the column a separate argument, "
-            f"def {model}({text[0]}, ...); its labels become integer codes. " if text else "")
+    return (f"the argument '{name}' contains the text column '{text[0]}'. Make the column a "
+            f"separate argument, def {model}({text[0]}, ...); its labels become integer "
+            "codes. " if text else "")
 
 
 def describe_first(holds: np.ndarray) -> str:

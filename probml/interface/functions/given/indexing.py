@@ -111,8 +111,8 @@ def _why(name: str, item: object, value: object) -> str:
         missing, fractional = np.isnan(value), value != np.floor(value)
         if missing.any():
             return (f"{index}, but is missing in {describe_first(missing)}: an index cannot be "
-                    f"missing, since it selects an entry. Drop these rows, give them a group of "
-                    f"their own, or make '{name}' a site")
+                    "missing, since it selects an entry. Drop these rows, give them a new label, "
+                    f"such as 'missing', or make '{name}' a site")
         return (f"{index}, but has {value[fractional][0]:g} in {describe_first(fractional)}. Pass "
                 f"integers, or text")
     first = array.ravel()[0] if array.size else item

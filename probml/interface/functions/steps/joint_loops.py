@@ -125,6 +125,7 @@ def _joint_distribution(program: Program, title: str,
     made = promote_batch_shape(jax.tree.unflatten(tree, arrays))
     shape = (len(names), *program.likes[title].batch_shape)
     if tuple(made.batch_shape) != shape:
-        raise ModelError(f"the steps of '{title}' have the batch shape {made.batch_shape}, but the "
-                         f"first step has {shape}. Give all steps the same shape")
+        raise ModelError(f"the steps of '{title}' together have the shape {made.batch_shape}, "
+                         f"expected {shape}, the number of steps and then the shape of the first "
+                         "step. Give all steps the same shape")
     return made
