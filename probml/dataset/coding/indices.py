@@ -256,8 +256,8 @@ def _numbers(index: Index, values: np.ndarray, unknown: str, members: dict, out:
 def _check_cell(index: Index, raw: Raw, lead: int) -> None:
     """Refuses what is no code in one column of a matrix of numbers, which is an index; `lead` axes
     come before the columns."""
-    where = (*(slice(None),) * lead,
-             *np.unravel_index(index.cells[0], raw.values.shape[lead:]))
+    where: tuple = (*(slice(None),) * lead,
+                    *np.unravel_index(index.cells[0], raw.values.shape[lead:]))
     own = index._replace(input=index.name, cells=())
     if raw.labels is not None:
         raise DataError(f"'{index.name}' contains text and is used as an index, but the other "
