@@ -74,7 +74,7 @@ class Sight(NamedTuple):
 class LinearChain:
     """Chains of normal numbers; see the top of this file."""
 
-    description = "integrated out, exact Gaussian along time (Kalman's filter)"
+    description = "integrated out, in closed form along time (Kalman filter)"
     pools = exact = True
     averages = False
     breadth, finer, tolerance = 1, None, 0.0
