@@ -223,6 +223,14 @@ def names_of(table: DataLike) -> list:
     return list(getattr(table, "column_names", None) or table.columns)
 
 
+def items_of(data: DataLike) -> dict[str, ArrayLike]:
+    """Name → values, of a mapping or of a table's columns."""
+    if isinstance(data, Mapping):
+        return dict(data)
+    return {name: data.column(name) if hasattr(data, "column_names") else data[name]
+            for name in names_of(data)}
+
+
 # Columns of a matrix, {"x": table[["a", "b"]]}
 
 
@@ -411,6 +419,4 @@ def tables_of(data: object) -> dict[str, dict[str, ArrayLike]] | None:
     for table in data.values():
         if hasattr(table, "column_names"):  # an Arrow table cannot be indexed by a duplicate name
             check_once(table)
-    return {name: dict(table) if isinstance(table, Mapping) else
-            {column: table[column] for column in names_of(table)}
-            for name, table in data.items()}
+    return {name: items_of(table) for name, table in data.items()}

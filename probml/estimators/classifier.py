@@ -5,12 +5,12 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from probml.dataset.arrays import missing
 from probml.errors import DataError, ModelError
 from probml.estimators.estimator import (
     Estimator,
     keep_few_rows,
     make_updatable,
-    missing,
     replace_given,
     rows,
 )

@@ -6,7 +6,6 @@ import inspect
 import reprlib
 import warnings
 from collections.abc import Callable, Iterable, Mapping
-from numbers import Integral
 from types import FunctionType
 from typing import Any
 
@@ -68,7 +67,7 @@ def missing_attribute(owner: Any, name: str, elsewhere: Mapping[str, str]) -> At
 
 
 def _count(value: Any) -> bool:
-    return isinstance(value, Integral) and not isinstance(value, bool) and value >= 1
+    return isinstance(value, int | np.integer) and not isinstance(value, bool) and int(value) >= 1
 
 
 RULES: dict[str, tuple[str, Callable[[Any], bool]]] = {

@@ -185,9 +185,9 @@ def role_of(site: Site, held: dataset.Data | None, plan: Plan | None) -> tuple[s
             "part", "partially observed, " + words.replace(kind, f" where missing{kind}", 1))
     if state in ROLES_BY_PATTERN:
         return ROLES_BY_PATTERN[state]
-    below = () if held is None else held.descendants(site.name)
-    child = next((name for name in below if name in held.pattern
-                  or held.structure.named[name].factor), None)
+    child = None if held is None else next((
+        name for name in held.descendants(site.name) if name in held.pattern
+        or held.structure.named[name].factor), None)
     return ("part" if state else "unseen"), (
         "latent, no observed site depends on it" if child is None else
         f"latent, to be summed out: '{child}' depends on it" if site.finite else

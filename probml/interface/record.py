@@ -219,7 +219,7 @@ class Record(Fitted):
                              "nothing to predict. Name another site, or use the Fit on which do() "
                              "was called")
         if name not in sites and name in self.model.renamed:
-            warn(name, self.model.renamed[name])
+            warn("the parameter", name, self.model.renamed[name], 4)
             name = self.model.renamed[name]
         if name not in sites:
             raise ModelError(f"model '{self.model.name}' has no site '{name}'. Use one of its "

@@ -88,7 +88,7 @@ class AsRows(Messenger):
         frames = list(msg["cond_indep_stack"])
         if msg["name"] in self.along and msg["type"] == "sample":
             frames.append(CondIndepStackFrame("rows", -1, self.rows))
-            shape = np.broadcast_shapes(msg["fn"].batch_shape, (self.rows,))
+            shape = jnp.broadcast_shapes(msg["fn"].batch_shape, (self.rows,))
             if isinstance(msg["fn"], dist.Unit):
                 msg["fn"] = dist.Unit(jnp.broadcast_to(msg["fn"].log_factor, shape))
             else:

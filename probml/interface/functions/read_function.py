@@ -81,7 +81,7 @@ def read_function(model: Bound, data: DataLike, named: Collection[str] = ()) -> 
         reading = model.generative
         told = (*reading.inputs.values(), *reading.shown, *reading.columns.values())
         own = (*told, *(name for name, _ in model.settings), *reading.sites)
-        items = _known_columns(data, _columns_by_name(data), own, told)
+        items = _known_columns(data, frames.items_of(data), own, told)
         return ReadModel(model, translate_data(model, items))
     if isinstance(model.generative, JointReading):
         return _read_new_data(model, data)
@@ -101,7 +101,7 @@ def read_function(model: Bound, data: DataLike, named: Collection[str] = ()) -> 
                          f"the rows. Omit rows='{chosen}'")
     if writes or not (isinstance(data, Mapping) or hasattr(data, "columns")):
         return ReadModel(model, data)
-    items = _columns_by_name(data)
+    items = frames.items_of(data)
     given_before = _WITH_ROWS.setdefault(model, set())
     if (names := frozenset(items)) in given_before:
         return ReadModel(model, data)
@@ -231,14 +231,6 @@ def _read(model: Bound, shown: Survey, arguments: Mapping, given: Mapping, items
     return read_as_density(model, shown, arguments, given, why, named)
 
 
-def _columns_by_name(data: DataLike) -> dict[str, np.ndarray]:
-    if isinstance(data, Mapping):
-        return dict(data)
-    names = getattr(data, "column_names", None)
-    return ({name: data.column(name) for name in names} if names is not None
-            else {name: data[name] for name in data.columns})
-
-
 def _known_columns(data: object, items: dict[str, ArrayLike], known: Collection[str],
                    told: Collection[str]) -> dict[str, np.ndarray]:
     """The columns of a table that a function knows. Others are ignored, except one whose name is
@@ -260,7 +252,7 @@ def _split_data(model: Bound,
                             f"{name}={thaw(bound)!r}, and also given in the data. Drop one of the "
                             f"two")
     for name, table in items.items():
-        columns = _columns_by_name(table) if frames.is_table(table) and name in own else {}
+        columns = frames.items_of(table) if frames.is_table(table) and name in own else {}
         text = {np.asarray(column).dtype.kind in "OUST" for column in columns.values()}
         if len(text) > 1:
             raise DataError(f"{model.name}: {_by_columns(model, name, table)}")
@@ -383,7 +375,7 @@ def _read_new_data(model: Bound, data: DataLike) -> ReadModel:
         DataError: an argument is missing, or the data lead to another density.
     """
     reading = model.generative
-    items = _columns_by_name(data)
+    items = frames.items_of(data)
     lacks = next((own for own in reading.own.values() if own not in items), None)
     if lacks is not None:
         again = ", ".join(f"{name}=..." for name in reading.own.values() if name in items)
