@@ -137,7 +137,7 @@ def type_of(value: object) -> str:
 def described(value: object) -> str:
     """A value in a message: its beginning, or its type where that says more, as of a table."""
     plain = isinstance(value, str | bytes | Number | Collection) or value is None
-    return reprlib.repr(value) if plain and not hasattr(value, "shape") else type_of(value)
+    return reprlib.repr(value) if plain and not getattr(value, "shape", ()) else type_of(value)
 
 
 def describe_dates(what: str, kind: object) -> str:

@@ -86,8 +86,8 @@ class Numbered(Complete):
         weights, kept = self._weigh(X, sample_weight)
         rows = np.arange(len(y)) if kept is None else kept
         if not len(rows):
-            raise DataError("there are no rows to fit, because every row has the weight 0. Give at "
-                            "least one row a weight above 0")
+            raise DataError("all weights are zero (sample_weight). Give at least one row a weight "
+                            "above 0")
         if kept is not None:
             X, y = X[kept], y[kept]
         return X, y, np.ones(len(rows)) if weights is None else weights, rows

@@ -109,9 +109,8 @@ def splits_of(folds: Any, rows: int, seed: int, classes: np.ndarray | None = Non
         out = [(np.arange(rows)[train], np.arange(rows)[test]) for train, test in pairs]
     except (TypeError, ValueError, IndexError) as error:
         raise ModelError(
-            f"compare(folds={folds!r}): expected a number of folds, a splitter of scikit-learn, or "
-            f"a list of pairs (training indices, test indices) with indices below {rows}, such as "
-            f"folds=5 ({error})"
+            f"compare(folds={folds!r}): expected a number, a splitter of scikit-learn or pairs "
+            f"(training indices, test indices) with indices below {rows}, such as folds=5 ({error})"
         ) from None
     for train, test in out:
         if not len(train) or not len(test) or np.intersect1d(train, test).size:

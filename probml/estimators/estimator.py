@@ -156,8 +156,8 @@ class Estimator(Portable, BaseEstimator):
             return None, None
         weights = check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         if not weights.any():
-            raise DataError("all sample weights are zero (sample_weight). Give at least one sample "
-                            "a weight above 0")
+            raise DataError("all weights are zero (sample_weight). Give at least one row a weight "
+                            "above 0")
         kept = None if weights.all() else np.flatnonzero(weights)
         return weights if kept is None else weights[kept], kept
 

@@ -134,14 +134,14 @@ class Portable:
         for name, value in meta["state"].items():
             setattr(estimator, name, unpacked(value, arrays, FITS))
         if not isinstance(getattr(estimator, "fit_", None), Fit):
-            raise TypeError("the attribute fit_ in the file (save the estimator again) is "
-                            f"{getattr(estimator, 'fit_', None)!r:.60}, expected a Fit")
+            raise TypeError(f"its attribute fit_ is {getattr(estimator, 'fit_', None)!r:.60}, "
+                            "expected a Fit")
         count, names = (getattr(estimator, name, None) for name in ("n_features_in_",
                                                                     "feature_names_in_"))
         if not isinstance(count, int | None) or names is not None and (
                 np.shape(names) != (count,) or not all(isinstance(name, str) for name in names)):
-            raise TypeError(f"the file has n_features_in_={count!r:.60}, but the column names "
-                            f"{names!r:.60}; save the estimator again")
+            raise TypeError(f"it has n_features_in_={count!r:.60}, but the column names "
+                            f"{names!r:.60}")
         return estimator
 
 

@@ -5,7 +5,6 @@ import contextlib
 import functools
 import inspect
 import math
-import reprlib
 from collections.abc import Callable, Mapping
 from types import FunctionType
 from typing import Any
@@ -14,7 +13,7 @@ import numpy as np
 
 from probml.dataset.frames import as_pandas, is_table, like, native
 from probml.dataset.labels import labels_of
-from probml.errors import DataError
+from probml.errors import DataError, described
 from probml.estimators.validation import RegressorMixin
 from probml.language.given import floats
 from probml.typing import ArrayLike, DataLike, FitOrEstimator
@@ -106,7 +105,7 @@ def _rows(value: DataLike, name: str, estimator: FitOrEstimator, where: str) -> 
             list of classes; no True or False.
     """
     if name in FLAGS and not isinstance(value, bool | np.bool_):
-        raise DataError(f"{where}({name}={reprlib.repr(value)}): expected True or False")
+        raise DataError(f"{where}({name}={described(value)}): expected True or False")
     if name == "classes" and value is not None:
         _refuse_scalar(value, name, where)
     if name not in ROWS or value is None:
@@ -122,7 +121,7 @@ def _rows(value: DataLike, name: str, estimator: FitOrEstimator, where: str) -> 
         _refuse_scalar(value, name, where)
     if name == "y" and np.asarray(value).ndim == 0:
         raise DataError(f"{where}: expected y as an array with one value for each row of X, got "
-                        f"{reprlib.repr(value)}")
+                        f"{described(value)}")
     if name in NUMBERS or name == "y" and isinstance(estimator, RegressorMixin):
         return _numbers(value, name, where)
     return value
@@ -133,7 +132,7 @@ def _refuse_scalar(value: object, name: str, where: str) -> None:
         if np.ndim(np.asarray(value)):
             return
     raise DataError(f"{where}: expected {name} as an array or a table whose first axis is the "
-                    f"rows, all of equal length, got {reprlib.repr(value)}. Missing values are NaN")
+                    f"rows, all of equal length, got {described(value)}. Missing values are NaN")
 
 
 def _numbers(value: object, name: str, where: str) -> DataLike:

@@ -190,7 +190,7 @@ def _is_of_library(model: Bound) -> bool:
 def damaged(path: object, why: object) -> ModelError:
     """The error about a file that is not as `save` writes it."""
     return ModelError(f"'{path}' is not a fit saved by probml ({why}). Load a file that save() "
-                      f"wrote")
+                      "wrote, or save again")
 
 
 def restore_posterior(meta: Mapping, arrays: Mapping, plan: Plan, path: object) -> Posterior:

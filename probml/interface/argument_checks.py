@@ -3,7 +3,6 @@ that are not finite; hints for the method names of other libraries."""
 
 import functools
 import inspect
-import reprlib
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from types import FunctionType
@@ -13,7 +12,7 @@ import jax
 import numpy as np
 
 from probml.engines.ladder import able
-from probml.errors import ModelError, Refusal, meant
+from probml.errors import ModelError, Refusal, described, meant
 from probml.language.language import LONGEST, Bound
 
 MIN_SIMULATIONS = 20  # of simulation-based calibration, so that bins have ten each
@@ -183,7 +182,7 @@ def _checked(verb: str, function: Callable) -> Callable:
             words, valid = rules[name]
             single = name == "site" and verb not in METHODS_OF_SEVERAL_SITES
             if not valid(given[name]) or single and not _name(given[name]):
-                raise ModelError(f"{verb}({name}={reprlib.repr(given[name])}): expected {words}")
+                raise ModelError(f"{verb}({name}={described(given[name])}): expected {words}")
         try:
             return function(*args, **kwargs)
         except Refusal as why:

@@ -98,7 +98,7 @@ def test_a_forest_has_a_row_an_estimate():
     estimator = GeneralizedLinearModel("normal").fit(TABLE, Y)
     drawn = [tick.get_text() for tick in pictures.forest(estimator).get_yticklabels()]
     assert drawn == ["age", "dose"]
-    with pytest.raises(probml.DataError, match="a column with the estimates"):
+    with pytest.raises(probml.DataError, match="a column of estimates"):
         pictures.forest(table[["Std. Error"]])
 
 
