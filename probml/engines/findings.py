@@ -216,7 +216,7 @@ class Code(enum.Enum):
         "approximation-far", "the posterior differs strongly from {what} (Pareto k-hat, "
         "a measure of this difference, is {k:.1f}{worth})",
         "The result is unreliable: means may be wrong and intervals too narrow",
-        ("fit with probml.NUTS()", "raise the number of steps, SVI(steps=...)"))
+        ("fit with probml.NUTS()", "in SVI, raise steps"))
     GUIDE_NOT_CONVERGED = (
         "guide-not-converged", "the variational approximation has not converged: {problem}",
         "Further steps would still change the estimates",
@@ -338,7 +338,7 @@ class Code(enum.Enum):
                             "{gain:.2g}", "", (), None)
     SYMMETRY = ("symmetry", "the data determine {names} only up to a symmetry of the model, such "
                 "as the sign of a factor, on which no prediction depends", "", (), None)
-    RESTARTS = ("restarts", "best of {starts} random starts{where} ({reached} reached the same "
+    RESTARTS = ("restarts", "best of {starts} random starts{where} ({reached} reached this "
                 "optimum{others}){then}", "", (), None)
     INTEGRATED = ("integrated", "latent variables integrated out: {names} ({method})", "", (), None)
     BATCHES = ("batches", "each iteration used a batch of {rows} rows ({kind} "

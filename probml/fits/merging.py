@@ -22,7 +22,7 @@ from probml.dataset.moments import Moments as Cells
 from probml.device.few import Moments, add_moments
 from probml.device.rows import Known, Summary
 from probml.engines.engine import Engine, short_name
-from probml.errors import MARK_ROWS, DataError, ModelError, Refusal, listed, present
+from probml.errors import MARK_ROWS, DataError, ModelError, Refusal, listed, present, shortly
 from probml.language.language import Bound
 from probml.numerics.identity import Nameless, digest
 from probml.numerics.outside.checkpoint import Checkpoint, Journal
@@ -84,8 +84,8 @@ def check_mergeable(a: Fitted, b: Fitted) -> None:
              "labels": (a.names, b.names)}
     for what, (one, other) in named.items():
         if one != other:
-            raise ModelError(f"merge: expected two fits with the same {what}, got {one!r} and "
-                             f"{other!r}. Fit both in the same way")
+            raise ModelError(f"merge: expected two fits with the same {what}, got {shortly(one)} "
+                             f"and {shortly(other)}. Fit both in the same way")
     for name in a.columns.keys() & b.columns.keys():
         if a.columns[name] != b.columns[name]:
             raise DataError(f"merge: '{name}' has the columns {listed(a.columns[name])} in one "

@@ -370,7 +370,7 @@ def check_coordinates(plan: Plan, top: Optimum) -> Found:
 
 
 def describe_direction(loads: np.ndarray, diagonal: np.ndarray, owners: Sequence[str]) -> str:
-    """A direction of unbounded coordinates in words: "'b', 'a' change in the proportion +1 : -1".
+    """A direction of unbounded coordinates: "'b' and 'a' change in the proportion +1 : -1".
 
     Args:
         loads: (d,). diagonal: (d,) curvatures of the coordinates, by which loads are compared.
@@ -379,7 +379,7 @@ def describe_direction(loads: np.ndarray, diagonal: np.ndarray, owners: Sequence
     shares = _in_own_units(loads, diagonal)
     main = [i for i in np.argsort(-shares)[:4] if shares[i] > 0.05 * shares.max()]
     changes = " : ".join(f"{loads[i] / np.abs(loads).max():+.2g}" for i in main)
-    named = quoted(owners[i] for i in main)
+    named = quoted((owners[i] for i in main), " and ")
     return f"{named} change in the proportion {changes}" if len(main) > 1 else f"{named} changes"
 
 
