@@ -206,7 +206,7 @@ def run_em_block(plan: Plan, static: tuple, state: State, first: Start, known: K
     size = runs_at_once(plan, rows, len(state.value))
     parts = parts_for_threads(plan, rows, len(state.value))
 
-    def evaluate_running(state: State, running: np.ndarray, alone: bool) -> Evaluated:
+    def evaluate_states(state: State, running: np.ndarray, alone: bool) -> Evaluated:
         every = state.pending, state.phase == START, first.expected, first.allowed
 
         def evaluate_members(members: tuple) -> Evaluated:
@@ -232,7 +232,7 @@ def run_em_block(plan: Plan, static: tuple, state: State, first: Start, known: K
         running = (state.status == Status.RUNNING) & (state.count < limit)
         if not running.any():
             break
-        found = evaluate_running(state, running, i == 0)
+        found = evaluate_states(state, running, i == 0)
         with np.errstate(all="ignore"):  # restarts that have collapsed
             new = _choose_next(plan, accelerate, state, first, found, known, min_gain)
         objectives[:, i] = np.where(running & (state.phase != START), new.value, np.nan)
