@@ -64,7 +64,7 @@ def floats(values: object, what: str = "the values", remedy: str = "") -> np.nda
     try:
         found: Any = values if pandas else np.asarray(values)
     except ValueError:  # lists of unequal lengths
-        found = np.array([*values, None], object)[:-1]  # type: ignore[misc]
+        found = np.array([*values, None], dtype=object)[:-1]  # type: ignore
     kinds = np.atleast_1d(np.asarray(found.dtypes if pandas else found.dtype, object))
     for kind in kinds:
         if getattr(kind, "kind", "O") in "mM":
