@@ -46,6 +46,9 @@ class Refusal(ModelError):
         return Refusal(self.args[0], tuple(names))
 
 
+MARK_ROWS = "Write `with probml.rows():` instead of the numpyro.plate of the rows"
+
+
 class DataError(ValueError):
     """Data that the model cannot take: what and where, expected and got, what to do."""
 
@@ -107,10 +110,10 @@ def meant(name: str, known: Iterable[str],
 
 
 def listed(names: Iterable) -> str:
-    """Names in a message, the first twelve."""
+    """Names in a message, the first twelve; "none" where there are none."""
     names = list(names)
     more = f", … ({len(names)} in all)" if len(names) > 12 else ""
-    return ", ".join(map(shortly, names[:12])) + more
+    return (", ".join(map(shortly, names[:12])) or "none") + more
 
 
 def quoted(names: Iterable, between: str = ", ") -> str:
@@ -119,8 +122,9 @@ def quoted(names: Iterable, between: str = ", ") -> str:
 
 
 def shortly(value: object) -> str:
-    """A value in a message, its beginning."""
+    """A value in a message, its beginning, in a line."""
     said = repr(value)
+    said = " ".join(said.split()) if "\n" in said else said  # of arrays and tables
     return said if len(said) <= MAX_VALUE_CHARACTERS else f"{said[:MAX_VALUE_CHARACTERS]} …"
 
 

@@ -4,8 +4,8 @@ from numbers import Number
 
 import numpy as np
 
+from probml.dataset.arrays import missing
 from probml.errors import DataError, KindError, shortly, type_of
-from probml.estimators.estimator import missing
 from probml.models.frames.kinds import refuse_dates, usual
 
 

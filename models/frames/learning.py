@@ -6,8 +6,9 @@ from typing import Any
 import numpy as np
 
 from probml import DataError, ModelError
+from probml.dataset.arrays import missing
 from probml.errors import listed
-from probml.estimators.estimator import Estimator, missing
+from probml.estimators.estimator import Estimator
 from probml.estimators.validation import validate_data
 from probml.models.frames.cells import column_of, labels_of, usual_of
 from probml.models.frames.columns import KINDS, Columns

@@ -5,9 +5,9 @@ from collections.abc import Hashable, Mapping
 import numpy as np
 
 from probml import DataError
+from probml.dataset.arrays import missing
 from probml.dataset.coding.labels import refuse_other_type
 from probml.dataset.frames import as_pandas
-from probml.estimators.estimator import missing
 from probml.language.given import floats
 
 NUMBERS = "biuf"  # kinds of arrays

@@ -10,12 +10,12 @@ Sources: Wald (1950); Chow (1970), "On optimum recognition error and reject trad
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from jax.typing import ArrayLike
 
 from probml.dataset.frames import as_pandas
 from probml.errors import DataError, ModelError
 from probml.language.given import labels as listed
 from probml.numerics.process.libraries import pd
+from probml.typing import ArrayLike
 
 REJECTED = -1
 SUM_TOLERANCE = 1e-3  # of probabilities: they may be in float32, or have three printed digits

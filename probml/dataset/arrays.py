@@ -50,6 +50,18 @@ class Raw:
             isinstance(label, NUMBERS) for label in labels) and list(labels) == sorted(labels)
 
 
+def missing(values: np.ndarray) -> np.ndarray:
+    """The mask of cells that are NaN, None or NA."""
+    if values.dtype.kind == "f":
+        return np.isnan(values)
+    if values.dtype.kind != "O":
+        return np.zeros(values.shape, bool)
+    if pandas := sys.modules.get("pandas"):
+        return pandas.isna(values)
+    return np.array([v is None or isinstance(v, float | np.floating) and v != v
+                     for v in values.ravel()], bool).reshape(values.shape)
+
+
 class Labelled(np.ndarray):
     """An array of codes with their labels, of a column that was read before."""
 
@@ -153,10 +165,7 @@ def _from_objects(what: str, a: np.ndarray, rows: bool):
     if Decimal in set(map(type, flat.tolist())):  # comparisons with its signalling NaN raise
         flat = np.array([np.nan if isinstance(v, Decimal) and v.is_nan() else v
                          for v in flat.tolist()], object)
-    pandas = sys.modules.get("pandas")
-    empty = ([v is None or isinstance(v, float | np.floating) and v != v for v in flat.tolist()]
-             if pandas is None else pandas.isna(flat))
-    hidden = np.asarray(empty, bool)
+    hidden = missing(flat)
     seen = flat[~hidden].tolist()
     kinds = set(map(type, seen))
     odd = [kind for kind in kinds if not issubclass(kind, (*NUMBERS, str))]

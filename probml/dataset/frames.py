@@ -8,11 +8,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from jax.typing import ArrayLike
 
 from probml.errors import DataError, listed
 from probml.numerics.process.libraries import nw, pa, pd
-from probml.typing import DataLike, SiteValues
+from probml.typing import ArrayLike, DataLike, SiteValues
 
 OURS = ("pandas", "pyarrow")  # libraries whose tables are read without narwhals
 
@@ -224,6 +223,14 @@ def names_of(table: DataLike) -> list:
     return list(getattr(table, "column_names", None) or table.columns)
 
 
+def items_of(data: DataLike) -> dict[str, ArrayLike]:
+    """Name → values, of a mapping or of a table's columns."""
+    if isinstance(data, Mapping):
+        return dict(data)
+    return {name: data.column(name) if hasattr(data, "column_names") else data[name]
+            for name in names_of(data)}
+
+
 # Columns of a matrix, {"x": table[["a", "b"]]}
 
 
@@ -412,6 +419,4 @@ def tables_of(data: object) -> dict[str, dict[str, ArrayLike]] | None:
     for table in data.values():
         if hasattr(table, "column_names"):  # an Arrow table cannot be indexed by a duplicate name
             check_once(table)
-    return {name: dict(table) if isinstance(table, Mapping) else
-            {column: table[column] for column in names_of(table)}
-            for name, table in data.items()}
+    return {name: items_of(table) for name, table in data.items()}

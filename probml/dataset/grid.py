@@ -9,11 +9,11 @@ from collections.abc import Hashable, Mapping
 from typing import NamedTuple
 
 import numpy as np
-from jax.typing import ArrayLike
 
 from probml.dataset.arrays import Categories, Raw, as_raw
 from probml.errors import DataError
 from probml.numerics.process.libraries import pd
+from probml.typing import ArrayLike
 
 
 class Places(NamedTuple):

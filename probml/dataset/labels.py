@@ -8,9 +8,9 @@ from collections.abc import Hashable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from jax.typing import ArrayLike
 
 from probml.numerics.process.libraries import pd
+from probml.typing import ArrayLike
 
 MIN_DATES = 3  # dates that pandas needs to infer a frequency
 # of a series that is regular but for gaps: its least length, the greatest share of gaps, and what

@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple, cast
 
 import numpy as np
-from jax.typing import ArrayLike
 
 from probml.dataset.frames import alike, as_pandas, native
 from probml.dataset.labels import Labels, labels_of, tables_of
@@ -13,7 +12,7 @@ from probml.dataset.sources import arrow
 from probml.errors import DataError
 from probml.numerics.process.libraries import pa
 from probml.structure.structure import Structure
-from probml.typing import DataLike, SiteValues
+from probml.typing import ArrayLike, DataLike, SiteValues
 
 MATRICES = 3  # axes of sequences of vectors
 

@@ -10,11 +10,10 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
-from jax.typing import ArrayLike
 
 from probml.dataset import frames
 from probml.errors import DataError, RowError
-from probml.typing import DataLike
+from probml.typing import ArrayLike, DataLike
 
 
 class Part(NamedTuple):

@@ -168,6 +168,8 @@ class SVI(Engine):
             whole = Static(self.guide, self.optimizer_or_adam, self.particles,
                            model=problem.plan.structure.model)
             return guided.run(whole, self.steps, self.progress, problem)
+        if callable(self.guide):
+            guided.check_sites(lambda _: self.guide(), {}, plan.free, problem)
         carrying.check(problem, "SVI", DRAWS)
         begun = self._start(problem)
         frame = begun.frame if self.guide == "multivariate_normal" else begun.frame.independent(

@@ -9,14 +9,12 @@ Source: scikit-learn, "Developing scikit-learn estimators"; `check_estimator` is
 
 import contextlib
 import dataclasses
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from numbers import Integral, Real
 from typing import Any, ClassVar
 
 import numpy as np
-from jax.typing import ArrayLike
 
 from probml.engines import EM, Exact
 from probml.engines.engine import short_name
@@ -41,7 +39,7 @@ from probml.interface.showing.summary import Summary, Table
 from probml.language.language import check_seed
 from probml.numerics.process.libraries import pd
 from probml.posteriors.units import Unit
-from probml.typing import DataLike, SiteValues
+from probml.typing import ArrayLike, DataLike, SiteValues
 
 # attributes of an estimator that are numbers about the fit as a whole → their names in summaries
 FIGURES = {"total_weight_": "observations", "n_observations_": "observations",
@@ -346,18 +344,6 @@ def rows(X: DataLike, kept: np.ndarray | None):
     if kept is None:
         return X
     return X.iloc[kept] if hasattr(X, "iloc") else np.asarray(X)[kept]
-
-
-def missing(values: np.ndarray) -> np.ndarray:
-    """The mask of cells that are NaN, None or NA."""
-    if values.dtype.kind == "f":
-        return np.isnan(values)
-    if values.dtype.kind != "O":
-        return np.zeros(values.shape, bool)
-    if pandas := sys.modules.get("pandas"):
-        return pandas.isna(values)
-    return np.array([v is None or isinstance(v, float | np.floating) and v != v
-                     for v in values.ravel()], bool).reshape(values.shape)
 
 
 def flat(X: np.ndarray) -> np.ndarray:

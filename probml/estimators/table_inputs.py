@@ -10,14 +10,13 @@ from types import FunctionType
 from typing import Any
 
 import numpy as np
-from jax.typing import ArrayLike
 
 from probml.dataset.frames import as_pandas, is_table, like, native
 from probml.dataset.labels import labels_of
 from probml.errors import DataError, described
 from probml.estimators.validation import RegressorMixin
 from probml.language.given import floats
-from probml.typing import DataLike, FitOrEstimator
+from probml.typing import ArrayLike, DataLike, FitOrEstimator
 
 # arguments that may be a table or a column of one
 ROWS = ("X", "y", "sample_weight", "offset", "trials", "event")

@@ -121,10 +121,9 @@ def _statistics_of_rows(fit: Fitted, data: object, weights: object) -> Statistic
         names = by_moments(plan)
         if not names:
             part = next((name for name, state in held.pattern.items() if state != "seen"), None)
-            why = (f"site '{part}' is partially observed" if part else "sums of squares and "
-                                                                       "products are not "
-                                                                       "sufficient statistics of "
-                                                                       "the new rows")
+            why = (f"site '{part}' is partially observed in the new rows" if part else
+                   "the likelihood of the new rows is not determined by their sums of squares and "
+                   "products")
             raise Refusal(f"update of model '{fit.model.name}': {why}. Fit all rows together")
         second_moments = moments_on_host([held.table.columns[name].values for name in names],
                                          weight)
@@ -268,8 +267,8 @@ def step(fit: Fitted, at: IncrementalState, held: Data,
     found, sound, prior = jax.device_get(improve_point(plan, way, summary, point, known))
     if not sound:
         raise Refusal(f"update of model '{fit.model.name}': with the new rows a component of the "
-                      f"mixture collapses onto a single point. Use an engine with prior=True, or "
-                      f"give more rows at a time")
+                      f"mixture collapses onto a single point. Fit with prior=True, such as "
+                      f"probml.EM(), or give more rows at a time")
     return IncrementalState(found, kept, pattern), total * value / own + float(prior)
 
 

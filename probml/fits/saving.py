@@ -12,7 +12,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from probml.engines.findings import Finding
-from probml.errors import ModelError, type_of
+from probml.errors import ModelError, listed, type_of
 from probml.fits.encoding import packed, unpacked
 from probml.fits.standard_errors import StandardErrors
 from probml.language.given import as_new_file
@@ -204,8 +204,8 @@ def restore_posterior(meta: Mapping, arrays: Mapping, plan: Plan, path: object) 
             or ("Point" if meta.get("closed") is None else "Closed"))
     if kind not in KINDS:
         raise ModelError(f"'{path}' contains a posterior of kind {kind!r}, but the known kinds are "
-                         f"{sorted(KINDS)}. Import the package that defines the kind {kind!r} "
-                         f"before load()")
+                         f"{listed(sorted(KINDS))}. Import the package that defines the kind "
+                         f"{kind!r} before load()")
     try:
         return KINDS[kind].restored(meta, arrays, plan)
     except ModelError as error:

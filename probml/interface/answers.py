@@ -4,7 +4,6 @@ methods share: predictions, probabilities, imputation and simulation of rows tha
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from numbers import Integral
 
 import jax
 import jax.numpy as jnp
@@ -19,15 +18,14 @@ from probml.errors import ModelError, Refusal, listed
 from probml.families.finite import Shifted
 from probml.interface.argument_checks import checked_verbs
 from probml.interface.functions import marginal_weights
-from probml.interface.functions.steps import step_posteriors
 from probml.interface.record import Record
-from probml.language.language import LONGEST, check_seed
+from probml.language.language import check_seed
 from probml.language.renamed import by_old_names
 from probml.language.settings import thaw
 from probml.numerics.precision import in_its_own
 from probml.numerics.transfer import Use, derive_key
 from probml.plan import plan as planning
-from probml.queries import asking, decoding, outside, queries, simulation
+from probml.queries import asking, decoding, outside, queries, simulation, step_posteriors
 from probml.queries.simulation import simulate_draws, simulate_rows
 from probml.queries.weighting import weighted
 from probml.structure import deterministics
@@ -108,9 +106,6 @@ class Answers(Record):
             raise Refusal(f"{short_name(self.engine)} gives point estimates, which have no draws. "
                           "Use the estimates, fit.params, or use another engine, such as "
                           "{engines}", ("NUTS", "Laplace"))
-        if not isinstance(n, Integral) or not 1 <= n <= LONGEST:
-            raise ModelError(f"draws(n={n!r:.60}): expected the number of draws, an integer from 1 "
-                             f"to {LONGEST:,}")
         draws, sites = self._draws(int(n), check_seed(seed, "draws")), self.structure.sites
         found = {name: sites[name].valued(np.asarray(value)) for name, value in draws.items()}
         found |= {name: np.asarray(value)

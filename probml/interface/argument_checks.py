@@ -13,6 +13,9 @@ import numpy as np
 
 from probml.engines.ladder import able
 from probml.errors import ModelError, Refusal, described, meant
+from probml.language.language import LONGEST, Bound
+
+MIN_SIMULATIONS = 20  # of simulation-based calibration, so that bins have ten each
 
 
 def _name(value: object) -> bool:
@@ -62,7 +65,11 @@ def missing_attribute(owner: Any, name: str, elsewhere: Mapping[str, str]) -> At
     return AttributeError(f"'{type(owner).__name__}' object has no attribute '{name}'{hint}")
 
 
-RULES: dict[str, tuple[str, Callable[[object], bool]]] = {
+def _count(value: Any) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool) and int(value) >= 1
+
+
+RULES: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "plug_in": ("True or False", lambda value: isinstance(value, bool | np.bool_ | int)),
     "parameters": ("True or False", lambda value: isinstance(value, bool | np.bool_)),
     "progress": ("True or False", lambda value: isinstance(value, bool | np.bool_)),
@@ -71,6 +78,19 @@ RULES: dict[str, tuple[str, Callable[[object], bool]]] = {
     "sites": ("a list of the names of sites", _names),
     "unknown": ("'refuse' or 'new'", lambda value: isinstance(value, str)),
     "strategy": ("'uniform' or 'quantile'", lambda value: isinstance(value, str)),
+    "interval": ("a probability between 0 and 1, such as 0.9",
+                 lambda value: value is None or isinstance(value, float) and 0 < value < 1),
+    "n": (f"the number of draws, an integer from 1 to {LONGEST:,}",
+          lambda value: _count(value) and value <= LONGEST),
+    "prior": ("a number of prior draws (an integer of at least 1), or None for no prior draws",
+              lambda value: value is None or _count(value)),
+    "simulations": (f"the number of data sets to simulate, an integer of at least "
+                    f"{MIN_SIMULATIONS}",
+                    lambda value: _count(value) and value >= MIN_SIMULATIONS),
+    "simulator": ("the Model from which the data are simulated",
+                  lambda value: isinstance(value, Bound | None)),
+    "engines": ("a list of engines, such as [probml.NUTS()]", lambda value: value is None
+                or isinstance(value, Iterable) and getattr(value, "ndim", 1) == 1),
 }
 METHODS_OF_SEVERAL_SITES = ("predict_proba",)  # whose site may be several
 

@@ -26,7 +26,6 @@ from probml.fits.standard_errors import StandardErrors
 from probml.interface.answer_table import answer_questions
 from probml.interface.argument_checks import OF_FITS, checked_verbs, missing_attribute
 from probml.interface.functions.read_function import read_function
-from probml.interface.functions.steps import step_posteriors
 from probml.interface.questions import Questions
 from probml.interface.record import StaticPart
 from probml.interface.showing.subject import Subject, of_fit
@@ -139,8 +138,7 @@ class Fit(Questions):
 
     def _table(self, errors: StandardErrors | None):
         """The summary with these standard errors; None: without, which costs nothing."""
-        return reports.summary(self, functools.partial(step_posteriors.draw_steps_by_chain, self),
-                               step_posteriors.names_of_loops(self), errors)
+        return reports.summary(self, errors)
 
     def _covariance(self, names: Sequence[str], data: object = None, weights: object = None):
         """The joint covariance of the flattened, concatenated parameters, in the units of the
@@ -241,8 +239,7 @@ class Fit(Questions):
         Cost: an evidence and a simulation of all rows a draw; memory of chains × draws × rows
             numbers.
         """
-        return reports.to_arviz(self, data, prior,
-                                functools.partial(step_posteriors.draw_steps_by_chain, self))
+        return reports.to_arviz(self, data, prior)
 
     @answers_in_tables()
     def log_joint(self, data: object) -> float:

@@ -8,7 +8,6 @@ from types import MappingProxyType
 from typing import Any, Self
 
 import jax
-from jax.typing import ArrayLike
 
 from probml.dataset import dataset, frames, read
 from probml.dataset.checks import digits
@@ -21,7 +20,6 @@ from probml.errors import ConvergenceWarning, ModelError, Refusal, present, untr
 from probml.factors.digits import is_imprecise
 from probml.fits import fitting
 from probml.interface.functions.read_function import read_function
-from probml.interface.functions.steps import step_posteriors
 from probml.language.language import Bound
 from probml.language.renamed import by_old_names, warn
 from probml.language.settings import freeze
@@ -30,11 +28,11 @@ from probml.numerics.transfer import placed_all
 from probml.plan import decide
 from probml.plan import plan as planning
 from probml.posteriors.posterior import Point, Posterior
-from probml.queries import outside
+from probml.queries import outside, step_posteriors
 from probml.queries.fitted import Fitted
 from probml.structure.structure import Structure
 from probml.structure.trace import trace
-from probml.typing import SiteValues
+from probml.typing import ArrayLike, SiteValues
 
 
 @in_its_own
@@ -114,8 +112,8 @@ class Record(Fitted):
     @functools.cached_property
     def params(self) -> dict[str, ArrayLike]:
         """Parameters and deterministics outside rows, name → array: see Fit."""
-        steps = step_posteriors.compute_step_means(self) if self.model.whole else {}
-        return by_old_names({**self.point, **steps, **outside.point(self)}, self.model.renamed)
+        return by_old_names({**self.point, **step_posteriors.compute_step_means(self),
+                             **outside.point(self)}, self.model.renamed)
 
     @property
     def certain(self) -> bool:
@@ -221,7 +219,7 @@ class Record(Fitted):
                              "nothing to predict. Name another site, or use the Fit on which do() "
                              "was called")
         if name not in sites and name in self.model.renamed:
-            warn(name, self.model.renamed[name])
+            warn("the parameter", name, self.model.renamed[name], 4)
             name = self.model.renamed[name]
         if name not in sites:
             raise ModelError(f"model '{self.model.name}' has no site '{name}'. Use one of its "

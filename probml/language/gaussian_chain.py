@@ -5,7 +5,6 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 from numpyro.distributions import constraints
 from numpyro.util import is_prng_key
 
@@ -92,7 +91,7 @@ class GaussianChain(Chain):
             check_semidefinite(f"GaussianChain: {name}", matrix)
         self.initial_mean, self.offset = mean, offset
         self.initial_covariance, self.transition, self.covariance = matrices
-        super().__init__(lax.broadcast_shapes(*batch), (self.steps, d),
+        super().__init__(jax.lax.broadcast_shapes(*batch), (self.steps, d),
                          validate_args=validate_args)
 
     def moves(self, name: str) -> jax.Array:
@@ -121,7 +120,7 @@ class GaussianChain(Chain):
             state = _times(transition, state) + offset + _times(push, noise)
             return state, state
 
-        _, rest = lax.scan(step, first, (pushes, self._along(self.moves("transition"), 2),
+        _, rest = jax.lax.scan(step, first, (pushes, self._along(self.moves("transition"), 2),
                                          self._along(self.moves("offset"), 1), noise[1:]))
         return jnp.moveaxis(jnp.concatenate([first[None], rest]), 0, -2)
 
@@ -167,7 +166,7 @@ class GaussianChain(Chain):
 
         first = (jnp.broadcast_to(self.initial_mean, (*self.batch_shape, d)),
                  jnp.broadcast_to(self.initial_covariance, (*self.batch_shape, d, d)))
-        _, rest = lax.scan(step, first, (self._along(self.moves("covariance"), 2),
+        _, rest = jax.lax.scan(step, first, (self._along(self.moves("covariance"), 2),
                                          self._along(self.moves("transition"), 2),
                                          self._along(self.moves("offset"), 1)))
         mean, covariance = (jnp.concatenate([one[None], more])

@@ -10,9 +10,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.typing import ArrayLike
 
 from probml.errors import KindError, ModelError, describe_dates, described, untraced
+from probml.typing import ArrayLike
 
 
 def as_mapping(value: object, where: str, example: str) -> dict[str, ArrayLike]:
@@ -64,7 +64,7 @@ def floats(values: object, what: str = "the values", remedy: str = "") -> np.nda
     try:
         found: Any = values if pandas else np.asarray(values)
     except ValueError:  # lists of unequal lengths
-        found = np.array([*values, None], dtype=object)[:-1]  # type: ignore
+        found = np.array([*values, None], object)[:-1]  # type: ignore[misc, type-var]
     kinds = np.atleast_1d(np.asarray(found.dtypes if pandas else found.dtype, object))
     for kind in kinds:
         if getattr(kind, "kind", "O") in "mM":

@@ -7,7 +7,6 @@ import jax
 import jax.numpy as jnp
 import numpyro.distributions as dist
 from jax.scipy.special import xlog1py, xlogy
-from numpyro.distributions import constraints
 from numpyro.distributions.util import promote_shapes
 
 from probml.errors import ModelError
@@ -35,10 +34,10 @@ class StickBreaking(dist.Distribution):
     """
 
     arg_constraints = {
-        "concentration1": constraints.independent(constraints.positive, 1),
-        "concentration0": constraints.independent(constraints.positive, 1),
+        "concentration1": dist.constraints.independent(dist.constraints.positive, 1),
+        "concentration0": dist.constraints.independent(dist.constraints.positive, 1),
     }
-    support = constraints.simplex
+    support = dist.constraints.simplex
     reparametrized_params = ["concentration1", "concentration0"]
 
     def __init__(self, concentration1: object, concentration0: object, *,

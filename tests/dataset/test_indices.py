@@ -345,9 +345,9 @@ def refused(words, group, model=FOUR, error=DataError):
 
 
 def test_codes_out_of_range_are_refused_by_row_and_code():
-    refused(["'group' is 4 in row 3, but it is used as an index of alpha (axis 0), which has 4 entries, "
+    refused(["'group' is 4 in row 3, but it is used as an index of 'alpha' (axis 0), which has 4 entries, "
              "0 … 3. If your codes start at 1, subtract 1"], [1, 2, 3, 4] * 2)
-    refused(["'group' is -1 in row 7, but it is used as an index of alpha (axis 0), which has 4 entries"], [0, 1, 2, 3, 0, 1, 2, -1])
+    refused(["'group' is -1 in row 7, but it is used as an index of 'alpha' (axis 0), which has 4 entries"], [0, 1, 2, 3, 0, 1, 2, -1])
     refused(["'group' is 10 in row 0", "as text or as a pandas Categorical"], [10, 20, 30, 40] * 2)
     with pytest.raises(DataError) as caught:
         fit([0, 2, 3, 4] * 2)
@@ -467,7 +467,7 @@ def test_other_kinds_of_groups_become_codes(group, labels):
 
 
 def test_more_labels_than_entries_are_refused_naming_both():
-    refused(["'group' has 5 labels, 'a', 'b', 'c', 'd', 'e'", "alpha (axis 0), which has only 4 entries"],
+    refused(["'group' has 5 labels, 'a', 'b', 'c', 'd', 'e'", "'alpha' (axis 0), which has only 4 entries"],
             list("abcdeabc"))
 
 

@@ -152,7 +152,7 @@ def test_a_chain_that_never_moves_is_said():
     assert good.findings == [] and not good.steep and not good.short
     z[:, :, 1] = 1e-9  # all of them, so that they agree
     still = diagnose_chains({"v": z}, z, stats, 0.8, 10)
-    assert "chain 1, 2, 3, 4 never moved" in still.findings[0].problem and still.steep and still.short
+    assert "proposal of chain 1, 2, 3, 4 was rejected" in still.findings[0].problem and still.steep and still.short
 
 
 def test_a_mode_that_a_chain_leaves_before_the_second_run_is_not_forgotten():

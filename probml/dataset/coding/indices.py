@@ -63,7 +63,7 @@ def read(
     present = [index for index in structure.indexed.values() if index.input in raws and (
         index.code or kinds[index.input] is not float or raws[index.input].labels is not None)]
     for index in (index for index in present if index.cells):
-        _cell(index, raws[index.input], 2 if index.input in structure.timed else 1, out, unknown)
+        _check_cell(index, raws[index.input], 2 if index.input in structure.timed else 1)
     whole = {index.input: index for index in present if not index.cells}
     for names in together(whole):
         _plate(structure, {name: whole[name] for name in names}, raws, labels, unknown, asked,
@@ -253,28 +253,18 @@ def _numbers(index: Index, values: np.ndarray, unknown: str, members: dict, out:
     _keep(index.input, codes, number, index.low or 0, out)
 
 
-def _cell(index: Index, raw: Raw, lead: int, out: Codes, unknown: str) -> None:
-    """Adds one column of a matrix of numbers, which is an index, to `out`; `lead` axes come before
-    the columns."""
+def _check_cell(index: Index, raw: Raw, lead: int) -> None:
+    """Refuses what is no code in one column of a matrix of numbers, which is an index; `lead` axes
+    come before the columns."""
     where: tuple = (*(slice(None),) * lead,
-                              *np.unravel_index(index.cells[0], raw.values.shape[lead:]))
+                    *np.unravel_index(index.cells[0], raw.values.shape[lead:]))
     own = index._replace(input=index.name, cells=())
     if raw.labels is not None:
         raise DataError(f"'{index.name}' contains text and is used as an index, but the other "
                         f"columns of this input are numbers, and one array cannot contain both. "
                         f"Pass '{index.name}' as a separate input")
     part = _complete(own, Raw(raw.values[where]))
-    codes = _whole_numbers(own, part.values)
-    if unknown == REFUSE:
-        within(own, codes)
-    bad = _outside(own, codes)
-    if bad.any():
-        members: dict = {}
-        number = out.new.setdefault(index.input, np.full(raw.values.shape, -1))
-        found = [members.setdefault(code, len(members)) for code in codes.ravel().tolist()]
-        number[where] = np.where(bad, np.reshape(found, codes.shape), -1)
-        values = out.values.setdefault(index.input, raw.values.copy())
-        values[where] = np.where(bad, own.low or 0, codes)
+    within(own, _whole_numbers(own, part.values))
 
 
 def _formula(formula: Formula, raws: Mapping[str, Raw], timed: tuple[str, ...],

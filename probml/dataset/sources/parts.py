@@ -11,7 +11,6 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.typing import ArrayLike
 
 from probml.dataset import frames, tables
 from probml.dataset.arrays import as_raw
@@ -32,7 +31,7 @@ from probml.dataset.sources.profile import (
 )
 from probml.errors import DataError, Refusal, present, type_of
 from probml.language.language import Bound
-from probml.typing import DataLike
+from probml.typing import ArrayLike, DataLike
 
 CHANGED = "the data source returned other batches than when it was first read"
 SLACK = 2  # times the size of the sample: rows that the first pass keeps before it draws again

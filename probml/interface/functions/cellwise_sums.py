@@ -27,7 +27,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
-from jax.typing import ArrayLike
 
 from probml.elimination.cellwise.by_cells import NONE, Move, Part, Tangled, sum_out
 from probml.errors import ModelError, Refusal, quoted
@@ -39,7 +38,7 @@ from probml.jaxpr import levels
 from probml.jaxpr.cells import SEVERAL, cells
 from probml.jaxpr.program import ClosedJaxpr
 from probml.jaxpr.repeats.patterns import EquivalentResults, equivalent_results
-from probml.typing import PyTree, SiteValues
+from probml.typing import ArrayLike, PyTree, SiteValues
 
 
 class Table(NamedTuple):
@@ -163,8 +162,8 @@ def join_alike_variables(found: Sequence[Table], hidden: Mapping[str, States]) -
 
 def as_factors(found: Sequence[Table], variables: Variables) -> tuple[list[Part],
                list[Move]] | None:
-    """Tables as factors over variables; None where one depends on three cells of a variable, or on
-    two and another variable."""
+    """Tables as factors over variables; None where one depends on three cells of a variable, on
+    two and another variable, or some of its elements on two and others on one."""
     parts, moves = [], []
     for table in found:
         members: dict[tuple[str, ...], list[int]] = {}
@@ -183,18 +182,9 @@ def as_factors(found: Sequence[Table], variables: Variables) -> tuple[list[Part]
             if not twice:
                 parts.append(Part(log, dict(zip(own, where, strict=True))))
                 continue
-            both = (where[0] != NONE) & (where[1] != NONE)
-            if both.any():
-                moves.append(Move(own[0], log[..., np.flatnonzero(both)], where[0][both],
-                                  where[1][both]))
-            if not both.all():  # of elements that depend on one of the two, or on none
-                lone = np.flatnonzero(~both)
-                first = where[0][lone] != NONE
-                for side, pick in ((0, np.flatnonzero(first)), (1, np.flatnonzero(~first))):
-                    if len(pick):
-                        rest = log[..., lone[pick]]
-                        rest = rest[:, 0] if side == 0 else rest[0]
-                        parts.append(Part(rest, {own[0]: where[side][lone[pick]]}))
+            if (np.stack(where) == NONE).any():
+                return None
+            moves.append(Move(own[0], log, *where))
     return parts, moves
 
 

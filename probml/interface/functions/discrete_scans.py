@@ -25,7 +25,6 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 from jax.tree_util import PyTreeDef
-from jax.typing import ArrayLike
 from numpyro import handlers
 from numpyro.contrib.control_flow import scan
 
@@ -38,7 +37,7 @@ from probml.jaxpr import levels
 from probml.jaxpr.cells import NONE, cells, merge_cells
 from probml.jaxpr.program import jaxpr_of
 from probml.structure.leaves import leaves_of_distribution
-from probml.typing import PyTree, SiteValues
+from probml.typing import ArrayLike, PyTree, SiteValues
 
 MOST_JOINT_STATES = 2**12  # joint states of a cell
 

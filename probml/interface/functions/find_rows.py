@@ -18,7 +18,6 @@ from typing import ClassVar
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
-from jax import lax
 from numpyro.distributions.distribution import validation_enabled
 from numpyro.primitives import CondIndepStackFrame, Messenger
 
@@ -89,7 +88,7 @@ class AsRows(Messenger):
         frames = list(msg["cond_indep_stack"])
         if msg["name"] in self.along and msg["type"] == "sample":
             frames.append(CondIndepStackFrame("rows", -1, self.rows))
-            shape = lax.broadcast_shapes(msg["fn"].batch_shape, (self.rows,))
+            shape = jnp.broadcast_shapes(msg["fn"].batch_shape, (self.rows,))
             if isinstance(msg["fn"], dist.Unit):
                 msg["fn"] = dist.Unit(jnp.broadcast_to(msg["fn"].log_factor, shape))
             else:

@@ -10,7 +10,6 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
-from jax.typing import ArrayLike
 
 from probml.dataset import arrays, kinds
 from probml.errors import DataError, ModelError, listed, present, quoted
@@ -23,7 +22,7 @@ from probml.interface.functions.survey import Survey, has_missing_cells
 from probml.language.language import Bound
 from probml.language.settings import freeze
 from probml.structure.structure import Structure
-from probml.typing import DataLike, SiteValues
+from probml.typing import ArrayLike, DataLike, SiteValues
 
 
 class ReadModel(NamedTuple):

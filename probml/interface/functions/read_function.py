@@ -11,11 +11,9 @@ from weakref import WeakKeyDictionary
 
 import jax
 import numpy as np
-from jax.typing import ArrayLike
 from numpyro.distributions import constraints
 
 from probml.dataset import frames
-from probml.dataset.frames import closest_name
 from probml.dataset.ragged import padded
 from probml.errors import DataError, ModelError, listed, quoted
 from probml.families import domains
@@ -50,7 +48,7 @@ from probml.language.language import Bound, RowsUnknown, mentions_rows
 from probml.language.renamed import by_new_names
 from probml.language.settings import thaw
 from probml.numerics.process.threads import single_thread
-from probml.typing import DataLike, SiteValues
+from probml.typing import ArrayLike, DataLike, SiteValues
 
 # models whose functions call rows() elsewhere than in their own text → the names given then
 _WITH_ROWS: WeakKeyDictionary[Bound, set[frozenset[str]]] = WeakKeyDictionary()
@@ -83,7 +81,7 @@ def read_function(model: Bound, data: DataLike, named: Collection[str] = ()) -> 
         reading = model.generative
         told = (*reading.inputs.values(), *reading.shown, *reading.columns.values())
         own = (*told, *(name for name, _ in model.settings), *reading.sites)
-        items = _known_columns(data, _columns_by_name(data), own, told)
+        items = _known_columns(data, frames.items_of(data), own, told)
         return ReadModel(model, translate_data(model, items))
     if isinstance(model.generative, JointReading):
         return _read_new_data(model, data)
@@ -103,7 +101,7 @@ def read_function(model: Bound, data: DataLike, named: Collection[str] = ()) -> 
                          f"the rows. Omit rows='{chosen}'")
     if writes or not (isinstance(data, Mapping) or hasattr(data, "columns")):
         return ReadModel(model, data)
-    items = _columns_by_name(data)
+    items = frames.items_of(data)
     given_before = _WITH_ROWS.setdefault(model, set())
     if (names := frozenset(items)) in given_before:
         return ReadModel(model, data)
@@ -233,14 +231,6 @@ def _read(model: Bound, shown: Survey, arguments: Mapping, given: Mapping, items
     return read_as_density(model, shown, arguments, given, why, named)
 
 
-def _columns_by_name(data: DataLike) -> dict[str, np.ndarray]:
-    if isinstance(data, Mapping):
-        return dict(data)
-    names = getattr(data, "column_names", None)
-    return ({name: data.column(name) for name in names} if names is not None
-            else {name: data[name] for name in data.columns})
-
-
 def _known_columns(data: object, items: dict[str, ArrayLike], known: Collection[str],
                    told: Collection[str]) -> dict[str, np.ndarray]:
     """The columns of a table that a function knows. Others are ignored, except one whose name is
@@ -249,7 +239,7 @@ def _known_columns(data: object, items: dict[str, ArrayLike], known: Collection[
         return items
     absent = [name for name in told if name not in items]
     return {name: value for name, value in items.items()
-            if name in known or closest_name(name, absent)}
+            if name in known or frames.closest_name(name, absent)}
 
 
 def _split_data(model: Bound,
@@ -262,7 +252,7 @@ def _split_data(model: Bound,
                             f"{name}={thaw(bound)!r}, and also given in the data. Drop one of the "
                             f"two")
     for name, table in items.items():
-        columns = _columns_by_name(table) if frames.is_table(table) and name in own else {}
+        columns = frames.items_of(table) if frames.is_table(table) and name in own else {}
         text = {np.asarray(column).dtype.kind in "OUST" for column in columns.values()}
         if len(text) > 1:
             raise DataError(f"{model.name}: {_by_columns(model, name, table)}")
@@ -385,7 +375,7 @@ def _read_new_data(model: Bound, data: DataLike) -> ReadModel:
         DataError: an argument is missing, or the data lead to another density.
     """
     reading = model.generative
-    items = _columns_by_name(data)
+    items = frames.items_of(data)
     lacks = next((own for own in reading.own.values() if own not in items), None)
     if lacks is not None:
         again = ", ".join(f"{name}=..." for name in reading.own.values() if name in items)

@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.typing import ArrayLike
 from numpyro.distributions.distribution import validation_enabled
 
 from probml.dataset import arrays, grid
@@ -29,7 +28,7 @@ from probml.language.language import Bound, row_scope, unwrapped
 from probml.language.named_rows import Nested, Relation, RowPlate, Tables, UnnamedTable
 from probml.structure.site import Site
 from probml.structure.sites import dtype_of, input_specs, leaves_of, sites_of
-from probml.typing import SiteValues
+from probml.typing import ArrayLike, SiteValues
 
 
 @dataclass(eq=False)

@@ -6,7 +6,6 @@ so): JAX would take the last entry for them.
 
 
 import numpy as np
-from jax.typing import ArrayLike
 
 from probml.dataset.coding.indices import within
 from probml.errors import DataError, ModelError
@@ -14,7 +13,7 @@ from probml.interface.functions.given.values import codes_of
 from probml.interface.functions.survey import Survey, describe_first, survey_run
 from probml.language.language import Bound, RowsUnknown
 from probml.structure.indices import Index
-from probml.typing import SiteValues
+from probml.typing import ArrayLike, SiteValues
 
 
 def recode_out_of_bounds(model: Bound, shown: Survey, items: SiteValues,

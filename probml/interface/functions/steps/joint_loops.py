@@ -16,7 +16,6 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 from numpyro import handlers
-from numpyro.distributions import constraints
 from numpyro.distributions.batch_util import promote_batch_shape
 
 from probml.errors import ModelError
@@ -94,7 +93,7 @@ class _JointSteps(dist.Distribution):
         super().__init__((count, *like.batch_shape), tuple(like.event_shape))
 
     @property
-    def support(self) -> constraints.Constraint:
+    def support(self) -> dist.constraints.Constraint:
         return self.like.support
 
     def log_prob(self, value: jax.Array) -> jax.Array:
