@@ -1,7 +1,9 @@
 """What users are told: an ill-formed model, a refusal, data that do not fit."""
 
 import difflib
-from collections.abc import Iterable, Mapping
+import reprlib
+from collections.abc import Collection, Iterable, Mapping
+from numbers import Number
 from types import MappingProxyType
 from typing import ClassVar, TypeVar
 
@@ -124,6 +126,25 @@ def shortly(value: object) -> str:
     said = repr(value)
     said = " ".join(said.split()) if "\n" in said else said  # of arrays and tables
     return said if len(said) <= MAX_VALUE_CHARACTERS else f"{said[:MAX_VALUE_CHARACTERS]} …"
+
+
+def type_of(value: object) -> str:
+    """The type of a value in a message: "a list", "an int"."""
+    name = type(value).__name__.removeprefix("nd")
+    return f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
+
+
+def described(value: object) -> str:
+    """A value in a message: its beginning, or its type where that says more, as of a table."""
+    plain = isinstance(value, str | bytes | Number | Collection) or value is None
+    return reprlib.repr(value) if plain and not getattr(value, "shape", ()) else type_of(value)
+
+
+def describe_dates(what: str, kind: object) -> str:
+    """The message about dates or times where numbers are expected: their number depends on a
+    unit."""
+    return (f"{what} contains dates or times ({kind}), which are not numbers. Convert them, such "
+            f"as (column - column.min()) / pandas.Timedelta(days=1)")
 
 
 def present(value: T | None) -> T:

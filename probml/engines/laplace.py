@@ -45,6 +45,7 @@ from probml.numerics.curvature import whitened
 from probml.numerics.transfer import placed, placed_all
 from probml.plan import decide
 from probml.plan.plan import Plan
+from probml.plan.sufficient_statistics import is_affine_in_rows
 from probml.posteriors.diagnostics import k_limit
 from probml.posteriors.posterior import Draws, Normal, constrained, mean
 
@@ -323,9 +324,11 @@ def _find_modes(problem: Problem, centred: bool = True) -> Modes | Finding:
 
 def _modes_of_regression(problem: Problem) -> Modes | None:
     """The mode where MAP uses Newton's method, whose Hessian is known: for very many rows that of a
-    sample of them. None: it does not, or finds no mode."""
+    sample of them. None: it does not, or finds no mode, or there may be several and so few rows
+    that all are searched at once."""
     plan, known = problem.plan, problem.known
-    if (not newton_pays(plan) or begin.hyperparameters(plan)
+    several = not is_affine_in_rows(plan) and begin.evaluated_at_once(plan, problem.rows)
+    if (not newton_pays(plan) or begin.hyperparameters(plan) or several
             or problem.size <= ROWS_FOR_MAP * density.unbounded_size(plan)):
         return None
     found = MAP().maximize_posterior(problem)
@@ -356,7 +359,7 @@ def _near_mode(problem: Problem,
 def _component(begun: begin.Mode) -> tuple[Component, float]:
     """The proposal about the mode, a Newton step from where the optimisation ended, and the length
     of that step in standard deviations."""
-    root, slope = np.asarray(begun.frame.root, float), np.asarray(begun.starts.gradient[0], float)
+    root, slope = np.asarray(begun.frame.root, float), np.asarray(begun.starts.gradient, float)[0]
     step = root.T @ slope
     away = float(np.sqrt(np.sum(step**2)))
     centre = np.asarray(begun.frame.centre, float)

@@ -283,8 +283,10 @@ class MAP(Engine):
         return OptimizerSettings(self.prior, self.progress, self.steps, self.tolerance)
 
     def _limited(self, found: Outcome) -> OptimizerSettings:
-        """Settings for an optimisation from another start: about as many steps as the first."""
-        return self._settings._replace(steps=max(MIN_FURTHER_STEPS, found.iterations))
+        """Settings for an optimisation from another start: about as many steps as the first, unless
+        the user set a limit."""
+        return self._settings._replace(
+            steps=self.steps or max(MIN_FURTHER_STEPS, found.iterations))
 
     def _propose_em(self, problem: Problem, lbfgs: Maximize) -> Proposal:
         """The result of some steps of EM, if a column has no residual variance given its latent

@@ -18,7 +18,6 @@ from probml.families.densities.censored import accurate
 from probml.language.language import Bound, chain_length_scope
 from probml.language.measured import as_sites
 from probml.language.named_rows import ROWS
-from probml.language.sequences import as_chain
 from probml.language.settings import thaw
 from probml.structure import deterministics
 
@@ -52,16 +51,6 @@ def rows_frame(msg: dict, frames: Sequence) -> int | None:
     """Returns the position of rows() among a site's plates; None if it is outside rows."""
     return next((i for i, frame in enumerate(frames) if frame.name == "rows"
                  or frame.dim == msg.get(ROWS)), None)
-
-
-def _along_time(msg: dict) -> dist.Distribution:
-    """Returns a site's distribution; NumPyro's distributions along time, inside rows, as chains."""
-    fn = msg["fn"]
-    base, independent = peel(fn)
-    if independent or rows_frame(msg, msg["cond_indep_stack"]) is None:
-        return fn
-    chain = as_chain(base)
-    return fn if chain is None else chain.expand(fn.batch_shape)
 
 
 class _Recorder(Messenger):
@@ -168,7 +157,7 @@ class _Recorder(Messenger):
                 f"{where}: obs= is given inside the function, but the data of a model with rows() "
                 f"are given to fit. Omit obs=, and call fit({{\"{name}\": values}})"
             )
-        fn = msg["fn"] = _along_time(msg)
+        fn = msg["fn"]
         _check_distribution(fn, name, where)
         dtype = int if domains.of(domains.of_values(fn)).discrete else float
         shape = fn.batch_shape + (() if isinstance(fn, dist.Unit) else fn.event_shape)

@@ -404,7 +404,7 @@ def test_text_that_is_no_index_is_refused_by_name():
         with probml.rows():
             sample("y", dist.Normal(b * x, 1.0))
 
-    with pytest.raises(DataError, match=r"the input 'x' must be a number, got 'hot' in row 0. An "
+    with pytest.raises(DataError, match=r"the input 'x' must be a number, got 'hot' in row 0. Model 'line' computes with 'x'. An "
                        r"input may be text only if the model uses it as an index"):
         probml.model(line)().fit({"x": ["hot", "cold"], "y": [1.0, 2.0]})
 

@@ -112,7 +112,7 @@ def lopsided():
 
 BAD = {
     "integer in 0..1": lambda: steady(3).at({}).log_prob({"roll": [[1.0, 9.0, 0.0]]}),
-    r"'roll' has 2 time steps, but the chains of the model have 3": lambda: steady(
+    r"'roll' has 2 time steps, but this model needs 3": lambda: steady(
         3
     ).at({}).log_prob({"roll": [[1, 0]]}),
     "sequence 1 is empty": lambda: loose().at({}).log_prob({"y": [np.ones(3), np.ones(0)]}),

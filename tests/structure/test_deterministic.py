@@ -303,7 +303,7 @@ def test_engines_graphs_and_densities_are_those_of_the_model_without():
 
 def test_questions_that_a_computed_value_cannot_answer_say_what_to_ask_instead():
     fit = sampled()
-    with pytest.raises(probml.Refusal, match=r"'theta' is computed.*fit.draws\(n\)\['theta'\]"):
+    with pytest.raises(probml.Refusal, match=r"'theta' is computed.*fit.draws\(1000\)\['theta'\]"):
         fit.posterior("theta")
     with pytest.raises(probml.Refusal,
                        match=r"'effect' is computed.*fit.predict\(data, 'effect'\)"):

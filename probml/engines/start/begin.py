@@ -59,6 +59,7 @@ AWAY = 1e-2  # standard deviations from the mode within which an optimisation ha
 MAX_MOVE, MAX_ROUNDS, REFINING_STEPS = 1e-4, 3, 20
 # log density by which another mode may be lower, and its least distance in standard deviations
 MAX_LOWER, MIN_DISTANCE = 5.0, 5.0
+MAX_NUMBERS_AT_ONCE = 2**12  # of the data, up to which all points are evaluated at once
 MAX_WORK = 2**24  # rows times coordinates up to which a flat direction is measured again
 # curvature, in the coordinates' own units, that counts as none if a prior is flat
 FLAT = 1e-9
@@ -122,7 +123,8 @@ def find_rough_mode(problem: Problem) -> dict[str, jax.Array]:
                  else EM(restarts=EM_RESTARTS, max_iterations=200, tolerance=1e-6).run(problem))
         if found.status is not Status.COLLAPSED:
             return placed_all(dict(found.params))
-    return first_points(problem, True)[0]
+    # Newton's method, which follows, makes the same step
+    return first_points(problem, True, closed=not newton_pays(plan))[0]
 
 
 def other_starts(plan: Plan, known: Known, seed: int,
@@ -151,8 +153,8 @@ def other_starts(plan: Plan, known: Known, seed: int,
 def _mode_finder(plan: Plan, still: Mapping, known: Known, rows: Rows,
                  steps: jax.Array) -> Callable:
     """A function of the free coordinates that returns a mode near them, the log density there,
-    whether the gradient is zero, the values of the optimisation, and the gradient; the same
-    coordinates if no mode is near.
+    whether the gradient is zero, the values of the optimisation, the gradient and, by Newton's
+    method, the negative Hessian; the same coordinates if no mode is near.
 
     Args:
         still: unbounded coordinates of the other parameters. steps: MAX_STEPS at most.
@@ -185,10 +187,18 @@ def _mode_finder(plan: Plan, still: Mapping, known: Known, rows: Rows,
                if plan.structure.sites[name].domain.log_scale]
         good = jnp.isfinite(highest) & (converged | (
             jnp.max(jnp.stack([*far, jnp.zeros(())])) < MAX_LOG_FALL))
+        hessian = -jnp.where(good, found.hessian, found.first) if newton else None
         return (jax.tree.map(lambda a, b: jnp.where(good, a, b), top, free), highest, converged,
-                found.history, slope)
+                found.history, slope, hessian)
 
     return find_mode
+
+
+def evaluated_at_once(plan: Plan, rows: Rows) -> bool:
+    """Whether Newton's method serves, with so few rows that it is run from all starts at once,
+    which NumPy can do without compilation."""
+    return newton_pays(plan) and (
+        sum(leaf.size for leaf in jax.tree.leaves(rows)) <= MAX_NUMBERS_AT_ONCE)
 
 
 def find_mode_and_curvature(
@@ -215,24 +225,26 @@ def find_mode_and_curvature(
     free = density.unbounded_by_name(plan, params, known)
     still = {name: free.pop(name) for name in held}
     find_mode = _mode_finder(plan, still, known, rows, steps)
+    mapped = jax.vmap if evaluated_at_once(plan, rows) else curvature.one_by_one
     converged, history, value, slope = jnp.ones((), bool), jnp.zeros(1), jnp.zeros(()), {}
-    optima = None
+    optima = hessian = None
     if free and others is None:
-        free, value, converged, history, slope = find_mode(free)
+        free, value, converged, history, slope, hessian = find_mode(free)
     elif free:
         every = jax.tree.map(lambda a, b: jnp.concatenate([a[None], b]), free,
                              {name: present(others)[name] for name in free})
-        tops = jax.lax.map(find_mode, every)
+        tops = mapped(find_mode)(every)
         optima = Optima(jax.vmap(lambda top: ravel_pytree({**top, **still})[0])(tops[0]),
                         *tops[1:3])
         best = index_of_highest(tops[1], tops[2], MIN_GAIN)
-        free, value, converged, history, slope = jax.tree.map(lambda leaf: leaf[best], tops)
+        free, value, converged, history, slope, hessian = jax.tree.map(lambda leaf: leaf[best],
+                                                                       tops)
     whole = {**free, **still}
     u = ravel_pytree(whole)[0]
     uncorrelated = repeat_per_coordinate(plan, held.__contains__)
     frame, hessian, chains = curvature.measure(
         density.log_posterior(plan, known, rows), u, spread.astype(u.dtype), uncorrelated,
-        widest_units(plan).astype(u.dtype))
+        widest_units(plan).astype(u.dtype), mapped, hessian)
     blank = jax.tree.map(jnp.zeros_like, whole)
     # from the mode, in standard deviations
     left = jnp.sqrt(jnp.sum(frame.pull(ravel_pytree({**blank, **slope})[0]) ** 2))

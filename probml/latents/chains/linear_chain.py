@@ -48,8 +48,7 @@ from probml.structure.site import Site
 from probml.structure.structure import Structure
 
 # kind → the arguments that may depend on latents
-MOVED = {"GaussianChain": ("offset",), "GaussianWalk": ("offset",),
-         **dict.fromkeys(KINDS, ("loc",))}
+MOVED = {"GaussianChain": ("offset",), **dict.fromkeys(KINDS, ("loc",))}
 
 
 class Moves(NamedTuple):
