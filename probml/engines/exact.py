@@ -133,10 +133,9 @@ def _refuse_latent(plan: Plan, where: str) -> None:
         kind, others = (("discrete", ()) if hidden[0].discrete else
                         ("continuous", ("Laplace", "NUTS")))
         raise Refusal(
-            f"{where}: site '{hidden[0].name}' ({hidden[0].kind}) is {kind}, has one value per row "
-            f"(inside rows()) and is {state}, so the posterior of the parameters has no closed "
-            "form. Give its values in the data, or use another engine, such as {engines}",
-            ("EM", *others))
+            f"{where}: site '{hidden[0].name}' ({hidden[0].kind}) is inside rows(), {kind} and "
+            f"{state}, so the posterior of the parameters has no closed form. Give its values in "
+            "the data, or use another engine, such as {engines}", ("EM", *others))
     if plan.globals:
         raise Refusal(
             f"{where}: site '{plan.globals[0]}' is discrete and not in the data (latent), so the "
