@@ -34,6 +34,7 @@ from probml.engines.sampling.reliance import (
 from probml.engines.sampling.states import complete_normal, with_states
 from probml.engines.start import begin
 from probml.engines.start.labelling import hidden_variables
+from probml.engines.start.modes import Mode, other_high_modes
 from probml.engines.start.start import check_distinct
 from probml.errors import ModelError, Refusal, listed, present
 from probml.evidence import density
@@ -314,7 +315,7 @@ def _find_modes(problem: Problem, centred: bool = True) -> Modes | Finding:
     modes = [begun]
     if not hidden_variables(plan):  # renumbered states would be the same mode again
         points = (density.from_unbounded(plan, jnp.asarray(u), known)[0]
-                  for u in begin.other_high_modes(begun))
+                  for u in other_high_modes(begun))
         measured = (begin.measure_mode(plan, (), point, known, rows, spread, others, 0)
                     for point in points)
         modes += [mode for mode in measured
@@ -347,7 +348,7 @@ def _modes_of_regression(problem: Problem) -> Modes | None:
 
 
 def _near_mode(problem: Problem,
-               centred: bool) -> tuple[Known, begin.Mode, np.ndarray, dict | None]:
+               centred: bool) -> tuple[Known, Mode, np.ndarray, dict | None]:
     """The density about its mode, as for the start of NUTS."""
     spread = np.random.default_rng([problem.seed, 7]).standard_normal(
         (POINTS, density.unbounded_size(problem.plan)))
@@ -356,7 +357,7 @@ def _near_mode(problem: Problem,
     return known, begun, spread, others
 
 
-def _component(begun: begin.Mode) -> tuple[Component, float]:
+def _component(begun: Mode) -> tuple[Component, float]:
     """The proposal about the mode, a Newton step from where the optimisation ended, and the length
     of that step in standard deviations."""
     root, slope = np.asarray(begun.frame.root, float), np.asarray(begun.starts.gradient, float)[0]
@@ -368,7 +369,7 @@ def _component(begun: begin.Mode) -> tuple[Component, float]:
     return proposal(centre + root @ step * min(1.0, 1 / max(away, 1e-9)), root), away
 
 
-def _no_mode(begun: begin.Mode) -> Finding | None:
+def _no_mode(begun: Mode) -> Finding | None:
     """Why the end of the optimisation is no mode with a curvature; None: it is one."""
     low = float(np.min(np.asarray(begun.frame.curvature), initial=np.inf))
     if bool(begun.converged) and low > 0 and np.isfinite(low):

@@ -34,6 +34,7 @@ from probml.engines.sampling.reliance import (
 from probml.engines.sampling.states import complete_normal, with_states
 from probml.engines.start import begin
 from probml.engines.start.labelling import use_representative_rows
+from probml.engines.start.modes import Mode, several_modes_finding
 from probml.engines.start.start import check_distinct
 from probml.errors import Refusal
 from probml.evidence import density, row_coordinates
@@ -177,7 +178,7 @@ class SVI(Engine):
                         total)
         state, history = self._optimize(problem, static, frame)
         status = Status.APPROXIMATED if np.isfinite(history[-1]) else Status.COLLAPSED
-        findings = begin.several_modes_finding(plan, begun)
+        findings = several_modes_finding(plan, begun)
         if callable(self.guide):
             findings += rising(history)
             values = jax.device_get(_guided(plan, static, frame, state, known, rows,
@@ -198,7 +199,7 @@ class SVI(Engine):
                             if n in (*plan.free, *plan.effects)})
         return Outcome(point, history, status, self.steps, findings, posterior=found)
 
-    def _start(self, problem: Problem) -> begin.Mode:
+    def _start(self, problem: Problem) -> Mode:
         """The mode from which the guide starts, and the curvature there."""
         plan, known = problem.plan, problem.known
         size = density.unbounded_size(plan)

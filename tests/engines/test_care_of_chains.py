@@ -18,7 +18,7 @@ from compilations import counted
 from probml.engines import nuts
 from probml.engines.sampling import carrying
 from probml.engines.sampling.chains import diagnose_chains
-from probml.engines.start import begin
+from probml.engines.start.modes import Mode
 from probml.numerics.curvature import Frame, Starts
 from probml.posteriors import diagnostics
 
@@ -238,7 +238,7 @@ def test_half_of_the_chains_begin_at_draws_of_the_prior_where_no_mode_was_found(
     def about(u, converged=False):
         frame = Frame(u, np.eye(2), np.ones(2), np.eye(2))
         starts = Starts(u + 0.1 * np.arange(8.0)[:, None], np.zeros(8), np.zeros((8, 2)))
-        return begin.Mode(frame, np.eye(2), np.zeros(()), np.asarray(converged), np.zeros(1), starts)
+        return Mode(frame, np.eye(2), np.zeros(()), np.asarray(converged), np.zeros(1), starts)
 
     found = carrying.starts(SimpleNamespace(posterior_points=None), None, about(np.zeros(2)), 4, about).u
     np.testing.assert_allclose(found[:, 0], [0.0, 0.1, 20.2, 10.3])

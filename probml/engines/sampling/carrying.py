@@ -15,15 +15,8 @@ from probml.device.rows import Known, Rows
 from probml.engines.engine import Problem
 from probml.engines.optimization.objective import unflat
 from probml.engines.optimization.search import index_of_highest
-from probml.engines.start.begin import (
-    AWAY,
-    MAX_STEPS,
-    PRIOR_STARTS,
-    Mode,
-    Optima,
-    distinct_optima,
-    widest_units,
-)
+from probml.engines.start.begin import AWAY, MAX_STEPS, PRIOR_STARTS, widest_units
+from probml.engines.start.modes import Mode, Optima, distinct_optima
 from probml.engines.start.prior import compiled_prior_point, drawn_prior, given_start
 from probml.errors import Refusal, quoted
 from probml.evidence import density, row_coordinates
