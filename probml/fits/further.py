@@ -132,7 +132,7 @@ def _statistics_of_rows(fit: Fitted, data: object, weights: object) -> Statistic
     if not plan.additive:
         hidden = next(iter((*plan.variables, *plan.hidden, *plan.partially_observed)), None)
         why = ("has no sufficient statistics (sums from which the fit could be continued)"
-               if hidden is None else "is not or only partially observed in the new rows")
+               if hidden is None else "is latent or partially observed in the new rows")
         name = next(iter((*plan.rowwise, *plan.effects))) if hidden is None else hidden
         raise Refusal(f"update of model '{fit.model.name}': site '{name}' {why}. Fit all rows "
                       f"together")
