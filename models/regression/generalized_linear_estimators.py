@@ -496,5 +496,5 @@ class RobustRegression(RegressionResults, Numeric):
     def row_weights(self, X, y):
         """The expected precision of every row given y, (df + 1) / (df + (residual/scale)²), (n,):
         near 0 for outliers."""
-        residual = (np.asarray(y, float) - self.predict(X)) / self.scale_
+        residual = (self._numbers_of(y) - self.predict(X)) / self.scale_
         return (self.df_ + 1) / (self.df_ + residual**2)

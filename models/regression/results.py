@@ -15,7 +15,7 @@ from probml import DataError, Fit, ModelError
 from probml.assessment.intervals import Interval
 from probml.estimators.information_criteria import criteria
 from probml.estimators.rules import hold, one_of, within
-from probml.estimators.validation import check_is_fitted
+from probml.estimators.validation import check_is_fitted, column_or_1d
 from probml.models.regression.family_functions import (
     mean_of_y,
     unit_deviance,
@@ -196,7 +196,7 @@ class RegressionResults:
 
     def _numbers_of(self, y) -> np.ndarray:
         check_is_fitted(self, "fit_")
-        return np.asarray(y, float)
+        return column_or_1d(np.asarray(y, float))
 
     def _family_of_y(self) -> str:
         return "normal"

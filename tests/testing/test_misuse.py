@@ -26,6 +26,16 @@ FEW = ("save", "report", "answer", "Checkpoint", "load", "read_bif", "write_bif"
        "a served row", "a cell of a served row", "filter.step", "a cell of filter.step")
 
 
+# found by chance (`make misuse`): call, argument, value
+FOUND = [
+    *((name, own, "10**18") for name in ("SupportVectorMachine", "SupportVectorRegression")
+      for own in ("degree", "max_iter")), ("LinearSVM", "max_iter", "10**18"),
+    ("screen", "X", "ragged"), ("screen", "y", "ragged"), ("how_many", "sizes", "an inf array"),
+    ("ParzenClassifier.score", "X", "huge array"), ("Boosted", "likelihood", "int"),
+    ("LeastSquaresClassifier.as_data", "y", "[None]"),
+]
+
+
 @pytest.fixture(scope="module")
 def every():
     return {**calls.calls(), **calls.estimator_calls()}
@@ -37,6 +47,14 @@ def test_what_is_misused_answers_in_words(name, every, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     call, arguments = every[name]
     assert list(misuse.misused(name, call, arguments)) == []
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(("name", "argument", "given"), FOUND)
+def test_what_was_found_by_chance_answers_in_words(name, argument, given, every):
+    call, arguments = every[name]
+    assert misuse.find_fault(lambda said: call(**said),
+                             {**arguments, argument: misuse.odd()[given]}) is None
 
 
 def test_every_estimator_is_misused():
@@ -118,6 +136,16 @@ def test_labels_that_were_not_fitted_are_refused(name, label):
     fitted, labels = make().fit(X, y), np.array([*y[:-1].tolist(), label], object)
     with pytest.raises(probml.DataError, match=f"in row {len(y) - 1}, which is not one"):
         (fitted.as_data if name == "LeastSquaresClassifier" else fitted.residuals)(X, labels)
+
+
+@pytest.mark.parametrize("name", ["GeneralizedLinearModel", "RobustRegression",
+                                  "BayesianLinearRegression", "SmoothingSpline"])
+@pytest.mark.parametrize("verb", ["residuals", "row_weights", "score", "log_prob"])
+def test_targets_of_two_columns_are_refused(name, verb, every):
+    call, arguments = every.get(f"{name}.{verb}", (None, None))
+    if call is not None:
+        assert misuse.find_fault(lambda said: call(**said),
+                                 {**arguments, "y": np.ones((6, 2))}) is None
 
 
 @pytest.mark.parametrize("likelihood", [int, lambda f: 1 / 0, lambda f: f.item()])
