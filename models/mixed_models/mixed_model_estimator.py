@@ -34,7 +34,7 @@ from probml.models.mixed_models.mixed_model import effect_sites, mixed_model
 from probml.models.regression.family_functions import inverse_link, mean_of_y
 from probml.models.regression.generalized_linear import ALIASES, FAMILIES, LINKS
 from probml.models.regression.results import (
-    RegressionResults,
+    OffsetResults,
     expected_response,
     is_posterior,
     posterior_rows,
@@ -71,7 +71,7 @@ EFFECTS: Rule = ("a mapping of each grouping to the columns whose coefficients v
 
 
 @dataclass(eq=False, repr=False)
-class MixedModel(RegressionResults, NoProbabilities, RegressorMixin, Estimator):
+class MixedModel(OffsetResults, NoProbabilities, RegressorMixin, Estimator):
     """Linear and generalised linear mixed models: coefficients that vary between groups; R's lmer
     and glmer, statsmodels' MixedLM.
 
@@ -412,7 +412,7 @@ class MixedModel(RegressionResults, NoProbabilities, RegressorMixin, Estimator):
             eta = eta + np.where(code >= 0, (z * modes[code]).sum(1), 0.0)
         return eta
 
-    def _inverse_link(self, X, offset) -> np.ndarray:
+    def _inverse_link(self, X, offset=None) -> np.ndarray:
         table = self._checked_table(X)
         x = numbers_of(table, self._fixed)
         return self._means(self._linear(table, x, asked_offset(self.fit_, offset, len(x))))[0]

@@ -176,7 +176,7 @@ class EM(Engine):
             raise Refusal(f"{where} with hard=True (which assigns each row to its most probable "
                           f"state): the latent discrete site '{plan.globals[0]}' is outside "
                           "rows(), and hard=True is defined only for sites inside rows(). "
-                          "Use hard=False", ("EM", "Exact"))
+                          "Use EM(hard=False)")
         refuse_missing_prior(plan, "EM", self.prior)
         if any(grouping.nodes for grouping in plan.groupings):
             raise Refusal(f"{where}: the group effects '{plan.effects[0]}' are integrated out "

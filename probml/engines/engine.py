@@ -483,7 +483,7 @@ def check_batch(engine: Engine, problem: Problem) -> None:
 def check_settings(engine: Any, positive: Sequence[str] = (),
                    nonnegative: Sequence[str] = ()) -> None:
     """Raises ModelError for settings out of range: fields that are annotated as floats may be any
-    finite numbers, others are integers."""
+    finite numbers, others are integers; an optimizer is one of optax."""
     floats = {each.name for each in fields(engine) if "float" in str(each.type)}
     for name in (*positive, *nonnegative):
         value, above = getattr(engine, name), name in positive
@@ -495,3 +495,7 @@ def check_settings(engine: Any, positive: Sequence[str] = (),
             kind = ("an integer of at least 1" if above else "an integer of at least 0") if (
                 name not in floats) else "a number above 0" if above else "a number of at least 0"
             raise ModelError(f"{type(engine).__name__}({name}={shortly(value)}): expected {kind}")
+    optimizer = getattr(engine, "optimizer", None)
+    if optimizer is not None and not hasattr(optimizer, "update"):
+        raise ModelError(f"{type(engine).__name__}(optimizer={shortly(optimizer)}): expected an "
+                         f"optax optimiser such as optax.adam(1e-2), or None")

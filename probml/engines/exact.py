@@ -139,10 +139,9 @@ def _refuse_latent(plan: Plan, where: str) -> None:
         kind, others = (("discrete", ()) if hidden[0].discrete else
                         ("continuous", ("Laplace", "NUTS")))
         raise Refusal(
-            f"{where}: site '{hidden[0].name}' ({hidden[0].kind}) is {kind}, has one value per row "
-            f"(inside rows()) and is {state}, so the posterior of the parameters has no closed "
-            "form. Give its values in the data, or use another engine, such as {engines}",
-            ("EM", *others))
+            f"{where}: site '{hidden[0].name}' ({hidden[0].kind}) is inside rows(), {kind} and "
+            f"{state}, so the posterior of the parameters has no closed form. Give its values in "
+            "the data, or use another engine, such as {engines}", ("EM", *others))
     if plan.globals:
         raise Refusal(
             f"{where}: site '{plan.globals[0]}' is discrete and not in the data (latent), so the "
@@ -182,11 +181,10 @@ def _refuse_unknown_scales(plan: Plan, where: str) -> None:
         if len(scales) > 1 or isinstance(scales[0], tuple):
             named = quoted(filter(None, scales))
             raise Refusal(
-                f"{where}: parameter '{block.names[0]}' and the scale {named} of its data are both "
-                f"unknown. The prior of '{block.names[0]}' is then conjugate only if its scale is "
-                f"proportional to {named}. Write its prior scale as sqrt({scales[0] or scales[-1]} "
-                f"/ kappa), with a number kappa such as 0.01 (a normal–inverse-gamma prior)",
-                ("EM",))
+                f"{where}: parameter '{block.names[0]}' and the scale of its data ({named}) are "
+                f"both unknown. The prior of '{block.names[0]}' is then conjugate only if its "
+                f"scale is that of the data times a number. Write its scale so, for example as 10 "
+                f"times the scale of the data (a normal–inverse-gamma prior)", ("EM",))
 
 
 def _collinear_block(every: Sequence[Block], posterior: Closed) -> tuple[int, np.ndarray] | None:

@@ -129,8 +129,8 @@ class VB(Engine):
                      or not group.kind.averages), None)
         if near is not None:
             raise Refusal(f"{where}: site '{near.name}' ({sites[near.name].kind}) is latent inside "
-                          f"rows() and {near.kind.description}. VB has no closed form for such a "
-                          "site", ("EM", "NUTS"))
+                          f"rows() and {near.kind.description}. VB does not support such a site",
+                          ("EM", "NUTS"))
         moving = next((name for name in plan.chains if name in plan.rowwise), None)
         if moving is not None:
             raise Refusal(f"{where}: the transition probabilities of '{moving}' "

@@ -107,7 +107,7 @@ def is_imprecise(data: Data, params: Mapping[str, np.ndarray]) -> bool:
         away = max(float(np.max(np.abs(place - centre) if place.shape[-centre.ndim:] == centre.shape
                                 else np.abs(place) + np.max(np.abs(centre), initial=0.0),
                                 initial=0.0)) for place in places)
-        if eps * away**2 > LOST * min(scales) ** 2:
+        if away > float(LOST / eps) ** 0.5 * min(scales):  # a square would overflow
             return True
     return False
 

@@ -199,8 +199,9 @@ def _read_uses(plan: Plan, name: str) -> Uses:
         if found.form is None:
             return found
         if common is not None and common.form is not None and found[:2] != common[:2]:
+            forms = f"{common.form.name} and {found.form.name}".replace("_", " ")
             return Uses(why=f"two sites depend on '{name}' and need different closed forms, "
-                            f"{common.form.name} and {found.form.name}")
+                            f"{forms}")
         other = _other_support(sites[name].domain, found.form, found.steps)
         if other is not None:
             return Uses(why=f"the possible values of '{name}'{other} are not those of the "
@@ -228,8 +229,7 @@ def _read_use(plan: Plan, name: str, user: str, argument: str) -> Uses:
         return Uses(why=f"no closed form is known for the argument {argument} of '{user}'")
     form, steps = site.traits.canonical[argument]
     if not _has_suffix(plan.structure.sites[name].shape, form.own_axes(site.states, site.event)):
-        return Uses(why=f"the last axes of '{name}' are not the axes of the argument {argument} of "
-                    f"'{user}'")
+        return Uses(why=f"the argument {argument} of '{user}' has other axes than '{name}'")
     if form.joint:
         if not use.is_affine:
             return Uses(why=f"the argument {argument} of '{user}' is not a linear function of "

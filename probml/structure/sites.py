@@ -84,6 +84,10 @@ def site_of(model: Bound, name: str, msg: dict) -> tuple[Site, dict[str, jax.Arr
                 f"to a plate. "
                 f"{_fix_of_extra_axis(model, name, batch[wide], wide == row_axis, frames, factor)}"
             )
+    if any(map(np.iscomplexobj, jax.tree.leaves(base))):  # whose imaginary part would be dropped
+        raise ModelError(f"{where}: an argument of its distribution, {type(base).__name__}, is "
+                         "complex, expected real numbers. Use the real part, z.real, or the "
+                         "absolute value, jnp.abs(z), in the model function or in its settings")
     domain = domains.of(fn.support if factor else domains.of_values(fn))
     entry = registry.entry(base)
     arguments, treedef, locations = _arguments(base, entry.likelihood)
