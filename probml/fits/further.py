@@ -39,7 +39,7 @@ from probml.engines.restarting.batches import (
     sites_without_statistics,
 )
 from probml.errors import Refusal, present
-from probml.fits import boundary
+from probml.fits import latent_findings
 from probml.fits.double import retry_in_float64
 from probml.fits.fitting import DataSummary, InferenceResult, check_precision
 from probml.fits.merging import (
@@ -54,7 +54,7 @@ from probml.fits.places import condensed
 from probml.numerics.transfer import placed_all
 from probml.plan import decide
 from probml.plan.plan import Plan
-from probml.plan.sufficient_statistics import by_moments, cells
+from probml.plan.sufficient_statistics import by_moments, cell_shapes
 from probml.queries.fitted import Fitted
 from probml.typing import PyTree
 
@@ -163,7 +163,7 @@ def _refit_from_statistics(fit: Fitted, part: StatisticsWithPattern,
         statistics: PyTree = rows
         outcome = kept.engine.run(Problem(NOT_LOADED, plan, statistics, known, start=start))
         outcome = check_precision(plan, outcome, known, rows)
-        return (boundary.with_boundary_findings(
+        return (latent_findings.with_boundary_findings(
             plan, outcome, known, rows, kept.engine.capabilities.uses_prior) if plan.latents
                 else outcome)
 
@@ -186,7 +186,7 @@ def _rows_from_statistics(plan: Plan, fit: Fitted,
     if not isinstance(kept.summary, Moments):
         return *placed_all((kept.summary, kept.known)), {}
     start = {name: np.asarray(fit.params[name]) for name in plan.free}
-    return rows_with_moments(kept.summary, cells(plan)), placed_all(kept.known), start
+    return rows_with_moments(kept.summary, cell_shapes(plan)), placed_all(kept.known), start
 
 
 class IncrementalState(NamedTuple):

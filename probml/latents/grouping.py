@@ -9,13 +9,13 @@ from dataclasses import replace
 
 from probml.errors import Refusal
 from probml.language.former_members import rename_members
-from probml.latents.chains.linear_chain import LinearChain
 from probml.latents.conjugate import Conjugate
 from probml.latents.cubature import Cubature
 from probml.latents.gaussian import Gaussian
 from probml.latents.hidden_cells import HiddenCells
 from probml.latents.laplace import Laplace
 from probml.latents.latent import FORMER, Group, Kind
+from probml.latents.linear_chain import LinearChain
 from probml.latents.quadrature import Quadrature
 from probml.latents.simplex import Simplex
 from probml.structure.site import Site

@@ -19,7 +19,8 @@ from probml.language.language import Bound, chain_length_scope
 from probml.language.measured import as_sites
 from probml.language.named_rows import ROWS
 from probml.language.settings import thaw
-from probml.structure import deterministics
+
+DETERMINISTIC = "deterministic"  # NumPyro's type of their messages
 
 
 def peel(fn: dist.Distribution) -> tuple[dist.Distribution, int]:
@@ -86,7 +87,7 @@ class _Recorder(Messenger):
                 f"sites of the model, so they cannot be inferred. Write a site, "
                 f"sample(\"name\", ...), or pass fixed numbers as an input"
             )
-        computed = msg["type"] == deterministics.KIND and name not in dict(self.model.interventions)
+        computed = msg["type"] == DETERMINISTIC and name not in dict(self.model.interventions)
         if computed or msg["type"] == "sample":
             self._check_name(name, where, computed)
             (self._record_computed if computed else self._record_sample)(msg, name, where)
@@ -138,7 +139,7 @@ class _Recorder(Messenger):
     def _record_computed(self, msg: dict, name: str, where: str) -> None:
         if not isinstance(msg["value"], jax.Array | np.ndarray | np.generic | int | float):
             got = type(msg["value"]).__name__
-            raise ModelError(f"{where} ({deterministics.KIND}): expected one array, got {got}; "
+            raise ModelError(f"{where} ({DETERMINISTIC}): expected one array, got {got}; "
                              f"give each array a separate name")
         self.computed[name] = msg
 

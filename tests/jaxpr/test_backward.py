@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from jax import lax
 
-from probml.jaxpr.opened.backward import PULLS, gradient, value_and_gradient, with_vjp
+from probml.jaxpr.backward import PULLS, gradient, value_and_gradient, with_vjp
 from probml.jaxpr.program import equations
 
 X = np.random.default_rng(0).normal(size=(3, 4))
