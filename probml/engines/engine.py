@@ -248,7 +248,7 @@ class Problem:
         if not optimised.keys().isdisjoint(plan.free):
             return "the model has numpyro.param parameters, which are optimised"
         if plan.free and all(plan.structure.sites[name].entry.improper for name in plan.free):
-            return "all priors are flat, so the result is a maximum likelihood estimate"
+            return "all priors are flat, as in maximum likelihood"
         return ""
 
     def __str__(self) -> str:
