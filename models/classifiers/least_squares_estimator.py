@@ -14,7 +14,7 @@ from probml.estimators.rules import (
 )
 from probml.estimators.validation import check_is_fitted
 from probml.models.classifiers.planes import Planes
-from probml.models.frames.complete import NoProbabilities
+from probml.models.frames.complete import LossOnly
 from probml.models.regression.bayesian_regression_estimator import BayesianLinearRegression
 
 # prior standard deviation of a weight that is as good as free, in targets per standard deviation of
@@ -23,7 +23,7 @@ FLAT = 1e4
 
 
 @dataclass(eq=False, repr=False)
-class LeastSquaresClassifier(NoProbabilities, Planes):
+class LeastSquaresClassifier(LossOnly, Planes):
     """Classes as numbers ±1, fitted by least squares: the plane of the largest value wins;
     scikit-learn's RidgeClassifier.
 

@@ -23,7 +23,7 @@ from probml.estimators.rules import (
 from probml.estimators.validation import ConvergenceWarning
 from probml.models.classifiers.linear_classification import linear_support_vector_machine
 from probml.models.classifiers.planes import Planes, with_class_labels
-from probml.models.frames.complete import NoProbabilities
+from probml.models.frames.complete import LossOnly
 from probml.models.frames.standardized import row_weights
 from probml.models.kernels.interior_point import Solution, hinge, solution
 
@@ -40,7 +40,7 @@ IDLE = 1e-6  # a decision value of which no digit is told
 
 
 @dataclass(eq=False, repr=False)
-class LinearSVM(NoProbabilities, Planes):
+class LinearSVM(LossOnly, Planes):
     """A linear support vector machine; of several classes, one against the rest.
 
         min over β, b:  ½ |β|² + C Σ_i weight_i · max(0, 1 − s_i (x_i β + b))^p,   s_i = ±1
@@ -121,10 +121,10 @@ class LinearSVM(NoProbabilities, Planes):
         far = np.abs((X - self._centre) @ self.coef_.T).max(initial=0.0)
         if far < IDLE and (X != X[:1]).any():
             warnings.warn(
-                f"the penalty of LinearSVM shrinks all weights to nearly 0: the decision values of "
+                "the penalty of LinearSVM shrinks all weights to nearly 0. The decision values of "
                 f"all rows differ by only {far:.1g}, so the predicted classes are not informative. "
                 f"Columns with such small standard deviations ({self._spreads(X)}) need a much "
-                f"larger C, about 1 / (standard deviation)². Standardise the columns, or raise "
+                "larger C, about 1 / (standard deviation)². Standardise the columns, or raise "
                 f"C={self.C:g}",
                 RuntimeWarning, stacklevel=3)
 

@@ -111,9 +111,9 @@ class LogisticRegression(RegressionResults, Planes):
                 raise
             raise Refusal(
                 f"LogisticRegression(C={self.C}, engine={self.engine!r}): the posterior is "
-                "improper (the integral of its density is infinite), because C=inf gives the "
-                "weights a flat prior and the rows do not determine all weights. Choose a finite "
-                f"C, such as C=100 ({refusal})"
+                "improper (the integral of its density is infinite). C=inf gives the weights a "
+                "flat prior, and the rows do not determine all weights. Choose a finite C, such as "
+                f"C=100 ({refusal})"
             ) from refusal
         self._found(with_class_labels(fit, self.classes_))
         beta, bias = (fit.params["beta"].reshape(X.shape[1], -1),

@@ -129,9 +129,9 @@ class MixtureOfExperts(_Settings, RegressorMixin, ExpertsEstimator):
         k, d = self._leaves, X.shape[1]
         if not self.prior and len(y) <= k * (d + 1):
             raise DataError(
-                f"n_samples={len(y)}: so few rows can be fitted exactly by {k} experts with "
-                f"{d + 1} coefficients each, so the likelihood has no maximum. Give more than "
-                f"{k * (d + 1)} rows, or keep prior=True"
+                f"n_samples={len(y)}: {k} experts with {d + 1} coefficients each fit so few rows "
+                f"exactly, so the likelihood has no maximum. Give more than {k * (d + 1)} rows, or "
+                "keep prior=True"
             )
         if not self.prior and y.min() == y.max():
             raise DataError(f"y is constant ({y[0]:g}), so the residual standard deviation of "

@@ -86,18 +86,17 @@ class Numbered(Complete):
         weights, kept = self._weigh(X, sample_weight)
         rows = np.arange(len(y)) if kept is None else kept
         if not len(rows):
-            raise DataError("there are no rows to fit, because every row has the weight 0. Give at "
-                            "least one row a weight above 0")
+            raise DataError("all weights are zero (sample_weight). Give at least one row a weight "
+                            "above 0")
         if kept is not None:
             X, y = X[kept], y[kept]
         return X, y, np.ones(len(rows)) if weights is None else weights, rows
 
 
 class NoProbabilities:
-    """An estimator without probabilities of classes."""
+    """An estimator of numbers, which has no probabilities of classes."""
 
-    _why: ClassVar[str] = ("its loss is not a likelihood, so it has no class probabilities. Use "
-                           "LogisticRegression for class probabilities")
+    _why: ClassVar[str] = "it predicts numbers, not classes. Use predict(X)"
 
     @property
     def predict_proba(self):
@@ -108,3 +107,10 @@ class NoProbabilities:
     def predict_log_proba(self):
         """There are no probabilities."""
         raise AttributeError(f"{type(self).__name__} has no predict_log_proba: {self._why}")
+
+
+class LossOnly(NoProbabilities):
+    """A classifier whose loss has no probabilities."""
+
+    _why = ("its loss is not a likelihood, so it has no class probabilities. Use "
+            "LogisticRegression for class probabilities")

@@ -35,7 +35,7 @@ from probml.estimators.validation import (
 )
 from probml.interface.showing.estimates import Estimates, no_tables
 from probml.interface.showing.summary import Table
-from probml.models.frames.complete import NoProbabilities, Numbered
+from probml.models.frames.complete import LossOnly, NoProbabilities, Numbered
 from probml.models.frames.margins import Margin
 from probml.models.kernels.support_vectors import (
     KERNELS,
@@ -193,7 +193,7 @@ class _Machine(Estimator):
 
 
 @dataclass(eq=False, repr=False)
-class SupportVectorMachine(NoProbabilities, _Machine, Margin):
+class SupportVectorMachine(LossOnly, _Machine, Margin):
     """Classification by a margin in the space of a kernel: the dual of the hinge loss,
     scikit-learn's SVC.
 

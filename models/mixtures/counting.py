@@ -189,10 +189,7 @@ def _subsample(n: int, seed: int, most: int = 5000) -> np.ndarray:
 
 
 def _rows(X, most: int) -> np.ndarray:
-    try:
-        out = floats(X)
-    except (TypeError, ValueError):
-        raise DataError("how_many: X must be numbers. Convert or drop columns of text") from None
+    out = floats(X, "how_many: X", "Convert or drop columns of text")
     if out.ndim != 2 or not out.size:
         raise DataError(f"how_many: X has the shape {out.shape}, expected rows and columns, (n, "
                         "d). Reshape one column by X[:, None]")

@@ -13,6 +13,7 @@ import numpy as np
 
 from probml import DataError, Fit, ModelError
 from probml.assessment.intervals import Interval
+from probml.errors import type_of
 from probml.estimators.information_criteria import criteria
 from probml.estimators.rules import hold, one_of, within
 from probml.estimators.validation import check_is_fitted, column_or_1d
@@ -263,8 +264,7 @@ def likelihood_ratio_test(small: FitOrEstimator, large: FitOrEstimator):
     for name, each in both.items():
         if not isinstance(each, RegressionResults) or each._row_sums is None:
             raise ModelError(f"likelihood_ratio_test({name}=...): expected a fitted regression, "
-                             f"such as GeneralizedLinearModel or MixedModel, got a "
-                             f"{type(each).__name__}")
+                             f"such as GeneralizedLinearModel or MixedModel, got {type_of(each)}")
         if each.loglik_ is None:
             raise ModelError(f"likelihood_ratio_test({name}=...): the estimate of this "
                              f"{type(each).__name__} is not a maximum of the likelihood, because "

@@ -23,7 +23,6 @@ P-splines; Wood (2011) for REML; Hastie, Tibshirani & Friedman, "The Elements of
 Learning", section 8.3, for the formula.
 """
 
-import reprlib
 from typing import TYPE_CHECKING, NamedTuple
 
 import jax.numpy as jnp
@@ -32,6 +31,7 @@ import numpyro.distributions as dist
 from numpyro import sample
 
 import probml
+from probml.errors import described
 from probml.estimators.rules import hold, integer
 from probml.language.given import floats
 from probml.models.regression.moments import Moments, moments
@@ -142,7 +142,7 @@ def _vector(z) -> np.ndarray:
     found = _floats(z)
     if found is None or found.ndim != 1 or not found.size or not np.isfinite(found).all():
         raise probml.DataError("the column of a spline must be a vector of finite numbers, got "
-                               f"{reprlib.repr(z)}. Drop missing values, and pass one column at "
+                               f"{described(z)}. Drop missing values, and pass one column at "
                                "a time")
     return found
 

@@ -189,10 +189,7 @@ class Boosted(Estimator):
 
     def _target_of(self, X, y, programs: _Programs) -> np.ndarray:
         require_target(self, y)
-        try:
-            y = floats(column_or_1d(y, warn=True))
-        except TypeError as error:
-            raise DataError(f"Boosted: y must be numbers, but {error}") from None
+        y = floats(column_or_1d(y, warn=True), "Boosted: y")
         if len(y) != len(X):
             raise DataError(f"Boosted: X has {len(X)} rows, y has {len(y)}: inconsistent numbers "
                             f"of samples. Pass one y for each row of X")

@@ -34,14 +34,11 @@ def interval(fit: Fitted, held: dataset.Data, site: str, probability: float, plu
              given: str) -> Interval:
     """See Fit.predict(interval=): quantiles of simulated values of the missing cells of a site,
     each with its own draw of the parameters."""
-    if not (isinstance(probability, float) and 0 < probability < 1):
-        raise ModelError(f"predict(interval={probability!r}): expected a probability between 0 and "
-                         f"1, such as 0.9")
     found = fit._site(site)
     if not found.rows:
         raise ModelError(f"predict(interval=...): site '{site}' is a parameter (it is sampled "
                          "outside rows()), so predict does not apply. Use quantiles of "
-                         f"fit.draws(n)['{site}'] for its posterior interval")
+                         f"fit.draws(1000)['{site}'] for its posterior interval")
     if found.states is not None:
         raise ModelError(f"predict(interval=...): site '{site}' has unordered states, which have "
                          f"no intervals. Use predict_proba(data, '{site}')")
@@ -153,14 +150,7 @@ def from_simulated(fit: Fitted, held: dataset.Data, sites: Sequence[str], plug_i
 def bands(fit: Fitted, held: dataset.Data, sites: Sequence[str], probability: float,
           plug_in: bool) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """Bounds of equal-tailed intervals of the missing cells of sites, (n, *cells): exact where the
-    conditional distribution is normal, else quantiles of draws.
-
-    Raises:
-        ModelError: no probability.
-    """
-    if not (isinstance(probability, float) and 0 < probability < 1):
-        raise ModelError(f"forecast(interval={probability!r}): expected a probability between 0 "
-                         f"and 1, such as 0.9")
+    conditional distribution is normal, else quantiles of draws."""
     out, rest = {}, []
     for name in sites:
         try:

@@ -177,40 +177,34 @@ class EM(Engine):
         if self.hard and plan.globals:
             raise Refusal(f"{where} with hard=True (which assigns each row to its most probable "
                           f"state): the latent discrete site '{plan.globals[0]}' is outside "
-                          "rows(), and this is defined only for sites inside rows(). Use "
-                          "hard=False",
-                          ("EM", "Exact"))
+                          "rows(), and hard=True is defined only for sites inside rows(). "
+                          "Use EM(hard=False)")
         refuse_missing_prior(plan, "EM", self.prior)
         if any(grouping.nodes for grouping in plan.groupings):
             raise Refusal(f"{where}: the group effects '{plan.effects[0]}' are integrated out "
-                          f"({describe_integration(plan.groupings)}), and EM has no step for them. "
-                          "Use another engine, such as {engines}",
+                          f"({describe_integration(plan.groupings)}), and EM has no step for them",
                           ("MAP",))
         noiseless.refuse_noiseless(plan, "EM")
         if problem.asked or not plan.free:
             return
         if plan.groupings and not plan.variables:
             raise Refusal(f"EM is not used for {problem}, because it converges slowly when group "
-                          f"effects such as '{plan.effects[0]}' are integrated out. Use another "
-                          "engine, such as {engines}", ("MAP",))
+                          f"effects such as '{plan.effects[0]}' are integrated out", ("MAP",))
         near = next((group for group in plan.latents if not group.kind.exact), None)
         if near is not None and not plan.variables:
             raise Refusal(
                 f"EM is not used for {problem}, because '{near.name}' is {near.kind.description}, "
-                "and each step of EM would compute the integral of every row many times. Use "
-                "another engine, such as {engines}",
+                "and each step of EM would compute the integral of every row many times",
                 ("MAP",))
         for block in all_blocks(plan, self.prior) if plan.complete else ():
             if not (block.form and block.conjugate):
-                raise Refusal(f"EM is not used for {problem}, because it is not faster than MAP: "
-                              f"no discrete variable is latent, and '{block.names[0]}' has no "
-                              f"update in closed form ({block.why}). Use another engine, such as "
-                              "{engines}",
-                              ("MAP",))
+                raise Refusal(f"EM is not used for {problem}, because it is not faster than MAP "
+                              f"here. No discrete variable is latent, and '{block.names[0]}' has "
+                              f"no update in closed form: {block.why}", ("MAP",))
         if names := climbed_on_rows(plan, self.prior):
             raise Refusal(f"EM is not used for {problem}, because '{names[0]}' has no update in "
-                          "closed form, and a numerical update would read all rows many times in "
-                          "each step. Use another engine, such as {engines}", ("MAP",))
+                          "closed form. A numerical update would read all rows many times in each "
+                          "step", ("MAP",))
 
     def reason_to_skip(self, problem: Problem) -> str:
         return "the model has no latent variable, and other engines give a posterior" if (

@@ -35,7 +35,7 @@ from jax.typing import ArrayLike
 from probml.dataset.dataset import Data
 from probml.device.rows import Known, Rows
 from probml.engines.findings import Code, Finding
-from probml.errors import ModelError, meant
+from probml.errors import ModelError, meant, shortly
 from probml.language.former_members import former_members
 from probml.language.language import Bound
 from probml.numerics.optimum import Optimum
@@ -454,7 +454,7 @@ def checked(engine: object, verb: str = "") -> Engine:
     Raises:
         ModelError: it is no engine, but a class or something else, or it cannot be hashed.
     """
-    given = f"engine={' '.join(f'{engine!r:.60}'.split())}"
+    given = f"engine={shortly(engine)}"
     said = f"{verb}({given})" if verb else given
     if not isinstance(engine, Engine):
         remedy = (f". Call the class, {engine.__name__}()" if isinstance(engine, type)
@@ -484,7 +484,7 @@ def check_batch(engine: Engine, problem: Problem) -> None:
 def check_settings(engine: Any, positive: Sequence[str] = (),
                    nonnegative: Sequence[str] = ()) -> None:
     """Raises ModelError for settings out of range: fields that are annotated as floats may be any
-    finite numbers, others are integers."""
+    finite numbers, others are integers; an optimizer is one of optax."""
     floats = {each.name for each in fields(engine) if "float" in str(each.type)}
     for name in (*positive, *nonnegative):
         value, above = getattr(engine, name), name in positive
@@ -495,4 +495,8 @@ def check_settings(engine: Any, positive: Sequence[str] = (),
             or name not in floats and value != int(value)):
             kind = ("an integer of at least 1" if above else "an integer of at least 0") if (
                 name not in floats) else "a number above 0" if above else "a number of at least 0"
-            raise ModelError(f"{type(engine).__name__}({name}={value!r}): expected {kind}")
+            raise ModelError(f"{type(engine).__name__}({name}={shortly(value)}): expected {kind}")
+    optimizer = getattr(engine, "optimizer", None)
+    if optimizer is not None and not hasattr(optimizer, "update"):
+        raise ModelError(f"{type(engine).__name__}(optimizer={shortly(optimizer)}): expected an "
+                         f"optax optimiser such as optax.adam(1e-2), or None")

@@ -94,7 +94,8 @@ class Exact(Engine):
             raise Refusal(
                 f"Exact cannot fit model '{plan.structure.model.name}': the closed-form posterior "
                 "failed a check. The log evidence (log probability of the data) was computed at "
-                f"two values of the parameters, and the results differ by {float(mismatch):.3g}" + (
+                f"two values of the parameters, and the results, which should be equal, differ by "
+                f"{float(mismatch):.3g}" + (
                     f". Sums of squares of {quoted(large)} are too large for a floating-point "
                     f"number. Check the data for values that are too large" if large else ""),
                 ("EM", "Laplace"))
@@ -116,8 +117,7 @@ def _refuse_latent(plan: Plan, where: str) -> None:
     sites = plan.structure.sites
     if plan.groupings:
         raise Refusal(f"{where}: the group effects '{plan.effects[0]}' are integrated out, and "
-                      f"then the posterior of '{plan.free[0]}' has no closed form. Use another "
-                      "engine, such as {engines}",
+                      f"then the posterior of '{plan.free[0]}' has no closed form",
                       ("EM", "Laplace", "NUTS"))
     partial = next((name for name in plan.observed
                     if plan.pattern.get(name) == "partially_observed"), None)
@@ -126,20 +126,16 @@ def _refuse_latent(plan: Plan, where: str) -> None:
             f"{where}: site '{partial}' ({sites[partial].kind}) is a vector that is partially "
             "observed in some rows, so the posterior has no closed form. Give such vectors "
             "completely or not at all, or use another engine, such as {engines}", ("EM",))
-    unseen = next(iter(plan.continuous_latents), None)
-    if unseen is not None:
-        raise Refusal(
-            f"{where}: site '{unseen}' ({sites[unseen].kind}) is a continuous variable of each row "
-            "that is not in the data (latent), so the posterior of the parameters has no closed "
-            "form. Use another engine, such as {engines}",
-            ("EM", "Laplace", "NUTS"))
-    hidden = [v for v in (*plan.variables, *plan.hidden) if sites[v].rows]
+    hidden = [sites[v] for v in (*plan.continuous_latents, *plan.variables, *plan.hidden)
+              if sites[v].rows]
     if hidden:
-        state = "missing in some rows" if hidden[0] in plan.pattern else "latent"
+        state = "missing in some rows" if hidden[0].name in plan.pattern else "latent"
+        kind, others = (("discrete", ()) if hidden[0].discrete else
+                        ("continuous", ("Laplace", "NUTS")))
         raise Refusal(
-            f"{where}: site '{hidden[0]}' ({sites[hidden[0]].kind}) is discrete, has one value per "
-            f"row (inside rows()) and is {state}, so the posterior of the parameters has no closed "
-            "form. Give its values in the data, or use another engine, such as {engines}", ("EM",))
+            f"{where}: site '{hidden[0].name}' ({hidden[0].kind}) is inside rows(), {kind} and "
+            f"{state}, so the posterior of the parameters has no closed form. Give its values in "
+            "the data, or use another engine, such as {engines}", ("EM", *others))
     if plan.globals:
         raise Refusal(
             f"{where}: site '{plan.globals[0]}' is discrete and not in the data (latent), so the "
@@ -179,10 +175,10 @@ def _refuse_unknown_scales(plan: Plan, where: str) -> None:
         if len(scales) > 1 or isinstance(scales[0], tuple):
             named = quoted(filter(None, scales))
             raise Refusal(
-                f"{where}: parameter '{block.names[0]}' and the scale {named} of its data are both "
-                f"unknown, and the prior of '{block.names[0]}' is conjugate only if its scale is "
-                f"proportional to {named}. Write its prior scale as sqrt({scales[0] or scales[-1]} "
-                f"/ kappa) (normal–inverse-gamma)", ("EM",))
+                f"{where}: parameter '{block.names[0]}' and the scale of its data ({named}) are "
+                f"both unknown. The prior of '{block.names[0]}' is then conjugate only if its "
+                f"scale is that of the data times a number. Write its scale so, for example as 10 "
+                f"times the scale of the data (a normal–inverse-gamma prior)", ("EM",))
 
 
 def _collinear_block(every: Sequence[Block], posterior: Closed) -> tuple[int, np.ndarray] | None:

@@ -136,20 +136,18 @@ class VB(Engine):
         check_distinct(problem.data, plan)
         if plan.globals:
             raise Refusal(f"{where}: site '{plan.globals[0]}' is discrete, latent (not in the "
-                          "data) and outside rows(), which VB does not support. Use another "
-                          "engine, such as {engines}", ("EM", "NUTS"))
+                          "data) and outside rows(), which VB does not support", ("EM", "NUTS"))
         near = next((group for group in plan.latents if group.cellwise
                      or not group.kind.averages), None)
         if near is not None:
             raise Refusal(f"{where}: site '{near.name}' ({sites[near.name].kind}) is latent inside "
-                          f"rows() and {near.kind.description}. VB has no closed form for such a "
-                          "site. Use another engine, such as {engines}",
+                          f"rows() and {near.kind.description}. VB does not support such a site",
                           ("EM", "NUTS"))
         moving = next((name for name in plan.chains if name in plan.rowwise), None)
         if moving is not None:
             raise Refusal(f"{where}: the transition probabilities of '{moving}' "
                           f"({sites[moving].kind}) differ between rows or steps, which VB does not "
-                          "support. Use another engine, such as {engines}", ("SVI", "EM"))
+                          "support", ("SVI", "EM"))
         refuse_without_conjugacy(plan, where, ("SVI", "EM"))
 
     def run(self, problem: Problem) -> Outcome:

@@ -4,14 +4,13 @@ import dataclasses
 from collections.abc import Mapping
 
 import numpy as np
-from jax.typing import ArrayLike
 
+from probml.dataset.arrays import missing
 from probml.errors import DataError, ModelError
 from probml.estimators.estimator import (
     Estimator,
     keep_few_rows,
     make_updatable,
-    missing,
     replace_given,
     rows,
 )
@@ -27,7 +26,7 @@ from probml.estimators.validation import (
 )
 from probml.interface.fit import Fit
 from probml.interface.model import Model
-from probml.typing import DataLike
+from probml.typing import ArrayLike, DataLike
 
 SUM_TOLERANCE = 1e-6  # of probabilities
 MIN_COUNTED_LABELS = 2**12  # from which counting is faster than sorting

@@ -33,7 +33,7 @@ from probml.engines.engine import (
     checked,
     planned,
 )
-from probml.engines.findings import Code, Finding
+from probml.engines.findings import ZERO_AT_ZERO, Code, Finding
 from probml.engines.ladder import advised, choose, refusal
 from probml.engines.laplace import about_optimum
 from probml.engines.progress import Progress
@@ -144,9 +144,8 @@ def _inferred(
     """The data as read, the run of an engine, and the finding that it was in float64 and why."""
     if model.whole and weights is not None:
         raise Refusal(f"model '{model.name}' has no plate of independent rows, but weights= gives "
-                      f"one weight per row. Write `with probml.rows():` instead of the "
-                      f"numpyro.plate of the rows, or numpyro.handlers.scale around the sites to "
-                      f"be weighted")
+                      f"one weight per row. {errors.MARK_ROWS}, or numpyro.handlers.scale around "
+                      f"the sites to be weighted")
     with Progress("first look", None, False) as look, parts.reporting_progress(look.passed):
         held = place.open_data(model, data, weights)
     bar.about, weight = held.extent, held.weights
@@ -269,6 +268,7 @@ def _run(held: dataset.Data, ladder: tuple, weight: np.ndarray | None, seed: int
                         *find_singular_designs(plan, outcome.posterior, outcome.params, known,
                                                rows),
                         *(find_few_groups(plan) if outcome.posterior.partly else ()))
+                _refuse_undefined(problem, outcome)
                 break
             except Refusal:
                 if engine is ladder[-1] or not jax.config.jax_enable_x64:
@@ -300,6 +300,23 @@ def _run_later_engines(held: dataset.Data, ladder: tuple, weight: np.ndarray | N
         reason=present(before.state.rejection).problem)))
 
 
+def _refuse_undefined(problem: Problem, outcome: Outcome) -> None:
+    """
+    Raises:
+        Refusal: an estimate or a posterior mean is not a number (NaN), so that a draw is.
+    """
+    if outcome.status in (Status.COLLAPSED, Status.DIVERGED):
+        return
+    undefined = next((name for name, value in outcome.params.items()
+                      if np.isnan(np.asarray(value, float)).any()), None)
+    if undefined is not None:
+        raise Refusal(f"{problem}: the value of '{undefined}' is not a number (NaN) at the "
+                      f"estimate ({outcome.status.headline}). Possible causes are weights, inputs "
+                      f"or data values that are too large or too small for double precision, or a "
+                      f"standard deviation that went to 0. Rescale the data, or give standard "
+                      f"deviations a prior {ZERO_AT_ZERO}")
+
+
 def _with_effects(plan: Plan, outcome: Outcome, known: Known, rows: Rows) -> Outcome:
     """An outcome with the effects of groups: at a point, with their posterior given it; of draws,
     which include them, unchanged."""
@@ -307,16 +324,6 @@ def _with_effects(plan: Plan, outcome: Outcome, known: Known, rows: Rows) -> Out
         return outcome
     belief = effects_posterior(plan, {name: outcome.params[name] for name in plan.free}, known,
                                rows)
-    lost = next((name for name, mean in belief.moments.mean.items()
-                 if not np.isfinite(mean).all()), None)
-    if lost is not None:
-        find_singular_designs(plan, belief, outcome.params, known, rows)  # refuses if singular
-        raise Refusal(f"model '{plan.structure.model.name}': the effects '{lost}' are not finite "
-                      f"at the estimate ({outcome.status.headline}). Possible causes are weights, "
-                      f"inputs or data values that are too large or too small for double "
-                      f"precision, or a standard deviation that went to 0. Rescale the data, or "
-                      f"give the standard deviation a prior with density 0 at 0, such as "
-                      f"Gamma(2, 1) or LogNormal(0, 1)")
     params = {**outcome.params, **belief.moments.mean}
     if outcome.posterior.varies:
         return outcome._replace(params=params)

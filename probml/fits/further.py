@@ -121,21 +121,21 @@ def _statistics_of_rows(fit: Fitted, data: object, weights: object) -> Statistic
         names = by_moments(plan)
         if not names:
             part = next((name for name, state in held.pattern.items() if state != "seen"), None)
-            why = (f"site '{part}' is partially observed" if part else "sums of squares and "
-                                                                       "products are not "
-                                                                       "sufficient statistics of "
-                                                                       "the new rows")
+            why = (f"site '{part}' is partially observed in the new rows" if part else
+                   "the likelihood of the new rows is not determined by their sums of squares and "
+                   "products")
             raise Refusal(f"update of model '{fit.model.name}': {why}. Fit all rows together")
         second_moments = moments_on_host([held.table.columns[name].values for name in names],
                                          weight)
         return RetainedStatistics.of(NOT_LOADED, second_moments, fit.kept.known,
                                      measured=_prior_moments(fit, held, weight)), held.pattern
     if not plan.additive:
-        hidden = next(iter((*plan.variables, *plan.partially_observed, *plan.rowwise,
-                            *plan.hidden)), "?")
-        raise Refusal(f"update of model '{fit.model.name}': site '{hidden}' is partially observed, "
-                      "or has no sufficient statistics (sums from which the fit could be "
-                      "continued). Fit all rows together")
+        hidden = next(iter((*plan.variables, *plan.hidden, *plan.partially_observed)), None)
+        why = ("has no sufficient statistics (sums from which the fit could be continued)"
+               if hidden is None else "is latent or partially observed in the new rows")
+        name = next(iter((*plan.rowwise, *plan.effects))) if hidden is None else hidden
+        raise Refusal(f"update of model '{fit.model.name}': site '{name}' {why}. Fit all rows "
+                      f"together")
     return RetainedStatistics.of(NOT_LOADED, *condensed(held, plan, weight),
                                  measured=_prior_moments(fit, held, weight)), held.pattern
 
@@ -268,8 +268,8 @@ def step(fit: Fitted, at: IncrementalState, held: Data,
     found, sound, prior = jax.device_get(improve_point(plan, way, summary, point, known))
     if not sound:
         raise Refusal(f"update of model '{fit.model.name}': with the new rows a component of the "
-                      f"mixture collapses onto a single point. Use an engine with prior=True, or "
-                      f"give more rows at a time")
+                      f"mixture collapses onto a single point. Fit with prior=True, such as "
+                      f"probml.EM(), or give more rows at a time")
     return IncrementalState(found, kept, pattern), total * value / own + float(prior)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from probml.engines.findings import Finding
-from probml.errors import ModelError
+from probml.errors import ModelError, listed, type_of
 from probml.fits.encoding import packed, unpacked
 from probml.fits.standard_errors import StandardErrors
 from probml.language.given import as_new_file
@@ -143,7 +143,7 @@ def encoded(meta: Json) -> np.ndarray:
     for site, labels in meta.get("names", {}).items():
         odd = [x for x in labels if not isinstance(x, str | int | float | None)]
         if odd:
-            raise ModelError(f"save: '{site}' has the label {odd[0]!r}, a {type(odd[0]).__name__}, "
+            raise ModelError(f"save: '{site}' has the label {odd[0]!r}, {type_of(odd[0])}, "
                              f"but labels in a file can only be text, numbers or booleans. Convert "
                              f"the column before the fit, such as column.astype(str)")
     return np.frombuffer(json.dumps(meta).encode(), np.uint8)
@@ -190,7 +190,7 @@ def _is_of_library(model: Bound) -> bool:
 def damaged(path: object, why: object) -> ModelError:
     """The error about a file that is not as `save` writes it."""
     return ModelError(f"'{path}' is not a fit saved by probml ({why}). Load a file that save() "
-                      f"wrote")
+                      "wrote, or save again")
 
 
 def restore_posterior(meta: Mapping, arrays: Mapping, plan: Plan, path: object) -> Posterior:
@@ -204,8 +204,8 @@ def restore_posterior(meta: Mapping, arrays: Mapping, plan: Plan, path: object) 
             or ("Point" if meta.get("closed") is None else "Closed"))
     if kind not in KINDS:
         raise ModelError(f"'{path}' contains a posterior of kind {kind!r}, but the known kinds are "
-                         f"{sorted(KINDS)}. Import the package that defines the kind {kind!r} "
-                         f"before load()")
+                         f"{listed(sorted(KINDS))}. Import the package that defines the kind "
+                         f"{kind!r} before load()")
     try:
         return KINDS[kind].restored(meta, arrays, plan)
     except ModelError as error:

@@ -165,16 +165,14 @@ def _units(meta: Json, arrays: Mapping[str, np.ndarray],
     found = unpacked(meta["units"], arrays) if meta.get("units") else {}
     found = rekeyed(found, meta["former"])
     if not isinstance(found, dict) or not all(isinstance(unit, Unit) for unit in found.values()):
-        raise TypeError(f"the file is damaged: its units are {found!r:.60}, expected a mapping "
-                        "from names to units; save the fit again")
+        raise TypeError(f"its units are {found!r:.60}, expected a mapping from names to units")
     for name, unit in found.items():
         if any(np.asarray(value).dtype.kind not in "biuf" for value in (unit.factor, unit.shift)):
-            raise TypeError(f"the file is damaged: the unit of '{name}' is {unit!r:.60}, expected "
-                            "numbers; save the fit again")
+            raise TypeError(f"the unit of '{name}' is {unit!r:.60}, expected numbers")
     for name, shown in in_units(found, point).items():
         if found[name].is_elementwise and shown.shape != np.shape(point[name]):
-            raise ValueError(f"the file is damaged: the unit of '{name}' has the shape "
-                             f"{shown.shape}, expected {np.shape(point[name])}; save the fit again")
+            raise ValueError(f"the unit of '{name}' has the shape {shown.shape}, expected "
+                             f"{np.shape(point[name])}")
     return found
 
 
@@ -207,8 +205,7 @@ def _check_metadata_types(meta: Json) -> None:
     """
     for name, kinds in METADATA_TYPES.items():
         if not isinstance(meta[name], kinds) or isinstance(meta[name], bool):
-            raise TypeError(f"the file is damaged: its metadata '{name}' have an unexpected type "
-                            f"(save the fit again), {meta[name]!r:.60}")
+            raise TypeError(f"its metadata '{name}' have an unexpected type, {meta[name]!r:.60}")
 
 
 def _findings(meta: Json) -> tuple[Finding, ...]:
@@ -219,8 +216,7 @@ def _findings(meta: Json) -> tuple[Finding, ...]:
     """
     records = meta.get("findings", meta.get("notes"))
     if not isinstance(records, list) or not all(isinstance(r, str | dict) for r in records):
-        raise TypeError(f"the file is damaged: its warnings are {records!r:.60}, expected a list "
-                        "of records; save the fit again")
+        raise TypeError(f"its warnings are {records!r:.60}, expected a list of records")
     return tuple(map(Finding.read, records))
 
 

@@ -307,7 +307,7 @@ class Questions(Serving):
         """The conditional distribution of a missing continuous site given its row, as a NumPyro
         distribution of batch shape (n,); along time (n, steps), the marginal of each step. Normal
         for a scalar, MultivariateNormal of the flattened cells for more: exact where the
-        conditional is normal (`explain` says exact Gaussian), else with its mean and covariance,
+        conditional is normal (`explain` says in closed form), else with its mean and covariance,
         for two numbers by quadrature about the mode (without a variance, of very heavy tails, the
         mean may be off by a hundredth of itself: `impute` is exact where no child of the site is
         observed). For a single number that is integrated by quadrature, the density interpolated

@@ -4,7 +4,6 @@ pairwise marginals of chains, forecasts."""
 from dataclasses import dataclass
 
 import numpy as np
-from jax.typing import ArrayLike
 
 from probml.assessment.intervals import Interval, bands
 from probml.dataset import ragged
@@ -17,6 +16,7 @@ from probml.language.language import check_steps
 from probml.numerics.precision import in_its_own
 from probml.queries import asking
 from probml.queries.serving import Compiled, Filter
+from probml.typing import ArrayLike
 
 
 @in_its_own

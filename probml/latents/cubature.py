@@ -42,7 +42,7 @@ class Cubature:
 
     @property
     def description(self) -> str:
-        return f"integrated out, quadrature with {self.nodes} × {self.nodes} nodes"
+        return f"integrated out, by quadrature with {self.nodes} × {self.nodes} nodes"
 
     @property
     def breadth(self) -> int:

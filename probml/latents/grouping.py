@@ -138,19 +138,18 @@ def _claimed(structure: Structure, of: Group, blocking: str | None, bent: str | 
     raise Refusal(
         f"model '{structure.model.name}': site '{first.name}' ({first.kind}) is inside rows(), "
         f"continuous and latent, '{child}' depends on it, and no method can integrate over its "
-        f"values ({'; '.join(reasons)}). This is possible in three cases: '{first.name}' is "
+        f"values ({'; '.join(reasons)}). Integration is possible in three cases: '{first.name}' is "
         "normal, and it enters the means of normal sites linearly; its prior is conjugate to the "
         "sites that depend on it (its posterior has a closed form); or the densities of "
         f"'{first.name}' and of these sites are differentiable. Give '{first.name}' in the data, "
-        f"or write '{first.name}' {_written(first)}", ("NUTS",)
-    )
+        f"or write '{first.name}' {_written(first)}", ("NUTS",))
 
 
 def _written(site: Site) -> str:
     """How a number without an integral can be written instead."""
     if site.time is None:
         return "as a Categorical over a grid of values"
-    return (f"as a MarkovChain over a grid of values. For a single sequence, make each step a row, "
-            f"build '{site.name}' outside rows() as a cumulative sum of innovations, path = "
-            f"jnp.cumsum(sample('innovation', dist.Normal(0, 1).expand([steps]).to_event(1))), and "
-            f"use path[step] inside rows(), with the step number (from 0) as an input")
+    return (f"as a MarkovChain over a grid of values. For a single sequence, make each step a row. "
+            f"Build '{site.name}' outside rows() as a cumulative sum, path = jnp.cumsum("
+            f"sample('innovation', dist.Normal(0, 1).expand([steps]).to_event(1))). Use path[step] "
+            f"inside rows(), with the step number (from 0) as an input")

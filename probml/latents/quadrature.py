@@ -93,7 +93,7 @@ class Quadrature:
 
     @property
     def description(self) -> str:
-        return f"integrated out, quadrature with {self.nodes} nodes"
+        return f"integrated out, by quadrature with {self.nodes} nodes"
 
     @property
     def breadth(self) -> int:

@@ -30,7 +30,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from probml.errors import quoted
 from probml.jaxpr.levels import Level, classify
 from probml.jaxpr.memo import memo
 from probml.numerics.compiling import ONCE, jit
@@ -48,12 +47,10 @@ MAX_LOG_SCALE_FALL = 7.0
 
 
 class DegenerateMode(NamedTuple):
-    """A tie between parameters: the joint mode of one with `others` is no estimate, and why, in
-    words."""
+    """A tie between parameters: the joint mode of one with `others` is no estimate."""
 
     name: str
     others: tuple[str, ...]
-    why: str
     kind: str  # "spread", "product" or "incidental"
 
 
@@ -73,20 +70,12 @@ def _spreads(plan: Plan) -> tuple[DegenerateMode, ...]:
     direct = {p for name in (*plan.pooled, *plan.rowwise, *plan.integrated, *plan.globals)
               if _depends_on_data(plan, name) for uses in sites[name].uses.values() for p in uses}
     for name in plan.free:
-        site, found = sites[name], {}
-        alone = not plan.structure.children[name]
-        for argument, uses in site.uses.items():
-            if argument not in site.locations:
-                found |= {p: argument for p in uses
-                          if p in plan.free and (alone or p not in direct)}
+        site, alone = sites[name], not plan.structure.children[name]
+        found = dict.fromkeys(p for argument, uses in site.uses.items()
+                              if argument not in site.locations
+                              for p in uses if p in plan.free and (alone or p not in direct))
         if found:
-            words = sorted({argument for argument in found.values()
-                            if not argument.startswith("argument")})
-            role = f"the {' and '.join(words)} of" if words else ("an argument other than the "
-                                                                  "location of")
-            out.append(DegenerateMode(name, tuple(found),
-                           f"the prior of '{name}' ({site.kind}) has the unknown "
-                           f"{quoted(found, ' and ')} as {role} that prior", "spread"))
+            out.append(DegenerateMode(name, tuple(found), "spread"))
     return tuple(out)
 
 
@@ -98,20 +87,10 @@ def _depends_on_data(plan: Plan, name: str) -> bool:
 
 
 def _products(plan: Plan) -> tuple[DegenerateMode, ...]:
-    sites, exponents = plan.structure.sites, powers(plan)
     found: dict[str, list[str]] = {}
-    for name, other in exponents:
+    for name, other in powers(plan):
         found.setdefault(name, []).append(other)
-
-    def describe_factor(name: str, other: str) -> str:
-        if sites[other].domain.unbounded:
-            return f"the exponential of '{other}'"
-        return f"'{other}'" if exponents[name, other] == 1 else f"a power of '{other}'"
-
-    return tuple(DegenerateMode(
-        n, tuple(o), f"only the product of '{n}' and "
-                     f"{' or '.join(describe_factor(n, other) for other in o)} enters "
-                     f"the likelihood", "product") for n, o in found.items())
+    return tuple(DegenerateMode(name, tuple(others), "product") for name, others in found.items())
 
 
 @memo(512)
@@ -119,7 +98,7 @@ def _incidental(plan: Plan, rows: int) -> tuple[DegenerateMode, ...]:
     sites, out = plan.structure.sites, []
     normal = [set(block.names) for block in all_blocks(plan, True)
               if block.form and block.form.joint and block.conjugate]
-    for given, index in plan.structure.indexed.items():
+    for index in plan.structure.indexed.values():
         members = {name for name, _ in index.parameters if name in plan.free}
         proper = [name for name in plan.free if name in members
                   and not sites[name].entry.improper]
@@ -131,10 +110,7 @@ def _incidental(plan: Plan, rows: int) -> tuple[DegenerateMode, ...]:
             MIN_ROWS_PER_MEMBER if index.length >= MIN_MANY_MEMBERS else MIN_ROWS_OF_FEW_MEMBERS
         ):
             continue
-        for name in proper:
-            why = (f"'{name}' has {index.length} groups, indexed by '{given}', with only "
-                   f"{each:.3g} rows per group")
-            out.append(DegenerateMode(name, shared, why, "incidental"))
+        out += [DegenerateMode(name, shared, "incidental") for name in proper]
     return tuple(out)
 
 

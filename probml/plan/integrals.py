@@ -109,10 +109,10 @@ def describe_integration(parts: tuple[Grouping, ...]) -> str:
     """How effects are integrated out, as text for explain."""
     nodes = parts[0].nodes
     if nodes == 0:
-        return "exact Gaussian"
+        return "in closed form (normal distributions)"
     if nodes == 1:
         return "by Laplace's approximation"
-    return f"adaptive quadrature with {nodes} nodes per group"
+    return f"by adaptive quadrature with {nodes} nodes per group"
 
 
 @functools.lru_cache(maxsize=64)

@@ -34,10 +34,10 @@ def refuse_noiseless(plan: Plan, engine: str) -> None:
                     raise Refusal(
                         f"{engine} cannot learn '{parameter}' of model "
                         f"'{plan.structure.model.name}': '{parameter}' enters element {number} of "
-                        f"the {argument} of '{name}', which has no noise. A sequence of states of "
-                        f"'{name}' that is possible at one value of '{parameter}' is impossible at "
-                        f"every other value, so '{parameter}' would not change from its initial "
-                        "value. Only copies of other elements, such as lags, transition [[a, b], "
+                        f"the {argument} of '{name}', and this element has no noise. A sequence of "
+                        f"states that is possible at one value of '{parameter}' is impossible at "
+                        f"every other value, so '{parameter}' would keep its initial value. Only "
+                        "copies of other elements, such as lags, transition [[a, b], "
                         f"[1, 0]], may have no noise. Add noise to element {number}, or give "
                         f"'{parameter}' in the data",
                         ("MAP",))

@@ -45,11 +45,10 @@ def effects(plan: Plan, rows: int, closed: bool = True, few: bool = False) -> tu
         sizes = ", ".join(f"'{name}' {math.prod(plan.structure.sites[name].shape):,}"
                           for name in (*names, *large))
         raise Refusal(f"model '{plan.structure.model.name}' has too many crossed random effects "
-                      f"for maximum likelihood ({sizes}). In addition to the largest grouping, at "
-                      f"most {MAX_CROSSED_EFFECTS:,} effects are supported. Their cross table with "
-                      f"the largest grouping may have at most {MAX_CROSS_ENTRIES:,} entries. Omit "
-                      "a grouping, or sample the posterior",
-                      ("NUTS",))
+                      f"for maximum likelihood (number of effects: {sizes}). In addition to the "
+                      f"largest grouping, at most {MAX_CROSSED_EFFECTS:,} effects are supported. "
+                      f"Their cross table with the largest grouping may have at most "
+                      f"{MAX_CROSS_ENTRIES:,} entries. Omit a grouping", ("NUTS",))
     return tuple(name for name in names if few or _shared(plan, tied[name]))
 
 

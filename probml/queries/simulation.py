@@ -27,7 +27,7 @@ from probml.dataset.coding import indices as coding
 from probml.dataset.tables import to_labels
 from probml.device import layout, load
 from probml.device.rows import Known, Rows
-from probml.errors import ModelError, Refusal, present, quoted, untraced
+from probml.errors import ModelError, Refusal, present, quoted, shortly, untraced
 from probml.evidence import row_coordinates
 from probml.families import registry
 from probml.language.language import LONGEST, Bound, chain_length_scope, check_steps
@@ -126,7 +126,7 @@ def input_rows(model: Bound, inputs: SiteValues, rows: int | None) -> tuple[dict
     if rows is None and arrays:
         rows = len(next(iter(arrays.values())))
     if not isinstance(rows, Integral) or isinstance(rows, bool) or not 1 <= rows <= LONGEST:
-        raise ModelError(f"simulate(rows={rows!r:.60}): expected the number of rows, an "
+        raise ModelError(f"simulate(rows={shortly(rows)}): expected the number of rows, an "
                          f"integer from 1 to {LONGEST:,}, such as simulate(rows=100)")
     return arrays, int(rows)
 
@@ -139,7 +139,7 @@ def _array(name: str, value: object) -> np.ndarray:
         array = np.zeros(())
     if not array.ndim or not len(array):
         raise ModelError(f"simulate({name}=...): expected an input with one value per row, an "
-                         f"array (n, ...), got {value!r:.60}")
+                         f"array (n, ...), got {shortly(value)}")
     return array
 
 

@@ -67,7 +67,7 @@ def check_steps(
         if mixed:
             whys = {exchangeability.NUMBER: "on the step number",
                     exchangeability.COUNT: "on the number of steps"}
-            why = whys.get(mixed, f"on other steps through '{mixed}'")
+            why = whys.get(mixed, f"on other steps, by the JAX operation '{mixed}'")
             raise ModelError(
                 f"model '{model.name}', site '{owner}': a step of '{owner}' depends {why}, but a "
                 f"site may depend on chains and inputs only at the same step. Compute shifted "
@@ -120,7 +120,7 @@ def check_rows(
         if mixed:
             whys = {exchangeability.NUMBER: "on the row number",
                     exchangeability.COUNT: "on the number of rows"}
-            why = whys.get(mixed, f"on other rows through '{mixed}'")
+            why = whys.get(mixed, f"on other rows, by the JAX operation '{mixed}'")
             advice = ("Standardise, lag or index the inputs before the fit, and pass the result as "
                       "an input")
             if "callback" in mixed:

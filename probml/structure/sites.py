@@ -123,7 +123,7 @@ def _fix_of_extra_axis(model: Bound, name: str, size: int, in_rows: bool, frames
     if plate is not None:
         return (
             f"rows() has the batch axis −1, and the plate '{plate.name}' inside it has the batch "
-            f"axis −{-plate.dim}, so an array with one value for each member of '{plate.name}' "
+            f"axis −{-plate.dim}. So an array with one value for each member of '{plate.name}' "
             f"needs shape ({size}, {', '.join(['1'] * (-plate.dim - 1))}), as v[:, None]"
         )
     if in_rows and long is not None:
@@ -132,10 +132,11 @@ def _fix_of_extra_axis(model: Bound, name: str, size: int, in_rows: bool, frames
         return (f"Sum the factor over its last axis, factor(\"{name}\", value.sum(-1)), or put "
                 f"the factor in a numpyro.plate inside rows()")
     return (
-        "Declare a vector with .to_event(1), give an array of one value per row another axis "
-        "first, x[:, None], or put the site in a numpyro.plate inside rows(). If it has one value "
-        "per row, pass the array as an input, an argument without a default"
-    )
+        "For one entry of an array in each row, index it by an input, effect[group]. For a sum "
+        "over columns, use x @ coefficients. For a vector in each row, write .to_event(1), and "
+        "give an array with one value per row another axis first, x[:, None]. For independent "
+        "values in each row, put the site in a numpyro.plate inside rows(). Pass an array with one "
+        "value per row as an input (an argument without a default)")
 
 
 def labels_of(model: Bound, site: Site) -> tuple | None:

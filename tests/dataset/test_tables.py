@@ -339,7 +339,7 @@ def test_differing_row_counts_name_both():
     refuses(["'z' has 299 rows, but 'x' has 300"], {"x": np.zeros((300, 2)), "z": np.zeros(299)}, XV, Z)
     refuses(["'x' has 2 rows, but 'z' has 3"], {"x": np.zeros(2), "z": np.zeros(3), "n": np.zeros(3)},
             X, Z, N)
-    refuses(["'x' has 2 rows", "expected 5"], {"x": np.zeros(2)}, X, rows=5)
+    refuses(["'x' has 2 rows", "5 are expected"], {"x": np.zeros(2)}, X, rows=5)
     refuses(["'z' has 2 rows, but 'd' has 3"], {"d": np.zeros(3), "z": np.zeros(2)}, Z, inputs=("d",))
 
 

@@ -64,7 +64,7 @@ def test_row_groups_in_random_order_are_the_same_rows(tmp_path):
         def mixed(self, random):
             yield Part("some", {"x": X})
 
-    with pytest.raises(Refusal, match="returned a part named 'some', but its method"):
+    with pytest.raises(Refusal, match="returned a batch named 'some', but its method"):
         rows_of(open_data(normal(), Nameless()), left, np.random.default_rng(1))
 
 

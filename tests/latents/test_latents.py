@@ -490,10 +490,10 @@ def test_row_levels_under_nuts_are_drawn_given_each_draw_of_their_spread():
 
 def test_explain_says_what_is_integrated_out():
     words = {site["site"]: site["role"] for site in schools().explain(SCHOOLS).sites}
-    assert words["theta"] == "latent, integrated out, exact Gaussian"
+    assert words["theta"] == "latent, integrated out, in closed form (normal distributions)"
     data = {"x": [0.1, nan, 1.0], "y": [1.0, 0.0, 2.0]}
     words = {site["site"]: site["role"] for site in line().explain(data).sites}
-    assert words["x"] == "partially observed, integrated out where missing, exact Gaussian"
+    assert words["x"] == "partially observed, integrated out where missing, in closed form (normal distributions)"
 
 
 def test_float32_keeps_the_digits_of_a_far_and_tight_prior():

@@ -154,15 +154,13 @@ def refuse_without_conjugacy(plan: Plan, where: str, instead: tuple[str, ...]) -
     heavy = next((name for name in plan.rowwise if sites[name].traits.minorant is not None), None)
     if heavy is not None:
         raise Refusal(f"{where}: site '{heavy}' ({sites[heavy].kind}) has no conjugate prior (for "
-                      "which the posterior has a closed form). Use another engine, such as "
-                      "{engines}", instead)
+                      "which the posterior has a closed form)", instead)
     for block in all_blocks(plan, True):
         entry, name = sites[block.names[0]].entry, block.names[0]
         if not (block.form and block.conjugate) or entry.improper or entry.prior is None:
-            raise Refusal(f"{where}: parameter '{name}' ({sites[name].kind}) has no conjugate "
-                          "update (no posterior in closed form): "
-                          f"{block.why or 'the prior is improper (does not integrate to 1)'}. Use "
-                          "another engine, such as {engines}",
+            raise Refusal(f"{where}: parameter '{name}' ({sites[name].kind}) has no posterior in "
+                          "closed form: "
+                          f"{block.why or 'the prior is improper (does not integrate to 1)'}",
                           instead)
 
 

@@ -378,12 +378,11 @@ def _edges(axes: list[Axis], top: Top) -> list[Finding]:
     out = []
     for axis, u, ends in zip(axes, top.point, top.ends, strict=True):
         name = f"'{axis.setting}'" + (str(list(axis.place)) if axis.place else "")
-        for end, edge, word in ((ends[0], axis.low, "lower"), (ends[1], axis.high, "upper")):
+        for end, edge, word in ((ends[0], axis.low, "smaller"), (ends[1], axis.high, "larger")):
             if end >= top.value - FLAT:
                 problem = (f"is at the end of the range that was searched, "
                            f"{axis.value(edge):.3g}" if u == edge else
-                           f"has no {word} bound in the data: the log evidence is equally "
-                           f"high at {axis.value(edge):.3g}, the end of the range that was "
-                           f"searched")
+                           f"may be even {word}: the log evidence is equally high at "
+                           f"{axis.value(edge):.3g}, the end of the range that was searched")
                 out.append(Finding.of(Code.RANGE_END, setting=name, problem=problem))
     return out

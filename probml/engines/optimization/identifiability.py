@@ -90,8 +90,7 @@ def check_flattest_direction(plan: Plan, known: Known, top: Optimum, steps: int)
         return (separation_finding(_main_parameters(plan, top, flattest)),), Status.DIVERGED
     described = describe_direction(flattest, np.abs(np.diagonal(hessian)),
                                    density.coordinate_names(plan))
-    return (Finding.of(Code.NOT_IDENTIFIED, direction=f"the direction {described}"),
-            *symmetry), None
+    return (Finding.of(Code.NOT_IDENTIFIED, direction=described), *symmetry), None
 
 
 def _split_symmetries(plan: Plan, known: Known, top: Optimum, directions: np.ndarray,
@@ -371,15 +370,17 @@ def check_coordinates(plan: Plan, top: Optimum) -> Found:
 
 
 def describe_direction(loads: np.ndarray, diagonal: np.ndarray, owners: Sequence[str]) -> str:
-    """A direction of unbounded coordinates in words: "+1 b -1 a".
+    """A direction of unbounded coordinates: "'b' and 'a' change in the proportion +1 : -1".
 
     Args:
         loads: (d,). diagonal: (d,) curvatures of the coordinates, by which loads are compared.
         owners: names of the coordinates.
     """
     shares = _in_own_units(loads, diagonal)
-    return " ".join(f"{loads[i] / np.abs(loads).max():+.2g} {owners[i]}"
-                    for i in np.argsort(-shares)[:4] if shares[i] > 0.05 * shares.max())
+    main = [i for i in np.argsort(-shares)[:4] if shares[i] > 0.05 * shares.max()]
+    changes = " : ".join(f"{loads[i] / np.abs(loads).max():+.2g}" for i in main)
+    named = quoted((owners[i] for i in main), " and ")
+    return f"{named} change in the proportion {changes}" if len(main) > 1 else f"{named} changes"
 
 
 def domain_flags(plan: Plan, flag: str) -> np.ndarray:

@@ -156,9 +156,9 @@ def find_first_optimum(problem: Problem, prior: bool, maximize: Maximize, lbfgs:
     if outcome.status is not Status.CONVERGED and outcome.iterations == 0:
         raise Refusal(
             f"MAP cannot fit {problem}: the optimiser found no step that increases the log density "
-            f"({outcome.history[-1]:.6g}), neither from the initial values nor from values drawn "
-            f"from the prior, although the gradient is not zero. Give other initial values, "
-            f"fit(..., start=...), or an optimiser, MAP(optimizer=optax.adam(1e-2)). Or check "
+            f"({outcome.history[-1]:.6g}), although its gradient is not zero. It was started from "
+            f"the initial values and from values drawn from the prior. Give other initial values, "
+            f"fit(..., start={{...}}), or an optimiser, MAP(optimizer=optax.adam(1e-2)). Or check "
             f"whether the density of the model is continuous and differentiable"
         )
     return outcome

@@ -77,7 +77,7 @@ def refuse(engine: Engine, problem: Problem, instead: str) -> None:
     if names := sites_without_statistics(problem.plan):
         raise Refusal(f"{type(engine).__name__}(batch_rows={engine.capabilities.batch}) cannot fit "
                       f"{problem}: site '{names[0]}' has no sufficient statistics (sums of the "
-                      "data that determine its likelihood), which could be added over batches. "
+                      "data that determine its likelihood) to add up over batches. "
                       f"Omit batch_rows, or use {instead}")
 
 

@@ -20,6 +20,7 @@ from probml.engines.restarting.squarem import BLOCK, State, initial_state, run_e
 from probml.engines.restarting.vectors import unpack
 from probml.engines.start.race import Race, has_ended, is_alive, restarts_finding
 from probml.engines.start.start import Start
+from probml.errors import shortly
 from probml.plan.plan import Plan
 from probml.structure.structure import Structure
 from probml.typing import PyTree
@@ -178,8 +179,9 @@ class _Restarts(Loop):
         if (any(len(leaf) != len(self.index) for leaf in jax.tree.leaves(self.state))
                 or any(len(leaf) != self.restarts for leaf in jax.tree.leaves(self.all))
                 or not np.isin(self.index, np.arange(self.restarts)).all()):
-            raise ValueError(f"the checkpoint contains the run numbers {self.index!r:.60}, "
-                             f"expected different numbers below {self.restarts}")
+            raise ValueError(f"the checkpoint is damaged: it contains the run numbers "
+                             f"{shortly(self.index)}, expected different numbers below "
+                             f"{self.restarts}. Delete the checkpoint")
         if len(self.index) < self.restarts:
             self.own = jax.tree.map(lambda leaf: np.asarray(leaf)[self.index], self.own)
 

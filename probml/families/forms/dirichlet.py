@@ -79,7 +79,7 @@ class DirichletPrior(Prior):
     form = DIRICHLET
     event = 1
     concentrations = ("concentration",)
-    coordinate = "softmax coordinate, (n + a)/Σ(n + a)"
+    coordinate = "softmax coordinate, (n + a)/Σ(n + a) for counts n and concentrations a"
 
     def posterior(self, natural: Natural, event: int):
         return dist.Dirichlet(natural["N"] + 1.0)

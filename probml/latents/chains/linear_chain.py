@@ -48,8 +48,7 @@ from probml.structure.site import Site
 from probml.structure.structure import Structure
 
 # kind → the arguments that may depend on latents
-MOVED = {"GaussianChain": ("offset",), "GaussianWalk": ("offset",),
-         **dict.fromkeys(KINDS, ("loc",))}
+MOVED = {"GaussianChain": ("offset",), **dict.fromkeys(KINDS, ("loc",))}
 
 
 class Moves(NamedTuple):
@@ -75,7 +74,7 @@ class Sight(NamedTuple):
 class LinearChain:
     """Chains of normal numbers; see the top of this file."""
 
-    description = "integrated out, exact Gaussian along time (Kalman's filter)"
+    description = "integrated out, in closed form along time (Kalman filter)"
     pools = exact = True
     averages = False
     breadth, finer, tolerance = 1, None, 0.0
