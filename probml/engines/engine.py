@@ -105,7 +105,6 @@ CODES = {
     Status.FLUCTUATING: Code.STEPS_TOO_LARGE,
 }
 
-
 NOT_LOADED: Any = None  # a field of a problem that is not there yet, or has been released
 MAX_DEFAULT_POSTERIOR = 512  # parameters; with more, a fit without an engine finds a point
 
@@ -249,7 +248,7 @@ class Problem:
         if not optimised.keys().isdisjoint(plan.free):
             return "the model has numpyro.param parameters, which are optimised"
         if plan.free and all(plan.structure.sites[name].entry.improper for name in plan.free):
-            return "all priors are flat, so the result is a maximum likelihood estimate"
+            return "all priors are flat, as in maximum likelihood"
         return ""
 
     def __str__(self) -> str:
@@ -495,7 +494,6 @@ def check_settings(engine: Any, positive: Sequence[str] = (),
             kind = ("an integer of at least 1" if above else "an integer of at least 0") if (
                 name not in floats) else "a number above 0" if above else "a number of at least 0"
             raise ModelError(f"{type(engine).__name__}({name}={shortly(value)}): expected {kind}")
-    optimizer = getattr(engine, "optimizer", None)
-    if optimizer is not None and not hasattr(optimizer, "update"):
-        raise ModelError(f"{type(engine).__name__}(optimizer={shortly(optimizer)}): expected an "
-                         f"optax optimiser such as optax.adam(1e-2), or None")
+    if (own := getattr(engine, "optimizer", None)) is not None and not hasattr(own, "update"):
+        raise ModelError(f"{type(engine).__name__}(optimizer={shortly(own)}): expected an optax "
+                         f"optimiser such as optax.adam(1e-2), or None")

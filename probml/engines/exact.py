@@ -132,21 +132,16 @@ def _refuse_latent(plan: Plan, where: str) -> None:
             f"{where}: site '{partial}' ({sites[partial].kind}) is a vector that is partially "
             "observed in some rows, so the posterior has no closed form. Give such vectors "
             "completely or not at all, or use another engine, such as {engines}", ("EM",))
-    hidden = [sites[v] for v in (*plan.continuous_latents, *plan.variables, *plan.hidden)
-              if sites[v].rows]
+    hidden = [sites[v] for v in (*plan.continuous_latents, *plan.variables, *plan.hidden)]
     if hidden:
+        place = "inside" if hidden[0].rows else "outside"
         state = "missing in some rows" if hidden[0].name in plan.pattern else "latent"
         kind, others = (("discrete", ()) if hidden[0].discrete else
                         ("continuous", ("Laplace", "NUTS")))
         raise Refusal(
-            f"{where}: site '{hidden[0].name}' ({hidden[0].kind}) is inside rows(), {kind} and "
+            f"{where}: site '{hidden[0].name}' ({hidden[0].kind}) is {place} rows(), {kind} and "
             f"{state}, so the posterior of the parameters has no closed form. Give its values in "
             "the data, or use another engine, such as {engines}", ("EM", *others))
-    if plan.globals:
-        raise Refusal(
-            f"{where}: site '{plan.globals[0]}' is discrete and not in the data (latent), so the "
-            f"posterior of the parameters ('{plan.free[0]}', ...) has no closed form. Give its "
-            "value in the data, or use another engine, such as {engines}", ("EM",))
 
 
 def _refuse_without_closed_form(plan: Plan, where: str) -> None:

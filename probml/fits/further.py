@@ -131,11 +131,10 @@ def _statistics_of_rows(fit: Fitted, data: object, weights: object) -> Statistic
                                      measured=_prior_moments(fit, held, weight)), held.pattern
     if not plan.additive:
         hidden = next(iter((*plan.variables, *plan.hidden, *plan.partially_observed)), None)
-        why = ("has no sufficient statistics (sums from which the fit could be continued)"
-               if hidden is None else "is latent or partially observed in the new rows")
-        name = next(iter((*plan.rowwise, *plan.effects))) if hidden is None else hidden
-        raise Refusal(f"update of model '{fit.model.name}': site '{name}' {why}. Fit all rows "
-                      f"together")
+        raise Refusal(f"update of model '{fit.model.name}': site " + (
+            f"'{hidden}' is latent or partially observed in the new rows" if hidden is not None else
+            f"'{next(iter((*plan.rowwise, *plan.effects)))}' has no sufficient statistics (sums "
+            f"from which the fit could be continued)") + ". Fit all rows together")
     return RetainedStatistics.of(NOT_LOADED, *condensed(held, plan, weight),
                                  measured=_prior_moments(fit, held, weight)), held.pattern
 

@@ -22,7 +22,7 @@ from probml.interface.tables.table_answers import (
     flatten_for,
     gather_by_table,
 )
-from probml.language.language import check_seed, check_steps
+from probml.language.language import check_seed
 from probml.numerics.precision import in_its_own
 from probml.numerics.transfer import random_key
 from probml.queries import asking, joint_states, members, queries
@@ -366,7 +366,6 @@ class Questions(Serving):
             fit, flat, places = tables
             answers = fit.simulate(rows, seed, flat, plug_in, steps, unknown, **inputs)
             return gather_by_table(fit, answers, places)
-        steps = check_steps(steps, "simulate")
         if given is None:
             _, rows = input_rows(self.model, inputs, rows)
             held = self._read(dict(inputs), rows, steps, unknown)

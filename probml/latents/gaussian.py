@@ -328,8 +328,8 @@ def not_affine(structure: Structure, group: Group,
     for name in group.sites:
         site = structure.sites[name]
         if site.kind not in moved:
-            which = f", which depends on '{group.name}'," * (name not in group.names)
-            return f"'{name}'{which} is {site.kind} and not normal"
+            return (f"'{name}'" + f", which depends on '{group.name}'," * (name not in group.names)
+                    + f" is {site.kind} and not normal")
         for argument, uses in structure.row_uses(name).items():
             for latent, use in ((n, use) for n, use in uses.items() if n in group.names):
                 if argument not in moved[site.kind]:

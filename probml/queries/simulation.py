@@ -30,7 +30,7 @@ from probml.device.rows import Known, Rows
 from probml.errors import ModelError, Refusal, present, quoted, shortly, untraced
 from probml.evidence import row_coordinates
 from probml.families import registry
-from probml.language.language import LONGEST, Bound, chain_length_scope, check_steps
+from probml.language.language import LONGEST, Bound, chain_length_scope
 from probml.language.measured import as_sites
 from probml.numerics.compiling import ASKED, jit
 from probml.numerics.transfer import placed, random_key
@@ -166,7 +166,6 @@ def simulate_prior(model: Bound, rows: int | None, steps: int | None, seed: int,
             f"fit.simulate(...), whose parameters are known"
         )
     if structure.chains:
-        steps = check_steps(steps, "simulate")
         steps = ragged.along_time(structure, arrays, steps)[1]
     elif steps is not None:
         raise ModelError(f"simulate(steps={steps!r}): model '{model.name}' has no chain, so it has "

@@ -225,7 +225,9 @@ SEVERAL = (
 )
 
 
-NO_INDEX = (
+NO_VALUES = ("The function is first run with placeholders, which have no values, for sites and "
+             "inputs (JAX calls this tracing). But ")
+NO_INDEX = NO_VALUES + (
     "range(), a size in a shape and the index of a list need values: for a size, make the number "
     "an argument of the function with a default (a setting); for an index, use an array instead of "
     "the list, jnp.asarray(values)[i]"
@@ -233,15 +235,18 @@ NO_INDEX = (
 # JAX error about a traced value, or words of it → what to write instead
 TRACED: dict[type[Exception] | str, str] = {
     jax.errors.TracerBoolConversionError:
-        "Python's if, while, and, or, not and assert need values: use jnp.where(condition, a, b) "
-        "instead of `a if condition else b`, & and | instead of `and` and `or`",
+        f"{NO_VALUES}Python's if, while, and, or, not and assert need values: use "
+        f"jnp.where(condition, a, b) instead of `a if condition else b`, & and | instead of `and` "
+        f"and `or`",
     jax.errors.TracerArrayConversionError:
-        "NumPy, SciPy, float() and .item() need values: use jnp.exp(x) instead of np.exp(x) and "
-        "math.exp(x), jnp.asarray(table)[z] instead of table[z], jax.scipy instead of scipy",
+        f"{NO_VALUES}NumPy, SciPy, float() and .item() need values: use jnp.exp(x) instead of "
+        f"np.exp(x) and math.exp(x), jnp.asarray(table)[z] instead of table[z], jax.scipy instead "
+        f"of scipy",
+    "control flow primitive under a `plate`": SCAN,
     jax.errors.TracerIntegerConversionError: NO_INDEX, "converted to a scalar index": NO_INDEX,
     jax.errors.ConcretizationTypeError:
-        "float(), int() and shapes need values: use jnp.exp(x) instead of math.exp(x), jnp.where "
-        "instead of `if`, and make sizes arguments with a default (settings)",
+        f"{NO_VALUES}float(), int() and shapes need values: use jnp.exp(x) instead of math.exp(x), "
+        f"jnp.where instead of `if`, and make sizes arguments with a default (settings)",
 }  # fmt: skip
 
 
@@ -262,16 +267,12 @@ def failed(model: Bound, inputs: Mapping, error: Exception, more: str = "") -> M
             if name not in dict(model.context)}
     if remedy == "" and held:
         remedy = f" {as_input(model, next(iter(held)))}."
-    if "control flow primitive under a `plate`" in str(error):
-        return ModelError(f"model '{model.name}' failed{where}\n{SCAN}")
     remedy = listless(error) + remedy
     rows = next((spec.shape[0] for spec in inputs.values()), "several")
     said = next((words for kind, words in TRACED.items() if (
         kind in str(error) if isinstance(kind, str) else isinstance(error, kind))), None)
     if said is not None:  # JAX's message is about tracers, which users do not know
-        return ModelError(f"model '{model.name}' failed{where}\nThe function is first run with "
-                          f"placeholders, which have no values, for sites and inputs (JAX calls "
-                          f"this tracing). But {said}")
+        return ModelError(f"model '{model.name}' failed{where}\n{said}")
     return ModelError(f"model '{model.name}' failed{where}\n{type(error).__name__}: "
                       f"{error}\n{more.format(rows=rows)}{remedy}")
 

@@ -388,7 +388,7 @@ def several(kind):
 
 @pytest.mark.parametrize("kind, words", [
     ("kink", "not differentiable everywhere"),
-    ("loss", "'loss' (factor) depends on '"), ("chain", "'y' is part of a chain"),
+    ("loss", "'loss' (factor), which depends on 'z', is latent or a factor"), ("chain", "'y' is part of a chain"),
 ])
 def test_what_has_no_integral_is_refused_with_its_reason(kind, words):
     y = np.zeros((3, 4)) if kind == "chain" else np.array([1.0, 0.0, 2.0])

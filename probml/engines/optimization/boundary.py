@@ -199,8 +199,8 @@ class NearBound(NamedTuple):
         if not at.any():
             return None
         bounds = " and ".join(f"{bound:g}" for bound in np.unique(self.bound[at]))
-        count = f", in {at.sum()} of {at.size} entries" * (at.size > 1)
-        return boundary_finding(name, bounds, count)
+        return boundary_finding(name, bounds,
+                                f", in {at.sum()} of {at.size} entries" * (at.size > 1))
 
 
 def boundary_finding(name: str, end: str, count: str = "") -> Finding:
