@@ -23,7 +23,7 @@ from probml.estimators.rules import (
     optional,
     parameter,
 )
-from probml.estimators.validation import check_is_fitted, column_or_1d, require_target
+from probml.estimators.validation import check_is_fitted, column_or_1d
 from probml.language.given import floats
 from probml.models.frames.scaling import middle_and_unit
 
@@ -188,7 +188,6 @@ class Boosted(Estimator):
         return _programs_of(self.likelihood)
 
     def _target_of(self, X, y, programs: _Programs) -> np.ndarray:
-        require_target(self, y)
         y = floats(column_or_1d(y, warn=True), "Boosted: y")
         if len(y) != len(X):
             raise DataError(f"Boosted: X has {len(X)} rows, y has {len(y)}: inconsistent numbers "
