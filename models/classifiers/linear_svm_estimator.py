@@ -11,6 +11,7 @@ from probml.estimators.rules import (
     CLASS_WEIGHT,
     ENGINE,
     FLAG,
+    LARGEST_INTEGER,
     SEED,
     ClassWeight,
     Seed,
@@ -162,7 +163,8 @@ def _plane(x: np.ndarray, sign: np.ndarray, cost: np.ndarray, most: int) -> Solu
     found = hinge(x, sign, cost, most)
     if found.gap <= GAP:
         return found
-    steps = SVC(C=1.0, kernel="linear", tol=1e-6, max_iter=most * len(x))
+    steps = SVC(C=1.0, kernel="linear", tol=1e-6,
+                max_iter=min(most * len(x), LARGEST_INTEGER))
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Solver terminated early")
         steps.fit(x, sign, sample_weight=cost)

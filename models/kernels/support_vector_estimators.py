@@ -19,6 +19,7 @@ from probml import Fit, ModelError
 from probml.estimators.estimator import Estimator
 from probml.estimators.rules import (
     CLASS_WEIGHT,
+    LARGEST_INTEGER,
     ClassWeight,
     Rule,
     integer,
@@ -239,13 +240,13 @@ class SupportVectorMachine(LossOnly, _Machine, Margin):
     C: float = parameter(1.0, number(0.0, above=True))
     _: KW_ONLY
     kernel: str = parameter("rbf", one_of(*KERNELS))
-    degree: int = parameter(3, integer(0))
+    degree: int = parameter(3, integer(0, LARGEST_INTEGER))
     gamma: float | str = parameter("scale", GAMMA)
     coef0: float = parameter(0.0, REAL)
     class_weight: ClassWeight = parameter(None, CLASS_WEIGHT)
     decision_function_shape: str = parameter("ovr", one_of("ovr", "ovo"))
     tol: float = parameter(1e-3, number(0.0, above=True))
-    max_iter: int = parameter(10_000_000, integer(1))
+    max_iter: int = parameter(10_000_000, integer(1, LARGEST_INTEGER))
 
     def fit(self, X, y, sample_weight=None):
         """Learn from rows X (n, d) and labels y (n,).
@@ -355,11 +356,11 @@ class SupportVectorRegression(RegressorMixin, _Machine, Numbered, NoProbabilitie
     _: KW_ONLY
     epsilon: float = parameter(0.1, number(0.0))
     kernel: str = parameter("rbf", one_of(*KERNELS))
-    degree: int = parameter(3, integer(0))
+    degree: int = parameter(3, integer(0, LARGEST_INTEGER))
     gamma: float | str = parameter("scale", GAMMA)
     coef0: float = parameter(0.0, REAL)
     tol: float = parameter(1e-3, number(0.0, above=True))
-    max_iter: int = parameter(10_000_000, integer(1))
+    max_iter: int = parameter(10_000_000, integer(1, LARGEST_INTEGER))
 
     def fit(self, X, y, sample_weight=None):
         """Learn from rows X (n, d) and numbers y (n,).

@@ -99,14 +99,6 @@ class FromMoments(RegressionResults, RegressorMixin, Complete, NoProbabilities, 
         half = norm.ppf((1 + interval) / 2) * std
         return Interval(mean, mean - half, mean + half)
 
-    def fitted(self, X):  # type: ignore[override]
-        """E[y | x] of every row, the mean of predict(X)."""
-        return self.predict(X)
-
-    def residuals(self, X, y, kind="response"):  # type: ignore[override]
-        """See RegressionResults.residuals; all kinds are y − E[y | x], as of R's lm."""
-        return super().residuals(X, y, kind)
-
     def _output(self, value: np.ndarray) -> np.ndarray:
         """(..., m) without the axis of outputs where y had none."""
         return value[..., 0] if self._flat_target else value

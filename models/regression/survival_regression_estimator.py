@@ -225,7 +225,7 @@ class SurvivalRegression(RegressionResults, Numeric):
                      for t in times]
         return np.column_stack([np.reshape(each, (-1, eta.shape[-1])).mean(0) for each in found])
 
-    def fitted(self, X):  # type: ignore[override]
+    def fitted(self, X):
         """The median time of every row, (n,), as predict."""
         return self.predict(X)
 

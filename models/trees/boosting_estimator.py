@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 
-from probml import DataError
+from probml import DataError, ModelError
 from probml.estimators.estimator import Estimator, absent
 from probml.estimators.rules import (
     SEED,
@@ -193,8 +193,14 @@ class Boosted(Estimator):
             raise DataError(f"Boosted: X has {len(X)} rows, y has {len(y)}: inconsistent numbers "
                             f"of samples. Pass one y for each row of X")
         found: list = []
-        with jax.enable_x64(True):
-            jax.eval_shape(lambda f: found.append(self._likelihood()(f)), np.zeros(len(y)))
+        try:
+            with jax.enable_x64(True):
+                jax.eval_shape(lambda f: found.append(self._likelihood()(f)), np.zeros(len(y)))
+        except Exception as error:  # of the user's function, which may raise anything
+            said = f"{type(error).__name__}: {error}".splitlines()[0]
+            raise ModelError(f"Boosted: the function likelihood= failed for an array of scores\n"
+                             f"{said}\nExpected a function written in jax.numpy, such as "
+                             "lambda f: dist.StudentT(4, f, 2.0)") from error
         given = found[0]
         if not isinstance(given, dist.Distribution) or given.shape() != (len(y),):
             raise DataError("Boosted: expected the function likelihood= to return a NumPyro "

@@ -22,7 +22,7 @@ from probml.evidence.e_step import log_evidence
 from probml.fits import fitting
 from probml.language.language import Bound
 from probml.numerics.compiling import ONCE, jit
-from probml.numerics.precision import in_same_precision
+from probml.numerics.process.threads import in_same_precision
 from probml.numerics.transfer import random_key
 from probml.plan.plan import Plan
 from probml.queries.simulation import simulate_draws

@@ -126,13 +126,15 @@ class Laplace(Engine):
                              f"model '{plan.structure.model.name}'. Use some of "
                              f"{listed(plan.free)}")
         names = self.over or plan.free
-        size = sum(int(np.prod(plan.structure.sites[name].shape)) for name in names)
+        sizes = {name: int(np.prod(plan.structure.sites[name].shape)) for name in names}
+        size, least = sum(sizes.values()), min(names, key=sizes.__getitem__, default="")
         if size > curvature.MAX_HESSIAN_COORDINATES:
             raise Refusal(
                 f"Laplace cannot fit {problem}: it needs the second derivatives for all pairs of "
                 f"{size:,} parameters, more than the limit of "
-                f"{curvature.MAX_HESSIAN_COORDINATES:,} parameters. Name some parameters, such as "
-                f"Laplace(over=['{names[0]}'])", ("SVI", "NUTS"))
+                f"{curvature.MAX_HESSIAN_COORDINATES:,} parameters" + (
+                    f". Name fewer parameters, such as Laplace(over=['{least}'])"
+                    * (sizes[least] <= curvature.MAX_HESSIAN_COORDINATES)), ("SVI", "NUTS"))
 
     def reason_to_skip(self, problem: Problem) -> str:
         return problem.point_wanted

@@ -139,9 +139,6 @@ class MAP(Engine):
     def __post_init__(self):
         check_settings(self, positive=("steps", "batch_rows", "patience", "nodes"),
                        nonnegative=("tolerance",))
-        if self.optimizer is not None and not hasattr(self.optimizer, "update"):
-            raise ModelError(f"MAP(optimizer={self.optimizer!r}): expected an optax optimiser such "
-                             f"as optax.adam(1e-2), or None for L-BFGS")
         if (isinstance(self.held_out, bool) or not isinstance(self.held_out, int | float)
             or not 0 <= self.held_out < 1):
             raise ModelError(f"MAP(held_out={self.held_out!r}): expected a fraction of the rows, "

@@ -36,7 +36,7 @@ from probml.engines.start import begin
 from probml.engines.start.labelling import use_representative_rows
 from probml.engines.start.modes import Mode, several_modes_finding
 from probml.engines.start.start import check_distinct
-from probml.errors import ModelError, Refusal
+from probml.errors import Refusal
 from probml.evidence import density, row_coordinates
 from probml.language import given
 from probml.numerics.compiling import jit
@@ -119,9 +119,6 @@ class SVI(Engine):
         check_settings(self, positive=("steps", "batch_rows", "particles"))
         if not callable(self.guide):
             given.check_word(self.guide, GUIDES, "SVI(guide)", ", or a NumPyro guide")
-        if self.optimizer is not None and not hasattr(self.optimizer, "update"):
-            raise ModelError(f"SVI(optimizer={self.optimizer!r}): expected an optax optimiser such "
-                             f"as optax.adam(1e-2), or None")
         given.check_word(self.integrate, carrying.INTEGRATE, "SVI(integrate)")
 
     def prepare_data(self, data: Data) -> Data:

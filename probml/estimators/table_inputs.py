@@ -107,7 +107,7 @@ def _rows(value: DataLike, name: str, estimator: FitOrEstimator, where: str) -> 
     if name in FLAGS and not isinstance(value, bool | np.bool_):
         raise DataError(f"{where}({name}={described(value)}): expected True or False")
     if name == "classes" and value is not None:
-        _refuse_scalar(value, name, where)
+        refuse_scalar(value, name, where)
     if name not in ROWS or value is None:
         return value
     value = as_pandas(value)
@@ -118,7 +118,7 @@ def _rows(value: DataLike, name: str, estimator: FitOrEstimator, where: str) -> 
         if estimator.lists and name in ("X", "y"):
             tables = len(value) > 0 and hasattr(value[0], "shape")
             return [as_pandas(part) for part in value] if tables else value
-        _refuse_scalar(value, name, where)
+        refuse_scalar(value, name, where)
     if name == "y" and np.asarray(value).ndim == 0:
         raise DataError(f"{where}: expected y as an array with one value for each row of X, got "
                         f"{described(value)}")
@@ -127,7 +127,7 @@ def _rows(value: DataLike, name: str, estimator: FitOrEstimator, where: str) -> 
     return value
 
 
-def _refuse_scalar(value: object, name: str, where: str) -> None:
+def refuse_scalar(value: object, name: str, where: str) -> None:
     with contextlib.suppress(ValueError):
         if np.ndim(np.asarray(value)):
             return

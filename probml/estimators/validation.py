@@ -6,7 +6,7 @@ import numpy as np
 from probml import errors
 from probml.dataset.frames import check_once
 from probml.errors import DataError, KindError, describe_dates, shortly, type_of
-from probml.numerics.process.cores import finite
+from probml.numerics.process.threads import finite
 from probml.typing import DataLike
 
 try:

@@ -92,11 +92,10 @@ def check_mergeable(a: Fitted, b: Fitted) -> None:
                             f"fit and {listed(b.columns[name])} in the other. Fit both with the "
                             f"same columns in the same order")
     measured = values_of(a.structure.sites, {**a.kept.measured, **b.kept.measured})
-    if a.given.keys() != b.given.keys() or any(not np.array_equal(a.given[k], b.given[k])
-                                               for k in a.given if k not in measured):
-        raise ModelError(f"merge: the two fits were given different values of parameters (sites "
-                         f"outside rows()), of one or more of "
-                         f"{listed({**a.given, **b.given})}. Fit both with the same values")
+    if different := [k for k in {**a.given, **b.given} if (k in a.given) != (k in b.given)
+                     or k not in measured and not np.array_equal(a.given[k], b.given[k])]:
+        raise ModelError(f"merge: the two fits were given different values of {listed(different)} "
+                         f"(sites outside rows()). Fit both with the same values")
 
 
 def check_has_statistics(fit: Fitted) -> None:

@@ -53,8 +53,8 @@ from probml.numerics.optimum import Optimum
 from probml.numerics.refinement import refine_with_hessians
 from probml.numerics.transfer import placed_all
 from probml.plan import decide, random_effects
+from probml.plan.hierarchy import scale_parameters
 from probml.plan.plan import Plan
-from probml.plan.spreads import scale_parameters
 from probml.posteriors.diagnostics import k_limit
 from probml.posteriors.units import Unit, ways_in_units
 from probml.structure.trace import trace

@@ -25,10 +25,10 @@ from probml.language.settings import thaw
 from probml.numerics.precision import in_its_own
 from probml.numerics.transfer import Use, derive_key
 from probml.plan import plan as planning
-from probml.queries import asking, decoding, outside, queries, simulation, step_posteriors
+from probml.queries import asking, joint_states, outside, queries, simulation, step_posteriors
 from probml.queries.simulation import simulate_draws, simulate_rows
 from probml.queries.weighting import weighted
-from probml.structure import deterministics
+from probml.structure.recorder import DETERMINISTIC
 from probml.structure.trace import trace
 from probml.typing import PyTree
 
@@ -59,7 +59,7 @@ class Answers(Record):
                 return summed
         found = self._site(site)
         site = found.name  # the present name of a renamed site
-        if found.kind == deterministics.KIND:
+        if found.kind == DETERMINISTIC:
             instead = (f"fit.predict(data, '{site}')" if found.rows
                        else self._expression_outside_rows(site))
             raise Refusal(f"'{site}' is computed from other sites (deterministic), so its "
@@ -191,7 +191,7 @@ class Answers(Record):
         density, sums out."""
         joint = [s.name for s in held.structure.sites.values() if s.discrete and not s.rows]
         if joint:
-            return decoding.outside(self, held, joint if sites is None else list(sites))
+            return joint_states.outside(self, held, joint if sites is None else list(sites))
         summed = marginal_weights.find_summed_sites(held).met
         wanted = summed if sites is None else list(sites)
         unknown = next((name for name in wanted if name not in summed), None)
@@ -245,7 +245,7 @@ class Answers(Record):
         if interval is not None:
             return intervals.interval(self, held, name, interval, plug_in, given)
         found = self._site(name)
-        if found.kind == deterministics.KIND:
+        if found.kind == DETERMINISTIC:
             self._checked_view(given)
             return self._deterministic_means(held, [name], plug_in, given)[name]
         if found.states is not None:

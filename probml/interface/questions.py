@@ -25,7 +25,7 @@ from probml.interface.tables.table_answers import (
 from probml.language.language import check_seed
 from probml.numerics.precision import in_its_own
 from probml.numerics.transfer import random_key
-from probml.queries import asking, decoding, members, queries
+from probml.queries import asking, joint_states, members, queries
 from probml.queries.conditionals import conditional
 from probml.queries.simulation import input_rows
 from probml.queries.weighting import weighted
@@ -253,8 +253,8 @@ class Questions(Serving):
             if sites is not None:
                 self._refuse_partial_path(question.plan, wanted)
             split = self._variables_to_maximise(held, question.plan, wanted, sites is None)
-            log, states = decoding.decode(question.plan, *split, question.belief, question.known,
-                                          question.rows)
+            log, states = joint_states.decode(question.plan, *split, question.belief,
+                                              question.known, question.rows)
             return question.back(log), {name: question.back(value, name)
                                         for name, value in states.items()}
 

@@ -228,8 +228,7 @@ def _read_use(plan: Plan, name: str, user: str, argument: str) -> Uses:
         return Uses(why=f"no closed form is known for the argument {argument} of '{user}'")
     form, steps = site.traits.canonical[argument]
     if not _has_suffix(plan.structure.sites[name].shape, form.own_axes(site.states, site.event)):
-        return Uses(why=f"the last axes of '{name}' are not the axes of the argument {argument} of "
-                    f"'{user}'")
+        return Uses(why=f"the argument {argument} of '{user}' has other axes than '{name}'")
     if form.joint:
         if not use.is_affine:
             return Uses(why=f"the argument {argument} of '{user}' is not a linear function of "

@@ -179,11 +179,11 @@ def summed_out(structure: Structure, site: Site, why: str = "") -> Variable:
                                      f"Categorical(logits=dist.{site.kind}(...)"
                                      f".log_prob(jnp.arange(k)))")
         raise Refusal(
-            f"model '{structure.model.name}': site '{site.name}' ({site.kind}) is latent (not in "
-            "the data), so its values must be summed out. But it has no finite list of values that "
-            "is the same in all rows. Possible reasons are a count without an upper limit, or a "
-            "total_count or bound of DiscreteUniform that depends on an input or another site. "
-            f"Give '{site.name}' in the data{end}")
+            f"model '{structure.model.name}': values of site '{site.name}' ({site.kind}) are "
+            f"missing (latent) and must be summed out. But '{site.name}' has no finite list of "
+            f"values that is the same in all rows. Possible reasons are a count without an upper "
+            f"limit, or a total_count or bound of DiscreteUniform that depends on an input or "
+            f"another site. Give '{site.name}' in the data{end}")
     cells = math.prod(site.cells)
     # of one cell the states are the table, which has its own budget
     if cells > 1 and cells * math.log2(max(site.finite, 2)) > 16:

@@ -280,7 +280,7 @@ def test_an_index_that_is_computed_from_several_codes_is_checked_on_the_data():
                 found = False
                 assert "in row 1" in str(error)
             assert found == fine, (g, h)
-    with pytest.raises(DataError, match=r"'g' = 3 and 'h' = 3 give the index 12 of a "
+    with pytest.raises(DataError, match=r"'g' = 3 and 'h' = 3 give the index 12 of 'a' "
                        r"\(axis 0\); expected an index from 0 to 11"):
         reading.read(known.model, {"g": [3], "h": [3]})
 
@@ -726,5 +726,5 @@ def test_an_index_may_be_computed_from_any_number(name):
     with pytest.raises(DataError, match="'age' must be complete.* row 4"):
         model.log_density({"age": np.where(age > 40, np.nan, age), "y": y}, {"a": a})
     if name in ("floor", "//"):
-        with pytest.raises(DataError, match="'age' = 54.4 give the index 5 of a"):
+        with pytest.raises(DataError, match="'age' = 54.4 give the index 5 of 'a'"):
             model.log_density({"age": age + 10, "y": y}, {"a": a})

@@ -260,7 +260,7 @@ class ScannedRows(Source):
         return _parted(_scanned(self.scanner, {}, self._where))
 
     def _where(self, last: str) -> str:
-        return f"the scanner cannot be read {f'after part {last!r}' if last else 'at all'}"
+        return f"the scanner cannot be read {f'after batch {last!r}' if last else 'at all'}"
 
 
 def _scanned(scanner: "ds.Scanner", names: Mapping[str, str],

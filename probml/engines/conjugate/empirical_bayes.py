@@ -29,9 +29,8 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from probml.device.rows import Known, Rows
-from probml.engines.conjugate.closed_form import closed_form, is_consistent
 from probml.engines.engine import Capabilities, Engine, Outcome, Problem, Status, check_settings
-from probml.engines.exact import Exact
+from probml.engines.exact import Exact, closed_form, is_consistent
 from probml.engines.findings import Code, Finding
 from probml.engines.start.prior import compiled_prior_point
 from probml.errors import ModelError, Refusal, quoted

@@ -128,8 +128,8 @@ def find_row_candidates(shown: Survey, chosen: str | None = None) -> list[Candid
         return found
     plates = {name: None for site in shown.sites.values() for name in site.plates}
     if chosen not in plates and chosen not in {site.name for site in shown.seen}:
-        return (f"the function has the plates {list(plates)} and observes "
-                f"{[s.name for s in shown.seen]}")
+        return ("it is neither a plate nor an observed site of the function, which has the plates "
+                f"{list(plates)} and observes {[s.name for s in shown.seen]}")
     own = [] if isinstance(found, str) else [
         each for each in found if chosen == each[0] or chosen in each[1]]
     free = next((site.name for site in shown.sites.values() if chosen in site.plates

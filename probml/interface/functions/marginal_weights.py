@@ -95,10 +95,10 @@ def compute_probabilities(fit: Fitted, held: Data, summed: Mapping[str, States],
     other = next((site.name for site in fit.structure.sites.values() if site.discrete
                   and not site.rows), None)
     if other is not None:
-        raise Refusal(f"model '{fit.model.name}': '{other}' is discrete and latent and cannot be "
-                      f"summed out together with the other discrete sites, because it has no "
-                      f"plate of rows. Give '{other}' in the data, or ask model.fit(data, "
-                      f"probml.NUTS()) for its draws")
+        raise Refusal(f"model '{fit.model.name}': '{other}' is discrete and latent. It cannot be "
+                      "summed out together with the other discrete sites, because the model has no "
+                      f"plate of rows. Give '{other}' in the data, or fit with probml.NUTS(), "
+                      "which draws it")
     every = _marginals(fit.model, placed_all(held.inputs_of_one_row),
                        placed_all(point_or_draws(fit)), _zero_weights(summed))
     return np.asarray(every[name])

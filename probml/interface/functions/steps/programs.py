@@ -26,7 +26,7 @@ from probml.interface.functions.messages import trace_isolated
 from probml.interface.functions.states import logs_of
 from probml.interface.functions.steps.loop_sites import SHORTEST_LOOP, LoopSites, remove_numbers
 from probml.jaxpr import levels
-from probml.jaxpr.opened.backward import shortened
+from probml.jaxpr.backward import shortened
 from probml.jaxpr.program import ClosedJaxpr, Literal, bodies, equations, evaluate, jaxpr_of
 from probml.jaxpr.repeats.patterns import equivalent_results
 from probml.jaxpr.repeats.rolled import evaluated, recursion
