@@ -379,3 +379,17 @@ def test_a_prior_without_width_is_refused_by_name(kind, arguments):
 
     with pytest.raises(probml.ModelError, match=r"the log prior density of 'b' is .* with scale 0"):
         pinned().fit({"y": np.ones(3)}, probml.MAP())
+
+
+@pytest.mark.parametrize("engine", [probml.NUTS(), probml.SVI()], ids=lambda each: type(each).__name__)
+def test_a_density_whose_derivative_is_nowhere_finite_is_refused(engine):
+    """All chains stayed where they began."""
+    @probml.model
+    def roots(x):
+        a = sample("a", dist.LogNormal(0.0, 1.0))
+        with probml.rows():
+            sample("y", dist.Normal(jnp.sqrt(x * a), 1.0))
+
+    data = {"x": np.array([0.0, 1.0, 2.0]), "y": np.array([0.1, 1.0, 1.5])}
+    with pytest.raises(probml.Refusal, match="derivative of the log density is NaN or infinite"):
+        roots().fit(data, engine)

@@ -283,7 +283,7 @@ def _check_data(model: Bound, shown: Survey, arguments: Mapping, given: Mapping)
     """Refuse data that are given twice or unknown, and too few."""
     frames.refuse_computed(model.name, shown.computed, given)
     unknown = next((name for name in given if name not in shown.sites), None)
-    if unknown is not None:
+    if unknown is not None and shown.sites:  # a function without sites is refused later
         own = dict.fromkeys((*model.generative.arguments, *shown.sites))
         raise frames.unknown_name(model.name, unknown, own,
                                   [name for name in own if name not in arguments])
