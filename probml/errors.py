@@ -123,8 +123,7 @@ def quoted(names: Iterable, between: str = ", ") -> str:
 
 def shortly(value: object) -> str:
     """A value in a message, its beginning, in a line."""
-    said = repr(value)
-    said = " ".join(said.split()) if "\n" in said else said  # of arrays and tables
+    said = " ".join(line.strip() for line in repr(value).splitlines())  # of arrays and tables
     return said if len(said) <= MAX_VALUE_CHARACTERS else f"{said[:MAX_VALUE_CHARACTERS]} …"
 
 

@@ -12,8 +12,21 @@ from probml.estimators.validation import (
     check_consistent_length,
     column_or_1d,
     finite,
-    require_target,
+    refuse_nonfinite,
 )
+
+
+def finite_target(y) -> np.ndarray:
+    """The target of a regression as numbers, (n,).
+
+    Raises:
+        DataError: one that is not finite, by row. ValueError, TypeError: no numbers, or no column;
+            in scikit-learn's words.
+    """
+    y = check_array(column_or_1d(y, warn=True), dtype=np.float64, ensure_2d=False,
+                    ensure_all_finite=False, input_name="y")
+    refuse_nonfinite("y", y)
+    return y
 
 
 def require_classes(classes: np.ndarray) -> None:
@@ -78,16 +91,11 @@ class Numbered(Complete):
                 by name.
         """
         check(self)
-        require_target(self, y)
         X = self._require_complete(X, reset=True)
-        y = check_array(column_or_1d(y, warn=True), dtype=np.float64, ensure_2d=False,
-                        input_name="y")
+        y = finite_target(y)
         check_consistent_length(X, y)
         weights, kept = self._weigh(X, sample_weight)
         rows = np.arange(len(y)) if kept is None else kept
-        if not len(rows):
-            raise DataError("all weights are zero (sample_weight). Give at least one row a weight "
-                            "above 0")
         if kept is not None:
             X, y = X[kept], y[kept]
         return X, y, np.ones(len(rows)) if weights is None else weights, rows

@@ -28,7 +28,7 @@ from probml.estimators.validation import (
     check_is_fitted,
     column_or_1d,
 )
-from probml.models.frames.complete import NoProbabilities
+from probml.models.frames.complete import NoProbabilities, finite_target
 from probml.models.mixed_models.mixed_columns import codes_of, labels_of, numbers_of, table_of
 from probml.models.mixed_models.mixed_model import effect_sites, mixed_model
 from probml.models.regression.family_functions import inverse_link, mean_of_y
@@ -154,8 +154,7 @@ class MixedModel(OffsetResults, NoProbabilities, RegressorMixin, Estimator):
         check(self)
         table = table_of(X)
         self.n_features_in_, self._names = len(table), list(table)
-        y = check_array(column_or_1d(y, warn=True), dtype=np.float64, ensure_2d=False,
-                        input_name="y")
+        y = finite_target(y)
         check_consistent_length(y, *table.values())
         offset, trials = checked_column(offset, "offset", len(y)), checked_column(trials, "trials",
                                                                                   len(y))

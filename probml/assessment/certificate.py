@@ -21,7 +21,7 @@ from probml.engines import NUTS, Exact
 from probml.engines.engine import Engine, Problem, checked, planned
 from probml.engines.ladder import refusal
 from probml.errors import DataError, Refusal
-from probml.language.language import Bound, check_steps
+from probml.language.language import Bound
 from probml.numerics.process.libraries import pd
 from probml.plan.plan import Plan
 from probml.posteriors import diagnostics
@@ -153,7 +153,7 @@ def check(
 ) -> Certificate:
     """See Model.check."""
     engine = None if engine is None else _with_posterior(checked(engine, "check"))
-    held, shown = simulated.template(model, data, rows, check_steps(steps, "check"))
+    held, shown = simulated.template(model, data, rows, steps)
     plan = held.plan()
     if engine is None:
         engine = Exact() if refusal(Exact(), held) is None else NUTS()

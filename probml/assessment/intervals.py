@@ -16,7 +16,7 @@ from probml.queries import asking, queries
 from probml.queries.conditionals import conditional
 from probml.queries.fitted import Fitted
 from probml.queries.weighting import weighted
-from probml.structure import deterministics
+from probml.structure.recorder import DETERMINISTIC
 
 REPLICATES = 2000  # simulated values of each row for an interval
 MAX_SIMULATED_ROWS = 200_000  # in one call
@@ -46,7 +46,7 @@ def interval(fit: Fitted, held: dataset.Data, site: str, probability: float, plu
         raise ModelError(f"predict(interval=..., given={given!r}): an interval is computed only "
                          f"from all observed values of a row. Use given='all'")
     tails = (0.5 - probability / 2, 0.5 + probability / 2)
-    if found.kind == deterministics.KIND:
+    if found.kind == DETERMINISTIC:
         return Interval(fit._deterministic_means(held, [site], plug_in)[site],
                         *_quantiles(fit, held, site, tails, plug_in))
     if not fit.structure.has_mean(site):

@@ -22,7 +22,7 @@ from probml.evidence.e_step import log_evidence
 from probml.fits import fitting
 from probml.language.language import Bound
 from probml.numerics.compiling import ONCE, jit
-from probml.numerics.precision import in_same_precision
+from probml.numerics.process.threads import in_same_precision
 from probml.numerics.transfer import random_key
 from probml.plan.plan import Plan
 from probml.queries.simulation import simulate_draws
@@ -123,14 +123,11 @@ def template(model: Bound, data: DataLike, rows: int | None,
              steps: int | None) -> tuple[dataset.Data, bool]:
     """Data with the pattern of observed cells of the simulated rows, and whether their values are
     the user's data or placeholders."""
-    if _is_integer(data):
+    if isinstance(data, int | np.integer) and not isinstance(data, bool) and data >= 1:
         if rows is not None:
             raise ModelError(f"check({data}, rows={rows}): the number of rows is given twice. Omit "
                              f"one of the two arguments")
         data, rows = None, int(data)
-    if rows is not None and not (_is_integer(rows) and rows >= 1):
-        raise ModelError(f"check(rows={rows!r}): expected a number of rows, an integer of at least "
-                         "1, such as rows=100")
     names = getattr(data, "column_names", data if data is not None else ())
     try:
         known = set(names)
@@ -159,10 +156,6 @@ def template(model: Bound, data: DataLike, rows: int | None,
             columns[site.name] = tables.Column(np.zeros(shape,
                                                         np.int32 if site.discrete else float), None)
     return held._replace(table=replace(held.table, columns=columns)), False
-
-
-def _is_integer(value: object) -> bool:
-    return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
 
 def simulated(held: dataset.Data, plan: Plan, simulations: int, seed: int, simulator: Bound | None

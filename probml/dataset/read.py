@@ -18,7 +18,7 @@ from probml.dataset import arrays, frames, kinds, ragged, tables
 from probml.dataset.coding import indices as coding
 from probml.dataset.coding import labels as naming
 from probml.dataset.dataset import Data
-from probml.errors import DataError, ModelError
+from probml.errors import DataError
 from probml.families.domains import Simplex
 from probml.jaxpr.program import ClosedJaxpr, evaluate
 from probml.language.language import Bound
@@ -104,8 +104,6 @@ def read(
     frames.refuse_computed(model.name, structure.deterministics, _columns(known))
     asked = labels is not None
     padding = {name: found.padding for name, found in inputs.items() if found.padding is not None}
-    if unknown not in (coding.REFUSE, coding.NEW):
-        raise ModelError(f"unknown={unknown!r}: expected '{coding.REFUSE}' or '{coding.NEW}'")
     codes = (coding.read(structure, raws, labels or {}, padding, unknown, asked) if raws
              else coding.Codes({}, {}, {}))
     known, length, given = _read_sequences(structure, known, steps)
@@ -170,13 +168,6 @@ def _read_input(model: Bound, known: dict[str, ArrayLike], name: str, rows: int 
         tables.read(known, {}, [name], model=model.name, rows=rows)  # raises, naming the input
     value = ragged.of_column(known[name])
     full = ragged.padded(name, value, unseen=False)
-    # np.ndim would convert a column of Arrow
-    if not hasattr(full, "to_pandas") and not np.ndim(full):
-        raise DataError(
-            f"model '{model.name}': the input '{name}' is a single value, {value!r}, but an input "
-            f"needs one value per row, shape (n, ...). If it is the same in all rows, give it as "
-            f"an argument of the model, {model.name}({name}={value!r})"
-        )
     padded = full is not value
     # text is padded with None
     full = ragged.padded(name, value) if padded and full.dtype.hasobject else full

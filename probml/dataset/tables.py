@@ -18,7 +18,7 @@ from probml.dataset.arrays import NUMBERS, UNSEEN, Raw, as_raw, deny
 from probml.dataset.coding import labels as naming
 from probml.dataset.sources import arrow
 from probml.errors import DataError, listed
-from probml.numerics.process.cores import finite, map_chunks
+from probml.numerics.process.threads import finite, map_chunks
 from probml.typing import DataLike
 
 LARGEST_COUNT = 2**62

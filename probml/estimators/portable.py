@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 
 from probml.errors import ModelError
-from probml.fits.encoding import ROOT, packed, unpacked
-from probml.fits.saving import encoded, file_contents, write
+from probml.fits.saving import ROOT, encoded, file_contents, packed, unpacked, write
 from probml.interface.fit import Fit
 from probml.interface.loading import read_file, restore
 from probml.interface.showing.subject import (

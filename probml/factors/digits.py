@@ -15,7 +15,7 @@ from probml.factors.linear_chains import over, varying
 from probml.factors.naturals import argument_table, environment, over_states
 from probml.factors.rowwise import row_environment
 from probml.jaxpr.levels import Level
-from probml.latents.chains import linear_chain
+from probml.latents import linear_chain
 from probml.latents.latent import Group
 from probml.plan.plan import Plan
 from probml.structure.site import Site

@@ -39,7 +39,7 @@ from probml.engines.restarting.batches import (
     sites_without_statistics,
 )
 from probml.errors import Refusal, present
-from probml.fits import boundary
+from probml.fits import latent_findings
 from probml.fits.double import retry_in_float64
 from probml.fits.fitting import DataSummary, InferenceResult, check_precision
 from probml.fits.merging import (
@@ -54,7 +54,7 @@ from probml.fits.places import condensed
 from probml.numerics.transfer import placed_all
 from probml.plan import decide
 from probml.plan.plan import Plan
-from probml.plan.sufficient_statistics import by_moments, cells
+from probml.plan.sufficient_statistics import by_moments, cell_shapes
 from probml.queries.fitted import Fitted
 from probml.typing import PyTree
 
@@ -131,11 +131,10 @@ def _statistics_of_rows(fit: Fitted, data: object, weights: object) -> Statistic
                                      measured=_prior_moments(fit, held, weight)), held.pattern
     if not plan.additive:
         hidden = next(iter((*plan.variables, *plan.hidden, *plan.partially_observed)), None)
-        why = ("has no sufficient statistics (sums from which the fit could be continued)"
-               if hidden is None else "is latent or partially observed in the new rows")
-        name = next(iter((*plan.rowwise, *plan.effects))) if hidden is None else hidden
-        raise Refusal(f"update of model '{fit.model.name}': site '{name}' {why}. Fit all rows "
-                      f"together")
+        raise Refusal(f"update of model '{fit.model.name}': site " + (
+            f"'{hidden}' is latent or partially observed in the new rows" if hidden is not None else
+            f"'{next(iter((*plan.rowwise, *plan.effects)))}' has no sufficient statistics (sums "
+            f"from which the fit could be continued)") + ". Fit all rows together")
     return RetainedStatistics.of(NOT_LOADED, *condensed(held, plan, weight),
                                  measured=_prior_moments(fit, held, weight)), held.pattern
 
@@ -163,7 +162,7 @@ def _refit_from_statistics(fit: Fitted, part: StatisticsWithPattern,
         statistics: PyTree = rows
         outcome = kept.engine.run(Problem(NOT_LOADED, plan, statistics, known, start=start))
         outcome = check_precision(plan, outcome, known, rows)
-        return (boundary.with_boundary_findings(
+        return (latent_findings.with_boundary_findings(
             plan, outcome, known, rows, kept.engine.capabilities.uses_prior) if plan.latents
                 else outcome)
 
@@ -186,7 +185,7 @@ def _rows_from_statistics(plan: Plan, fit: Fitted,
     if not isinstance(kept.summary, Moments):
         return *placed_all((kept.summary, kept.known)), {}
     start = {name: np.asarray(fit.params[name]) for name in plan.free}
-    return rows_with_moments(kept.summary, cells(plan)), placed_all(kept.known), start
+    return rows_with_moments(kept.summary, cell_shapes(plan)), placed_all(kept.known), start
 
 
 class IncrementalState(NamedTuple):

@@ -53,8 +53,8 @@ from probml.numerics.optimum import Optimum
 from probml.numerics.refinement import refine_with_hessians
 from probml.numerics.transfer import placed_all
 from probml.plan import decide, random_effects
+from probml.plan.hierarchy import scale_parameters
 from probml.plan.plan import Plan
-from probml.plan.spreads import scale_parameters
 from probml.posteriors.diagnostics import k_limit
 from probml.posteriors.units import Unit, ways_in_units
 from probml.structure.trace import trace
@@ -157,9 +157,9 @@ def standard_errors(fitted: FittedRows, engine: Engine, point: Mapping[str, np.n
                                           f"derivatives; {INSTEAD}")
         work = 4 * size * data.table.rows * (data.numbers + 1)
         if not (unlimited or is_smooth(plan)) and work > MAX_UNASKED_WORK:
-            return StandardErrors.missing(f"the standard errors need {4 * size:,} passes over all "
-                                          f"rows, which may take long; fit.summary(data) computes "
-                                          f"them")
+            return StandardErrors.missing(f"they need {4 * size:,} passes over all rows, which may "
+                                          f"take long, and are not computed unless asked for. Call "
+                                          f"fit.summary(data) to compute them")
         rows, known = load(data, plan, fitted.weights, params=point)
         params = placed_all({name: np.asarray(point[name], float) for name in plan.free})
         u = np.array(flat(plan, params, known))

@@ -25,10 +25,10 @@ from probml.language.settings import thaw
 from probml.numerics.precision import in_its_own
 from probml.numerics.transfer import Use, derive_key
 from probml.plan import plan as planning
-from probml.queries import asking, decoding, outside, queries, simulation, step_posteriors
+from probml.queries import asking, joint_states, outside, queries, simulation, step_posteriors
 from probml.queries.simulation import simulate_draws, simulate_rows
 from probml.queries.weighting import weighted
-from probml.structure import deterministics
+from probml.structure.recorder import DETERMINISTIC
 from probml.structure.trace import trace
 from probml.typing import PyTree
 
@@ -59,7 +59,7 @@ class Answers(Record):
                 return summed
         found = self._site(site)
         site = found.name  # the present name of a renamed site
-        if found.kind == deterministics.KIND:
+        if found.kind == DETERMINISTIC:
             instead = (f"fit.predict(data, '{site}')" if found.rows
                        else self._expression_outside_rows(site))
             raise Refusal(f"'{site}' is computed from other sites (deterministic), so its "
@@ -68,13 +68,13 @@ class Answers(Record):
             raise ModelError(f"posterior('{site}'): '{site}' is inside rows(), so it has one "
                              f"posterior for each row. Use predict_proba(data, '{site}')")
         plan, table = self._plan, self.belief.table
+        if found.discrete and not {site} & {*plan.variables, *self.given, *self.point}:
+            raise Refusal(f"posterior('{site}'): no observed site depends on '{site}' "
+                          f"({found.kind}), so its posterior is its prior in the model function. "
+                          "This prior has infinitely many values and is not returned as a table. "
+                          "Use the prior itself, or draw from it by "
+                          f"model.simulate(1, parameters=True)['{site}']")
         if found.discrete and table is not None:
-            if site not in plan.variables:
-                raise Refusal(f"posterior('{site}'): no observed site depends on '{site}' "
-                              f"({found.kind}), so its posterior is its prior in the model "
-                              "function. This prior has infinitely many values and is not returned "
-                              "as a table. Use the prior itself, or draw from it by "
-                              f"fit.draws(1000)['{site}']")
             axis = plan.globals.index(site)
             joint = jnp.exp(table).sum(tuple(i for i in range(table.ndim) if i != axis))
             # (joint states, *cells, states)
@@ -191,7 +191,7 @@ class Answers(Record):
         density, sums out."""
         joint = [s.name for s in held.structure.sites.values() if s.discrete and not s.rows]
         if joint:
-            return decoding.outside(self, held, joint if sites is None else list(sites))
+            return joint_states.outside(self, held, joint if sites is None else list(sites))
         summed = marginal_weights.find_summed_sites(held).met
         wanted = summed if sites is None else list(sites)
         unknown = next((name for name in wanted if name not in summed), None)
@@ -245,7 +245,7 @@ class Answers(Record):
         if interval is not None:
             return intervals.interval(self, held, name, interval, plug_in, given)
         found = self._site(name)
-        if found.kind == deterministics.KIND:
+        if found.kind == DETERMINISTIC:
             self._checked_view(given)
             return self._deterministic_means(held, [name], plug_in, given)[name]
         if found.states is not None:

@@ -11,6 +11,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from probml.dataset.coding.indices import NEW, REFUSE
 from probml.engines.ladder import able
 from probml.errors import ModelError, Refusal, described, meant
 from probml.language.language import LONGEST, Bound
@@ -76,12 +77,17 @@ RULES: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "site": ("the name of one site. For several discrete sites together use joint(data, sites) or "
              "decode(data)", _names),
     "sites": ("a list of the names of sites", _names),
-    "unknown": ("'refuse' or 'new'", lambda value: isinstance(value, str)),
-    "strategy": ("'uniform' or 'quantile'", lambda value: isinstance(value, str)),
+    "unknown": (f"'{REFUSE}' or '{NEW}'",
+                lambda value: isinstance(value, str) and value in (REFUSE, NEW)),
     "interval": ("a probability between 0 and 1, such as 0.9",
                  lambda value: value is None or isinstance(value, float) and 0 < value < 1),
     "n": (f"the number of draws, an integer from 1 to {LONGEST:,}",
           lambda value: _count(value) and value <= LONGEST),
+    "rows": (f"the number of rows, an integer from 1 to {LONGEST:,}, such as rows=100",
+             lambda value: value is None or isinstance(value, Mapping)
+             or _count(value) and value <= LONGEST),
+    "steps": (f"an integer of at least 1, and at most {LONGEST:,}",
+              lambda value: value is None or _count(value) and value <= LONGEST),
     "prior": ("a number of prior draws (an integer of at least 1), or None for no prior draws",
               lambda value: value is None or _count(value)),
     "simulations": (f"the number of data sets to simulate, an integer of at least "

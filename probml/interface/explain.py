@@ -21,10 +21,11 @@ from probml.fits.fitting import planned
 from probml.interface.functions.marginal_weights import describe_summed_sites
 from probml.interface.functions.read_function import read_function
 from probml.language.language import Bound
-from probml.plan import hierarchy, integrals
+from probml.plan import hierarchy
 from probml.plan.blocks import Block, blocks
+from probml.plan.groupings import describe_integration
 from probml.plan.plan import Plan
-from probml.structure import deterministics
+from probml.structure.recorder import DETERMINISTIC
 from probml.structure.site import Site
 from probml.typing import ArrayLike, DataLike
 
@@ -164,7 +165,7 @@ def role_of(site: Site, held: dataset.Data | None, plan: Plan | None) -> tuple[s
     Args:
         held: None: there are no data. plan: None: it has none.
     """
-    if site.kind == deterministics.KIND:
+    if site.kind == DETERMINISTIC:
         return "computed", "deterministic"
     if site.factor:
         return "factor", ("part of the log density" if held is not None and held.model.whole
@@ -203,7 +204,7 @@ def _role_outside_rows(site: Site, held: dataset.Data | None,
                        plan: Plan | None) -> tuple[str, str]:
     if plan is not None and site.name in plan.effects:
         return "integrated", ("random effects, integrated out, "
-                              + integrals.describe_integration(plan.groupings))
+                              + describe_integration(plan.groupings))
     if not site.discrete:
         return "parameter", "parameter" + _describe_hierarchy(held, plan, site.name)
     return "summed", ("latent, no observed site depends on it" if plan is not None

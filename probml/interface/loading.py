@@ -15,8 +15,7 @@ from probml.engines.engine import Status
 from probml.engines.findings import Finding
 from probml.errors import ModelError
 from probml.fits import saving
-from probml.fits.encoding import named, unpacked
-from probml.fits.saving import damaged
+from probml.fits.saving import damaged, named, unpacked
 from probml.interface.fit import Fit
 from probml.interface.given_parameters import fit_at
 from probml.interface.model import Generative

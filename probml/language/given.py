@@ -63,8 +63,9 @@ def floats(values: object, what: str = "the values", remedy: str = "") -> np.nda
     pandas = hasattr(values, "iloc")
     try:
         found: Any = values if pandas else np.asarray(values)
-    except ValueError:  # lists of unequal lengths
-        found = np.array([*values, None], object)[:-1]  # type: ignore[misc, type-var]
+    except ValueError:
+        raise KindError(f"{what} must be numbers, got lists of different lengths. {remedy}"
+                        .rstrip()) from None
     kinds = np.atleast_1d(np.asarray(found.dtypes if pandas else found.dtype, object))
     for kind in kinds:
         if getattr(kind, "kind", "O") in "mM":

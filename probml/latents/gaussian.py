@@ -39,8 +39,18 @@ from jax.scipy.linalg import solve_triangular
 
 from probml.jaxpr.memo import memo
 from probml.latents.latent import SETTINGS, Group, Moments, Seen, is_row_free, placed, places
-from probml.latents.pooled_normal import Second, columns, locations, scatter, seconds
-from probml.latents.residuals import MAX_ROUNDING, layout, root_of, standardised, still_of
+from probml.latents.pooled_normal import (
+    MAX_ROUNDING,
+    Second,
+    columns,
+    layout,
+    locations,
+    root_of,
+    scatter,
+    seconds,
+    standardised,
+    still_of,
+)
 from probml.numerics import lapack
 from probml.numerics.compiling import jit
 from probml.numerics.logs import LOG_TWO_PI
@@ -318,8 +328,8 @@ def not_affine(structure: Structure, group: Group,
     for name in group.sites:
         site = structure.sites[name]
         if site.kind not in moved:
-            which = f", which depends on '{group.name}'," * (name not in group.names)
-            return f"'{name}'{which} is {site.kind} and not normal"
+            return (f"'{name}'" + f", which depends on '{group.name}'," * (name not in group.names)
+                    + f" is {site.kind} and not normal")
         for argument, uses in structure.row_uses(name).items():
             for latent, use in ((n, use) for n, use in uses.items() if n in group.names):
                 if argument not in moved[site.kind]:

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from probml.jaxpr.opened import backward
+from probml.jaxpr import backward
 
 # Curvatures here are eigenvalues of the negative Hessian with each coordinate in its own unit.
 MIN_UNCOUPLED_CURVATURE = 0.1  # curvature below which correlations are worth a full matrix

@@ -199,9 +199,8 @@ def _read_uses(plan: Plan, name: str) -> Uses:
         if found.form is None:
             return found
         if common is not None and common.form is not None and found[:2] != common[:2]:
-            forms = f"{common.form.name} and {found.form.name}".replace("_", " ")
             return Uses(why=f"two sites depend on '{name}' and need different closed forms, "
-                            f"{forms}")
+                            f"{common.form.name} and {found.form.name}")
         other = _other_support(sites[name].domain, found.form, found.steps)
         if other is not None:
             return Uses(why=f"the possible values of '{name}'{other} are not those of the "

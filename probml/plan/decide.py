@@ -10,8 +10,7 @@ from probml.errors import Refusal, quoted
 from probml.jaxpr.memo import memo
 from probml.latents import grouping, hidden_cells
 from probml.latents.latent import Group
-from probml.plan.groupings import groupings
-from probml.plan.integrals import choose_quadrature
+from probml.plan.groupings import choose_quadrature, groupings
 from probml.plan.plan import BUDGET, TABLE, Plan, Variable
 from probml.plan.roles import Request, assign_roles, summed_out
 from probml.structure.site import Site
@@ -42,7 +41,7 @@ def make(
         lenient: latents that cannot be integrated out are labelled instead of refused: for a plan
             that is only described.
         flat: those of the effects that are integrated out without a prior.
-        nodes: of a quadrature over effects, see integrals.choose_quadrature.
+        nodes: of a quadrature over effects, see groupings.choose_quadrature.
 
     Raises:
         Refusal: a latent continuous site on which others depend cannot be integrated out, a

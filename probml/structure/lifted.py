@@ -102,15 +102,7 @@ def lifted(structure: Structure, names: tuple[str, ...], owner: str) -> Structur
 
 MAX_CACHED = 64  # structures
 _CACHE: dict[tuple, Structure] = {}
-
-
-def _clear_half() -> None:
-    """Remove the older half of the cache."""
-    for key in list(_CACHE)[: len(_CACHE) // 2]:
-        _CACHE.pop(key, None)
-
-
-register_cache(_clear_half)
+register_cache(_CACHE.clear)
 
 
 def _with_settings(model: Bound, rest: tuple) -> Bound:

@@ -19,7 +19,8 @@ from probml.language.language import Bound, chain_length_scope
 from probml.language.measured import as_sites
 from probml.language.named_rows import ROWS
 from probml.language.settings import thaw
-from probml.structure import deterministics
+
+DETERMINISTIC = "deterministic"  # NumPyro's type of their messages
 
 
 def peel(fn: dist.Distribution) -> tuple[dist.Distribution, int]:
@@ -86,7 +87,7 @@ class _Recorder(Messenger):
                 f"sites of the model, so they cannot be inferred. Write a site, "
                 f"sample(\"name\", ...), or pass fixed numbers as an input"
             )
-        computed = msg["type"] == deterministics.KIND and name not in dict(self.model.interventions)
+        computed = msg["type"] == DETERMINISTIC and name not in dict(self.model.interventions)
         if computed or msg["type"] == "sample":
             self._check_name(name, where, computed)
             (self._record_computed if computed else self._record_sample)(msg, name, where)
@@ -138,7 +139,7 @@ class _Recorder(Messenger):
     def _record_computed(self, msg: dict, name: str, where: str) -> None:
         if not isinstance(msg["value"], jax.Array | np.ndarray | np.generic | int | float):
             got = type(msg["value"]).__name__
-            raise ModelError(f"{where} ({deterministics.KIND}): expected one array, got {got}; "
+            raise ModelError(f"{where} ({DETERMINISTIC}): expected one array, got {got}; "
                              f"give each array a separate name")
         self.computed[name] = msg
 
@@ -224,7 +225,9 @@ SEVERAL = (
 )
 
 
-NO_INDEX = (
+NO_VALUES = ("The function is first run with placeholders, which have no values, for sites and "
+             "inputs (JAX calls this tracing). But ")
+NO_INDEX = NO_VALUES + (
     "range(), a size in a shape and the index of a list need values: for a size, make the number "
     "an argument of the function with a default (a setting); for an index, use an array instead of "
     "the list, jnp.asarray(values)[i]"
@@ -232,15 +235,18 @@ NO_INDEX = (
 # JAX error about a traced value, or words of it → what to write instead
 TRACED: dict[type[Exception] | str, str] = {
     jax.errors.TracerBoolConversionError:
-        "Python's if, while, and, or, not and assert need values: use jnp.where(condition, a, b) "
-        "instead of `a if condition else b`, & and | instead of `and` and `or`",
+        f"{NO_VALUES}Python's if, while, and, or, not and assert need values: use "
+        f"jnp.where(condition, a, b) instead of `a if condition else b`, & and | instead of `and` "
+        f"and `or`",
     jax.errors.TracerArrayConversionError:
-        "NumPy, SciPy, float() and .item() need values: use jnp.exp(x) instead of np.exp(x) and "
-        "math.exp(x), jnp.asarray(table)[z] instead of table[z], jax.scipy instead of scipy",
+        f"{NO_VALUES}NumPy, SciPy, float() and .item() need values: use jnp.exp(x) instead of "
+        f"np.exp(x) and math.exp(x), jnp.asarray(table)[z] instead of table[z], jax.scipy instead "
+        f"of scipy",
+    "control flow primitive under a `plate`": SCAN,
     jax.errors.TracerIntegerConversionError: NO_INDEX, "converted to a scalar index": NO_INDEX,
     jax.errors.ConcretizationTypeError:
-        "float(), int() and shapes need values: use jnp.exp(x) instead of math.exp(x), jnp.where "
-        "instead of `if`, and make sizes arguments with a default (settings)",
+        f"{NO_VALUES}float(), int() and shapes need values: use jnp.exp(x) instead of math.exp(x), "
+        f"jnp.where instead of `if`, and make sizes arguments with a default (settings)",
 }  # fmt: skip
 
 
@@ -261,16 +267,12 @@ def failed(model: Bound, inputs: Mapping, error: Exception, more: str = "") -> M
             if name not in dict(model.context)}
     if remedy == "" and held:
         remedy = f" {as_input(model, next(iter(held)))}."
-    if "control flow primitive under a `plate`" in str(error):
-        return ModelError(f"model '{model.name}' failed{where}\n{SCAN}")
     remedy = listless(error) + remedy
     rows = next((spec.shape[0] for spec in inputs.values()), "several")
     said = next((words for kind, words in TRACED.items() if (
         kind in str(error) if isinstance(kind, str) else isinstance(error, kind))), None)
     if said is not None:  # JAX's message is about tracers, which users do not know
-        return ModelError(f"model '{model.name}' failed{where}\nThe function is first run with "
-                          f"placeholders, which have no values, for sites and inputs (JAX calls "
-                          f"this tracing). But {said}")
+        return ModelError(f"model '{model.name}' failed{where}\n{said}")
     return ModelError(f"model '{model.name}' failed{where}\n{type(error).__name__}: "
                       f"{error}\n{more.format(rows=rows)}{remedy}")
 

@@ -1,5 +1,12 @@
 """Sites from the messages of NumPyro's trace: shapes, plates, time axes and labels of all sample
-statements."""
+statements.
+
+Layout of deterministics: numpyro.deterministic, and sites that a reparametrisation has replaced.
+
+A deterministic is a function of sites. It has no density and no data, and no engine needs it. The
+structure contains the program of its value; its plate, row and event axes are found here. Its
+values are computed in densities.py.
+"""
 
 import dataclasses
 from collections.abc import Mapping
@@ -12,16 +19,24 @@ from jax.tree_util import PyTreeDef
 from jax.typing import ArrayLike
 
 from probml.errors import ModelError, present
-from probml.families import domains, registry
+from probml.families import domains, likelihood, registry
 from probml.families.likelihood import Likelihood
 from probml.jaxpr.memo import memo
 from probml.language.chain import Chain, outside_rows
 from probml.language.language import Bound
 from probml.language.named_rows import OBSERVED
-from probml.structure import deterministics
 from probml.structure.leaves import leaves_of_distribution
-from probml.structure.recorder import arrays_of, as_input, failed, peel, rows_frame, run_of
+from probml.structure.recorder import (
+    DETERMINISTIC,
+    arrays_of,
+    as_input,
+    failed,
+    peel,
+    rows_frame,
+    run_of,
+)
 from probml.structure.site import Site
+from probml.typing import Message
 
 COUNTS = ("total_count",)  # arguments that stay integers
 
@@ -155,6 +170,7 @@ def labels_of(model: Bound, site: Site) -> tuple | None:
     return tuple(range(site.low, site.low + present(site.finite))) if own else site.labels
 
 
+TRACED_ROWS = 2  # rows of the second trace; the axis of this size is the row axis
 TRACED_STEPS = 3  # steps of the second trace; the axis of this size is the time axis
 
 
@@ -192,7 +208,7 @@ def sites_of(model: Bound, specs: tuple, x64: bool,
         return 0
 
     def many(inputs):
-        computed = run_of(model, inputs, {}, None, deterministics.TRACED_ROWS, steps)[1]
+        computed = run_of(model, inputs, {}, None, TRACED_ROWS, steps)[1]
         sizes.update({name: np.shape(msg["value"]) for name, msg in computed.items()})
         return 0
 
@@ -200,7 +216,7 @@ def sites_of(model: Bound, specs: tuple, x64: bool,
     try:
         jax.eval_shape(shapes, inputs)
         if made:  # a trace with several rows shows which axis is the row axis
-            jax.eval_shape(many, input_specs(specs, steps, deterministics.TRACED_ROWS))
+            jax.eval_shape(many, input_specs(specs, steps, TRACED_ROWS))
     except ModelError:
         raise
     except Exception as error:
@@ -208,7 +224,6 @@ def sites_of(model: Bound, specs: tuple, x64: bool,
     if len(set(declared)) > 1:
         raise ModelError(f"model '{model.name}': its chains have the lengths {declared}, but all "
                          f"chains of a model need the same length. Use the same number of steps")
-    placed = deterministics.placed
     return found, declared, {n: placed(f"model '{model.name}', site '{n}'", msg, shape, sizes[n])
                              for n, (msg, shape) in made.items()}
 
@@ -269,3 +284,50 @@ def leaves_of(
         owners.extend([name] * len(leaves))
         flat += [jnp.asarray(leaf) for leaf in leaves]
     return flat
+
+
+def placed(where: str, msg: Message, one: tuple[int, ...], many: tuple[int, ...]) -> Site:
+    """Returns a deterministic as a `Site` with its plate, row and event axes.
+
+    Args:
+        where: prefix of error messages. msg: the message of NumPyro's trace.
+        one, many: shape of the value for one row and for TRACED_ROWS rows.
+
+    Raises:
+        ModelError: several axes depend on the number of rows.
+    """
+    grown = [axis for axis, (a, b) in enumerate(zip(one, many, strict=False)) if a != b]
+    if len(one) != len(many) or len(grown) > 1 or any((one[axis], many[axis]) != (1, TRACED_ROWS)
+                                                      for axis in grown):
+        raise ModelError(
+            f"{where} (deterministic): its shape must not depend on the number of rows, or have "
+            f"one axis whose length is the number of rows. For 1 row it is {one}, for "
+            f"{TRACED_ROWS} rows {many}. Remove this numpyro.deterministic, and compute the value "
+            f"from the results of the fit (fit.draws, fit.predict)"
+        )
+    stack = msg.get("cond_indep_stack") or ()
+    frames = [frame for frame in reversed(stack) if frame.name != "rows"]
+    dims = {frame.name: frame.dim for frame in stack}
+    if not grown:
+        rank = max((-frame.dim for frame in frames), default=0)
+        if rank > len(one) or any(one[rank + frame.dim] != frame.size for frame in frames):
+            rank, frames = len(one), []
+        return _site(msg["name"], False, one[:rank], one[rank:], (), None,
+                     tuple((frame.name, frame.size) for frame in frames))
+    row_axis = grown[0]
+    # axes of plates; the others belong to the value
+    rank = min(row_axis - dims.get("rows", -1), len(one))
+    named = {rank + frame.dim: frame for frame in frames if 0 <= rank + frame.dim
+             and one[rank + frame.dim] == frame.size}
+    named.pop(row_axis, None)
+    loose = [axis for axis in range(rank) if axis != row_axis and axis not in named
+             and one[axis] != 1]
+    axes = (*sorted(named, key=lambda axis: frames.index(named[axis])), *loose)
+    plates = tuple((frame.name, frame.size) for frame in frames if frame in named.values())
+    return _site(msg["name"], True, one[:rank], one[rank:], axes, row_axis, (*plates, ("rows", 1)))
+
+
+def _site(name: str, rows: bool, batch: tuple, event: tuple, axes: tuple, row_axis: int | None,
+          plates: tuple) -> Site:
+    return Site(name, rows, False, likelihood.NOTHING, DETERMINISTIC, ("value",), None, batch, (),
+                event, axes, row_axis, plates, None, domains.NOTHING)

@@ -288,8 +288,9 @@ def intervened(model: Bound, values: SiteValues,
                              f"got {shortly(value)}") from None
         if site.time is not None:
             raise ModelError(f"{where}: '{name}' has time steps, but do() sets one value per row. "
-                             f"Give '{name}' in the data instead, or make it an input (an argument "
-                             "of the model function)")
+                             f"To set it, make '{name}' an input (an argument of the model "
+                             "function), with a value for each step. To condition on it, which is "
+                             f"another question, give '{name}' in the data")
         if array.dtype.kind not in "biuf" or not np.isfinite(array).all():
             raise ModelError(f"{where}: expected a finite number, got {shortly(value)}")
         if array.shape not in (site.cells, ()):

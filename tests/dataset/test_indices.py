@@ -555,7 +555,7 @@ def test_an_unknown_label_is_refused_by_name():
     with pytest.raises(DataError, match="'group' must be one of its labels, 'a', 'b', 'c', 'd', "
                        "not a code, got 0 in row 0"):
         found.predict({"group": [0]})
-    with pytest.raises(probml.ModelError, match="unknown='maybe': expected 'refuse' or 'new'"):
+    with pytest.raises(probml.ModelError, match="predict.unknown='maybe'.: expected 'refuse' or 'new'"):
         found.predict({"group": ["a"]}, unknown="maybe")
 
 

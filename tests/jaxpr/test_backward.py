@@ -12,7 +12,7 @@ from numpyro import sample
 
 import probml
 from probml.errors import Refusal
-from probml.jaxpr.opened.backward import PULLS, gradient, value_and_gradient, with_vjp
+from probml.jaxpr.backward import PULLS, gradient, value_and_gradient, with_vjp
 from probml.jaxpr.program import equations
 
 X = np.random.default_rng(0).normal(size=(3, 4))

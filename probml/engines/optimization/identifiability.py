@@ -23,8 +23,8 @@ from probml.numerics.compiling import ONCE, jit
 from probml.numerics.curvature import scaled, units
 from probml.numerics.optimum import Optimum
 from probml.numerics.transfer import placed, placed_all
+from probml.plan.hierarchy import noise_scales, scale_parameters
 from probml.plan.plan import Plan
-from probml.plan.spreads import noise_scales, scale_parameters
 
 # Curvatures here are eigenvalues of the negative Hessian with each coordinate in its own unit; a
 # direction with less curvature than this may be flat.
@@ -244,7 +244,7 @@ def _largest(owners: Sequence[str], loads: np.ndarray) -> list[str]:
 def _scale_powers(plan: Plan) -> dict[str, float]:
     """Scale parameter → the power of it to which the standard deviation is proportional: 1, of a
     precision −1/2. A standard deviation that goes to 0 is a boundary, reported by boundary.py and
-    fits/boundary.py."""
+    fits/latent_findings.py."""
     return {width.name: width.power for width in (*scale_parameters(plan), *noise_scales(plan))}
 
 

@@ -30,8 +30,7 @@ from probml.engines.engine import Engine, Problem, Status, check_batch
 from probml.engines.progress import Loop, Progress, StepResult, iterate
 from probml.engines.start.race import sample_rows
 from probml.errors import Refusal
-from probml.evidence.e_step import expect
-from probml.evidence.surrogates import Expected
+from probml.evidence.e_step import Expected, expect
 from probml.factors.digits import has_collapsed_scale
 from probml.factors.naturals import log_prior
 from probml.numerics.compiling import jit

@@ -15,7 +15,7 @@ from probml.device.rows import Known, Rows
 from probml.engines.engine import Outcome, Status
 from probml.engines.findings import Code, Finding
 from probml.engines.progress import Loop, Progress, StepResult, iterate
-from probml.engines.restarting import slices
+from probml.engines.restarting import squarem
 from probml.engines.restarting.squarem import BLOCK, State, initial_state, run_em_block
 from probml.engines.restarting.vectors import unpack
 from probml.engines.start.race import Race, has_ended, is_alive, restarts_finding
@@ -159,7 +159,7 @@ class _Restarts(Loop):
         ended = ended or not len(running)
         # in slices restarts that have ended cost nothing
         half = race and race.compact and 2 * len(running) <= len(self.index) and (
-            slices.runs_at_once(self.plan, self.rows, len(self.index)) == len(self.index))
+            squarem.runs_at_once(self.plan, self.rows, len(self.index)) == len(self.index))
         if ended or half:
             self.all = jax.tree.map(functools.partial(_store, self.index), self.all, self.state)
         if half and not ended:

@@ -15,7 +15,7 @@ import numpy as np
 import numpyro.distributions as dist
 from numpyro.distributions import constraints
 
-from probml.plan.integrals import rule
+from probml.plan.groupings import quadrature_rule
 
 STEPS = 256  # in which a quantile is looked up
 MAX_FALL = 1e3  # of a log density from its maximum to a node; beyond, the density is 0
@@ -101,5 +101,5 @@ class AtNodes(dist.Distribution):
 
 def _rule(nodes: int) -> tuple[np.ndarray, np.ndarray]:
     """The nodes, and the logarithms of their weights."""
-    t, log = rule(nodes, 1)
+    t, log = quadrature_rule(nodes, 1)
     return t[:, 0], log - 0.5 * t[:, 0] ** 2

@@ -1,5 +1,5 @@
 """Gaussian chain: its matrices, at one step; integrated out, or seen, along time
-(latents/chains/linear_chain.py)."""
+(latents/linear_chain.py)."""
 
 import jax
 import numpy as np

@@ -22,7 +22,6 @@ from probml.numerics.compiling import jit
 from probml.numerics.transfer import placed_all
 from probml.queries.fitted import Fitted
 from probml.queries.step_posteriors import point_or_draws
-from probml.typing import PyTree
 
 
 class StateWeights:
@@ -119,7 +118,7 @@ def decode_summed_sites(fit: Fitted, held: Data, summed: Mapping[str, States],
     Cost: one evidence and its gradient.
     """
     at = {name: jnp.asarray(value) for name, value in fit.point.items()}
-    one_hot = _most_probable(fit.model, tuple(sites), placed_all(held.inputs_of_one_row),
+    one_hot = _slopes(fit.model, tuple(sites), placed_all(held.inputs_of_one_row),
                              placed_all(at), _zero_weights(summed))
     return {site: np.asarray(one_hot[site]).argmax(-1) + summed[site].low for site in sites}
 
@@ -139,17 +138,15 @@ def _log_joint(model: Bound, inputs: Mapping, values: Mapping, weights: StateWei
 
 @jit(static_argnums=0)
 def _marginals(model: Bound, inputs: Mapping, values: Mapping, zeros: Mapping):
-    def marginals_at(values: PyTree):
-        return jax.grad(lambda lean: _log_joint(model, inputs, values,
-                                                StateWeights(lean)))(dict(zeros))
-
     if not values:
-        return marginals_at({})
-    return jax.tree.map(lambda each: each.mean(0), jax.lax.map(marginals_at, values))
+        return _slopes(model, (), inputs, {}, zeros)
+    return jax.tree.map(lambda each: each.mean(0), jax.lax.map(
+        lambda one: _slopes(model, (), inputs, one, zeros), values))
 
 
 @jit(static_argnums=(0, 1))
-def _most_probable(model: Bound, sites: tuple[str, ...], inputs: Mapping, values: Mapping,
-                   zeros: Mapping) -> Mapping:
+def _slopes(model: Bound, best: tuple[str, ...], inputs: Mapping, values: Mapping,
+            zeros: Mapping) -> dict[str, jax.Array]:
+    """∂ log joint / ∂ λ at λ = 0, the sites `best` maximised."""
     return jax.grad(lambda lean: _log_joint(model, inputs, values,
-                                            StateWeights(lean, sites)))(dict(zeros))
+                                            StateWeights(lean, best)))(dict(zeros))
