@@ -24,7 +24,9 @@ import numpy as np
 from scipy.linalg.lapack import dpotrf, dpotri, dpotrs
 
 from probml import MAP
-from probml.extend import Code, Finding, Outcome, Problem, Progress, Status
+from probml.engines.engine import Outcome, Problem, Status
+from probml.engines.findings import Code, Finding
+from probml.engines.progress import Progress
 from probml.models.kernels.gaussian_process import kernel_of, nugget
 from probml.numerics.optimum import maximize
 from probml.numerics.refinement import HostBFGS
