@@ -155,6 +155,15 @@ def topics(documents: int) -> str:
     return f"{type(fit).__name__} of {counts.shape}"
 
 
+def symbols(steps: int) -> str:
+    """A hidden Markov model of codes of which nearly each occurs once."""
+    from probml.models import HiddenMarkov
+
+    codes = np.random.default_rng(0).integers(0, 10**6, size=steps)
+    fit = HiddenMarkov(2, emission="categorical", n_init=1).fit(codes)
+    return f"{len(np.unique(codes)):,} symbols, {fit.n_iter_} iterations"
+
+
 def row_draws(rows: int, count: int) -> str:
     """Draws of one latent number a row under counts, a fifth of them missing, and of the parameters."""
     import jax.numpy as jnp
@@ -235,6 +244,7 @@ def cases(quick: bool) -> dict:
     for rows in (5_000 // some, 50_000):  # the second is refused with its size
         out[f"Gaussian process of {rows:,} rows"] = (gaussian_process, [rows])
     out[f"item response, {50_000 // some:,} × 100"] = (items, [50_000 // some, 100])
+    out[f"hidden Markov model of {20_000 // some:,} codes below 10^6"] = (symbols, [20_000 // some])
     out[f"topics of {10_000 // some:,} documents"] = (topics, [10_000 // some])
     out[f"{4_000 // some:,} draws of a number of each of 60 rows"] = (row_draws, [60, 4_000 // some])
     for name in ("GaussianMixture", "NaiveBayes", "LogisticRegression", "BayesianLinearRegression", "ProbabilisticPCA",
