@@ -1,7 +1,9 @@
 """What users are told: an ill-formed model, a refusal, data that do not fit."""
 
 import difflib
-from collections.abc import Iterable, Mapping
+import reprlib
+from collections.abc import Collection, Iterable, Mapping
+from numbers import Number
 from types import MappingProxyType
 from typing import ClassVar, TypeVar
 
@@ -42,6 +44,9 @@ class Refusal(ModelError):
     def offering(self, names: Iterable[str]) -> "Refusal":
         """The same, with other engines to try."""
         return Refusal(self.args[0], tuple(names))
+
+
+MARK_ROWS = "Write `with probml.rows():` instead of the numpyro.plate of the rows"
 
 
 class DataError(ValueError):
@@ -105,10 +110,10 @@ def meant(name: str, known: Iterable[str],
 
 
 def listed(names: Iterable) -> str:
-    """Names in a message, the first twelve."""
+    """Names in a message, the first twelve; "none" where there are none."""
     names = list(names)
     more = f", … ({len(names)} in all)" if len(names) > 12 else ""
-    return ", ".join(map(shortly, names[:12])) + more
+    return (", ".join(map(shortly, names[:12])) or "none") + more
 
 
 def quoted(names: Iterable, between: str = ", ") -> str:
@@ -117,9 +122,28 @@ def quoted(names: Iterable, between: str = ", ") -> str:
 
 
 def shortly(value: object) -> str:
-    """A value in a message, its beginning."""
-    said = repr(value)
+    """A value in a message, its beginning, in a line."""
+    said = " ".join(line.strip() for line in repr(value).splitlines())  # of arrays and tables
     return said if len(said) <= MAX_VALUE_CHARACTERS else f"{said[:MAX_VALUE_CHARACTERS]} …"
+
+
+def type_of(value: object) -> str:
+    """The type of a value in a message: "a list", "an int"."""
+    name = type(value).__name__.removeprefix("nd")
+    return f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
+
+
+def described(value: object) -> str:
+    """A value in a message: its beginning, or its type where that says more, as of a table."""
+    plain = isinstance(value, str | bytes | Number | Collection) or value is None
+    return reprlib.repr(value) if plain and not getattr(value, "shape", ()) else type_of(value)
+
+
+def describe_dates(what: str, kind: object) -> str:
+    """The message about dates or times where numbers are expected: their number depends on a
+    unit."""
+    return (f"{what} contains dates or times ({kind}), which are not numbers. Convert them, such "
+            f"as (column - column.min()) / pandas.Timedelta(days=1)")
 
 
 def present(value: T | None) -> T:

@@ -66,5 +66,5 @@ def __getattr__(name: str) -> object:
     """What had another name before."""
     if name not in _FORMER:
         raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
-    _warn(__name__, name, _FORMER[name])
+    _warn(f"{__name__}:", name, _FORMER[name])
     return globals()[_FORMER[name]]

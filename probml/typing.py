@@ -5,7 +5,7 @@ jaxtyping call a pytree and a message of a handler so too.
 from collections.abc import Mapping
 from typing import Any
 
-from jax.typing import ArrayLike
+from jax.typing import ArrayLike as ArrayLike
 
 PyTree = Any  # arrays in nested lists, tuples, dicts and records
 Message = Mapping[str, Any]  # what NumPyro's handlers say of one site: its name, fn, value, ...

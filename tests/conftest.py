@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parent.parent
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(ROOT / ".cache" / "jax"))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 # of what tests jit themselves, and of what jnp does at once; programs of ours say their level and
-# leave out the emitters (numerics/compile_effort.py), of which JAX 0.11 has no switch. In one piece
+# leave out the emitters (numerics/compiling.py), of which JAX 0.11 has no switch. In one piece
 # a program takes a fifth less to compile than in pieces for several threads, which the workers have no cores
 # for, and half the mappings
 FLAGS = ["--xla_backend_optimization_level=0", "--xla_cpu_parallel_codegen_split_count=1"]

@@ -37,7 +37,7 @@ import numpyro.distributions as dist
 from numpyro import sample
 
 import probml
-from probml.errors import listed
+from probml.errors import listed, type_of
 from probml.estimators.rules import hold, number, optional
 from probml.interface.showing.estimates import Estimates, Quantity
 from probml.interface.showing.summary import Table
@@ -255,8 +255,7 @@ def _check(dag) -> None:
 
     if not isinstance(dag, nx.DiGraph) or dag.is_multigraph():
         raise probml.ModelError("bayesian_network: expected a graph, such as "
-                                "networkx.DiGraph([('parent', 'child')]), got a "
-                                f"{type(dag).__name__}")
+                                f"networkx.DiGraph([('parent', 'child')]), got {type_of(dag)}")
     if not len(dag):
         raise probml.ModelError("bayesian_network: the graph has no node. Add at least one node")
     odd = next((name for name in dag if not isinstance(name, str) or name == "rows"), None)
@@ -286,9 +285,9 @@ def _node(dag, name: str, known: Mapping) -> tuple:
                                     f"Drop one of them")
         if not callable(own):
             raise probml.ModelError(f"{where}: its attribute 'distribution' is {own!r:.60}, "
-                                    "expected a function f(parents), which is given a dict of the "
-                                    "values of the parents and returns a NumPyro distribution, "
-                                    "such as lambda parents: dist.Poisson(3.0)")
+                                    "expected a function that returns a NumPyro distribution, such "
+                                    "as lambda parents: dist.Poisson(3.0). Its argument is a dict "
+                                    "of the values of the parents")
         return name, tuple(dag.predecessors(name)), None, own, parameters
     if states is None:
         raise probml.ModelError(
@@ -300,7 +299,8 @@ def _node(dag, name: str, known: Mapping) -> tuple:
     if isinstance(states, str | bool | Mapping) or not (states is float or isinstance(states, int)
                                                         or hasattr(states, "__iter__")):
         raise probml.ModelError(f"{where} has the states {states!r}, expected a list of labels, "
-                                "such as ['no', 'yes'], the number of states, or float")
+                                "such as ['no', 'yes'], the number of states, or float for a "
+                                "Gaussian node")
     if states is not float and not isinstance(states, int):
         states = tuple(states)
         if any(label is None or label != label for label in states):
@@ -360,5 +360,5 @@ def _check_parents(nodes) -> None:
             if kind is float and states[parent] is None:
                 raise probml.ModelError(
                     f"bayesian_network: node '{name}' is Gaussian, but its parent '{parent}' has a "
-                    f"function as its attribute 'distribution'. Give '{name}' one, too"
+                    f"function as its attribute 'distribution'. Give '{name}' such a function, too"
                 )

@@ -338,15 +338,15 @@ def _why_no_distribution(block: _Block, entries: list[tuple], values: np.ndarray
     """What is wrong with the probabilities of a row."""
     odd = [value for value in values[i] if not 0 <= value < math.inf]
     problem = (f"expected probabilities between 0 and 1, got "
-               f"{odd[0]:g}" if odd else f"the probabilities sum to "
-               f"{values[i].sum():.10g}, expected 1 (within {TOLERANCE:g})")
+               f"{odd[0]:g}" if odd else f"the probabilities sum to {values[i].sum():.10g}, "
+                                         f"expected 1 (within {TOLERANCE:g}). Correct this row")
     rows, k = block.rows, values.shape[1]
     if entries[0][1] == "table" and (
         np.abs(values[:rows].T.reshape(rows, k).sum(-1) - 1) <= TOLERANCE
     ).all():
-        problem += (f". All rows would sum to 1 if the numbers were listed with the states of "
-                    f"'{block.node}' changing fastest, as in XMLBIF; in BIF the states of the last "
-                    f"parent change fastest")
+        problem += (". In BIF the states of the last parent change fastest. With the states of "
+                    f"'{block.node}' changing fastest, as in XMLBIF, all rows would sum to 1: "
+                    "reorder the numbers")
     return problem
 
 

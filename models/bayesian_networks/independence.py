@@ -84,11 +84,11 @@ def tests_of(variables: Variables, columns: Iterable[int]) -> tuple[str, ...]:
     numbers = [j for j in columns if variables.labels[j] is None]
     if 0 < len(numbers) < len(columns):
         raise DataError(
-            f"tests of independence: expected columns of one kind, got the continuous columns "
+            "tests of independence: expected columns of one kind, got the continuous columns "
             f"{listed(variables.names[j] for j in numbers)} and the discrete columns "
             f"{listed(variables.names[j] for j in columns if j not in numbers)}. Cut the "
-            f"continuous columns into classes (pandas.cut), or pass kinds={{name: 'categorical'}} "
-            f"or 'normal'"
+            "continuous columns into classes (pandas.cut), or pass "
+            f"kinds={{{variables.names[numbers[0]]!r}: 'categorical'}}"
         )
     return CONTINUOUS if numbers else DISCRETE
 

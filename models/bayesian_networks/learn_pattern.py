@@ -208,10 +208,10 @@ def member_of(pattern: nx.DiGraph) -> nx.DiGraph:
         sink = next((x for x in sorted(open_, reverse=True) if _may_end(left, x)), None)
         if sink is None:
             raise ModelError(
-                f"member_of: no graph without cycles has all arcs and colliders of the pattern "
-                f"between the nodes {sorted(map(str, (nodes[x] for x in open_)))[:12]}, because "
-                f"the results of the independence tests contradict each other. Use learn_pattern "
-                f"with another significance level, or learn_structure"
+                "member_of: no graph without cycles has all arcs of the pattern between the nodes "
+                f"{sorted(map(str, (nodes[x] for x in open_)))[:12]}, because the results of the "
+                "independence tests contradict each other. Use learn_pattern with another "
+                "significance level, or learn_structure"
             )
         out[left[:, sink] & left[sink], sink] = True
         left[sink], left[:, sink] = False, False

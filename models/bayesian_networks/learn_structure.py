@@ -19,6 +19,7 @@ from collections.abc import Iterable, Mapping
 import networkx as nx
 
 from probml import ModelError
+from probml.errors import type_of
 from probml.estimators.rules import hold, integer
 from probml.models.bayesian_networks.arc_lists import refuse_counts, refuse_cycle, rules_of
 from probml.models.bayesian_networks.scores import Scores, bits, score_for
@@ -201,7 +202,7 @@ def structure_score(
     scores = None if unseen else Scores(variables, score, strength)
     if not isinstance(dag, nx.DiGraph):
         raise ModelError(f"structure_score: expected a graph, a networkx.DiGraph, such as "
-                         f"nx.DiGraph([('parent', 'child')]), got a {type(dag).__name__}")
+                         f"nx.DiGraph([('parent', 'child')]), got {type_of(dag)}")
     known = set(variables.names)
     if strange := [node for node in dag if node not in known]:
         raise ModelError(f"structure_score: node {strange[0]!r} of the graph is not a column; "

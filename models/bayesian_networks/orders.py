@@ -74,9 +74,8 @@ def edge_probabilities(
     variables = read(data, states, kinds)
     score = score_for(variables, score)
     if not isinstance(score, str) or score not in SCORES:
-        raise ModelError(f"edge_probabilities(score={score!r}): a score that is the log "
-                         "probability of the data under a graph is needed; "
-                         f"{use_one_of(SCORES, score)}")
+        raise ModelError(f"edge_probabilities(score={score!r}): the score must be the log "
+                         f"probability of the data under a graph; {use_one_of(SCORES, score)}")
     size = len(variables.names)
     if size > MAX_EXACT_COLUMNS:
         raise ModelError(f"edge_probabilities: {size} columns have 2^{size} = {2 ** size:,} "

@@ -13,9 +13,9 @@ from probml.models.bayesian_networks.variables import Variables, use_one_of
 
 MAX_EXACT_COLUMNS = 20  # columns of the exact search
 UNFIT = (
-    "learn_structure: the whitelist has arcs into a continuous column, which needs a regression "
-    "for every combination of its discrete parents, and some combinations have too few rows. Drop "
-    "arcs into continuous columns from the whitelist, merge rare labels, or give more rows"
+    "learn_structure: the whitelist has arcs into a continuous column. It needs a regression for "
+    "every combination of its discrete parents, and some combinations have too few rows. Drop arcs "
+    "into continuous columns from the whitelist, merge rare labels, or give more rows"
 )
 # a gain below this share of the score is none: what rounding makes of graphs that score the same
 ROUNDING = 1e-10

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from probml import DataError
-from probml.errors import listed
+from probml.errors import listed, type_of
 from probml.models.frames.kinds import refuse_dates, usual
 from probml.numerics.process.libraries import pd
 
@@ -120,8 +120,7 @@ def _check_mapping(what: str, said, names: tuple[str, ...]) -> dict:
     """
     if said is not None and not isinstance(said, Mapping):
         raise DataError(f"{what}: expected a mapping from columns to {what}, such as "
-                        f"{what}={{{names[0] if names else 'a'!r}: ...}}, got a "
-                        f"{type(said).__name__}")
+                        f"{what}={{{names[0] if names else 'a'!r}: ...}}, got {type_of(said)}")
     if strange := [name for name in said or () if name not in names]:
         raise DataError(f"{what} contains {strange[0]!r}, which is not a column; "
                         f"{use_one_of(names, strange[0])}")
@@ -136,22 +135,20 @@ def items(data) -> list[tuple]:
     if hasattr(data, "iloc") and hasattr(data, "columns"):
         return [(name, data.iloc[:, j]) for j, name in enumerate(data.columns)]
     raise DataError(f"data: expected a DataFrame, a pyarrow Table or a mapping from names to "
-                    f"columns, got a {type(data).__name__}")
+                    f"columns, got {type_of(data)}")
 
 
 def _series(name, value, complete: bool):
     value = np.asarray(value) if hasattr(value,
                                          "__jax_array__") or isinstance(value, jax.Array) else value
     if getattr(value, "ndim", 1) != 1 or isinstance(value, str) or not hasattr(value, "__len__"):
-        raise DataError(f"column {name!r}: expected one value per row, got a "
-                        f"{type(value).__name__} of shape {np.shape(value)}. Give each value a "
-                        "separate column")
+        raise DataError(f"column {name!r}: expected one value per row, got {type_of(value)} of "
+                        f"shape {np.shape(value)}. Give each value a separate column")
     try:
         column = pd.Series(value).reset_index(drop=True)
     except (TypeError, ValueError) as error:  # a set, which has no order
-        raise DataError(f"column {name!r}: expected one value per row, got a "
-                        f"{type(value).__name__} ({error}). Give each value a separate "
-                        "column") from None
+        raise DataError(f"column {name!r}: expected one value per row, got {type_of(value)} "
+                        f"({error}). Give each value a separate column") from None
     if column.dtype.kind == "c":
         raise DataError(f"column {name!r} contains complex numbers. Make two columns, one of the "
                         f"real parts and one of the imaginary parts")
@@ -243,8 +240,8 @@ def _float(name, values: np.ndarray) -> np.ndarray:
         raise DataError(f"column {name!r} is {values[row]} in row {row}, expected a finite number. "
                         f"Drop the row")
     if np.isnan(values).all():
-        raise DataError(f"column {name!r} is missing in every row ({len(values)} in all), so "
-                        f"nothing can be learnt about it. Drop the column")
+        raise DataError(f"column {name!r} is missing in every row, so nothing can be learned about "
+                        "it. Drop the column")
     if np.nanmin(values) == np.nanmax(values):
         raise DataError(
             f"column {name!r} is continuous and constant, so a normal distribution fitted to it "

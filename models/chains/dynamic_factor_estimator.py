@@ -145,7 +145,7 @@ class DynamicFactor(Projection, OfSequences):
         steps = self._steps(X, lengths, reset=False)
         return steps, self._scaled(steps)
 
-    predict_proba = absent("predict_proba", "transform(X) gives the factors of the steps")
+    predict_proba = absent("predict_proba", "use transform(X) for the factors of the steps")
 
     def transform(self, X, lengths=None):
         """The factors of each step given the whole sequence, smoothed, (n_steps, k), or a list of

@@ -125,21 +125,9 @@ def is_list(X) -> bool:
 
 def _table(X, where: str) -> np.ndarray:
     """Steps as floats (steps, d)."""
-    try:
-        values = floats(X)
-    except (TypeError, ValueError) as error:
-        hint = ("" if hasattr(X, "shape") else "; pass sequences of different lengths as a list of "
-                                               "arrays")
-        word = X.iloc[0] if hasattr(X, "iloc") else X
-        while isinstance(word, list | tuple | np.ndarray) and len(word):
-            word = word[0]
-        if isinstance(word, str):
-            hint += (f", got {word!r}: convert text symbols to codes first, codes, names = "
-                     f"pandas.factorize(symbols)")
-        elif hasattr(X, "shape"):
-            hint = f"; {error}"
-        raise DataError(f"{where}: expected an array of numbers of shape (n_steps, d) or "
-                        f"(n_steps,){hint}") from None
+    values = floats(X, where, "Pass an array of shape (n_steps, d) or (n_steps,), or a list of "
+                    "such arrays. Convert text symbols to codes first, codes, names = "
+                    "pandas.factorize(symbols)")
     if values.ndim == 1:
         return values[:, None]
     if values.ndim != 2 or not values.shape[1]:
@@ -155,10 +143,10 @@ def _warn_of_gaps(labels: Iterable[Labels | None]) -> None:
     for own in labels:
         count, before = (0, None) if own is None else left_out(own.index)
         if count:
-            warnings.warn(f"the dates of X leave out {count} of regular steps, the first after "
-                          f"{before}: rows before and after a gap are taken as adjacent steps. Add "
-                          f"the missing dates with NaN, such as X.asfreq('D') or of another "
-                          f"frequency", ReliabilityWarning, stacklevel=5)
+            warnings.warn(f"{count} of the regular dates of X {'is' if count == 1 else 'are'} "
+                          f"missing, the first after {before}. The rows before and after a gap are "
+                          "treated as adjacent steps. Add the missing dates with NaN, such as "
+                          "X.asfreq('D') for days", ReliabilityWarning, stacklevel=5)
 
 
 def _lengths(lengths, steps: int) -> np.ndarray:
@@ -332,12 +320,8 @@ class OfEmissions(OfSequences):
     def _states(self, y, steps: Steps):
         """Known states as data."""
         parts = list(y) if steps.listed and isinstance(y, Sequence | np.ndarray) else [y]
-        try:
-            known = [floats(part) for part in parts]
-        except (TypeError, ValueError):
-            raise DataError("y contains values that are not numbers. Expected states from 0 to "
-                            f"{self._numbers_of_states()[0] - 1}, and NaN where the state is "
-                            "unknown. Convert labels to these numbers") from None
+        known = [floats(part, "y", f"Give states from 0 to {self._numbers_of_states()[0] - 1}, and "
+                        "NaN where the state is unknown") for part in parts]
         found = [part.shape for part in known]
         if found != ([(length,) for length in steps.lengths]
                      if steps.listed else [(len(steps.values),)]):

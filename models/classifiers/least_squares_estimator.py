@@ -14,7 +14,7 @@ from probml.estimators.rules import (
 )
 from probml.estimators.validation import check_is_fitted
 from probml.models.classifiers.planes import Planes
-from probml.models.frames.complete import NoProbabilities
+from probml.models.frames.complete import LossOnly
 from probml.models.regression.bayesian_regression_estimator import BayesianLinearRegression
 
 # prior standard deviation of a weight that is as good as free, in targets per standard deviation of
@@ -23,7 +23,7 @@ FLAT = 1e4
 
 
 @dataclass(eq=False, repr=False)
-class LeastSquaresClassifier(NoProbabilities, Planes):
+class LeastSquaresClassifier(LossOnly, Planes):
     """Classes as numbers ±1, fitted by least squares: the plane of the largest value wins;
     scikit-learn's RidgeClassifier.
 
@@ -68,15 +68,11 @@ class LeastSquaresClassifier(NoProbabilities, Planes):
                 be used, by name; one class only.
         """
         X, codes, weights = self._balanced(X, y, sample_weight)
-        k = len(self.classes_)
-        targets = np.where(codes == 1, 1.0, -1.0) if k == 2 else np.where(
-            codes[:, None] == np.arange(k), 1.0, -1.0
-        )
         self._frame(X, weights, always=True)
         scale = 1 / np.sqrt(self.alpha) if self.alpha > 0 else FLAT / self._unit
         self.regression_ = BayesianLinearRegression(weight_scale=scale, noise=1.0,
                                                     fit_intercept=self.fit_intercept)
-        self.regression_.fit(X, targets, sample_weight=weights)
+        self.regression_.fit(X, self._targets(codes), sample_weight=weights)
         self._centre, self._unit = np.zeros(X.shape[1]), np.ones(X.shape[1])
         self.coef_ = np.atleast_2d(self.regression_.coef_)
         self.intercept_ = np.atleast_1d(self.regression_.intercept_)
@@ -93,8 +89,10 @@ class LeastSquaresClassifier(NoProbabilities, Planes):
     def as_data(self, X, y=None) -> dict[str, np.ndarray]:
         """Rows as the data of `fit_`; y as the numbers that represent its classes."""
         if y is not None:
-            codes, k = np.searchsorted(self.classes_, y), len(self.classes_)
-            y = np.where(codes == 1, 1.0, -1.0) if k == 2 else np.where(
-                codes[:, None] == np.arange(k), 1.0, -1.0
-            )
+            y = self._targets(self._codes_of_fitted(y, "as_data"))
         return self.regression_.as_data(X, y)
+
+    def _targets(self, codes: np.ndarray) -> np.ndarray:
+        """1 for the class of a row and −1 for the others: (n,) of two classes, else (n, k)."""
+        k = len(self.classes_)
+        return 2.0 * (codes if k == 2 else codes[:, None] == np.arange(k)) - 1.0

@@ -11,6 +11,7 @@ from probml.estimators.rules import (
     CLASS_WEIGHT,
     ENGINE,
     FLAG,
+    LARGEST_INTEGER,
     SEED,
     ClassWeight,
     Seed,
@@ -22,16 +23,9 @@ from probml.estimators.rules import (
 from probml.estimators.validation import ConvergenceWarning
 from probml.models.classifiers.linear_classification import linear_support_vector_machine
 from probml.models.classifiers.planes import Planes, with_class_labels
-from probml.models.frames.complete import NoProbabilities
+from probml.models.frames.complete import LossOnly
 from probml.models.frames.standardized import row_weights
 from probml.models.kernels.interior_point import Solution, hinge, solution
-
-try:
-    from sklearn.exceptions import ConvergenceWarning as SolverWarning
-    from sklearn.svm import SVC
-except ModuleNotFoundError as error:
-    raise ImportError(f"the estimators of probml.models need scikit-learn ({error}). Install it: "
-                      "pip install 'probml[sklearn]'") from error
 
 # by which the dual's maximum may be missed, relative to it
 GAP = 1e-6
@@ -39,7 +33,7 @@ IDLE = 1e-6  # a decision value of which no digit is told
 
 
 @dataclass(eq=False, repr=False)
-class LinearSVM(NoProbabilities, Planes):
+class LinearSVM(LossOnly, Planes):
     """A linear support vector machine; of several classes, one against the rest.
 
         min over β, b:  ½ |β|² + C Σ_i weight_i · max(0, 1 − s_i (x_i β + b))^p,   s_i = ±1
@@ -120,10 +114,10 @@ class LinearSVM(NoProbabilities, Planes):
         far = np.abs((X - self._centre) @ self.coef_.T).max(initial=0.0)
         if far < IDLE and (X != X[:1]).any():
             warnings.warn(
-                f"the penalty of LinearSVM shrinks all weights to nearly 0: the decision values of "
+                "the penalty of LinearSVM shrinks all weights to nearly 0. The decision values of "
                 f"all rows differ by only {far:.1g}, so the predicted classes are not informative. "
                 f"Columns with such small standard deviations ({self._spreads(X)}) need a much "
-                f"larger C, about 1 / (standard deviation)². Standardise the columns, or raise "
+                "larger C, about 1 / (standard deviation)². Standardise the columns, or raise "
                 f"C={self.C:g}",
                 RuntimeWarning, stacklevel=3)
 
@@ -164,12 +158,15 @@ class LinearSVM(NoProbabilities, Planes):
 def _plane(x: np.ndarray, sign: np.ndarray, cost: np.ndarray, most: int) -> Solution:
     """The plane of rows of sign 1 and −1; where its margin is so hard that an interior point runs
     out of digits, by LIBSVM's steps, `most` for each row."""
+    from sklearn.svm import SVC
+
     found = hinge(x, sign, cost, most)
     if found.gap <= GAP:
         return found
-    steps = SVC(C=1.0, kernel="linear", tol=1e-6, max_iter=most * len(x))
+    steps = SVC(C=1.0, kernel="linear", tol=1e-6,
+                max_iter=min(most * len(x), LARGEST_INTEGER))
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", SolverWarning)
+        warnings.filterwarnings("ignore", "Solver terminated early")
         steps.fit(x, sign, sample_weight=cost)
     beta = np.zeros(len(x))
     beta[steps.support_] = steps.dual_coef_[0]

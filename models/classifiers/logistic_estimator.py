@@ -5,7 +5,7 @@ from dataclasses import KW_ONLY, dataclass, replace
 import numpy as np
 from scipy.special import logsumexp
 
-from probml import MAP, DataError, Fit, ModelError, Refusal
+from probml import MAP, Fit, ModelError, Refusal
 from probml.engines.engine import Engine
 from probml.estimators.rules import (
     CLASS_WEIGHT,
@@ -111,9 +111,9 @@ class LogisticRegression(RegressionResults, Planes):
                 raise
             raise Refusal(
                 f"LogisticRegression(C={self.C}, engine={self.engine!r}): the posterior is "
-                "improper (the integral of its density is infinite), because C=inf gives the "
-                "weights a flat prior and the rows do not determine all weights. Choose a finite "
-                f"C, such as C=100 ({refusal})"
+                "improper (the integral of its density is infinite). C=inf gives the weights a "
+                "flat prior, and the rows do not determine all weights. Choose a finite C, such as "
+                f"C=100 ({refusal})"
             ) from refusal
         self._found(with_class_labels(fit, self.classes_))
         beta, bias = (fit.params["beta"].reshape(X.shape[1], -1),
@@ -144,25 +144,16 @@ class LogisticRegression(RegressionResults, Planes):
         return "bernoulli"
 
     def _numbers_of(self, y) -> np.ndarray:
-        y = np.asarray(y)
-        if not np.isin(y, self.classes_).all():
-            row = int(np.argmin(np.isin(y, self.classes_)))
-            raise DataError(f"residuals: y is {y[row]} in row {row}, which is not one of the "
-                            f"fitted classes, {self.classes_.tolist()}. Drop this row, or fit "
-                            "again with rows of this class")
-        return (y == self.classes_[-1]).astype(float)
+        """1 for classes_[1], the class whose probability is fitted."""
+        return (self._codes_of_fitted(y, "residuals") == len(self.classes_) - 1).astype(float)
 
-    def _inverse_link(self, X, offset) -> np.ndarray:
+    def _inverse_link(self, X) -> np.ndarray:
         return self.fitted(X)
 
-    def fitted(self, X):  # type: ignore[override]
+    def fitted(self, X):
         """p(class | x) of every row: of two classes that of classes_[1], (n,), else (n, k)."""
         found = self.predict_proba(X)
         return found[:, 1] if found.shape[1] == 2 else found
-
-    def residuals(self, X, y, kind="response"):  # type: ignore[override]
-        """See RegressionResults.residuals; y are labels of two classes, classes_[1] counts as 1."""
-        return super().residuals(X, y, kind)
 
     def _parameter_units(self, fit: Fit) -> dict[str, Unit]:
         """Class coefficients are centred over classes: only their differences are identified, so

@@ -176,7 +176,7 @@ class OrdinalRegression(RegressionResults, Standardized, Margin):
             return self.fit_.predict_proba(self.as_data(X), "y")
         return self._probabilities(self._require_complete(X, reset=False))
 
-    def fitted(self, X):  # type: ignore[override]
+    def fitted(self, X):
         """p(category | row), (n, k), as predict_proba."""
         return self.predict_proba(X)
 

@@ -12,7 +12,7 @@ from probml.estimators.validation import ConvergenceWarning, check_is_fitted
 from probml.interface.showing.estimates import Estimates, Quantity, no_tables
 from probml.interface.showing.summary import Table
 from probml.models.classifiers.perceptron import learn, perceptron
-from probml.models.frames.complete import NoProbabilities
+from probml.models.frames.complete import LossOnly
 from probml.models.frames.margins import Margin
 from probml.models.frames.standardized import Standardized
 from probml.numerics.process.libraries import pd
@@ -20,7 +20,7 @@ from probml.posteriors.units import Unit, of_rows
 
 
 @dataclass(eq=False, repr=False)
-class Perceptron(NoProbabilities, Standardized, Margin):
+class Perceptron(LossOnly, Standardized, Margin):
     """The perceptron: hyperplanes that separate the classes, found by Rosenblatt's rule, which
     moves them at every misclassified row until none is left.
 

@@ -12,7 +12,7 @@ from jax.typing import ArrayLike
 from probml.comparison.compare import compare
 from probml.dataset.frames import shortest
 from probml.dataset.labels import labels_of
-from probml.errors import DataError, ModelError, listed
+from probml.errors import DataError, ModelError, listed, type_of
 from probml.interface.fit import Fit
 from probml.models.commandline.files import require_columns
 from probml.models.commandline.layouts import (
@@ -252,7 +252,7 @@ def score(found: FitOrEstimator, table: "pd.DataFrame", target: str | None,
         return out | {"log_score": found.score(laid.data, unknown=layout.unknown)}
     rows = columns_of(found, table)
     if target is None and _needs_target(found):
-        raise ModelError(f"score: a {type(found).__name__} is scored by its predictions. Name the "
+        raise ModelError(f"score: {type_of(found)} is scored by its predictions. Name the "
                          f"column with the true values, --target NAME; the columns are "
                          f"{list(table.columns)}")
     if target is None:
@@ -290,9 +290,9 @@ def compare_files(files: dict[str, FitOrEstimator], table: "pd.DataFrame", targe
     if target is None:
         estimators = [name for name, found in files.items() if not isinstance(found, Fit)]
         if estimators:
-            raise ModelError(f"compare: '{estimators[0]}' contains a "
-                             f"{type(files[estimators[0]]).__name__}, which is compared by its "
-                             f"predictions. Name the column with the true values, --target NAME")
+            raise ModelError(f"compare: '{estimators[0]}' contains "
+                             f"{type_of(files[estimators[0]])}, which is compared by its "
+                             "predictions. Name the column with the true values, --target NAME")
         rows = {name: of_fit(found, table, layout).data for name, found in files.items()}
         return compare(files, rows, folds=folds).reset_index()
     require_columns(table, [target], "--target")

@@ -21,7 +21,7 @@ MODELS: dict[str, Kind] = {
     "mixture": Kind(("sizes", "engine"), "clusters of rows with columns of any kind"),
     "latent_class": Kind(("sizes", "engine"), "classes of rows with categorical columns"),
     "factor": Kind(("sizes", "engine"), "factor analysis of numeric columns"),
-    "network": Kind(("engine",), "a Bayesian network, its graph learnt from the table"),
+    "network": Kind(("engine",), "a Bayesian network, its graph learned from the table"),
     "hmm": Kind(("sizes", "engine"), "a hidden Markov model, one row per step"),
     "regression": Kind(("target", "engine"), "linear regression of a number, logistic of a class"),
     "glm": Kind(("target", "formula", "engine"), "a generalized linear model"),

@@ -304,11 +304,11 @@ def _network(table: "pd.DataFrame", wish: Wish) -> FitOrEstimator:
                if usual(column, f"column '{name}'") == "normal"]
     rows = table.dropna() if numbers else table  # with holes: structural EM, of categories alone
     if not len(rows):
-        raise DataError(f"every row has a missing value, but a network with continuous columns "
+        raise DataError("every row has a missing value, but a network with continuous columns "
                         f"(such as '{numbers[0]}') can be learned only from rows without missing "
-                        f"values. Fill in the values, leave out the columns with many "
-                        f"missing values (--drop NAME), or write your own model with a known graph "
-                        f"in a Python file, --model FILE.py:name")
+                        "values. Fill in the values, or leave out the columns with many missing "
+                        "values, --drop NAME. Or write a model with a known graph in a Python "
+                        "file, --model FILE.py:name")
     dag = learn_structure(rows, **{"seed": wish.seed, **wish.settings})
     return bayesian_network(dag, data=table).fit(table, wish.engine, seed=wish.seed)
 

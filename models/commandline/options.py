@@ -90,7 +90,7 @@ own_model = click.option("--model", "-m", metavar="FILE.py:name",
 settings_option = click.option("--set", "settings", multiple=True, metavar="NAME=VALUE",
                                help="A setting of your own model, such as k=3; may be repeated.")
 unknown_option = click.option("--unknown", type=click.Choice(["refuse", "new"]), default="refuse",
-                              show_default=True, help="Treatment of a group label that was not in "
-                                                      "the training data; with 'new' it is a new "
-                                                      "group, whose effect is drawn from the prior "
-                                                      "of the groups.")
+                              show_default=True, help="A group label that was not in the training "
+                                                      "data is an error (refuse) or a new group "
+                                                      "(new). The effect of a new group is drawn "
+                                                      "from its prior.")

@@ -27,7 +27,6 @@ from probml.estimators.validation import (
     check_consistent_length,
     check_is_fitted,
     column_or_1d,
-    require_target,
 )
 from probml.models.experts.experts_frame import BRANCHES, ExpertsEstimator, centre_and_unit
 from probml.models.frames.complete import require_classes
@@ -115,7 +114,6 @@ class MixtureOfExperts(_Settings, RegressorMixin, ExpertsEstimator):
                 by name.
         """
         check(self)
-        require_target(self, y)
         X, y = self._validated(X, reset=True), _answers(y)
         check_consistent_length(X, y)
         weights, kept = self._weigh(X, sample_weight)
@@ -129,9 +127,9 @@ class MixtureOfExperts(_Settings, RegressorMixin, ExpertsEstimator):
         k, d = self._leaves, X.shape[1]
         if not self.prior and len(y) <= k * (d + 1):
             raise DataError(
-                f"n_samples={len(y)}: so few rows can be fitted exactly by {k} experts with "
-                f"{d + 1} coefficients each, so the likelihood has no maximum. Give more than "
-                f"{k * (d + 1)} rows, or keep prior=True"
+                f"n_samples={len(y)}: {k} experts with {d + 1} coefficients each fit so few rows "
+                f"exactly, so the likelihood has no maximum. Give more than {k * (d + 1)} rows, or "
+                "keep prior=True"
             )
         if not self.prior and y.min() == y.max():
             raise DataError(f"y is constant ({y[0]:g}), so the residual standard deviation of "

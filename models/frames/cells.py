@@ -4,8 +4,8 @@ from numbers import Number
 
 import numpy as np
 
-from probml.errors import DataError, KindError, shortly
-from probml.estimators.estimator import missing
+from probml.dataset.arrays import missing
+from probml.errors import DataError, KindError, shortly, type_of
 from probml.models.frames.kinds import refuse_dates, usual
 
 
@@ -46,9 +46,9 @@ def numbers_of(column, name: str) -> np.ndarray:
                 ) from None
         row, odd = next(((i, value) for i, value in enumerate(column)
                          if not isinstance(value, Number)), (0, column))
-        raise KindError(f"{name}: float() argument must be a string or a real number, got a "
-                        f"{type(odd).__name__}, {shortly(odd)}, in row {row}. Give each number a "
-                        f"separate column, or drop the column") from None
+        raise KindError(f"{name}: float() argument must be a string or a real number, got "
+                        f"{type_of(odd)}, {shortly(odd)}, in row {row}. Give each number a "
+                        "separate column, or drop the column") from None
 
 
 def labels_of(column, name: str) -> tuple:
@@ -71,7 +71,7 @@ def labels_of(column, name: str) -> tuple:
         return tuple(np.unique(seen).tolist())
     for value in seen.tolist():
         if not isinstance(value, str | bool | int | float | np.generic):
-            raise KindError(f"{name} contains a {type(value).__name__}, but categories must be "
+            raise KindError(f"{name} contains {type_of(value)}, but categories must be "
                             f"strings or numbers. Convert the column to text")
     return tuple(sorted(set(seen.tolist()), key=lambda v: (isinstance(v, str), v)))
 

@@ -12,8 +12,21 @@ from probml.estimators.validation import (
     check_consistent_length,
     column_or_1d,
     finite,
-    require_target,
+    refuse_nonfinite,
 )
+
+
+def finite_target(y) -> np.ndarray:
+    """The target of a regression as numbers, (n,).
+
+    Raises:
+        DataError: one that is not finite, by row. ValueError, TypeError: no numbers, or no column;
+            in scikit-learn's words.
+    """
+    y = check_array(column_or_1d(y, warn=True), dtype=np.float64, ensure_2d=False,
+                    ensure_all_finite=False, input_name="y")
+    refuse_nonfinite("y", y)
+    return y
 
 
 def require_classes(classes: np.ndarray) -> None:
@@ -78,26 +91,20 @@ class Numbered(Complete):
                 by name.
         """
         check(self)
-        require_target(self, y)
         X = self._require_complete(X, reset=True)
-        y = check_array(column_or_1d(y, warn=True), dtype=np.float64, ensure_2d=False,
-                        input_name="y")
+        y = finite_target(y)
         check_consistent_length(X, y)
         weights, kept = self._weigh(X, sample_weight)
         rows = np.arange(len(y)) if kept is None else kept
-        if not len(rows):
-            raise DataError("there are no rows to fit, because every row has the weight 0. Give at "
-                            "least one row a weight above 0")
         if kept is not None:
             X, y = X[kept], y[kept]
         return X, y, np.ones(len(rows)) if weights is None else weights, rows
 
 
 class NoProbabilities:
-    """An estimator without probabilities of classes."""
+    """An estimator of numbers, which has no probabilities of classes."""
 
-    _why: ClassVar[str] = ("its loss is not a likelihood, so it has no class probabilities. Use "
-                           "LogisticRegression for class probabilities")
+    _why: ClassVar[str] = "it predicts numbers, not classes. Use predict(X)"
 
     @property
     def predict_proba(self):
@@ -108,3 +115,10 @@ class NoProbabilities:
     def predict_log_proba(self):
         """There are no probabilities."""
         raise AttributeError(f"{type(self).__name__} has no predict_log_proba: {self._why}")
+
+
+class LossOnly(NoProbabilities):
+    """A classifier whose loss has no probabilities."""
+
+    _why = ("its loss is not a likelihood, so it has no class probabilities. Use "
+            "LogisticRegression for class probabilities")

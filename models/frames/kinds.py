@@ -14,6 +14,7 @@ import datetime
 import numpy as np
 
 from probml import DataError
+from probml.errors import describe_dates
 from probml.numerics.process.libraries import pd
 
 MAX_CATEGORIES = 10  # distinct values up to which whole numbers are categories
@@ -38,12 +39,8 @@ def refuse_dates(column, name: str) -> None:
         if not isinstance(cell, DATES):
             return
         found = type(cell).__name__
-    raise DataError(
-        f"{name} contains dates or times ({found}), and it is unclear whether they are numbers or "
-        f"categories. Convert the column to numbers, such as (column - "
-        f"column.min()).dt.total_seconds() / 86400 for days, or to categories, such as "
-        f"column.dt.month.astype(str)"
-    )
+    raise DataError(f"{describe_dates(name, found)}, or make categories of them, such as "
+                    "column.dt.month.astype(str)")
 
 
 def _first(column):

@@ -6,8 +6,9 @@ from typing import Any
 import numpy as np
 
 from probml import DataError, ModelError
+from probml.dataset.arrays import missing
 from probml.errors import listed
-from probml.estimators.estimator import Estimator, missing
+from probml.estimators.estimator import Estimator
 from probml.estimators.validation import validate_data
 from probml.models.frames.cells import column_of, labels_of, usual_of
 from probml.models.frames.columns import KINDS, Columns
@@ -113,13 +114,11 @@ def _stated_kinds(categorical: Collection | str | None,
     """The kind of each column that the settings of `learn` state; None: none."""
     if not isinstance(kinds, str | Mapping | None):
         raise ModelError(f"kinds={kinds!r:.80}: expected None, one kind for all columns, or a "
-                         "mapping from columns to kinds, such as {'age': 'normal'}, got a "
-                         f"{type(kinds).__name__}")
+                         "mapping from columns to kinds, such as {'age': 'normal'}")
     if categorical is not None and not isinstance(categorical, str) and (
             not isinstance(categorical, Iterable) or getattr(categorical, "ndim", 1) != 1):
         raise ModelError(f"categorical={categorical!r:.80}: expected None, 'all', or a list of "
-                         "columns, by name or number, such as ['sex'], got a "
-                         f"{type(categorical).__name__}")
+                         "columns, by name or number, such as ['sex']")
     said: list[str | None] = [kinds if isinstance(kinds, str) else None] * width
     for key, kind in (kinds or {}).items() if not isinstance(kinds, str) else ():
         said[_position(key, "kinds", width, names)] = kind

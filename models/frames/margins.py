@@ -9,8 +9,8 @@ from probml.estimators.rules import check
 from probml.estimators.validation import (
     check_consistent_length,
     check_is_fitted,
+    column_or_1d,
     compute_class_weight,
-    require_target,
 )
 from probml.models.frames.complete import Complete, require_classes
 
@@ -27,7 +27,6 @@ class Margin(Complete, Classifier):
                 be used, by name; one class only.
         """
         check(self)
-        require_target(self, y)
         X = self._require_complete(X, reset=True)
         check_consistent_length(X, y)
         weights, kept = self._weigh(X, sample_weight)
@@ -54,6 +53,23 @@ class Margin(Complete, Classifier):
             weights = weights * compute_class_weight(self.class_weight, classes=self.classes_,
                                                      y=labels, sample_weight=weights)[codes]
         return X, codes, weights
+
+    def _codes_of_fitted(self, y, verb: str) -> np.ndarray:
+        """Labels as codes into the classes of the fit, (n,).
+
+        Raises:
+            DataError: a label that is none of them, by row.
+        """
+        check_is_fitted(self)
+        labels = np.asarray(column_or_1d(y)).tolist()
+        place = {label: code for code, label in enumerate(self.classes_.tolist())}
+        codes = np.array([place.get(label, -1) for label in labels], int)
+        if (codes < 0).any():
+            row = int(np.argmin(codes))
+            raise DataError(f"{verb}: y is {labels[row]} in row {row}, which is not one of the "
+                            f"fitted classes, {self.classes_.tolist()}. Drop this row, or fit "
+                            "again with rows of this class")
+        return codes
 
     def _rows(self, X) -> np.ndarray:
         check_is_fitted(self)

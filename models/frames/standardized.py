@@ -113,8 +113,6 @@ class Standardized(Complete):
 class Numeric(Standardized, Numbered, NoProbabilities, RegressorMixin, Estimator):
     """An estimator of y, a number."""
 
-    _why = "it predicts numbers, not classes"
-
     def log_prob(self, X, y):
         """log p(y | x) of every row, (n,), in units of y; where the engine has a posterior,
         averaged over it."""

@@ -26,6 +26,7 @@ from scipy.stats import beta
 
 from probml import DataError
 from probml.dataset.frames import as_pandas
+from probml.errors import type_of
 from probml.estimators.rules import hold, number, optional, several, within
 from probml.language.language import check_seed
 from probml.numerics.process.libraries import pd
@@ -94,7 +95,7 @@ def _basket_matrix(baskets) -> tuple[np.ndarray, dict]:
     baskets = as_pandas(baskets)
     if not hasattr(baskets, "columns"):
         raise DataError("association_rules: expected a DataFrame with one row per basket and one "
-                        f"column per item, got a {type(baskets).__name__}. Convert it by "
+                        f"column per item, got {type_of(baskets)}. Convert it by "
                         "pandas.DataFrame(baskets)")
     table = np.asarray(baskets)
     try:

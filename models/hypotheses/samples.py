@@ -139,11 +139,7 @@ def log_bayes_factor(t: float, size: float, degrees: float, width: float = WIDTH
 
 
 def _numbers(name: str, values) -> np.ndarray:
-    try:
-        out = floats(values)
-    except (TypeError, ValueError):
-        raise DataError(f"two_samples: {name} must be numbers, got {values!r}. Pass one column of "
-                        "numbers") from None
+    out = floats(values, f"two_samples: {name}", "Pass one column of numbers")
     if out.ndim != 1 or np.isinf(out).any():
         raise DataError(f"two_samples: {name} must be a one-dimensional array of finite numbers, "
                         "got "

@@ -25,6 +25,7 @@ from scipy.special import gammaln, xlogy
 from probml import DataError
 from probml.dataset.frames import as_pandas
 from probml.estimators.rules import hold, several
+from probml.estimators.table_inputs import refuse_scalar
 from probml.models.frames.kinds import discrete
 from probml.models.hypotheses import tables
 from probml.numerics.process.libraries import pd
@@ -56,6 +57,8 @@ def screen(X: DataLike, y: ArrayLike, names: Sequence[str] | None = None) -> "pd
     Cost: O(n d).
     """
     X, y = as_pandas(X), as_pandas(y)
+    for value, name in ((X, "X"), (y, "y")):
+        refuse_scalar(value, name, "screen")
     table = X if hasattr(X, "columns") else _as_frame(X, names)
     target = _as_numbers(pd.Series(y if np.ndim(y) == 1 else np.ravel(y)), "y")
     if len(target) != len(table):
@@ -71,10 +74,7 @@ def screen(X: DataLike, y: ArrayLike, names: Sequence[str] | None = None) -> "pd
 
 
 def _as_frame(X: DataLike, names: Sequence[str] | None) -> "pd.DataFrame":
-    try:
-        X = np.asarray(X)
-    except ValueError:
-        X = np.zeros(0)
+    X = np.asarray(X)
     if X.ndim != 2:
         raise DataError(f"screen: expected X as a DataFrame or an array (n, d), got the shape "
                         f"{X.shape}")

@@ -140,11 +140,8 @@ def _total(y: float, a: float, b: float) -> float:
 
 
 def _counts(table) -> np.ndarray:
-    try:
-        y = floats(table)
-    except (TypeError, ValueError):
-        raise DataError("dependence: expected a table of counts, such as pandas.crosstab(a, b), "
-                        f"got {table!r}") from None
+    y = floats(table, "dependence: the counts",
+               "Pass a table of counts, such as pandas.crosstab(a, b)")
     if y.ndim != 2 or min(y.shape) < 2:
         raise DataError(f"dependence: expected a table with at least 2 rows and 2 columns, got the "
                         f"shape {y.shape}. To count two columns use pandas.crosstab(a, b)")

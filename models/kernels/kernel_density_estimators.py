@@ -198,7 +198,7 @@ class KernelDensity(DensityMixin, _Kernels):
         return ((params["centre"][which] + random.normal(size=(len(which), len(self._unit))))
                 * self._unit + self._centre)
 
-    predict_proba = absent("predict_proba", "ParzenClassifier has")
+    predict_proba = absent("predict_proba", "use ParzenClassifier for class probabilities")
 
 
 @dataclass(eq=False, repr=False)

@@ -19,6 +19,7 @@ from probml import Fit, ModelError
 from probml.estimators.estimator import Estimator
 from probml.estimators.rules import (
     CLASS_WEIGHT,
+    LARGEST_INTEGER,
     ClassWeight,
     Rule,
     integer,
@@ -34,7 +35,7 @@ from probml.estimators.validation import (
 )
 from probml.interface.showing.estimates import Estimates, no_tables
 from probml.interface.showing.summary import Table
-from probml.models.frames.complete import NoProbabilities, Numbered
+from probml.models.frames.complete import LossOnly, NoProbabilities, Numbered
 from probml.models.frames.margins import Margin
 from probml.models.kernels.support_vectors import (
     KERNELS,
@@ -43,13 +44,6 @@ from probml.models.kernels.support_vectors import (
     support_vector_machine,
     support_vector_regression,
 )
-
-try:
-    from sklearn.exceptions import ConvergenceWarning as SolverWarning
-    from sklearn.svm import SVC, SVR
-except ModuleNotFoundError as error:
-    raise ImportError(f"the estimators of probml.models need scikit-learn ({error}). Install it: "
-                      "pip install 'probml[sklearn]'") from error
 
 LARGEST = float(np.finfo(np.float32).max)  # LIBSVM keeps its kernel in float32
 CACHE = 1000  # MB of it
@@ -127,7 +121,7 @@ class _Machine(Estimator):
                          degree=int(kernel.degree), coef0=kernel.coef0, tol=self.tol,
                          max_iter=self.max_iter, cache_size=CACHE, **settings)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", SolverWarning)
+            warnings.filterwarnings("ignore", "Solver terminated early")
             solver.fit(X, y, sample_weight=weights)
         self.n_iter_ = np.atleast_1d(solver.n_iter_)
         self.converged_ = solver.fit_status_ == 0
@@ -192,7 +186,7 @@ class _Machine(Estimator):
 
 
 @dataclass(eq=False, repr=False)
-class SupportVectorMachine(NoProbabilities, _Machine, Margin):
+class SupportVectorMachine(LossOnly, _Machine, Margin):
     """Classification by a margin in the space of a kernel: the dual of the hinge loss,
     scikit-learn's SVC.
 
@@ -246,13 +240,13 @@ class SupportVectorMachine(NoProbabilities, _Machine, Margin):
     C: float = parameter(1.0, number(0.0, above=True))
     _: KW_ONLY
     kernel: str = parameter("rbf", one_of(*KERNELS))
-    degree: int = parameter(3, integer(0))
+    degree: int = parameter(3, integer(0, LARGEST_INTEGER))
     gamma: float | str = parameter("scale", GAMMA)
     coef0: float = parameter(0.0, REAL)
     class_weight: ClassWeight = parameter(None, CLASS_WEIGHT)
     decision_function_shape: str = parameter("ovr", one_of("ovr", "ovo"))
     tol: float = parameter(1e-3, number(0.0, above=True))
-    max_iter: int = parameter(10_000_000, integer(1))
+    max_iter: int = parameter(10_000_000, integer(1, LARGEST_INTEGER))
 
     def fit(self, X, y, sample_weight=None):
         """Learn from rows X (n, d) and labels y (n,).
@@ -264,6 +258,8 @@ class SupportVectorMachine(NoProbabilities, _Machine, Margin):
             ModelError, DataError, ValueError: a parameter, a cell, a label or a weight that cannot
                 be used, by name; one class only.
         """
+        from sklearn.svm import SVC
+
         X, codes, weights, kept = self._read(X, y, sample_weight)
         solver = self._run_solver(SVC, self._settle(X, weights), codes,
                                   weights * self._weights_of_classes(codes)[codes])
@@ -360,11 +356,11 @@ class SupportVectorRegression(RegressorMixin, _Machine, Numbered, NoProbabilitie
     _: KW_ONLY
     epsilon: float = parameter(0.1, number(0.0))
     kernel: str = parameter("rbf", one_of(*KERNELS))
-    degree: int = parameter(3, integer(0))
+    degree: int = parameter(3, integer(0, LARGEST_INTEGER))
     gamma: float | str = parameter("scale", GAMMA)
     coef0: float = parameter(0.0, REAL)
     tol: float = parameter(1e-3, number(0.0, above=True))
-    max_iter: int = parameter(10_000_000, integer(1))
+    max_iter: int = parameter(10_000_000, integer(1, LARGEST_INTEGER))
 
     def fit(self, X, y, sample_weight=None):
         """Learn from rows X (n, d) and numbers y (n,).
@@ -376,6 +372,8 @@ class SupportVectorRegression(RegressorMixin, _Machine, Numbered, NoProbabilitie
             ModelError, DataError, ValueError: a parameter, a cell or a weight that cannot be used,
                 by name.
         """
+        from sklearn.svm import SVR
+
         X, y, weights, kept = self._read(X, y, sample_weight)
         solver = self._run_solver(SVR, self._settle(X, weights), y, weights, epsilon=self.epsilon)
         self.support_, self.support_vectors_ = kept[solver.support_], X[solver.support_]

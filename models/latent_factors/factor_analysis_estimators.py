@@ -179,8 +179,8 @@ class _Linear(InformationCriteria, Projection, Estimator):
             raise DataError(
                 f"{type(self).__name__}(n_components={k}, prior=False): the rows "
                 f"(n_samples={len(X)}) vary in only {int((values > least * values[0]).sum())} of "
-                f"{d} dimensions, so {k} components reproduce the rows without noise, and the "
-                "likelihood has no maximum. Use fewer components, or keep prior=True"
+                f"{d} dimensions. {k} components reproduce them without noise, so the likelihood "
+                "has no maximum. Use fewer components, or keep prior=True"
             )
 
     def _data(self, X):

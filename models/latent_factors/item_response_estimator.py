@@ -89,10 +89,10 @@ class ItemResponse(Projection, Estimator):
         self.difficulty_ = -self.easiness_ / self.discrimination_
         least = int(np.argmin(self.discrimination_))
         if self.discrimination_[least] < MIN_DISCRIMINATION:
-            warnings.warn(f"ItemResponse: the discrimination of {self._column(least)} is 0, and "
-                          f"its difficulty undefined: discriminations are positive, and these "
-                          f"answers fall with ability or do not depend on it. Reverse the column, "
-                          f"1 - x, or drop it", ReliabilityWarning, stacklevel=3)
+            warnings.warn(f"ItemResponse: the discrimination of {self._column(least)} is 0, so its "
+                          "difficulty is undefined. Discriminations are positive, but these "
+                          "answers fall with ability or do not depend on it. Reverse the column, 1 "
+                          "- x, or drop it", ReliabilityWarning, stacklevel=3)
         each = np.asarray(self.fit_.log_prob({"y": X}, plug_in=True))
         self.loglik_ = float(each.sum() if weights is None else weights @ each)
         return self

@@ -120,13 +120,7 @@ def on_axes(points: np.ndarray) -> np.ndarray:
 
 def square(distances, where: str) -> np.ndarray:
     """A matrix of distances; DataError for what is none."""
-    try:
-        if np.iscomplexobj(distances):  # whose imaginary parts would be dropped
-            raise TypeError
-        d = floats(distances)
-    except (TypeError, ValueError):
-        raise probml.DataError(f"{where}: the distances must be numbers. Convert them, such as "
-                               "distances.astype(float)") from None
+    d = floats(distances, f"{where}: the distances")
     if d.ndim != 2 or d.shape[0] != d.shape[1] or len(d) < 2:
         raise probml.DataError(f"{where}: expected an array (n, n) of the distances of n points, n "
                                f"at least 2, got the shape {d.shape}. For n (n − 1) / 2 distances "

@@ -148,7 +148,7 @@ class MultidimensionalScaling(Estimator):
         together with these."""
         return self.fit(X).embedding_
 
-    predict_proba = absent("predict_proba", "embedding_ has the points")
+    predict_proba = absent("predict_proba", "use embedding_ for the coordinates of the points")
 
     def _distances(self, X) -> np.ndarray:
         X = self._numbers(X, reset=True).astype(float)

@@ -360,9 +360,9 @@ def _numbers(text: str, expression: str, table: DataLike,
 
 # as R writes it → what is wanted here
 HABITS = (
-    (re.compile(r"\bfactor\s*\("), "a category is C(name), not factor(name)"),
-    (re.compile(r"\bI\s*\([^()]*\^"), "a power is I(x**2), not I(x^2)"),
-    (re.compile(r"(?<![=~!<>])=(?!=)(?![^()]*\))"), "the sides are separated by ~, as in 'y ~ x'"),
+    (re.compile(r"\bfactor\s*\("), "write a category as C(name), not factor(name)"),
+    (re.compile(r"\bI\s*\([^()]*\^"), "write a power as I(x**2), not I(x^2)"),
+    (re.compile(r"(?<![=~!<>])=(?!=)(?![^()]*\))"), "separate the two sides by ~, as in 'y ~ x'"),
     (re.compile(r"^[^()~]*~[^()]*\|[^()]*$"), "write the effects of groups in brackets, y ~ x + (1 "
                                               "| group)"),
 )

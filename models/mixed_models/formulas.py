@@ -18,6 +18,7 @@ from jax.typing import ArrayLike
 from probml import DataError, ModelError
 from probml.dataset.frames import as_pandas
 from probml.engines.engine import Engine
+from probml.errors import type_of
 from probml.estimators.estimator import Estimator
 from probml.models.classifiers.ordinal_regression_estimator import OrdinalRegression
 from probml.models.mixed_models.formula_terms import (
@@ -227,7 +228,7 @@ def _read(text: str, table: DataLike) -> Formula:
                          ) from None
     if not isinstance(text, str):
         raise ModelError(f"formula({text!r:.60}, ...): the first argument must be text, such as "
-                         f"formula('y ~ x', table), got a {type(text).__name__}")
+                         f"formula('y ~ x', table), got {type_of(text)}")
     refuse_habits(text)
     _refuse_missing(text, table)
     parts = written(text)

@@ -63,7 +63,7 @@ class MetaAnalysis(RegressionResults, Estimator):
     random_state: Seed = parameter(None, SEED)
     engine: Engine | str | None = parameter(None, ENGINE_OR_BAYES)
 
-    predict_proba = absent("predict_proba", "it predicts numbers, not classes")
+    predict_proba = absent("predict_proba", "it predicts numbers, not classes. Use predict(X)")
     residuals = absent("residuals", "use effects_, which has for every study its own estimate and "
                                     "its effect in the model")
     fitted = absent("fitted", "use predict(X) for the mean effect, or effects_ for the effects of "
@@ -87,8 +87,8 @@ class MetaAnalysis(RegressionResults, Estimator):
         n = len(y) if hasattr(y, "__len__") and getattr(y, "ndim", 1) != 0 else 0
         y, error = checked_column(y, "y", n), checked_column(standard_error, "standard_error", n)
         if y is None or error is None:
-            raise DataError("MetaAnalysis.fit: expected y and standard_error as numbers, one for "
-                            "each study")
+            raise DataError("MetaAnalysis.fit: y or standard_error is None. Pass both, with one "
+                            "number for each study")
         if not (error > 0).all():
             row = int(np.argmin(error > 0))
             raise DataError(f"MetaAnalysis.fit: standard_error is {error[row]:g} in row {row}, "

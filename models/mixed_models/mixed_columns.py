@@ -5,9 +5,9 @@ from collections.abc import Hashable, Mapping
 import numpy as np
 
 from probml import DataError
+from probml.dataset.arrays import missing
 from probml.dataset.coding.labels import refuse_other_type
 from probml.dataset.frames import as_pandas
-from probml.estimators.estimator import missing
 from probml.language.given import floats
 
 NUMBERS = "biuf"  # kinds of arrays
@@ -33,11 +33,8 @@ def numbers_of(table: Mapping, names: list) -> np.ndarray:
     """
     out = np.empty((len(next(iter(table.values()))), len(names)))
     for j, name in enumerate(names):
-        try:
-            out[:, j] = floats(table[name])
-        except (TypeError, ValueError) as error:
-            raise DataError(f"column {name!r} of X must be numbers ({error}). Convert or drop the "
-                            f"column, or make it a grouping, effects={{{name!r}: ['1']}}") from None
+        out[:, j] = floats(table[name], f"column {name!r} of X", "Convert or drop the column, or "
+                           f"make it a grouping, effects={{{name!r}: ['1']}}")
         if not np.isfinite(out[:, j]).all():
             row = int(np.argmin(np.isfinite(out[:, j])))
             raise DataError(f"X contains NaN or infinity: column {name!r} is {out[row, j]} in row "

@@ -28,13 +28,13 @@ from probml.estimators.validation import (
     check_is_fitted,
     column_or_1d,
 )
-from probml.models.frames.complete import NoProbabilities
+from probml.models.frames.complete import NoProbabilities, finite_target
 from probml.models.mixed_models.mixed_columns import codes_of, labels_of, numbers_of, table_of
 from probml.models.mixed_models.mixed_model import effect_sites, mixed_model
 from probml.models.regression.family_functions import inverse_link, mean_of_y
 from probml.models.regression.generalized_linear import ALIASES, FAMILIES, LINKS
 from probml.models.regression.results import (
-    RegressionResults,
+    OffsetResults,
     expected_response,
     is_posterior,
     posterior_rows,
@@ -71,7 +71,7 @@ EFFECTS: Rule = ("a mapping of each grouping to the columns whose coefficients v
 
 
 @dataclass(eq=False, repr=False)
-class MixedModel(RegressionResults, NoProbabilities, RegressorMixin, Estimator):
+class MixedModel(OffsetResults, NoProbabilities, RegressorMixin, Estimator):
     """Linear and generalised linear mixed models: coefficients that vary between groups; R's lmer
     and glmer, statsmodels' MixedLM.
 
@@ -154,8 +154,7 @@ class MixedModel(RegressionResults, NoProbabilities, RegressorMixin, Estimator):
         check(self)
         table = table_of(X)
         self.n_features_in_, self._names = len(table), list(table)
-        y = check_array(column_or_1d(y, warn=True), dtype=np.float64, ensure_2d=False,
-                        input_name="y")
+        y = finite_target(y)
         check_consistent_length(y, *table.values())
         offset, trials = checked_column(offset, "offset", len(y)), checked_column(trials, "trials",
                                                                                   len(y))
@@ -412,7 +411,7 @@ class MixedModel(RegressionResults, NoProbabilities, RegressorMixin, Estimator):
             eta = eta + np.where(code >= 0, (z * modes[code]).sum(1), 0.0)
         return eta
 
-    def _inverse_link(self, X, offset) -> np.ndarray:
+    def _inverse_link(self, X, offset=None) -> np.ndarray:
         table = self._checked_table(X)
         x = numbers_of(table, self._fixed)
         return self._means(self._linear(table, x, asked_offset(self.fit_, offset, len(x))))[0]

@@ -30,8 +30,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from probml import VB, DataError, ModelError, Refusal
+from probml import VB, DataError, Refusal
 from probml.estimators.rules import FLAG, hold, integer
+from probml.estimators.rules import sizes as several_sizes
 from probml.language.given import floats
 from probml.language.language import check_seed
 from probml.models.frames.covariances import canonical
@@ -66,14 +67,15 @@ def how_many(X: DataLike, sizes: Sequence[int] = range(1, 9), *, covariance_type
         DataError: cells that are no finite numbers, more groups than rows. ModelError: sizes or
             references that are none.
 
-    Cost: the mixtures are two programs, EM's and VB's; k-means of every size for every reference;
-        silhouettes are O(n² d) a size, of 5,000 rows at the most.
+    Cost: the mixtures are a program of EM and one of VB a size; k-means of every size for every
+        reference; silhouettes are O(n² d) a size, of 5,000 rows at the most.
     """
     from sklearn.cluster import AgglomerativeClustering
 
-    found = _sizes(sizes)
+    hold("how_many", sizes=(sizes, several_sizes(1)), references=(references, integer(2, 10_000)),
+         scale=(scale, FLAG))
+    found = sorted(set(map(int, np.atleast_1d(sizes))))
     X = _rows(X, found[-1])
-    hold("how_many", references=(references, integer(2, 10_000)), scale=(scale, FLAG))
     seed = check_seed(seed, "how_many") % 2**32  # as scikit-learn's
     mixture = GaussianMixture(found, covariance_type=covariance_type, random_state=seed).fit(X)
     table = mixture.table_.set_index("n_components")
@@ -186,23 +188,8 @@ def _subsample(n: int, seed: int, most: int = 5000) -> np.ndarray:
     return np.sort(np.random.default_rng(seed).choice(n, most, replace=False))
 
 
-def _sizes(sizes) -> list[int]:
-    try:
-        found = sorted({int(k) for k in sizes})
-        valid = bool(found) and found[0] >= 1 and all(k == int(k) for k in sizes)
-    except (TypeError, ValueError):
-        valid = False
-    if not valid:
-        raise ModelError(f"how_many(sizes={sizes!r}): expected numbers of groups, integers of at "
-                         f"least 1, such as range(1, 9)")
-    return found
-
-
 def _rows(X, most: int) -> np.ndarray:
-    try:
-        out = floats(X)
-    except (TypeError, ValueError):
-        raise DataError("how_many: X must be numbers. Convert or drop columns of text") from None
+    out = floats(X, "how_many: X", "Convert or drop columns of text")
     if out.ndim != 2 or not out.size:
         raise DataError(f"how_many: X has the shape {out.shape}, expected rows and columns, (n, "
                         "d). Reshape one column by X[:, None]")

@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike
 
 from probml import VB, DataError, ModelError
 from probml.engines.engine import Engine
+from probml.errors import described
 from probml.estimators.estimator import flat
 from probml.estimators.mixture import Mixture
 from probml.estimators.rules import (
@@ -174,10 +175,12 @@ class GaussianMixture(InUnits, Mixture):
                 start[site] = np.asarray(value, float)
             except (TypeError, ValueError):
                 raise ModelError(
-                    f"{name}: expected an array of numbers of shape {expected}, got {value!r}"
+                    f"{name}: expected an array of numbers of shape {expected}, got "
+                    f"{described(value)}"
                 ) from None
             if start[site].shape != expected:
-                raise ModelError(f"{name} has shape {start[site].shape}, expected {expected}")
+                raise ModelError(f"{name} has shape {start[site].shape}, expected {expected}. Give "
+                                 "it this shape")
         # without means the engine finds some that suit what is given
         if self.means_init is not None:
             start.setdefault("weights", np.full(k, 1 / k))

@@ -1,6 +1,6 @@
 """Gaussian mixtures: p(x) = Σ_j π_j N(x | μ_j, Σ_j).
 
-The prior is conjugate, proper and the same whatever the data are:
+The prior is conjugate and proper; by default its centre m and its scale s are measured on the rows:
 
     π ~ Dirichlet(a, …, a)
     P_j ~ Wishart(d + 2, s²I)     precision, the inverse of Σ_j; each Σ_j has prior mean diag(s²)

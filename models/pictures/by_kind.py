@@ -14,6 +14,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from probml import DataError, ModelError, Refusal
+from probml.errors import type_of
 from probml.interface.showing.subject import Subject
 from probml.models.pictures.canvas import INK, PAPER, figure_of, fit_of
 from probml.models.pictures.densities import density, ellipses, profile, responsibilities
@@ -88,7 +89,7 @@ def picture(fitted: FitOrEstimator, X: DataLike = None, y: ArrayLike = None):
             return drawing.draw(fitted, X, y)
         except (ModelError, DataError, Refusal) as error:
             why = why or error
-    raise why or ModelError(f"picture: there is no picture for a {type(fitted).__name__}. Use "
+    raise why or ModelError(f"picture: there is no picture for {type_of(fitted)}. Use "
                             "pictures.intervals(fitted), which shows its parameters")
 
 

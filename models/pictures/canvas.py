@@ -7,7 +7,6 @@ else it is drawn by Agg, without a screen or a state of the process.
 
 import functools
 import sys
-import warnings
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Literal
 
@@ -15,6 +14,8 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from probml import DataError, Fit, ModelError
+from probml.errors import type_of
+from probml.language.former_members import warn
 from probml.language.given import labels
 from probml.numerics.process.libraries import pd
 from probml.typing import DataLike, FitOrEstimator
@@ -48,8 +49,7 @@ def axes_of(ax, size=(6.4, 4.2)):
     if ax is not None:
         if not hasattr(ax, "get_xaxis_transform"):
             raise ModelError(f"ax={ax!r:.80}: expected matplotlib's Axes to draw on, such as "
-                             f"plt.subplots()[1], or None for a new figure, got a "
-                             f"{type(ax).__name__}")
+                             f"plt.subplots()[1], or None for a new figure, got {type_of(ax)}")
         return ax
     ax = figure_of(size).subplots()
     ax.spines[["top", "right"]].set_visible(False)
@@ -172,8 +172,7 @@ def formerly(**names: str) -> Callable:
         @functools.wraps(draw)
         def drawn(*given: object, **named: object) -> "Axes":
             for old in named.keys() & names.keys():
-                warnings.warn(f"pictures.{draw.__name__}({old}=...) is deprecated: use "
-                              f"{names[old]}=...", DeprecationWarning, stacklevel=2)
+                warn(f"pictures.{draw.__name__}:", old, names[old])
                 named[names[old]] = named.pop(old)
             return draw(*given, **named)
 

@@ -107,8 +107,8 @@ def _read(fitted: FitOrEstimator, level: float) -> tuple:
     found = [each for each in (_intervals_of_table(table,
                                                    level) for table in tables) if each is not None]
     if not found:
-        raise DataError(f"forest: expected a column with the estimates ({', '.join(ESTIMATE[:3])}) "
-                        f"with columns lower and upper, or with standard errors, got the columns "
+        raise DataError(f"forest: expected a column of estimates ({', '.join(ESTIMATE[:3])}), and "
+                        "columns lower and upper or a column of standard errors, got the columns "
                         f"{[list(table.columns) for table in tables][:3]}")
     return found[0]
 

@@ -182,8 +182,8 @@ def _steps(parts: Mapping, seen: np.ndarray | None) -> int:
     have = {**{name: len(table["value"]) for name, table in parts.items()},
             **({} if seen is None else {"X": len(seen)})}
     if len(set(have.values())) > 1:
-        raise ModelError(f"components: expected as many time steps in X as in each component, got "
-                         f"{have}")
+        raise ModelError("components: X and each component must have the same number of time "
+                         f"steps, got {have}. Pass the X from which the components were computed")
     return next(iter(have.values()))
 
 

@@ -18,6 +18,7 @@ import numpy as np
 
 from probml import DataError, Fit, ModelError, Refusal, errors
 from probml.assessment.pages.layout import Layout, arrange
+from probml.errors import type_of
 from probml.models.pictures.canvas import (
     INK,
     PAPER,
@@ -67,7 +68,7 @@ def row_of(fit, evidence, dag, done) -> dict[str, list]:
                             f"a single row, evidence.iloc[[0]]")
         evidence = {name: evidence[name].iloc[0] for name in evidence.columns}
     if not isinstance(evidence, Mapping | pd.Series):
-        raise ModelError(f"draw_network: evidence is a {type(evidence).__name__}; expected a "
+        raise ModelError(f"draw_network: evidence is {type_of(evidence)}; expected a "
                          "mapping of names to labels, such as {'smoke': 'yes'}, or a DataFrame of "
                          "one row")
     row = {}

@@ -7,6 +7,8 @@ from typing import NamedTuple
 import numpy as np
 
 from probml import DataError, Fit, ModelError
+from probml.errors import type_of
+from probml.language.given import floats as as_floats
 from probml.typing import DataLike
 
 MOMENTS = {  # kind of a column -> the mean and the variance of a cell, given its parameter
@@ -87,8 +89,8 @@ def _table_rows(estimator, X, numbers: bool) -> tuple[list[str], DataLike, Calla
 def _mapping_rows(X, numbers: bool) -> tuple[list[str], DataLike, Callable]:
     """As `_table_rows`, of the data of a Fit; as numbers those of its one site."""
     if not isinstance(X, Mapping):
-        raise ModelError(f"expected the data of a Fit as a mapping, such as {{'x': X}}, got a "
-                         f"{type(X).__name__}")
+        raise ModelError("expected the data of a Fit as a mapping, such as {'x': X}, got "
+                         f"{type_of(X)}")
     if not numbers:
         return [], X, lambda rows: rows
     if len(X) != 1:
@@ -105,13 +107,7 @@ def _mapping_rows(X, numbers: bool) -> tuple[list[str], DataLike, Callable]:
 
 
 def floats(X) -> np.ndarray:
-    try:
-        values = X.to_numpy(dtype=float, na_value=np.nan) if hasattr(X, "to_numpy") else np.asarray(
-            X, float
-        )
-    except (TypeError, ValueError) as error:
-        raise DataError(f"this picture needs columns of numbers ({error}). Convert or drop the "
-                        "other columns") from None
+    values = as_floats(X, "the columns of a picture", "Convert or drop the other columns")
     if values.ndim != 2:
         raise DataError(f"X has the shape {values.shape}, expected rows and columns. Reshape one "
                         "column by X[:, None]")
@@ -124,8 +120,7 @@ def column_of(asked: Asked, column) -> int:
     whole = isinstance(column, int | np.integer) and not isinstance(column, bool)
     if whole and -len(asked.names) <= column < len(asked.names):
         return int(column) % len(asked.names)
-    raise ModelError(f"there is no column {column!r:.80}. Expected a number, or one of "
-                     f"{asked.names}")
+    raise ModelError(f"there is no column {column!r:.80}. Use one of {asked.names}, or its number")
 
 
 def normals(asked: Asked):
@@ -133,8 +128,9 @@ def normals(asked: Asked):
     that each belongs to (m,)."""
     params = asked.fit.params
     if "mean" not in params or "precision" not in params:
-        raise ModelError(f"model '{asked.fit.model.name}' has no normal components ('mean' and "
-                         f"'precision'). Use pictures.profile(fitted) instead")
+        raise ModelError(f"this picture draws the components of a Gaussian mixture from the "
+                         f"parameters 'mean' and 'precision', which model "
+                         f"'{asked.fit.model.name}' does not have. Use pictures.profile(fitted)")
     mean, precision = np.asarray(params["mean"]), np.asarray(params["precision"])
     d, lead = mean.shape[-1], mean.shape[:-1]
     kind = next(site.kind for site in asked.fit.structure.sites.values() if site.rows

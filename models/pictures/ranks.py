@@ -4,6 +4,7 @@ draws."""
 import numpy as np
 
 from probml import ModelError
+from probml.errors import type_of
 from probml.estimators.rules import hold, integer
 from probml.models.pictures.canvas import COLOURS, as_names, figure_of
 
@@ -29,8 +30,8 @@ def calibration(report, quantities=None, *, columns=3):
     from scipy.stats import binom
 
     if not hasattr(report, "levels"):
-        raise ModelError(f"calibration: expected the result of model.check(...), got "
-                         f"{type(report).__name__}")
+        raise ModelError("calibration: expected the result of model.check(...), got "
+                         f"{type_of(report)}")
     hold("calibration", columns=(columns, integer(1, 100)))
     rejected = report.rejected
     names = sorted(report.table.index, key=lambda name: name not in rejected)[:24]

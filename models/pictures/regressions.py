@@ -175,11 +175,12 @@ def _residuals(call: str, fitted: FitOrEstimator, X: DataLike,
         raise DataError(f"{call}: the target y of the estimator is missing. Pass {call}(estimator, "
                         f"X, y)")
     if not hasattr(fitted, "predict") or hasattr(fitted, "classes_"):
-        raise ModelError(f"{call}: expected a regression, got {type(fitted).__name__}. Use "
-                         "pictures.picture(fitted) for other models")
+        raise ModelError(f"{call}: expected a regression, got {type(fitted).__name__}. For other "
+                         "models use pictures.picture(fitted)")
     target, middle = numbers_of(call, "y", y, (1,)), np.asarray(fitted.predict(X), float)
     if len(target) != len(middle):
-        raise DataError(f"{call}: y has {len(target)} values, but X has {len(middle)} rows")
+        raise DataError(f"{call}: X has {len(middle)} rows, y has {len(target)}. Pass one y for "
+                        "each row of X")
     unit = getattr(y, "name", None)
     return middle, target - middle, "residual" if unit is None else f"residual of {unit}"
 

@@ -5,6 +5,7 @@ from collections.abc import Hashable
 import numpy as np
 
 from probml import Calibration, ModelError
+from probml.errors import type_of
 from probml.models.pictures.canvas import COLOURS, axes_of
 
 
@@ -23,8 +24,8 @@ def reliability(report, label=None, *, ax=None):
         ModelError: no calibration report, or a label that it has not.
     """
     if not isinstance(report, Calibration):
-        raise ModelError(f"reliability: expected the result of fit.calibration(...), got "
-                         f"{type(report).__name__}")
+        raise ModelError("reliability: expected the result of fit.calibration(...), got "
+                         f"{type_of(report)}")
     if label is not None and (not isinstance(label, Hashable) or label not in report.curves):
         raise ModelError(f"reliability(label={label!r:.80}): expected one of "
                          f"{list(report.labels)}")

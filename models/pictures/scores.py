@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from probml import DataError, ModelError
+from probml.errors import type_of
 from probml.language.given import labels as items
 from probml.models.pictures.canvas import COLOURS, across, axes_of, formerly, palette
 
@@ -181,5 +182,5 @@ def _sort_labels(labels) -> list:
 
 def _table(call: str, table) -> None:
     if not all(hasattr(table, own) for own in ("columns", "attrs", "sort_values")):
-        raise ModelError(f"{call}(table={table!r:.80}): expected a DataFrame, got a "
-                         f"{type(table).__name__}. Convert it by pandas.DataFrame(table)")
+        raise ModelError(f"{call}(table={table!r:.80}): expected a DataFrame, got "
+                         f"{type_of(table)}. Convert it by pandas.DataFrame(table)")

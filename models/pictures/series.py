@@ -46,8 +46,9 @@ def timeline(fitted: FitOrEstimator, X: DataLike, *, row: int = 0, column: int =
     fit = fit_of("timeline", fitted)
     chains = fit.structure.markov
     if len(chains) != 1:
-        raise ModelError(f"timeline: expected a fit with one MarkovChain, got a "
-                         f"{type(fitted).__name__} with the chains {list(chains)}")
+        raise ModelError("timeline: expected a fit with one MarkovChain, but this "
+                         f"{type(fitted).__name__} has the chains {list(chains)}. Pass a fit of a "
+                         "hidden Markov model, such as HiddenMarkov(3)")
     if isinstance(fitted, Fit):
         if not isinstance(X, Mapping) or len(X) != 1:
             raise DataError("timeline: expected the data of the Fit, a mapping with one site, "

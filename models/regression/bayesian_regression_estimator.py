@@ -101,9 +101,9 @@ class BayesianLinearRegression(FromMoments):
             beside = " in addition to the intercept" * centred
             told = f"n_samples={len(X)}" if weights is None else (
                 f"the sample weights sum to {found.rows:g} rows")
-            raise DataError(f"{told}, which are too few rows to estimate the standard deviation of "
-                            f"the noise{beside}{' and the scale of the weights' * chosen}. Give "
-                            "more rows, or give this standard deviation, such as noise=1.0")
+            raise DataError(f"{told}: too few rows to estimate the standard deviation of the "
+                            f"noise{beside}{' and the scale of the weights' * chosen}. Give more "
+                            "rows, or give this standard deviation, such as noise=1.0")
         self.moments_, self._scales, self.notes_ = found, [], []
         each = isinstance(self.weight_scale, str) and self.weight_scale == "each"
         groups = [[j] for j in range(d)] if each else [np.arange(d)]
@@ -143,11 +143,11 @@ class BayesianLinearRegression(FromMoments):
             j = int(np.argmax(away))
             if away[j] > HELD:
                 names, unit = self._column_names, np.sqrt(self.moments_.rows)
-                text = (f"one prior scale is used for columns with standard deviations from "
-                        f"{lengths.min() / unit:.1g} to {lengths.max() / unit:.1g}, and the "
+                text = ("one prior scale is used for columns with standard deviations from "
+                        f"{lengths.min() / unit:.1g} to {lengths.max() / unit:.1g}. The "
                         f"coefficient of column {names[j] if names else j!r} is {away[j]:.2g} "
-                        f"standard deviations from its value for standardised columns. Standardise "
-                        f"the columns, or use weight_scale='each'")
+                        "standard deviations from its value for standardised columns. Standardise "
+                        "the columns, or use weight_scale='each'")
                 self.notes_.append(text)
                 warnings.warn(f"BayesianLinearRegression: {text}", RuntimeWarning, stacklevel=3)
                 return

@@ -45,6 +45,7 @@ from probml.models.regression.generalized_linear import (
     robust_regression,
 )
 from probml.models.regression.results import (
+    OffsetResults,
     RegressionResults,
     expected_response,
     is_posterior,
@@ -73,7 +74,7 @@ FISHER = ("normal", "bernoulli", "binomial", "poisson", "negative binomial", "ga
 
 
 @dataclass(eq=False, repr=False)
-class GeneralizedLinearModel(RegressionResults, Numeric):
+class GeneralizedLinearModel(OffsetResults, Numeric):
     """A generalized linear model: g(E[y | x]) = x β + b + offset, y of a family; R's glm,
     statsmodels' GLM.
 
@@ -259,7 +260,7 @@ class GeneralizedLinearModel(RegressionResults, Numeric):
     def _family_of_y(self) -> str:
         return getattr(self, "_family", self.family)
 
-    def _inverse_link(self, X, offset) -> np.ndarray:
+    def _inverse_link(self, X, offset=None) -> np.ndarray:
         X = self._require_complete(X, reset=False)
         offset = asked_offset(self.fit_, offset, len(X))
         return self._means(X, 0.0 if offset is None else offset)[0]
@@ -489,12 +490,11 @@ class RobustRegression(RegressionResults, Numeric):
         check_is_fitted(self, "coef_")
         if interval is not None:
             return expected_response(self.fit_, "student_t", self.as_data(X),
-                                     (self._level, self._spread),
-                                     interval)
+                                     (self._level, self._spread), interval)
         return self._require_complete(X, reset=False) @ self.coef_ + self.intercept_
 
     def row_weights(self, X, y):
         """The expected precision of every row given y, (df + 1) / (df + (residual/scale)²), (n,):
         near 0 for outliers."""
-        residual = (np.asarray(y, float) - self.predict(X)) / self.scale_
+        residual = (self._numbers_of(y) - self.predict(X)) / self.scale_
         return (self.df_ + 1) / (self.df_ + residual**2)

@@ -13,9 +13,10 @@ import numpy as np
 
 from probml import DataError, Fit, ModelError
 from probml.assessment.intervals import Interval
+from probml.errors import type_of
 from probml.estimators.information_criteria import criteria
 from probml.estimators.rules import hold, one_of, within
-from probml.estimators.validation import check_is_fitted
+from probml.estimators.validation import check_is_fitted, column_or_1d
 from probml.models.regression.family_functions import (
     mean_of_y,
     unit_deviance,
@@ -153,17 +154,15 @@ class RegressionResults:
         return {name: getattr(self, own) for name, own in FAMILY_PARAMETERS.items()
                 if hasattr(self, own)}
 
-    def fitted(self, X, offset=None, trials=None):
-        """E[y | x] of every row, (n,): of 0 or 1 the probability of 1, of the binomial the rate; of
-        a mixed model at the effects of its groups. Arguments as of fit."""
-        given = {"offset": offset, "trials": trials}
-        return self.predict(X, **{name: each for name, each in given.items() if each is not None})
+    def fitted(self, X):
+        """E[y | x] of every row, (n,): the mean of predict(X)."""
+        return self.predict(X)
 
-    def residuals(self, X, y, kind: str = "response", offset=None, trials=None):
+    def residuals(self, X, y, kind: str = "response"):
         """What rows differ from their expectation, (n,).
 
         Args:
-            X, y, offset, trials: as of fit.
+            X, y: as of fit.
             kind: "response": y − E[y | x], of the binomial of rates; "pearson": divided by the
                 square root of the variance function of the family, 1 of the normal; "deviance": the
                 signed square root of the row's share of the deviance. As R's residuals(glm, type).
@@ -178,12 +177,13 @@ class RegressionResults:
         Example:
             >>> GeneralizedLinearModel("poisson").fit(X, y).residuals(X, y, kind="pearson")
         """
-        hold("residuals", kind=(kind, KINDS))
-        check_is_fitted(self, "fit_")
         y = self._numbers_of(y)
-        n = self._counted_trials(trials, len(y), "residuals")
+        return self._residuals(y, np.ones(len(y)), self._inverse_link(X), kind)
+
+    def _residuals(self, y: np.ndarray, n: np.ndarray, mu: np.ndarray, kind: str) -> np.ndarray:
+        """Residuals of a kind: of y out of so many trials, about μ."""
+        hold("residuals", kind=(kind, KINDS))
         family, extra = self._family_of_y(), self._family_parameters()
-        mu = self._inverse_link(X, offset)
         if len(mu) != len(y):
             raise DataError(f"residuals: X has {len(mu)} rows, y has {len(y)}. Pass one y for each "
                             f"row of X")
@@ -195,6 +195,32 @@ class RegressionResults:
                                                       0.0))
         return left
 
+    def _numbers_of(self, y) -> np.ndarray:
+        check_is_fitted(self, "fit_")
+        return column_or_1d(np.asarray(y, float))
+
+    def _family_of_y(self) -> str:
+        return "normal"
+
+    def _inverse_link(self, X) -> np.ndarray:
+        """μ of every row at the estimates; of the normal the prediction."""
+        return np.asarray(self.predict(X), float)
+
+
+class OffsetResults(RegressionResults):
+    """What a regression answers whose rows may have an offset and trials."""
+
+    def fitted(self, X, offset=None, trials=None):
+        """E[y | x] of every row, (n,): of 0 or 1 the probability of 1, of the binomial the rate; of
+        a mixed model at the effects of its groups. Arguments as of fit."""
+        return self.predict(X, offset=offset, trials=trials)
+
+    def residuals(self, X, y, kind="response", offset=None, trials=None):
+        """See RegressionResults.residuals; offset and trials as of fit."""
+        y = self._numbers_of(y)
+        n = self._counted_trials(trials, len(y), "residuals")
+        return self._residuals(y, n, self._inverse_link(X, offset), kind)
+
     def _counted_trials(self, trials, count: int, verb: str) -> np.ndarray:
         """The trials of every row, 1 of a family without; DataError: the binomial without any."""
         if trials is None and self._family_of_y() == "binomial":
@@ -203,15 +229,8 @@ class RegressionResults:
         column = checked_column(trials, "trials", count)
         return np.ones(count) if column is None else column
 
-    def _numbers_of(self, y) -> np.ndarray:
-        return np.asarray(y, float)
-
-    def _family_of_y(self) -> str:
-        return "normal"
-
-    def _inverse_link(self, X, offset) -> np.ndarray:
-        """μ of every row at the estimates; of the normal the prediction."""
-        return np.asarray(self.predict(X), float)
+    def _inverse_link(self, X, offset=None) -> np.ndarray:
+        raise NotImplementedError
 
 
 def likelihood_ratio_test(small: FitOrEstimator, large: FitOrEstimator):
@@ -245,8 +264,7 @@ def likelihood_ratio_test(small: FitOrEstimator, large: FitOrEstimator):
     for name, each in both.items():
         if not isinstance(each, RegressionResults) or each._row_sums is None:
             raise ModelError(f"likelihood_ratio_test({name}=...): expected a fitted regression, "
-                             f"such as GeneralizedLinearModel or MixedModel, got a "
-                             f"{type(each).__name__}")
+                             f"such as GeneralizedLinearModel or MixedModel, got {type_of(each)}")
         if each.loglik_ is None:
             raise ModelError(f"likelihood_ratio_test({name}=...): the estimate of this "
                              f"{type(each).__name__} is not a maximum of the likelihood, because "
@@ -264,7 +282,7 @@ def likelihood_ratio_test(small: FitOrEstimator, large: FitOrEstimator):
     if df <= 0:
         raise ModelError(f"likelihood_ratio_test: the second model must be the larger one, but the "
                          f"models have {small.n_parameters_} and {large.n_parameters_} parameters. "
-                         f"Exchange the two")
+                         f"Give a smaller model first, then one with further terms")
     if gained < -1e-4 * (1 + abs(small.loglik_)) ** 0.5:
         raise ModelError("likelihood_ratio_test: the larger model cannot fit worse than the "
                          f"smaller one, but its log-likelihood is lower by {-gained:.4g}. Check "

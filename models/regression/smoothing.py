@@ -23,7 +23,6 @@ P-splines; Wood (2011) for REML; Hastie, Tibshirani & Friedman, "The Elements of
 Learning", section 8.3, for the formula.
 """
 
-import reprlib
 from typing import TYPE_CHECKING, NamedTuple
 
 import jax.numpy as jnp
@@ -32,6 +31,7 @@ import numpyro.distributions as dist
 from numpyro import sample
 
 import probml
+from probml.errors import described
 from probml.estimators.rules import hold, integer
 from probml.language.given import floats
 from probml.models.regression.moments import Moments, moments
@@ -117,8 +117,11 @@ def bspline_basis(z, knots=3, boundary=None) -> np.ndarray:
         z, np.linspace(0, 1, int(knots) + 2)[1:-1])
     if not low < high or (inner.size and not (low < inner.min() and inner.max() < high
                                               and (np.diff(inner) > 0).all())):
-        raise probml.DataError(f"bspline_basis: the knots must be increasing and between {low:g} "
-                               f"and {high:g}, got {inner.tolist()}. Use fewer knots")
+        raise probml.DataError(f"bspline_basis: knots must be increasing and between {low:g} and "
+                               f"{high:g}, got {inner.tolist()}. "
+                               + ("Sort them, and leave out repeated ones and those at or beyond "
+                                  "the ends" if np.ndim(knots) else "They are quantiles of x, "
+                                  "which has too few different values. Use fewer knots"))
     return _splines(np.concatenate([[low] * 4, inner, [high] * 4]), z).sparse().toarray()
 
 
@@ -142,7 +145,7 @@ def _vector(z) -> np.ndarray:
     found = _floats(z)
     if found is None or found.ndim != 1 or not found.size or not np.isfinite(found).all():
         raise probml.DataError("the column of a spline must be a vector of finite numbers, got "
-                               f"{reprlib.repr(z)}. Drop missing values, and pass one column at "
+                               f"{described(z)}. Drop missing values, and pass one column at "
                                "a time")
     return found
 

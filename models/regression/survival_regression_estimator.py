@@ -134,7 +134,7 @@ class SurvivalRegression(RegressionResults, Numeric):
 
     def _times(self, y, event) -> tuple[np.ndarray, np.ndarray]:
         """The earlier and the later time of every row."""
-        times = floats(y)
+        times = floats(y, "y")
         if times.ndim == 2 and times.shape[1] == 2 and event is None:
             low, high = times.T
         elif times.ndim == 1:
@@ -153,8 +153,8 @@ class SurvivalRegression(RegressionResults, Numeric):
             (low == 0) & np.isinf(high))
         if not good.all():
             row = int(np.argmin(good))
-            raise DataError(f"y is {times[row].tolist()} in row {row}, expected a time above 0 "
-                            "(with two columns, two times, the earlier first)")
+            raise DataError(f"y is {times[row].tolist()} in row {row}, expected a time above 0. "
+                            "With two columns, give two times, the earlier first")
         return low, high
 
     def _parameter_units(self, fit: Fit) -> dict[str, Unit]:
@@ -207,10 +207,7 @@ class SurvivalRegression(RegressionResults, Numeric):
         Raises:
             DataError: times that are not above 0.
         """
-        try:
-            times = np.atleast_1d(floats(times))
-        except (TypeError, ValueError):
-            times = np.zeros(1)
+        times = np.atleast_1d(floats(times, "predict_survival: times"))
         eta = self._linear(X)
         if times.ndim != 1 or not times.size or not (times > 0).all():
             raise DataError("predict_survival: expected times as numbers above 0, of shape (m,), "
@@ -228,7 +225,7 @@ class SurvivalRegression(RegressionResults, Numeric):
                      for t in times]
         return np.column_stack([np.reshape(each, (-1, eta.shape[-1])).mean(0) for each in found])
 
-    def fitted(self, X):  # type: ignore[override]
+    def fitted(self, X):
         """The median time of every row, (n,), as predict."""
         return self.predict(X)
 
@@ -240,8 +237,8 @@ class SurvivalRegression(RegressionResults, Numeric):
         earlier = high[:, None] < low[None, :]
         earlier |= (high[:, None] == low[None, :]) & np.isinf(high)[None, :]
         if not earlier.any():
-            raise DataError("score: the concordance compares pairs of rows of which one is known "
-                            "to have the earlier event, but censoring leaves no such pair. Give "
-                            "more rows with observed events")
+            raise DataError("score: the concordance needs pairs of rows of which one is known to "
+                            "have the earlier event. Because of censoring there is no such pair. "
+                            "Give more rows with observed events")
         right = (found[:, None] < found[None, :]) + 0.5 * (found[:, None] == found[None, :])
         return float(right[earlier].mean())

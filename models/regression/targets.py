@@ -6,6 +6,7 @@ import warnings
 import numpy as np
 
 from probml import DataError, Fit, ReliabilityWarning
+from probml.estimators.validation import refuse_nonfinite
 from probml.language.given import floats
 from probml.models.regression.generalized_linear import ALIASES, ZEROS
 
@@ -41,16 +42,11 @@ def checked_column(values, name: str, count: int,
     """
     if values is None:
         return None
-    try:
-        values = floats(values)
-        good = values.shape == (count,) and np.isfinite(values).all()
-    except (TypeError, ValueError):
-        good = False
-    if not good:
-        got = f"{values!r:.60}" if not isinstance(values, np.ndarray) else (
-            "NaN or infinity" if values.shape == (count,) else f"shape {values.shape}")
-        raise DataError(f"{name}: expected one finite number for each row of X, shape ({count},), "
-                        f"got {got}")
+    values = floats(values, name)
+    if values.shape != (count,):
+        raise DataError(f"{name} has the shape {values.shape}, expected ({count},). Give one "
+                        "number for each row of X")
+    refuse_nonfinite(name, values)
     return values if rows is None else values[rows]
 
 
@@ -73,17 +69,18 @@ def check_targets(family: str, y: np.ndarray, trials: np.ndarray | None, rows: n
     if family != "binomial" and trials is not None:
         raise DataError(f"trials= is only for family='binomial', got family={family!r}. Omit "
                         f"trials=")
-    if trials is not None and ((trials < 1) | (y > trials)).any():
-        row = int(rows[np.argmax((trials < 1) | (y > trials))])
-        raise DataError("y is the number of successes and must be at most trials, and trials must "
-                        f"be at least 1, which is not so in row {row}. Correct this row")
+    wrong = np.zeros(len(y), bool) if trials is None else (trials < 1) | (y > trials)
+    if trials is not None and wrong.any():
+        i = int(np.argmax(wrong))
+        raise DataError(f"y (successes) is {y[i]:g} and trials is {trials[i]:g} in row {rows[i]}. "
+                        "Expected trials of at least 1, and y of at most trials. Correct this row")
 
 
 def asked_offset(fit: Fit, offset, count: int) -> np.ndarray | None:
     """The offset of a question, checked; warns where the rows that were fitted had one and there is
     none, since the answer is then for an offset of 0."""
     if offset is None and "offset" in fit.model.inputs:
-        warnings.warn("the model was fitted with offset=, but predict was called without it, so "
-                      "the prediction is for an offset of 0 (for counts: an exposure of 1). Give "
+        warnings.warn("the model was fitted with offset=, but predict was called without it. The "
+                      "prediction is for an offset of 0 (for counts, an exposure of 1). Give "
                       "offset=, an array (n,) as in fit", ReliabilityWarning, stacklevel=4)
     return checked_column(offset, "offset", count)

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 
-from probml import DataError
+from probml import DataError, ModelError
 from probml.estimators.estimator import Estimator, absent
 from probml.estimators.rules import (
     SEED,
@@ -23,7 +23,7 @@ from probml.estimators.rules import (
     optional,
     parameter,
 )
-from probml.estimators.validation import check_is_fitted, column_or_1d, require_target
+from probml.estimators.validation import check_is_fitted, column_or_1d
 from probml.language.given import floats
 from probml.models.frames.scaling import middle_and_unit
 
@@ -188,22 +188,25 @@ class Boosted(Estimator):
         return _programs_of(self.likelihood)
 
     def _target_of(self, X, y, programs: _Programs) -> np.ndarray:
-        require_target(self, y)
-        try:
-            y = floats(column_or_1d(y, warn=True))
-        except TypeError as error:
-            raise DataError(f"Boosted: y must be numbers, but {error}") from None
+        y = floats(column_or_1d(y, warn=True), "Boosted: y")
         if len(y) != len(X):
             raise DataError(f"Boosted: X has {len(X)} rows, y has {len(y)}: inconsistent numbers "
                             f"of samples. Pass one y for each row of X")
         found: list = []
-        with jax.enable_x64(True):
-            jax.eval_shape(lambda f: found.append(self._likelihood()(f)), np.zeros(len(y)))
+        try:
+            with jax.enable_x64(True):
+                jax.eval_shape(lambda f: found.append(self._likelihood()(f)), np.zeros(len(y)))
+        except Exception as error:  # of the user's function, which may raise anything
+            said = f"{type(error).__name__}: {error}".splitlines()[0]
+            raise ModelError(f"Boosted: the function likelihood= failed for an array of scores\n"
+                             f"{said}\nExpected a function written in jax.numpy, such as "
+                             "lambda f: dist.StudentT(4, f, 2.0)") from error
         given = found[0]
         if not isinstance(given, dist.Distribution) or given.shape() != (len(y),):
+            got = (given.shape() if isinstance(given, dist.Distribution)
+                   else f"an object of the type {type(given).__name__}")
             raise DataError("Boosted: expected the function likelihood= to return a NumPyro "
-                            f"distribution of the shape ({len(y)},) for {len(y)} scores, got "
-                            f"{getattr(given, 'shape', lambda: type(given).__name__)()}")
+                            f"distribution of the shape ({len(y)},) for {len(y)} scores, got {got}")
         with jax.enable_x64(True):
             within = np.asarray(programs.within(y)) & np.isfinite(y)
         if not within.all():

@@ -13,18 +13,15 @@ from typing import Any
 
 import numpy as np
 
-from probml import errors
-from probml.assessment import simulated as refits
+from probml.assessment import simulated
 from probml.assessment.pages.html import noted, records_of, table
-from probml.assessment.simulated import fill_template, simulated, template
 from probml.dataset import dataset
-from probml.dataset.dataset import Data
 from probml.device import load
 from probml.engines import NUTS, Exact
 from probml.engines.engine import Engine, Problem, checked, planned
 from probml.engines.ladder import refusal
-from probml.errors import ModelError, Refusal
-from probml.language.language import Bound, check_steps
+from probml.errors import DataError, Refusal
+from probml.language.language import Bound
 from probml.numerics.process.libraries import pd
 from probml.plan.plan import Plan
 from probml.posteriors import diagnostics
@@ -101,11 +98,11 @@ class Certificate:
         lines = [
             f"simulation-based calibration of {self.model} with {self.engine}: "
             f"{'passed' if self.passed else 'NOT passed'}",
-            f"{self.simulations} data sets of {self.rows} rows were simulated from the prior. "
-            f"p_value tests whether the ranks of the true values among the posterior draws are "
-            f"uniform (chi-squared test, {self.bins} bins; rejected if p < {self.threshold:.2g}). "
-            f"The columns 50%, 80% and 90% give the share of true values inside the central "
-            f"posterior intervals of these probabilities:",
+            f"{self.simulations} data sets of {self.rows} rows were simulated from the prior. The "
+            "ranks of the true values among the posterior draws should be uniform. A chi-squared "
+            f"test with {self.bins} bins gives p_value and rejects if p < {self.threshold:.2g}. "
+            "The columns 50%, 80% and 90% give the share of true values inside the central "
+            "posterior intervals of these probabilities:",
             shown.to_string(**wide),
             "prior predictive distribution:",
             self.prior_predictive.to_string(float_format=lambda x: f"{x:.3g}", na_rep="", **wide),
@@ -156,26 +153,19 @@ def check(
 ) -> Certificate:
     """See Model.check."""
     engine = None if engine is None else _with_posterior(checked(engine, "check"))
-    if (isinstance(simulations, bool) or not isinstance(simulations, int | np.integer)
-        or simulations < 2 * MIN_EXPECTED_COUNT):
-        raise ModelError(f"check(simulations={simulations!r}): expected the number of data sets to "
-                         f"simulate, an integer of at least {2 * MIN_EXPECTED_COUNT}")
-    if not isinstance(simulator, Bound | None):
-        raise ModelError(f"check(simulator={simulator!r:.80}): expected the Model from which the "
-                         f"data are simulated, got a {type(simulator).__name__}")
-    held, shown = template(model, data, rows, check_steps(steps, "check"))
+    held, shown = simulated.template(model, data, rows, steps)
     plan = held.plan()
     if engine is None:
         engine = Exact() if refusal(Exact(), held) is None else NUTS()
-    with contextlib.suppress(errors.DataError):  # of placeholders
+    with contextlib.suppress(DataError):  # of placeholders
         engine.refuse(Problem(held, plan))
-    truth, columns = simulated(simulator or model, held, plan, int(simulations), seed, simulator)
-    sets = [fill_template(held, {name: values[i] for name, values in columns.items()})
+    truth, columns = simulated.simulated(held, plan, int(simulations), seed, simulator)
+    sets = [simulated.fill_template(held, {name: values[i] for name, values in columns.items()})
             for i in range(simulations)]
     ranked, how = engine.for_simulations()
     plan = planned(sets[0], ranked)  # as a fit has it
     engine.refuse(Problem(sets[0], plan))
-    found, failures = refits.all_of(ranked, sets, plan, truth, seed, RANKED_DRAWS, progress)
+    found, failures = simulated.all_of(ranked, sets, plan, truth, seed, RANKED_DRAWS, progress)
     kept = [i for i in range(simulations) if i not in failures]
     loaded, known = load.load(sets[kept[0]], plan)
     exchange = [] if plan.complete else exchanges(
@@ -235,7 +225,7 @@ def quantities(structure: Structure, exchange: list[Exchange],
 
 def _levels(
     structure: Structure, plan: Plan, exchange: list, truth: Mapping,
-    found: Mapping[int, refits.Drawn], kept: list[int], seed: int
+    found: Mapping[int, simulated.Drawn], kept: list[int], seed: int
 ) -> "tuple[pd.DataFrame, np.ndarray]":
     """The rank of the true value among the draws, plus a uniform number, divided by the number of
     ranks: uniform in (0, 1); and effective draws.
@@ -271,9 +261,9 @@ def _levels(
     return pd.DataFrame(levels, pd.Index(kept, name="simulation"), names), effective
 
 
-def _certificate(model: Bound, engine: Engine, how: object, held: Data, levels: "pd.DataFrame",
-                 effective: np.ndarray, failures: dict[int, str], predictive: object, exchange: Any,
-                 simulator: Any) -> Certificate:
+def _certificate(model: Bound, engine: Engine, how: object, held: dataset.Data,
+                 levels: "pd.DataFrame", effective: np.ndarray, failures: dict[int, str],
+                 predictive: object, exchange: Any, simulator: Any) -> Certificate:
     from scipy.stats import chisquare
 
     n = len(levels)
@@ -292,8 +282,7 @@ def _certificate(model: Bound, engine: Engine, how: object, held: Data, levels: 
     if (coarse := float((effective < MIN_EFFECTIVE_DRAWS).mean())) > 0.05:
         notes.append(
             f"in {coarse:.0%} of the posteriors the effective sample size is below "
-            f"{MIN_EFFECTIVE_DRAWS}, so the ranks of the true values are inaccurate: give the "
-            f"engine more draws"
+            f"{MIN_EFFECTIVE_DRAWS}, so the ranks are inaccurate. Give the engine more draws"
         )
     table = pd.DataFrame.from_dict(records, orient="index")
     if how:

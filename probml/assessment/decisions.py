@@ -10,12 +10,12 @@ Sources: Wald (1950); Chow (1970), "On optimum recognition error and reject trad
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from jax.typing import ArrayLike
 
 from probml.dataset.frames import as_pandas
 from probml.errors import DataError, ModelError
 from probml.language.given import labels as listed
 from probml.numerics.process.libraries import pd
+from probml.typing import ArrayLike
 
 REJECTED = -1
 SUM_TOLERANCE = 1e-3  # of probabilities: they may be in float32, or have three printed digits
@@ -115,8 +115,8 @@ def table(loss: ArrayLike, states: int, labels: Sequence | None) -> tuple[np.nda
         have, want = list(loss.index), list(range(states)) if labels is None else labels
         if len(have) != states or set(have) != set(want):
             raise ModelError("decide(loss): expected a table with one row for each of the "
-                             f"{states} states, with the index {want}, got a table with the index "
-                             f"{have}")
+                             f"{states} states, with the index {want}, got the index {have}. Give "
+                             f"the index these states, loss.index = {want}")
         loss = loss.loc[want]
         names, loss = list(loss.columns), loss.to_numpy()
     try:
@@ -127,9 +127,9 @@ def table(loss: ArrayLike, states: int, labels: Sequence | None) -> tuple[np.nda
             f"5], [1, 0]], got {loss!r:.80}"
         ) from None
     if costs.ndim != 2 or costs.shape[0] != states or not costs.shape[1]:
-        raise ModelError(f"decide(loss): expected an array with one row for each of the {states} "
-                         "states and one column for each action, such as [[0, 5], [1, 0]], got "
-                         f"shape {costs.shape}")
+        raise ModelError(f"decide(loss): got shape {costs.shape}, expected one row for each of the "
+                         f"{states} states and one column for each action, such as [[0, 5], [1, "
+                         "0]]")
     if not np.isfinite(costs).all():
         k, a = map(int, np.argwhere(~np.isfinite(costs))[0])
         raise ModelError(f"decide(loss): loss[{k}, {a}] is {costs[k, a]}, expected a finite "

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.typing import ArrayLike
 
 from probml.dataset.coding.indices import bounds, together
 from probml.errors import ModelError, present
@@ -22,6 +21,7 @@ from probml.queries.fitted import Fitted
 from probml.structure import indices
 from probml.structure.site import Site
 from probml.structure.structure import Structure
+from probml.typing import ArrayLike
 
 if TYPE_CHECKING:
     from probml.dataset.dataset import Data

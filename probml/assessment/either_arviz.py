@@ -8,7 +8,6 @@ with each.
 import importlib
 import warnings
 from collections.abc import Callable, Iterable, Mapping
-from numbers import Integral
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,12 +29,8 @@ def groups(fit: Fitted, held: dataset.Data, names: Dimensions, count: int, outsi
         group: (name → array, dims of a name) → the group.
 
     Raises:
-        ModelError: no whole number of at least 1.
         Refusal: a loss, a prior that weighs by a factor or is improper: none can be drawn from.
     """
-    if not isinstance(count, Integral) or isinstance(count, bool) or count < 1:
-        raise ModelError(f"to_arviz(prior={count!r}): expected a number of prior draws (an integer "
-                         f"of at least 1), or None for no prior draws")
     structure, seen = held.structure, tuple(seen)
     sites = structure.sites
     own = (*(name for name in outside if name in sites and not sites[name].rows),

@@ -16,7 +16,7 @@ from probml.queries import asking, queries
 from probml.queries.conditionals import conditional
 from probml.queries.fitted import Fitted
 from probml.queries.weighting import weighted
-from probml.structure import deterministics
+from probml.structure.recorder import DETERMINISTIC
 
 REPLICATES = 2000  # simulated values of each row for an interval
 MAX_SIMULATED_ROWS = 200_000  # in one call
@@ -34,14 +34,11 @@ def interval(fit: Fitted, held: dataset.Data, site: str, probability: float, plu
              given: str) -> Interval:
     """See Fit.predict(interval=): quantiles of simulated values of the missing cells of a site,
     each with its own draw of the parameters."""
-    if not (isinstance(probability, float) and 0 < probability < 1):
-        raise ModelError(f"predict(interval={probability!r}): expected a probability between 0 and "
-                         f"1, such as 0.9")
     found = fit._site(site)
     if not found.rows:
         raise ModelError(f"predict(interval=...): site '{site}' is a parameter (it is sampled "
                          "outside rows()), so predict does not apply. Use quantiles of "
-                         f"fit.draws(n)['{site}'] for its posterior interval")
+                         f"fit.draws(1000)['{site}'] for its posterior interval")
     if found.states is not None:
         raise ModelError(f"predict(interval=...): site '{site}' has unordered states, which have "
                          f"no intervals. Use predict_proba(data, '{site}')")
@@ -49,7 +46,7 @@ def interval(fit: Fitted, held: dataset.Data, site: str, probability: float, plu
         raise ModelError(f"predict(interval=..., given={given!r}): an interval is computed only "
                          f"from all observed values of a row. Use given='all'")
     tails = (0.5 - probability / 2, 0.5 + probability / 2)
-    if found.kind == deterministics.KIND:
+    if found.kind == DETERMINISTIC:
         return Interval(fit._deterministic_means(held, [site], plug_in)[site],
                         *_quantiles(fit, held, site, tails, plug_in))
     if not fit.structure.has_mean(site):
@@ -153,14 +150,7 @@ def from_simulated(fit: Fitted, held: dataset.Data, sites: Sequence[str], plug_i
 def bands(fit: Fitted, held: dataset.Data, sites: Sequence[str], probability: float,
           plug_in: bool) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """Bounds of equal-tailed intervals of the missing cells of sites, (n, *cells): exact where the
-    conditional distribution is normal, else quantiles of draws.
-
-    Raises:
-        ModelError: no probability.
-    """
-    if not (isinstance(probability, float) and 0 < probability < 1):
-        raise ModelError(f"forecast(interval={probability!r}): expected a probability between 0 "
-                         f"and 1, such as 0.9")
+    conditional distribution is normal, else quantiles of draws."""
     out, rest = {}, []
     for name in sites:
         try:

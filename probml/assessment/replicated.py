@@ -15,12 +15,12 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
-from jax.typing import ArrayLike
 
 from probml.assessment.reports import replicate
 from probml.dataset import dataset
 from probml.queries.fitted import Fitted
 from probml.queries.simulation import without_masked
+from probml.typing import ArrayLike
 
 REPLICATES = 200  # replicated tables
 MAX_NUMBERS = 2**24  # in all of them

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.typing import ArrayLike
 
 from probml.assessment import dimensions, either_arviz, whole_arviz
 from probml.assessment.summary_tables import Estimates, rows_by_old_names
@@ -23,32 +22,22 @@ from probml.fits.standard_errors import NOTE, StandardErrors
 from probml.numerics.transfer import random_key
 from probml.posteriors import diagnostics
 from probml.posteriors.units import density, deviations, in_units, ways_in_units
-from probml.queries import asking, outside, queries, simulation
+from probml.queries import asking, outside, queries, simulation, step_posteriors
 from probml.queries.fitted import Fitted
-from probml.queries.simulation import simulate_draws
-from probml.typing import PyTree, SiteValues
+from probml.typing import ArrayLike, PyTree, SiteValues
 
 EXPORTED_DRAWS = 1000  # of a posterior in closed form, where draws are needed
 Z_90 = 1.6448536269514722  # half-width of a normal's central 90%, in standard deviations
 MAX_ROW_NUMBERS = 2**28  # of rows in an InferenceData: 2 GiB
 
 
-def summary(fit: Fitted, along: Callable[[Mapping], Mapping] = lambda draws: {},
-            left: Collection[str] = (), errors: StandardErrors | None = None):
-    """See Fit.summary.
-
-    Args:
-        along: draws of the sites outside rows, (chains, draws, ...) → draws of quantities in
-            `params` that the posterior does not contain. left: names that are left out.
-        errors: of a point.
-    """
+def summary(fit: Fitted, errors: StandardErrors | None = None):
+    """See Fit.summary; `errors` of a point."""
     records, entries = [], dimensions.named_entries(fit, fit.names)
     values = {**fit.params, **in_units(fit.units, fit.params)}
-    draws, deviation = draws_in_units(fit, along), posterior_deviations(fit)
-    for name, value in values.items():
-        if name in left:
-            continue
-        value = np.asarray(value)
+    draws, deviation = draws_in_units(fit), posterior_deviations(fit)
+    for name in (name for name in values if name not in step_posteriors.names_of_loops(fit)):
+        value = np.asarray(values[name])
         columns = estimate_columns(fit, name, value, draws, deviation)
         if errors is not None and not fit.belief.exact:
             columns |= standard_error(fit, errors, name, columns.get("sd"))
@@ -126,13 +115,14 @@ def posterior_deviations(fit: Fitted) -> dict[str, np.ndarray]:
                     for name, factor in factors.items()}
 
 
-def draws_in_units(fit: Fitted, along: Callable[[Mapping], Mapping]) -> dict[str, np.ndarray]:
-    """Draws of a posterior, and of deterministics, in the units of the user's columns."""
+def draws_in_units(fit: Fitted) -> dict[str, np.ndarray]:
+    """Draws of a posterior, of deterministics and of steps that are integrated out, in the units of
+    the user's columns."""
     if not fit.belief.varies:
         return {}
     draws = posterior_draws(fit)
     draws = {**draws, **(outside.chains(fit, draws) if fit.structure.derived else {}),
-             **along(draws)}
+             **step_posteriors.draw_steps_by_chain(fit, draws)}
     return {**draws, **in_units(fit.units, draws)}
 
 
@@ -233,8 +223,7 @@ def own_data(fit: Fitted, data: object, verb: str) -> dataset.Data:
     """
     if data is None and fit.data is None:
         raise ModelError(f"{verb}: a Fit by {short_name(fit.engine)} does not store the data to "
-                         f"which it was fitted. Pass these data as an argument, as a mapping or "
-                         f"table")
+                         "which it was fitted. Pass these data, as a mapping or table")
     held = present(fit.data) if data is None else fit._read(data)
     if not held.table.columns and not (held.structure.losses
                                        and (held.table.inputs or fit.model.whole)):
@@ -275,9 +264,8 @@ class _Groups(NamedTuple):
                                                "warnings": list(map(str, fit.warnings))})
 
 
-def to_arviz(fit: Fitted, data: object = None, prior: int | None = None,
-             along: Callable[[Mapping], Mapping] = lambda draws: {}):
-    """See Fit.to_arviz; `along` as in summary."""
+def to_arviz(fit: Fitted, data: object = None, prior: int | None = None):
+    """See Fit.to_arviz."""
     if fit.learnt is not None:
         raise ModelError("to_arviz(): this Fit was returned by do(). Call to_arviz() of the Fit on "
                          "which do() was called, whose posterior is the same")
@@ -289,7 +277,8 @@ def to_arviz(fit: Fitted, data: object = None, prior: int | None = None,
     names = dimensions.Dimensions(fit, held)
     group: Any = _Groups(fit, names)
     latents = _row_latents(fit, draws) if data is None else {}
-    inside, more = _row_values(fit, held, draws, latents) | latents, along(draws)
+    inside = _row_values(fit, held, draws, latents) | latents
+    more = step_posteriors.draw_steps_by_chain(fit, draws)
     posterior = {**draws, **outside.chains(fit, draws), **inside, **more}
 
     def layout(name: str) -> tuple[str, ...]:
@@ -303,8 +292,8 @@ def to_arviz(fit: Fitted, data: object = None, prior: int | None = None,
     if fit.belief.stats:
         groups["sample_stats"] = group(_sample_stats(fit.belief.stats), lambda name: (), units={})
     if fit.model.whole:
-        inputs = {name: value[0] for name, value in held.table.inputs.items()}
-        groups |= whole_arviz.groups(fit, names, inputs, {**draws, **more}, group, MAX_ROW_NUMBERS)
+        groups |= whole_arviz.groups(fit, names, held.inputs_of_one_row, {**draws, **more}, group,
+                                     MAX_ROW_NUMBERS)
     else:
         groups |= _row_groups(fit, held, draws, seen, group)
     return either_arviz.container(groups)
@@ -385,7 +374,7 @@ def replicate(fit: Fitted, held: dataset.Data, draws: SiteValues, names: Sequenc
         draws: site outside rows → (count, ...); of a point none.
     """
     given = {**fit.given, **held.table.values, **(fit.point if fit.certain else {})}
-    made = simulate_draws(
+    made = simulation.simulate_draws(
         held.structure, tuple(names),
         {name: jnp.asarray(value) for name, value in draws.items() if name not in given},
         {name: jnp.asarray(value) for name, value in given.items()}, held.table.inputs,

@@ -22,7 +22,7 @@ from probml.evidence.e_step import log_evidence
 from probml.fits import fitting
 from probml.language.language import Bound
 from probml.numerics.compiling import ONCE, jit
-from probml.numerics.precision import in_same_precision
+from probml.numerics.process.threads import in_same_precision
 from probml.numerics.transfer import random_key
 from probml.plan.plan import Plan
 from probml.queries.simulation import simulate_draws
@@ -123,14 +123,11 @@ def template(model: Bound, data: DataLike, rows: int | None,
              steps: int | None) -> tuple[dataset.Data, bool]:
     """Data with the pattern of observed cells of the simulated rows, and whether their values are
     the user's data or placeholders."""
-    if _is_integer(data):
+    if isinstance(data, int | np.integer) and not isinstance(data, bool) and data >= 1:
         if rows is not None:
             raise ModelError(f"check({data}, rows={rows}): the number of rows is given twice. Omit "
                              f"one of the two arguments")
         data, rows = None, int(data)
-    if rows is not None and not (_is_integer(rows) and rows >= 1):
-        raise ModelError(f"check(rows={rows!r}): expected a number of rows, an integer of at least "
-                         "1, such as rows=100")
     names = getattr(data, "column_names", data if data is not None else ())
     try:
         known = set(names)
@@ -161,14 +158,8 @@ def template(model: Bound, data: DataLike, rows: int | None,
     return held._replace(table=replace(held.table, columns=columns)), False
 
 
-def _is_integer(value: object) -> bool:
-    return isinstance(value, int | np.integer) and not isinstance(value, bool)
-
-
-def simulated(
-    model: Bound, held: dataset.Data, plan: Plan, simulations: int, seed: int,
-    simulator: Bound | None
-) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+def simulated(held: dataset.Data, plan: Plan, simulations: int, seed: int, simulator: Bound | None
+              ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
     """True values of the sites outside rows, and the observed columns: name → (simulations, ...).
 
     Raises:
@@ -232,15 +223,12 @@ def from_prior(structure: Structure, held: dataset.Data, names: tuple[str, ...],
     return {name: np.asarray(value) for name, value in drawn.items()}
 
 
-def _simulator_structure(held: dataset.Data, plan: Plan, simulator: object) -> Structure:
+def _simulator_structure(held: dataset.Data, plan: Plan, simulator: Bound) -> Structure:
     """The structure of the other model that simulates the rows.
 
     Raises:
         ModelError: it lacks an observed site, or shares no parameter.
     """
-    if not isinstance(simulator, Bound):
-        raise ModelError(f"check(simulator={simulator!r}): expected the Model from which the data "
-                         f"are simulated")
     inputs = {name: (a.shape[1:], a.dtype.kind) for name, a in held.table.inputs.items()}
     missing = next((name for name in simulator.inputs if name not in inputs), None)
     if missing is not None:
@@ -257,13 +245,13 @@ def _simulator_structure(held: dataset.Data, plan: Plan, simulator: object) -> S
             got = "no such site" if other is None else f"the shape {other.along(held.steps)}"
             raise ModelError(f"check(simulator={simulator!r}): the checked model has site '{name}' "
                              f"with shape {sites[name].along(held.steps)} in each row, but the "
-                             f"simulator has {got}. Give both the same shape")
+                             f"simulator has {got}. Give the simulator this site with this shape")
     shared = [n for n in (*plan.free, *plan.globals) if n in structure.sites
               and structure.sites[n].shape == sites[n].shape]
     if not shared:
-        raise ModelError(f"check(simulator={simulator!r}): the simulator has no parameter that the "
-                         "checked model has with the same name and shape, so there is no true "
-                         "value to compare with. The parameters of the checked model are "
+        raise ModelError(f"check(simulator={simulator!r}): no parameter of the simulator has the "
+                         "name and shape of one of the checked model. So there are no true values "
+                         "to compare with. The parameters of the checked model are "
                          f"{[*plan.free, *plan.globals]}. Give the simulator parameters with these "
                          "names and shapes")
     return structure

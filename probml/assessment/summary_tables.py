@@ -36,7 +36,7 @@ class RenamedRows(pd.Index):
         old, bracket, entry = name.partition("[") if isinstance(name, str) else ("", "", "")
         if old not in self.former or name in self:
             return name
-        warn(old, self.former[old])
+        warn("the parameter", old, self.former[old], 4)
         return self.former[old] + bracket + entry
 
     def get_loc(self, key: object) -> Any:

@@ -3,7 +3,7 @@ density of each of their elements, with dimensions named by the function's plate
 
 import warnings
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
@@ -16,28 +16,6 @@ from probml.numerics.transfer import placed_all
 from probml.posteriors.units import density
 from probml.queries.fitted import Fitted
 from probml.typing import PyTree, SiteValues
-
-
-class Observed(NamedTuple):
-    """The observed value of a site of the function, and the names of its axes."""
-
-    value: np.ndarray
-    dims: tuple[str, ...]
-    batch: int  # number of axes of elements; the others are within an element
-
-
-def observed(fit: Fitted, names: Dimensions, inputs: SiteValues,
-             point: SiteValues) -> dict[str, Observed]:
-    """Site → its observed value; from a trace at a point, on which it does not depend."""
-    found, out = fit.model.generative.elements(fit.model.bound, inputs, point), {}
-    for name, element in found.items():
-        value = np.asarray(element.value)
-        shape = np.broadcast_shapes(value.shape[: value.ndim - element.event], element.log.shape)
-        value = np.broadcast_to(value, shape + value.shape[value.ndim - element.event :])
-        out[name] = Observed(value,
-                             names.of_plated_site(name, value.shape, len(shape), element.plates),
-                             len(shape))
-    return out
 
 
 def log_likelihood(fit: Fitted, inputs: SiteValues,
@@ -54,14 +32,11 @@ def log_likelihood(fit: Fitted, inputs: SiteValues,
 
 @jit(static_argnums=0, draws=2)
 def _logs(model: Bound, inputs: Mapping, draws: Mapping):
-    def log_densities_at(values: SiteValues):
-        found = model.generative.elements(model.bound, inputs, values)
-        return {name: element.log for name, element in found.items()}
-
-    return jax.lax.map(log_densities_at, draws)
+    return jax.lax.map(lambda values: model.generative.element_logs(model.bound, inputs, values),
+                       draws)
 
 
-def _log_unit_change(fit: Fitted, own: Observed, name: str) -> np.ndarray | float:
+def _log_unit_change(fit: Fitted, own: Any, name: str) -> np.ndarray | float:
     """The log of the change of units, which log densities in the user's units are lower by."""
     if name not in fit.units:
         return 0.0
@@ -72,33 +47,32 @@ def _log_unit_change(fit: Fitted, own: Observed, name: str) -> np.ndarray | floa
 
 def groups(fit: Fitted, names: Dimensions, inputs: SiteValues,
            draws: Mapping[str, np.ndarray], group: Callable, most: float) -> dict[str, PyTree]:
-    """The groups observed_data and log_likelihood; the latter without sites that depend on what is
-    summed out, with a warning.
+    """The groups observed_data and log_likelihood; the latter is left out, with a warning, where
+    observed sites depend on what is summed or integrated out.
 
     Args:
         group: (name → array, dims of a name, leading dims) → the group.
         most: numbers that may be in memory.
     """
-    point = {name: value[0, 0] for name, value in draws.items()}
-    seen = observed(fit, names, inputs, point)
+    seen = fit.model.generative.observed(fit.model.bound, inputs)
     lead = next(iter(draws.values())).shape[:2]
     numbers = lead[0] * lead[1] * sum(each.value.size for each in seen.values())
     if numbers > most:
         raise Refusal(f"to_arviz(): {lead[0] * lead[1]} draws of the observed sites need arrays "
                       f"with {numbers:.2g} numbers, more than the limit of {most:.2g}. Fit with "
                       f"fewer draws")
-    out = {}
-    if seen:
-        out["observed_data"] = group({name: each.value for name, each in seen.items()},
-                                     lambda name: seen[name].dims, ())
-        logs = {name: log - _log_unit_change(fit, seen[name], name)
-                for name, log in log_likelihood(fit, inputs, draws).items()}
-        out["log_likelihood"] = group(logs, lambda name: seen[name].dims[: seen[name].batch],
-                                      units={})
+    dims = {name: names.of_plated_site(name, each.value.shape, each.batch, each.plates)
+            for name, each in seen.items()}
+    out = {"observed_data": group({name: each.value for name, each in seen.items()},
+                                  dims.__getitem__, ())} if seen else {}
+    if logs := log_likelihood(fit, inputs, draws):
+        out["log_likelihood"] = group({name: log - _log_unit_change(fit, seen[name], name)
+                                       for name, log in logs.items()},
+                                      lambda name: dims[name][: seen[name].batch], units={})
     else:
         warnings.warn("to_arviz(): the result has no group log_likelihood. The observed values "
-                      "depend on common latent variables (not in the data), over which is "
-                      "averaged, so a single value has no log-likelihood of its own. Use "
-                      "probml.compare, which compares by the log evidence",
+                      "depend on the same latent variables, so a single value has no "
+                      "log-likelihood of its own. Use probml.compare, which compares by the log "
+                      "evidence",
                       RuntimeWarning, stacklevel=4)
     return out

@@ -171,13 +171,14 @@ def _ranked(scores: _Scores, bounds: tuple[str, ...], folded: bool, rows: int,
     criterion = next((column for column in order if table[column].notna().all()), "bic")
     table = table.sort_values(criterion, ascending=criterion == "bic", kind="stable")
     bad = table["bad_k"][table["bad_k"] > 0]
-    notes = [f"'{name}' has a Pareto k above the limit in {k:.0f} of {rows} rows, so its elpd_loo "
-             f"is unreliable: use cross-validation, compare(..., folds=10)"
+    notes = [f"the elpd_loo of '{name}' is unreliable: the Pareto k (a diagnostic of leave-one-out "
+             f"cross-validation) is above its limit in {k:.0f} of {rows} rows. Use compare(..., "
+             "folds=10)"
              for name, k in bad.items()]
     if criterion in BOUND:
         notes.append("the models are ranked by a lower bound of the log evidence. The gap between "
-                     "the bound and the log evidence differs from model to model (for a mixture "
-                     "of k exchangeable components it is about log k!)")
+                     "the bound and the log evidence differs from model to model. For a mixture of "
+                     "k exchangeable components it is about log k!")
     reasons = {name: why for name, why in scores.missing.items() if why}
     table.attrs |= {"criterion": criterion, "rows": rows, "missing": reasons, "notes": notes}
     return table
@@ -208,7 +209,7 @@ def _contestants(fits: object, data: object, weights: object,
                       ". Fit it first, or pass target= to compare estimators by their predictions"
                       if hasattr(fit, "get_params") else "")
             raise ModelError(f"compare(fits): '{name}' has the type {type(fit).__name__}, expected "
-                             f"a Fit{remedy}")
+                             f"a Fit{remedy or '. Pass what model.fit(data) returns'}")
         if source_of(rows[name]) is not None:
             raise ModelError(f"compare(fits): '{name}' was fitted to data that are read in "
                              f"batches, but compare needs all rows in memory. Hold out some "
@@ -264,11 +265,9 @@ def _same_rows(contestants: Mapping[str, ComparedFit]) -> tuple[int, np.ndarray]
         ours, theirs = first.seen, other.seen
         if set(ours) != set(theirs):
             raise DataError(
-                f"compare: expected models of the same observed sites, because densities of "
-                f"different variables cannot be compared, but '{first.name}' has the observed "
-                f"sites "
-                f"{sorted(ours)}, '{other.name}' has {sorted(theirs)}. Give all models the same "
-                f"sites, and the other columns as inputs"
+                f"compare: '{first.name}' has the observed sites {sorted(ours)}, but "
+                f"'{other.name}' has {sorted(theirs)}, and densities of different variables cannot "
+                "be compared. Give all models the same sites, and the other columns as inputs"
             )
         for site in ours:
             a, b = np.asarray(ours[site]), np.asarray(theirs[site])

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.typing import ArrayLike
 
 from probml.assessment import either_arviz, reports, whole_arviz
 from probml.comparison.folds import as_codes, refit
@@ -20,8 +19,10 @@ from probml.engines.engine import Engine, Status, short_name
 from probml.errors import ModelError, Refusal
 from probml.evidence import density, e_step
 from probml.interface.fit import Fit
+from probml.interface.functions.readings import ObservedSite
 from probml.numerics.compiling import ONCE, jit
 from probml.plan.plan import Plan
+from probml.typing import ArrayLike
 
 EVIDENCE = ("log_evidence", "log_bayes_factor")
 
@@ -133,9 +134,9 @@ class ComparedDensity(ComparedFit):
     observed sites, each given the parameters and earlier sites."""
 
     @functools.cached_property
-    def _observed(self) -> dict[str, tuple[np.ndarray, int]]:
+    def _observed(self) -> dict[str, ObservedSite]:
         model = self.fit.model
-        found = model.generative.observed(model.bound, self._inputs)
+        found = model.generative.observed(model.bound, self.held.inputs_of_one_row)
         if not found:
             raise ModelError(f"compare: model '{self.name}' has no likelihood, because its "
                              f"function has numpyro.factor statements and no observed site. Write "
@@ -143,26 +144,12 @@ class ComparedDensity(ComparedFit):
         return found
 
     @property
-    def _inputs(self) -> dict[str, ArrayLike]:
-        return {name: value[0] for name, value in self.held.table.inputs.items()}
-
-    @functools.cached_property
-    def _observed_elements(self) -> dict[str, np.ndarray]:
-        """Site → the mask of its observed elements."""
-        out = {}
-        for name, (value, event) in self._observed.items():
-            flat = value.reshape(*value.shape[: value.ndim - event], -1)
-            flat = flat if event else value[..., None]
-            out[name] = ~(np.isnan(flat.astype(float)).any(-1)).ravel()
-        return out
-
-    @property
     def rows(self) -> int:
-        return sum(int(there.sum()) for there in self._observed_elements.values())
+        return sum(int(site.known.sum()) for site in self._observed.values())
 
     @property
     def seen(self) -> dict[str, np.ndarray]:
-        return {name: value for name, (value, _) in self._observed.items()}
+        return {name: site.value for name, site in self._observed.items()}
 
     def refuse_loss(self) -> None:
         """Nothing to refuse: it has a joint likelihood."""
@@ -172,13 +159,12 @@ class ComparedDensity(ComparedFit):
         return self.rows
 
     def logs(self, draws: Mapping[str, np.ndarray]) -> np.ndarray:
-        found = whole_arviz.log_likelihood(self.fit, self._inputs, draws)
-        if set(found) != set(self._observed_elements):
-            raise ModelError("the observed values depend on common latent variables (not in the "
-                             "data), over which is averaged, so a single value has no likelihood "
-                             "of its own. Compare by log_evidence")
-        return np.concatenate([found[name].reshape(*found[name].shape[:2], -1)[..., there]
-                               for name, there in self._observed_elements.items()], -1)
+        found = whole_arviz.log_likelihood(self.fit, self.held.inputs_of_one_row, draws)
+        if set(found) != set(self._observed):
+            raise ModelError("the observed values depend on the same latent variables, so a single "
+                             "value has no likelihood of its own. Compare by log_evidence")
+        return np.concatenate([found[name].reshape(*found[name].shape[:2], -1)[..., site.known]
+                               for name, site in self._observed.items()], -1)
 
     def held_out(self, train: np.ndarray, test: np.ndarray, seed: int) -> np.ndarray:
         """

@@ -21,8 +21,9 @@ def checked(fits: object, engines: Mapping[str, Engine]) -> Mapping:
         ModelError: no fits, or one that do() returned; an engine of what is no Fit.
     """
     if not isinstance(fits, Mapping) or not fits:
-        raise ModelError(f"compare(fits): expected a mapping from names to Fits or estimators, got "
-                         f"a {type(fits).__name__}. Write compare({{'a': a, 'b': b}}, data)")
+        raise ModelError("compare(fits): expected a mapping from names to Fits or estimators, with "
+                         f"at least one of them, got {fits!r:.80}. Write compare({{'a': a, 'b': "
+                         "b}, data)")
     own = {name: fit for name, fit in fits.items() if isinstance(fit, Fit)}
     for name in engines:
         if name not in own:
@@ -108,9 +109,8 @@ def splits_of(folds: Any, rows: int, seed: int, classes: np.ndarray | None = Non
         out = [(np.arange(rows)[train], np.arange(rows)[test]) for train, test in pairs]
     except (TypeError, ValueError, IndexError) as error:
         raise ModelError(
-            f"compare(folds={folds!r}): expected a number of folds, a splitter of scikit-learn "
-            f"that needs no labels, or a list of pairs (training indices, test indices) with "
-            f"indices below {rows}. {error}"
+            f"compare(folds={folds!r}): expected a number, a splitter of scikit-learn or pairs "
+            f"(training indices, test indices) with indices below {rows}, such as folds=5 ({error})"
         ) from None
     for train, test in out:
         if not len(train) or not len(test) or np.intersect1d(train, test).size:

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from probml.assessment import reports
+from probml.comparison.contestants import ComparedFit
 from probml.comparison.folds import (
     as_codes,
     checked,
@@ -26,10 +27,10 @@ from probml.comparison.folds import (
     splits_of,
     warn_of_failed,
 )
-from probml.dataset import dataset
-from probml.dataset.frames import as_pandas, is_table
+from probml.dataset.arrays import missing
+from probml.dataset.frames import as_pandas, is_table, names_of
 from probml.engines.engine import Engine
-from probml.errors import DataError, ModelError
+from probml.errors import DataError, ModelError, type_of
 from probml.interface.fit import Fit
 from probml.numerics.process.libraries import pd
 from probml.typing import DataLike, FitOrEstimator
@@ -51,17 +52,11 @@ class Answer(NamedTuple):
 
 
 @dataclass(frozen=True)
-class _ComparedFit:
+class _Predictor(ComparedFit):
     """A Fit, refitted to each training part by its own engine, also to rows whose target is
     missing."""
 
-    name: str
-    fit: Fit
-    held: dataset.Data
-    target: str
-    engine: Engine | None
-
-    learns_unlabelled = True
+    target: str = ""
 
     @property
     def discrete(self) -> bool:
@@ -69,21 +64,15 @@ class _ComparedFit:
 
     def answer(self, train: np.ndarray, test: np.ndarray, seed: int) -> Answer:
         fit = refit(self.fit, self.held.taken(train), self.engine, seed)
-        shown = as_codes(self.held.taken(test))
+        shown, losses = as_codes(self.held.taken(test)), fit.structure.losses
         blind = {**shown, self.target: np.full(len(test), np.nan)}
+        why = f"the model has a loss ('{losses[0]}') and no likelihood" if losses else None
         if not self.discrete:
-            value = np.asarray(fit.predict(blind, self.target))
-            if fit.structure.losses:
-                return Answer(value,
-                              why=f"the model has a loss ('{fit.structure.losses[0]}') and no "
-                                  f"likelihood")
-            return Answer(value, density=fit.log_prob(shown) - fit.log_prob(blind))
+            density = None if losses else fit.log_prob(shown) - fit.log_prob(blind)
+            return Answer(np.asarray(fit.predict(blind, self.target)), density=density, why=why)
         labels = np.fromiter(self.fit.labels(self.target), object)
-        if fit.structure.losses:
-            codes = np.asarray(fit.predict(blind, self.target), int)
-            return Answer(labels[codes],
-                          why=f"the model has a loss ('{fit.structure.losses[0]}') and no "
-                              f"likelihood")
+        if losses:
+            return Answer(labels[np.asarray(fit.predict(blind, self.target), int)], why=why)
         p = np.asarray(fit.predict_proba(blind, self.target), float)
         return Answer(labels[p.argmax(1)], p, labels)
 
@@ -98,8 +87,6 @@ class _ComparedEstimator:
     rows: DataLike  # DataFrame or array, without the target
     truth: np.ndarray
 
-    learns_unlabelled = False
-
     @property
     def discrete(self) -> bool:
         from sklearn.base import is_classifier
@@ -113,6 +100,7 @@ class _ComparedEstimator:
             return self.rows.iloc[index] if hasattr(self.rows, "iloc") else self.rows[index]
 
         what = type(self.estimator).__name__
+        train = train[~missing(self.truth[train])]
         try:
             estimator = clone(self.estimator).fit(at(train), np.array(self.truth[train].tolist()))
             value = np.asarray(estimator.predict(at(test)))
@@ -144,7 +132,7 @@ def predictions(fits: Mapping[str, FitOrEstimator], data: object, target: str, f
         raise ModelError(f"compare(target='{target}'): '{one}' predicts '{target}' as a class and "
                          f"'{other}' as a number. Compare only classifiers, or only regressions")
     discrete = next(iter(kinds.values()))
-    known = np.flatnonzero([not _unseen(value) for value in truth])
+    known = np.flatnonzero(~missing(truth))
     if len(known) < 2:
         raise DataError(f"compare(target='{target}'): the data contain only {len(known)} values of "
                         f"'{target}', but at least 2 are needed. Give more rows")
@@ -155,15 +143,15 @@ def predictions(fits: Mapping[str, FitOrEstimator], data: object, target: str, f
         _refuse_absent(truth, splits, target)
     terms: dict[str, dict[str, np.ndarray]] = {}
     failed: dict[str, str] = {}
-    missing: dict[str, dict[str, str]] = {}
+    lacking: dict[str, dict[str, str]] = {}
     for name, contestant in contestants.items():
         try:
-            terms[name], why = _terms(contestant, truth, splits, others, seed)
-            missing[name] = {} if why is None else dict.fromkeys(
+            terms[name], why = _terms(contestant, truth, splits, seed)
+            lacking[name] = {} if why is None else dict.fromkeys(
                 [score for score in scores if score != plain], why)
         except (ModelError, DataError) as error:
             failed[name] = str(error)
-            missing[name] = dict.fromkeys(scores, str(error))
+            lacking[name] = dict.fromkeys(scores, str(error))
     warn_of_failed("compare", failed, contestants)
     table = _table(terms, scores, truth)
     scored = int(max((np.isfinite(t).sum() for each in terms.values() for t in each.values()),
@@ -174,7 +162,7 @@ def predictions(fits: Mapping[str, FitOrEstimator], data: object, target: str, f
     table = table.sort_values(criterion, ascending=not scores[criterion], kind="stable")
     notes = [f"'{target}' is missing in {len(others)} rows. Models of probml were fitted with "
              f"these rows, estimators without them"] if len(others) else []
-    reasons = {name: why for name, why in missing.items() if why}
+    reasons = {name: why for name, why in lacking.items() if why}
     table.attrs |= {"criterion": criterion, "rows": scored, "target": target, "folds": len(splits),
                     "missing": reasons, "notes": notes}
     return table
@@ -205,8 +193,8 @@ def _contestants(fits: object, data: object, target: str,
         mine = _truth(rows, target, name)
         if first is None:
             first, truth = name, mine
-        elif len(mine) != len(truth) or not all(a == b or _unseen(a) and _unseen(b)
-                                                for a, b in zip(mine, truth, strict=True)):
+        elif len(mine) != len(truth) or not (
+                (mine == truth) | missing(mine) & missing(truth)).all():
             raise DataError(f"compare(target='{target}'): '{first}' and '{name}' were fitted to "
                             f"different rows, or to different values of '{target}'. Fit all models "
                             f"to the same rows")
@@ -224,15 +212,14 @@ def _contestant(name: str, given: object, rows: object, target: str, truth: np.n
             raise ModelError(f"compare(target='{target}'): expected a site with one value per row, "
                              f"but '{target}' {what} in '{name}', model '{given.model.name}'. "
                              "Choose another target")
-        return _ComparedFit(name, given, reports.own_data(given, rows, f"compare('{name}')"),
-                            target, engine)
+        return _Predictor(name, given, reports.own_data(given, rows, f"compare('{name}')"),
+                          engine, target)
     try:
         from sklearn.base import is_classifier, is_regressor
     except ModuleNotFoundError as error:
-        raise ModelError(f"compare(fits): expected a Fit for '{name}', got a "
-                         f"{type(given).__name__}. Estimators can be compared only if scikit-learn "
-                         f"is installed ({error}). Install it: pip install "
-                         "'probml[sklearn]'") from None
+        raise ModelError(f"compare(fits): expected a Fit for '{name}', got {type_of(given)}. "
+                         f"Estimators can be compared only if scikit-learn is installed ({error}). "
+                         "Install it: pip install 'probml[sklearn]'") from None
     if isinstance(given, type) or not hasattr(given, "get_params") or not (is_classifier(given)
                                                                            or is_regressor(given)):
         what = given.__name__ if isinstance(given, type) else type(given).__name__
@@ -243,18 +230,13 @@ def _contestant(name: str, given: object, rows: object, target: str, truth: np.n
     return _ComparedEstimator(name, given, _columns(rows, target, name), truth)
 
 
-def _unseen(value: object) -> bool:
-    return value is None or value != value
-
-
 def _truth(rows: DataLike, target: str, name: str) -> np.ndarray:
     """The target of every row, (n,) objects, None or NaN where missing."""
-    names = getattr(rows, "column_names", None) or list(rows.columns if hasattr(rows, "columns")
-                                                        else rows)
+    names = list(rows) if isinstance(rows, Mapping) else names_of(rows)
     if target not in names:
         raise DataError(f"compare(target='{target}'): the data of '{name}' have no column "
                         f"'{target}', which is to be predicted. Add it, or choose one of the "
-                        f"columns, {list(names)}")
+                        f"columns, {names}")
     values = rows[target]
     values = (values.to_numpy(dtype=object, na_value=None) if hasattr(values, "na_value")
               or hasattr(values, "iloc") else np.asarray(values))
@@ -310,14 +292,13 @@ def _refuse_absent(truth: np.ndarray, splits: list, target: str) -> None:
 # Numbers
 
 
-def _terms(contestant: Any, truth: np.ndarray, splits: list, others: np.ndarray,
+def _terms(contestant: Any, truth: np.ndarray, splits: list,
            seed: int) -> tuple[dict[str, np.ndarray], str | None]:
     """Score → its terms, (n,); of a row in several test parts the mean, NaN where it is in none."""
     total: dict[str, np.ndarray] = {}
     count, why = np.zeros(len(truth)), None
     for train, test in splits:
-        answer = contestant.answer(train if contestant.learns_unlabelled
-                                   else np.setdiff1d(train, others), test, seed)
+        answer = contestant.answer(train, test, seed)
         why = why or answer.why
         for score, each in _scores(answer, truth[test], contestant.discrete).items():
             total.setdefault(score, np.zeros(len(truth)))[test] += each

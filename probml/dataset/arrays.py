@@ -11,10 +11,10 @@ import numpy as np
 
 from probml.dataset import frames
 from probml.dataset.sources import arrow
-from probml.errors import DataError, RowError, shortly, untraced
+from probml.errors import DataError, RowError, describe_dates, shortly, untraced
 from probml.numerics.process.libraries import pd
 
-UNSEEN = "Use NaN or None for a missing value."
+UNSEEN = "Correct the value, or use NaN or None if it is missing."
 NUMBERS = (Real, Decimal, np.bool_)
 
 
@@ -50,6 +50,18 @@ class Raw:
             isinstance(label, NUMBERS) for label in labels) and list(labels) == sorted(labels)
 
 
+def missing(values: np.ndarray) -> np.ndarray:
+    """The mask of cells that are NaN, None or NA."""
+    if values.dtype.kind == "f":
+        return np.isnan(values)
+    if values.dtype.kind != "O":
+        return np.zeros(values.shape, bool)
+    if pandas := sys.modules.get("pandas"):
+        return pandas.isna(values)
+    return np.array([v is None or isinstance(v, float | np.floating) and v != v
+                     for v in values.ravel()], bool).reshape(values.shape)
+
+
 class Labelled(np.ndarray):
     """An array of codes with their labels, of a column that was read before."""
 
@@ -81,9 +93,9 @@ def as_raw(what: str, value: object, rows: bool):
                         "give the encoding when you read the file, such as pandas.read_csv(path, "
                         "encoding='latin-1')") from None
     if rows and raw.values.ndim == 0:
-        raise DataError(f"{what} needs one value per row, got a single value. Pass a list or an "
-                        f"array whose first axis is the rows. If the value is the same in all "
-                        f"rows, give it as an argument of the model, model(name=value).")
+        raise DataError(f"{what} must have one value per row, got a single value. Pass a list or "
+                        "an array whose first axis is the rows. If the value is the same in all "
+                        "rows, give it as an argument of the model, model(name=value).")
     if rows and len(raw.values) == 0:
         raise DataError(f"the data are empty: {what} has 0 rows, expected at least 1. Check how "
                         "the data were read or filtered.")
@@ -129,9 +141,9 @@ def _from_numpy(what: str, value: object, rows: bool):
         value = np.where(np.ma.getmaskarray(value), np.array(None), value.data.astype(object))
     try:
         a = np.asarray(value)
-    except ValueError as error:
+    except ValueError:
         raise DataError(f"{what} is not a rectangular array, because its lists have different "
-                        f"lengths ({error}). Pad the shorter lists with NaN.") from None
+                        "lengths. Pad the shorter lists with NaN.") from None
     if a.dtype.kind == "U" and not isinstance(value, np.ndarray):
         a = np.array(value, object)  # NumPy would write the numbers and NaN beside text as text
     if a.dtype.kind in "UTO":
@@ -140,11 +152,11 @@ def _from_numpy(what: str, value: object, rows: bool):
         return Raw(a if a.dtype.isnative else a.astype(a.dtype.newbyteorder("=")))
     if a.dtype.kind == "f" or a.dtype.name.startswith(("bfloat", "float")):
         return Raw(a.astype(np.float32 if a.dtype.itemsize < 4 else np.float64))
-    how = (": times to numbers, (t - t.min()) / pandas.Timedelta(days=1), and names of groups to "
-           "text."
-           if a.dtype.kind in "mM" else ".")
+    if a.dtype.kind in "mM":
+        raise DataError(f"{describe_dates(what, a.dtype)}, or to text if they name groups, "
+                        "column.astype(str)")
     raise DataError(f"{what} has dtype {a.dtype}, expected numbers, labels or booleans. Convert "
-                    f"the values first{how}")
+                    "the values to one of these.")
 
 
 def _from_objects(what: str, a: np.ndarray, rows: bool):
@@ -153,10 +165,7 @@ def _from_objects(what: str, a: np.ndarray, rows: bool):
     if Decimal in set(map(type, flat.tolist())):  # comparisons with its signalling NaN raise
         flat = np.array([np.nan if isinstance(v, Decimal) and v.is_nan() else v
                          for v in flat.tolist()], object)
-    pandas = sys.modules.get("pandas")
-    empty = ([v is None or isinstance(v, float | np.floating) and v != v for v in flat.tolist()]
-             if pandas is None else pandas.isna(flat))
-    hidden = np.asarray(empty, bool)
+    hidden = missing(flat)
     seen = flat[~hidden].tolist()
     kinds = set(map(type, seen))
     odd = [kind for kind in kinds if not issubclass(kind, (*NUMBERS, str))]
@@ -171,7 +180,7 @@ def _from_objects(what: str, a: np.ndarray, rows: bool):
         return _from_numpy(what, flat.tolist(), rows)
     bad = np.array([type(v) in odd for v in flat.tolist()]) & ~hidden
     deny(bad.reshape(a.shape), what, a, "numbers, labels or None", rows,
-         f"Convert values of type {odd[0].__name__} first.")
+         f"Convert values of type {odd[0].__name__} to numbers or text.")
 
 
 def coded(a: np.ndarray, hidden: np.ndarray):

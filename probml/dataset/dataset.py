@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
-from jax.typing import ArrayLike
 
 from probml.dataset import ragged, tables
 from probml.dataset.coding import indices as coding
@@ -19,7 +18,7 @@ from probml.language.language import Bound
 from probml.plan import decide
 from probml.plan.plan import Plan
 from probml.structure.structure import Structure
-from probml.typing import SiteValues
+from probml.typing import ArrayLike, SiteValues
 
 # rows, and states of all cells together, up to which a question about a network uses the one
 # program in which every discrete cell may be missing
@@ -110,6 +109,11 @@ class Data(NamedTuple):
     def size(self) -> int:
         """The number of rows; for a sample of a source, that of all rows of the source."""
         return self.table.rows if self.survey is None else self.survey.profile.rows
+
+    @property
+    def inputs_of_one_row(self) -> dict[str, np.ndarray]:
+        """The inputs of a joint density, name → value, without the axis of its one row."""
+        return {name: value[0] for name, value in self.table.inputs.items()}
 
     @property
     def numbers(self) -> int:

@@ -8,11 +8,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from jax.typing import ArrayLike
 
 from probml.dataset.frames import as_pandas, is_table, names_of
 from probml.numerics.process.libraries import pd
-from probml.typing import DataLike
+from probml.typing import ArrayLike, DataLike
 
 CATEGORIES = 8  # categories that a description lists
 MAX_DESCRIBED_COLUMNS = 200  # columns of one array up to which each is described by itself

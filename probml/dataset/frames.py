@@ -4,15 +4,14 @@ table; the names of columns of a matrix."""
 import difflib
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from jax.typing import ArrayLike
 
 from probml.errors import DataError, listed
 from probml.numerics.process.libraries import nw, pa, pd
-from probml.typing import DataLike, SiteValues
+from probml.typing import ArrayLike, DataLike, SiteValues
 
 OURS = ("pandas", "pyarrow")  # libraries whose tables are read without narwhals
 
@@ -224,6 +223,14 @@ def names_of(table: DataLike) -> list:
     return list(getattr(table, "column_names", None) or table.columns)
 
 
+def items_of(data: DataLike) -> dict[str, ArrayLike]:
+    """Name → values, of a mapping or of a table's columns."""
+    if isinstance(data, Mapping):
+        return dict(data)
+    return {name: data.column(name) if hasattr(data, "column_names") else data[name]
+            for name in names_of(data)}
+
+
 # Columns of a matrix, {"x": table[["a", "b"]]}
 
 
@@ -348,15 +355,9 @@ def check(name: str, frame: bool, expected: Mapping[str, Any], inputs: Sequence[
         own = sorted(expected, key=lambda n: not expected[n].rows) + [
             i for i in inputs if i not in expected
         ]
-        remedy = f"Drop or rename '{name}'."
-        if meant := closest_name(name, own):
-            remedy = f"Did you mean '{meant}'?"
-        elif frame and vectors:
-            remedy = (f"'{vectors[0]}' has several values per row. Pass a mapping, such as "
-                    f"{{'{vectors[0]}': "
-                    f"table[['a', 'b']]}}.")
-        raise DataError(f"model '{model}': '{name}' is neither a site nor an input of the model. "
-                        f"Known names: {listed(own)}. {remedy}")
+        raise unknown_name(model, name, own, own, frame and vectors and (
+            f"'{vectors[0]}' has several values per row. Pass a mapping, such as "
+            f"{{'{vectors[0]}': table[['a', 'b']]}}"))
     if frame and (name in vectors or not expected[name].rows):
         where = "in every row" if name in vectors else "outside rows"
         remedy = (f"Pass a mapping, such as {{'{name}': table[['a', 'b']]}}" if name in vectors
@@ -365,13 +366,47 @@ def check(name: str, frame: bool, expected: Mapping[str, Any], inputs: Sequence[
                         f"fit in one column of a table. {remedy}.")
 
 
-def lacked(name: str, items: Iterable) -> str:
-    """The remedy for an input that is not a column of the table."""
-    columns = [str(column) for column in items]
+def unknown_name(model: str, name: str, known: Iterable[str], free: Iterable[str],
+                 remedy: object = None) -> DataError:
+    """The error about data by a name that the model does not have.
+
+    Args:
+        free: the names that may have been meant. remedy: where none of them is close.
+    """
+    if meant := closest_name(name, free):
+        remedy = f"Did you mean '{meant}'?"
+    return DataError(f"model '{model}': '{name}' is neither a site nor an input of the model. "
+                     f"Known names: {listed(known)}. {remedy or f'Drop or rename {name!r}'}")
+
+
+def missing_input(model: str, name: str, columns: Iterable = ()) -> DataError:
+    """The error about an input that the data lack.
+
+    Args:
+        columns: of the table, if the data are one.
+    """
+    columns, remedy = [str(column) for column in columns], ""
     if meant := closest_name(name, columns):
-        return f" If it is the column '{meant}', rename that column to '{name}'."
-    return (f" The columns are {listed(columns)}. Rename one of them to '{name}', or, if it has "
-            f"several columns, pass a mapping, {{'{name}': table[['a', 'b']]}}.")
+        remedy = f". If it is the column '{meant}', rename that column to '{name}'"
+    elif columns:
+        remedy = (f". The columns are {listed(columns)}. Rename one of them to '{name}', or, if it "
+                  f"has several columns, pass a mapping, {{'{name}': table[['a', 'b']]}}")
+    return DataError(f"model '{model}': the data have no '{name}', which is an input of the model "
+                     f"(an argument of its function). Add '{name}' to the data. Or, if it is the "
+                     f"same in all rows, give it to the model, {model}(…, {name}=...){remedy}")
+
+
+def refuse_computed(model: str, computed: Iterable[str], given: Collection[str]) -> None:
+    """
+    Raises:
+        DataError: values of a site that the model computes.
+    """
+    name = next((name for name in computed if name in given), None)
+    if name is not None:
+        raise DataError(f"model '{model}': '{name}' is computed by the model "
+                        f"(numpyro.deterministic, or a reparametrised site), so the data cannot "
+                        f"contain it. Drop '{name}' from the data, or, to observe it, sample it "
+                        f"without reparametrisation")
 
 
 def tables_of(data: object) -> dict[str, dict[str, ArrayLike]] | None:
@@ -384,6 +419,4 @@ def tables_of(data: object) -> dict[str, dict[str, ArrayLike]] | None:
     for table in data.values():
         if hasattr(table, "column_names"):  # an Arrow table cannot be indexed by a duplicate name
             check_once(table)
-    return {name: dict(table) if isinstance(table, Mapping) else
-            {column: table[column] for column in names_of(table)}
-            for name, table in data.items()}
+    return {name: items_of(table) for name, table in data.items()}

@@ -9,11 +9,11 @@ from collections.abc import Hashable, Mapping
 from typing import NamedTuple
 
 import numpy as np
-from jax.typing import ArrayLike
 
 from probml.dataset.arrays import Categories, Raw, as_raw
 from probml.errors import DataError
 from probml.numerics.process.libraries import pd
+from probml.typing import ArrayLike
 
 
 class Places(NamedTuple):
@@ -40,8 +40,9 @@ class Places(NamedTuple):
         """
         raw = as_raw(what, column, True)
         if len(raw.values) != len(self.row):
-            raise DataError(f"{what} has {len(raw.values)} rows, but the index column of its table "
-                            f"has {len(self.row)}. Give all columns of a table the same length")
+            raise DataError(f"{what} has {len(raw.values)} rows, but the column that links this "
+                            f"table to the other one has {len(self.row)}. Give all columns of a "
+                            "table the same length")
         values, full = raw.values, len(self.row) == rows * width
         if unseen and not full and raw.labels is None and values.dtype.kind != "f":
             values = values.astype(np.result_type(values.dtype, np.float32))

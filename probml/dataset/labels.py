@@ -8,9 +8,9 @@ from collections.abc import Hashable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from jax.typing import ArrayLike
 
 from probml.numerics.process.libraries import pd
+from probml.typing import ArrayLike
 
 MIN_DATES = 3  # dates that pandas needs to infer a frequency
 # of a series that is regular but for gaps: its least length, the greatest share of gaps, and what
@@ -64,10 +64,9 @@ class Labels(NamedTuple):
             if every is None:
                 warnings.warn(
                     "the dates of X have no regular frequency (the last are "
-                    f"{', '.join(map(str, index[-2:]))}), so the steps of the forecast are "
-                    f"numbered 1 to {steps} instead of dated. Give X a regular frequency, "
-                    "X.asfreq('D') or X.resample('MS').mean(); missing steps may be "
-                    "NaN", RuntimeWarning,
+                    f"{', '.join(map(str, index[-2:]))}), so the forecast has the step numbers 1 "
+                    f"to {steps} instead of dates. Give X a regular frequency, X.asfreq('D') or "
+                    "X.resample('MS').mean(); missing steps may be NaN", RuntimeWarning,
                     stacklevel=5)
                 return numbered
             series = pd.date_range if isinstance(index, pd.DatetimeIndex) else pd.timedelta_range

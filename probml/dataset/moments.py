@@ -1,13 +1,12 @@
 """Means and sums of squares of a column's cells, which can be merged over parts of the rows."""
 
 import functools
-import os
-from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple, Self
 
 import numpy as np
 
 from probml.dataset.tables import Column
+from probml.numerics.process.threads import map_in_threads
 
 PIECE = 2**17  # numbers at a time, which fit in cache
 NARROW = 8  # numbers of a row up to which a matrix product is the faster sum
@@ -36,10 +35,7 @@ class Moments(NamedTuple):
             return cls._of(column.values[part], None if column.seen is None else column.seen[part],
                            None if weights is None else weights[part])
 
-        if rows <= size:
-            return at(0)
-        with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-            return functools.reduce(cls.merged, pool.map(at, range(0, rows, size)))
+        return functools.reduce(cls.merged, map_in_threads(at, range(0, rows, size)))
 
     @classmethod
     def _of(cls, values: np.ndarray, seen: np.ndarray | None,

@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple, cast
 
 import numpy as np
-from jax.typing import ArrayLike
 
 from probml.dataset.frames import alike, as_pandas, native
 from probml.dataset.labels import Labels, labels_of, tables_of
@@ -13,7 +12,7 @@ from probml.dataset.sources import arrow
 from probml.errors import DataError
 from probml.numerics.process.libraries import pa
 from probml.structure.structure import Structure
-from probml.typing import DataLike, SiteValues
+from probml.typing import ArrayLike, DataLike, SiteValues
 
 MATRICES = 3  # axes of sequences of vectors
 
@@ -168,7 +167,7 @@ def along_time(structure: Structure, items: SiteValues,
     odd = next((name for name, length in lengths.items() if length != known), None)
     if odd is not None:
         other = next((f"'{name}' has {length}" for name, length in lengths.items()
-                      if length == known), f"the chains of the model have {known}")
+                      if length == known), f"this model needs {known}")
         raise DataError(
             f"'{odd}' has {lengths[odd]} time steps, but {other}. All sites need the same number "
             f"of steps, shape (rows, steps, ...). Pad shorter sequences with NaN, or give a list "

@@ -13,15 +13,12 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.typing import ArrayLike
 
-from probml import errors
 from probml.dataset import arrays, frames, kinds, ragged, tables
 from probml.dataset.coding import indices as coding
 from probml.dataset.coding import labels as naming
 from probml.dataset.dataset import Data
-from probml.dataset.tables import Table
-from probml.errors import DataError, ModelError
+from probml.errors import DataError
 from probml.families.domains import Simplex
 from probml.jaxpr.program import ClosedJaxpr, evaluate
 from probml.language.language import Bound
@@ -29,10 +26,10 @@ from probml.structure import trace
 from probml.structure.ordering import why_ordered
 from probml.structure.site import Site
 from probml.structure.structure import Structure
-from probml.structure.trace import check_chains
+from probml.typing import ArrayLike
 
 
-def check(structure: Structure, table: Table) -> None:
+def check(structure: Structure, table: tables.Table) -> None:
     """Checks observed values against bounds of their support that depend on inputs only.
 
     Raises:
@@ -104,11 +101,9 @@ def read(
     raws = {name: found.raw for name, found in inputs.items()}
     structure = kinds.structure_for_inputs(model, raws, shapes or {},
                                            {name: found.spec for name, found in inputs.items()})
-    _check_computed(model, structure, known)
+    frames.refuse_computed(model.name, structure.deterministics, _columns(known))
     asked = labels is not None
     padding = {name: found.padding for name, found in inputs.items() if found.padding is not None}
-    if unknown not in (coding.REFUSE, coding.NEW):
-        raise ModelError(f"unknown={unknown!r}: expected '{coding.REFUSE}' or '{coding.NEW}'")
     codes = (coding.read(structure, raws, labels or {}, padding, unknown, asked) if raws
              else coding.Codes({}, {}, {}))
     known, length, given = _read_sequences(structure, known, steps)
@@ -120,7 +115,7 @@ def read(
     table = replace(table, labels={**table.labels, **codes.labels})
     check(structure, table)
     if length is not None and len(structure.chains) > len(structure.markov):
-        check_chains(structure, {}, length)
+        trace.check_chains(structure, {}, length)
     trace.check(structure, table.inputs, length or 1)
     return Data(model, structure, table, length, given=given, new=codes.new)
 
@@ -162,7 +157,7 @@ def _check_columns(model: Bound, known: dict[str, ArrayLike]) -> None:
     done = next((name for name, _ in model.interventions
                  if name in getattr(known, "column_names", known)), None)
     if done is not None:
-        raise errors.DataError(f"the data contain '{done}', but do() sets '{done}' to a fixed "
+        raise DataError(f"the data contain '{done}', but do() sets '{done}' to a fixed "
                                f"value in every row. Drop '{done}' from the data")
 
 
@@ -173,13 +168,6 @@ def _read_input(model: Bound, known: dict[str, ArrayLike], name: str, rows: int 
         tables.read(known, {}, [name], model=model.name, rows=rows)  # raises, naming the input
     value = ragged.of_column(known[name])
     full = ragged.padded(name, value, unseen=False)
-    # np.ndim would convert a column of Arrow
-    if not hasattr(full, "to_pandas") and not np.ndim(full):
-        raise errors.DataError(
-            f"model '{model.name}': the input '{name}' is a single value, {value!r}, but an input "
-            f"needs one value per row, shape (n, ...). If it is the same in all rows, give it as "
-            f"an argument of the model, {model.name}({name}={value!r})"
-        )
     padded = full is not value
     # text is padded with None
     full = ragged.padded(name, value) if padded and full.dtype.hasobject else full
@@ -190,24 +178,13 @@ def _read_input(model: Bound, known: dict[str, ArrayLike], name: str, rows: int 
         spec = ((None, *shape[2:]), kind)
     if shapes and spec[0] != tuple(shapes[name][0]):
         wanted = ("n", *shapes[name][0])
-        raise errors.DataError(
+        raise DataError(
             f"input '{name}' has shape {shape}, expected {wanted} as in the fitted data. Pass the "
             f"same columns in the same order"
         )
     lengths = np.array([len(part) for part in value]) if padded else None
     return _Input(raw, spec, None if lengths is None
                   else np.arange(raw.values.shape[1]) >= lengths[:, None])
-
-
-def _check_computed(model: Bound, structure: Structure, known: object) -> None:
-    """Refuses values of deterministic sites."""
-    computed = next((name for name in structure.deterministics if name in _columns(known)), None)
-    if computed is not None:
-        raise errors.DataError(
-            f"model '{model.name}': '{computed}' is computed by the model (numpyro.deterministic, "
-            f"or a reparametrised site), so the data cannot contain it. Drop '{computed}' from the "
-            f"data, or, to observe it, sample it without reparametrisation"
-        )
 
 
 def _read_sequences(structure: Structure, known: dict[str, ArrayLike], steps: int | None
@@ -218,7 +195,7 @@ def _read_sequences(structure: Structure, known: dict[str, ArrayLike], steps: in
         return known, None, None
     known, model = ragged.of_table(known), structure.model
     if not isinstance(known, Mapping) and hasattr(known, "shape"):
-        raise errors.DataError(f"model '{model.name}': the model has time steps, and a column of a "
+        raise DataError(f"model '{model.name}': the model has time steps, and a column of a "
                                f"table has no axis for them. Pass a mapping from names to arrays "
                                f"of shape (rows, steps, ...)")
     if not isinstance(known, Mapping):

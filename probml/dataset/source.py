@@ -10,11 +10,10 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
-from jax.typing import ArrayLike
 
 from probml.dataset import frames
 from probml.errors import DataError, RowError
-from probml.typing import DataLike
+from probml.typing import ArrayLike, DataLike
 
 
 class Part(NamedTuple):
@@ -146,6 +145,6 @@ def naming(part: Part) -> Iterator[None]:
     try:
         yield
     except RowError as error:
-        raise DataError(f"part '{part.name}': {error.behind(part.first)}") from None
+        raise DataError(f"batch '{part.name}': {error.behind(part.first)}") from None
     except DataError as error:
-        raise DataError(f"part '{part.called}': {error}") from None
+        raise DataError(f"batch '{part.called}': {error}") from None

@@ -18,7 +18,7 @@ from probml.dataset.arrays import NUMBERS, UNSEEN, Raw, as_raw, deny
 from probml.dataset.coding import labels as naming
 from probml.dataset.sources import arrow
 from probml.errors import DataError, listed
-from probml.numerics.process.cores import finite, map_chunks
+from probml.numerics.process.threads import finite, map_chunks
 from probml.typing import DataLike
 
 LARGEST_COUNT = 2**62
@@ -113,10 +113,7 @@ def read(data: object, expected: Mapping[str, Expected], inputs: Sequence[str] =
     items |= {name: value for name, value in codes.items() if name in items}
     missing = next((name for name in inputs if name not in items), None)
     if missing is not None:
-        remedy = frames.lacked(missing, items) if frame else ""
-        raise DataError(f"model '{model}': the data have no '{missing}', which is an input of the "
-                        f"model. Add '{missing}' to the data, or, if it is the same in all rows, "
-                        f"give it as an argument of the model, {model}(…, {missing}=...).{remedy}")
+        raise frames.missing_input(model, missing, items if frame else ())
     items = frames.select_known_columns(items, expected, inputs, asked, model) if frame else items
     sites = [name for name in items if name not in inputs]
     for name in sites:
@@ -163,7 +160,8 @@ def to_labels(codes: np.ndarray, labels: tuple | None) -> np.ndarray:
     codes = np.asarray(codes).astype(np.intp, copy=False)  # bool would be a mask, not an index
     if codes.size and (codes.min() < 0 or codes.max() >= len(labels)):
         raise DataError(f"got codes from {codes.min()} to {codes.max()}, expected codes from 0 to "
-                        f"{len(labels) - 1}, one for each of the labels {listed(labels)}")
+                        f"{len(labels) - 1}, one for each of the labels {listed(labels)}. Correct "
+                        "these codes")
     kinds = set(map(type, labels))
     if len(kinds) == 1 and kinds <= {str, int, float, bool}:
         return np.array(labels)[codes]
@@ -199,9 +197,9 @@ def _agreed(counts: dict[str, int], rows: int | None, height: int | None, known:
     n = rows or height or (Counter(counts.values()).most_common(1)[0][0] if counts else None)
     for odd in (name for name, count in counts.items() if count != n):
         base = next((f"'{name}' has {n}" for name, count in counts.items() if count == n),
-                    f"expected {n}")
+                    f"{n} are expected")
         raise DataError(f"'{odd}' has {counts[odd]} rows, but {base}. Give every column the same "
-                        f"rows in the same order. {UNSEEN}")
+                        "rows in the same order, with NaN or None where a value is missing.")
     if n is None and known:
         raise DataError(f"model '{model}': the data are empty, so the number of rows is unknown. "
                         f"Give one of {listed(known)}, or give the number, rows=n.")
@@ -226,7 +224,8 @@ def _shaped(e: Expected, raw: Raw):
     want = str(("n", *e.cells)).replace("'", "") if e.rows else str(e.cells)
     if e.rows and e.states is not None and e.cells == ():
         want += f" with codes or labels, or label probabilities, a float array (n, {e.states})"
-    remedy = ("Put the rows on the first axis, and the values of a row on the other axes" if e.rows
+    remedy = ("Put the rows on the first axis, and give each row "
+              f"{f'an array of shape {e.cells}' if e.cells else 'one value'}" if e.rows
             else outside(e.name, e.plates, shape[0] if shape else None))
     if e.rows and len(shape) > 1 and shape[-2::-1] == e.cells:
         remedy = f"Pass {e.name}.T, so that the first axis is the rows"
@@ -249,8 +248,8 @@ def outside(name: str, plates: Sequence[tuple[str, int]], rows: int | None) -> s
         )
     return (
         f"'{name}' is sampled outside rows(), so that it has one value for all rows. If '{name}' "
-        f"has one value per row, sample it in the plate of the rows: with probml.rows(): "
-        f"sample('{name}', ...); if not, give a single value of '{name}'"
+        f"has one value per row, write sample('{name}', ...) inside `with probml.rows():`. If not, "
+        f"give a single value of '{name}'"
     )
 
 
@@ -304,7 +303,7 @@ def _how_to_convert(text: str) -> str:
             float(said)
             return (f"The value is text that looks like a number: {instead} converts the column to "
                     f"numbers.")
-    return f"Convert the column to numbers. {UNSEEN}"
+    return "Convert the column to numbers, with NaN where a value is missing."
 
 
 def _complete(what: str, raw: Raw):
@@ -312,7 +311,7 @@ def _complete(what: str, raw: Raw):
     a, seen = _finite(what, raw, True)
     if seen is not None:
         deny(~seen, what, None, "complete",
-             hint="Missing values of inputs are not inferred. Fill in the value, drop the row, or "
+             hint="Missing values are inferred only for sites. Fill in the value, drop the row, or "
                   "make the input a site (sample it in the model).")
     return a
 

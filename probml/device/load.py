@@ -2,9 +2,7 @@
 masks of the observed cells."""
 
 import math
-import os
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 
 import jax
 import jax.numpy as jnp
@@ -20,6 +18,7 @@ from probml.device.layout import Layout, bucket
 from probml.device.rows import Chunk, Coordinates, Known, Pairs, Resident
 from probml.errors import present
 from probml.families.marginal_normal import Tiles, locate
+from probml.numerics.process.threads import cores, map_in_threads
 from probml.numerics.transfer import aligned, placed, rounded
 from probml.plan.plan import Plan
 from probml.plan.random_effects import sparsely_crossed
@@ -137,7 +136,7 @@ def _chunk_shape(data: Data, plan: Plan, rows: int, copies: int, devices: int,
     """(chunks, rows per chunk) for `rows` rows, padding included; see `load`."""
     chunks, parts = max(1, round(rows / fitting_rows(plan, data.steps, copies))), devices
     if rows * (data.steps or 1) * max(plan.effort, plan.brought) >= PARTED:
-        # equal shares for threads (engines/restarting/slices.py); along time, a step over half the
+        # equal shares for threads (engines/restarting/squarem.py); along time, a step over half the
         # lanes takes half the time
         chunks = max(chunks, 2 if data.steps and rows >= 2 * LANES else 1)
         parts *= 1 if chunks == 1 else 2 if chunks < MIN_CHUNKS_TO_ALIGN else 8
@@ -284,14 +283,10 @@ def _write(array: np.ndarray, out: np.ndarray, shift: np.ndarray | None) -> None
     if shift is not None:
         np.subtract(array, shift, out=out, casting="unsafe")
         return
-    parts = min(out.nbytes // PART, os.cpu_count() or 1)
-    if parts < 2:
-        out[:] = array
-        return
+    parts = max(min(out.nbytes // PART, cores()), 1)
     cuts = np.linspace(0, len(out), parts + 1).astype(int)
-    with ThreadPoolExecutor(parts) as pool:
-        list(pool.map(lambda a, b: np.copyto(out[a:b], array[a:b], casting="unsafe"), cuts[:-1],
-                      cuts[1:]))
+    map_in_threads(lambda part: np.copyto(out[part], array[part], casting="unsafe"),
+                   list(map(slice, cuts[:-1], cuts[1:])))
 
 
 def _codes(columns: list[tables.Column]) -> np.ndarray:

@@ -30,12 +30,11 @@ from probml.engines.optimization.convergence import (
 from probml.engines.optimization.identifiability import find_infinite
 from probml.engines.optimization.maximization import OptimizerSettings
 from probml.engines.optimization.search import improve, propose_unequal_states
-from probml.engines.restarting import batches, slices, squarem
+from probml.engines.restarting import batches, squarem
 from probml.engines.restarting.restarts import (
     best_params,
     converge_parameters,
     find_spurious_maximum,
-    first_states,
     index_of_best,
     outcome_of_best,
     relative_tolerance,
@@ -67,11 +66,10 @@ from probml.engines.start.start import (
     states_depend_on_start,
 )
 from probml.errors import Refusal
-from probml.plan import noiseless
+from probml.latents.linear_chain import noiseless_parameters
 from probml.plan.blocks import all_blocks, climbed_on_rows, directions
-from probml.plan.integrals import describe_integration
+from probml.plan.groupings import describe_integration
 from probml.plan.plan import Plan
-from probml.structure.structure import Structure
 from probml.typing import SiteValues
 
 # restarts, at least, with latent discrete sites outside rows: each begins with one value of theirs
@@ -162,7 +160,7 @@ class EM(Engine):
         data = problem.data
         if data is None or data.survey is not None:
             return runs
-        return slices.runs_per_program(problem.plan, _steps(data), runs)
+        return squarem.runs_per_program(problem.plan, _steps(data), runs)
 
     def runs(self, problem: Problem) -> int:
         return self.starts(problem.data, problem.plan, problem.start)
@@ -177,40 +175,34 @@ class EM(Engine):
         if self.hard and plan.globals:
             raise Refusal(f"{where} with hard=True (which assigns each row to its most probable "
                           f"state): the latent discrete site '{plan.globals[0]}' is outside "
-                          "rows(), and this is defined only for sites inside rows(). Use "
-                          "hard=False",
-                          ("EM", "Exact"))
+                          "rows(), and hard=True is defined only for sites inside rows(). "
+                          "Use EM(hard=False)")
         refuse_missing_prior(plan, "EM", self.prior)
         if any(grouping.nodes for grouping in plan.groupings):
             raise Refusal(f"{where}: the group effects '{plan.effects[0]}' are integrated out "
-                          f"({describe_integration(plan.groupings)}), and EM has no step for them. "
-                          "Use another engine, such as {engines}",
+                          f"({describe_integration(plan.groupings)}), and EM has no step for them",
                           ("MAP",))
-        noiseless.refuse_noiseless(plan, "EM")
+        _refuse_noiseless(plan)
         if problem.asked or not plan.free:
             return
         if plan.groupings and not plan.variables:
             raise Refusal(f"EM is not used for {problem}, because it converges slowly when group "
-                          f"effects such as '{plan.effects[0]}' are integrated out. Use another "
-                          "engine, such as {engines}", ("MAP",))
+                          f"effects such as '{plan.effects[0]}' are integrated out", ("MAP",))
         near = next((group for group in plan.latents if not group.kind.exact), None)
         if near is not None and not plan.variables:
             raise Refusal(
                 f"EM is not used for {problem}, because '{near.name}' is {near.kind.description}, "
-                "and each step of EM would compute the integral of every row many times. Use "
-                "another engine, such as {engines}",
+                "and each step of EM would compute the integral of every row many times",
                 ("MAP",))
         for block in all_blocks(plan, self.prior) if plan.complete else ():
             if not (block.form and block.conjugate):
-                raise Refusal(f"EM is not used for {problem}, because it is not faster than MAP: "
-                              f"no discrete variable is latent, and '{block.names[0]}' has no "
-                              f"update in closed form ({block.why}). Use another engine, such as "
-                              "{engines}",
-                              ("MAP",))
+                raise Refusal(f"EM is not used for {problem}, because it is not faster than MAP "
+                              f"here. No discrete variable is latent, and '{block.names[0]}' has "
+                              f"no update in closed form: {block.why}", ("MAP",))
         if names := climbed_on_rows(plan, self.prior):
             raise Refusal(f"EM is not used for {problem}, because '{names[0]}' has no update in "
-                          "closed form, and a numerical update would read all rows many times in "
-                          "each step. Use another engine, such as {engines}", ("MAP",))
+                          "closed form. A numerical update would read all rows many times in each "
+                          "step", ("MAP",))
 
     def reason_to_skip(self, problem: Problem) -> str:
         return "the model has no latent variable, and other engines give a posterior" if (
@@ -331,7 +323,7 @@ class EM(Engine):
         count = max(map(len, states.values()), default=1)
         groups = np.repeat(np.arange(count), effort.pilots)
         allowed = {name: table[groups] for name, table in states.items()}
-        copies = slices.runs_per_program(plan, _steps(part), len(groups))
+        copies = squarem.runs_per_program(plan, _steps(part), len(groups))
         some, shared = load(part, plan, weight, choose_layout(part, plan, copies), copies,
                             params=start)
         first = starts(part, plan, shared, weight, len(groups), seed, start, self.prior,
@@ -402,8 +394,7 @@ class EM(Engine):
                                 else 0.0)))
         return found
 
-    def grid(self, problem: Problem, site: str, sizes: Sequence[int],
-             structures: Sequence[Structure]) -> list[Outcome]:
+    def grid(self, problem: Problem, site: str, sizes: Sequence[int]) -> list[Outcome]:
         """For each size, the best of the restarts with that many states of `site`: in one program,
         that of the largest, in which states beyond a size are impossible. Each size has its own
         race."""
@@ -420,9 +411,26 @@ class EM(Engine):
                 else Race(groups, keep=effort.starts))
         return self._maximize_groups(plan, first, problem.rows, known, closed=True, race=race)
 
-    def narrowed(self, plan: Plan, structure: Structure, outcome: Outcome) -> Outcome:
-        """An outcome of `grid` in the shapes of its own model, of `structure`."""
-        return first_states(structure, outcome)
+
+def _refuse_noiseless(plan: Plan) -> None:
+    """
+    Raises:
+        Refusal: a free parameter enters a number of a chain that has no noise of its own.
+    """
+    for group in (group for group in plan.latents if plan.timed(group)):
+        for name in (name for name in group.names if plan.structure.sites[name].chain):
+            for parameter, argument, number in noiseless_parameters(plan.structure, name):
+                if parameter in plan.free:
+                    raise Refusal(
+                        f"EM cannot learn '{parameter}' of model "
+                        f"'{plan.structure.model.name}': '{parameter}' enters element {number} of "
+                        f"the {argument} of '{name}', and this element has no noise. A sequence of "
+                        f"states that is possible at one value of '{parameter}' is impossible at "
+                        f"every other value, so '{parameter}' would keep its initial value. Only "
+                        "copies of other elements, such as lags, transition [[a, b], "
+                        f"[1, 0]], may have no noise. Add noise to element {number}, or give "
+                        f"'{parameter}' in the data",
+                        ("MAP",))
 
 
 def _steps(data: Data) -> int:

@@ -35,7 +35,7 @@ from jax.typing import ArrayLike
 from probml.dataset.dataset import Data
 from probml.device.rows import Known, Rows
 from probml.engines.findings import Code, Finding
-from probml.errors import ModelError, meant
+from probml.errors import ModelError, meant, shortly
 from probml.language.former_members import former_members
 from probml.language.language import Bound
 from probml.numerics.optimum import Optimum
@@ -104,7 +104,6 @@ CODES = {
     Status.STALLED: Code.NO_ASCENT,
     Status.FLUCTUATING: Code.STEPS_TOO_LARGE,
 }
-
 
 NOT_LOADED: Any = None  # a field of a problem that is not there yet, or has been released
 MAX_DEFAULT_POSTERIOR = 512  # parameters; with more, a fit without an engine finds a point
@@ -249,7 +248,7 @@ class Problem:
         if not optimised.keys().isdisjoint(plan.free):
             return "the model has numpyro.param parameters, which are optimised"
         if plan.free and all(plan.structure.sites[name].entry.improper for name in plan.free):
-            return "all priors are flat, so the result is a maximum likelihood estimate"
+            return "all priors are flat, as in maximum likelihood"
         return ""
 
     def __str__(self) -> str:
@@ -293,9 +292,8 @@ class Capabilities:
         held_out_fraction: the share of the rows that is held out for validation.
         incremental_update: how expected statistics of further rows update the fit, an
             IncrementalUpdate of restarting/batches.py; None: they do not.
-        sizes: it has `grid(problem, site, sizes, structures)`, which fits several numbers of states
-            of a hidden site in one program, see EM, and `narrowed`, which brings each result to the
-            shapes of its own model; `structures` are those of these models.
+        sizes: it has `grid(problem, site, sizes)`, which fits several numbers of states of a hidden
+            site in one program, see EM.
     """
 
     finds: Literal["point", "posterior"] = "posterior"
@@ -347,9 +345,10 @@ class Engine(ABC):
         old = {each.name: getattr(self, each.name) for each in fields(Capabilities)
                if hasattr(type(self), each.name) and each.name not in settings}
         if old:
-            warnings.warn(f"{type(self).__name__} is an engine whose class has the attributes "
-                          f"{', '.join(old)}. Return them from its property `capabilities` "
-                          f"instead", DeprecationWarning, stacklevel=2)
+            warnings.warn(f"engine {type(self).__name__}: the class attributes "
+                          f"{', '.join(old)} will not be read any more in the next minor version. "
+                          f"Return them from the property `capabilities` as probml.extend."
+                          f"Capabilities({next(iter(old))}=...)", DeprecationWarning, stacklevel=2)
         return Capabilities(**old)
 
     def refuse(self, problem: Problem) -> None:
@@ -454,7 +453,7 @@ def checked(engine: object, verb: str = "") -> Engine:
     Raises:
         ModelError: it is no engine, but a class or something else, or it cannot be hashed.
     """
-    given = f"engine={' '.join(f'{engine!r:.60}'.split())}"
+    given = f"engine={shortly(engine)}"
     said = f"{verb}({given})" if verb else given
     if not isinstance(engine, Engine):
         remedy = (f". Call the class, {engine.__name__}()" if isinstance(engine, type)
@@ -484,7 +483,7 @@ def check_batch(engine: Engine, problem: Problem) -> None:
 def check_settings(engine: Any, positive: Sequence[str] = (),
                    nonnegative: Sequence[str] = ()) -> None:
     """Raises ModelError for settings out of range: fields that are annotated as floats may be any
-    finite numbers, others are integers."""
+    finite numbers, others are integers; an optimizer is one of optax."""
     floats = {each.name for each in fields(engine) if "float" in str(each.type)}
     for name in (*positive, *nonnegative):
         value, above = getattr(engine, name), name in positive
@@ -495,4 +494,7 @@ def check_settings(engine: Any, positive: Sequence[str] = (),
             or name not in floats and value != int(value)):
             kind = ("an integer of at least 1" if above else "an integer of at least 0") if (
                 name not in floats) else "a number above 0" if above else "a number of at least 0"
-            raise ModelError(f"{type(engine).__name__}({name}={value!r}): expected {kind}")
+            raise ModelError(f"{type(engine).__name__}({name}={shortly(value)}): expected {kind}")
+    if (own := getattr(engine, "optimizer", None)) is not None and not hasattr(own, "update"):
+        raise ModelError(f"{type(engine).__name__}(optimizer={shortly(own)}): expected an optax "
+                         f"optimiser such as optax.adam(1e-2), or None")

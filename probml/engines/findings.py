@@ -19,6 +19,9 @@ from probml.typing import Json
 Entry = tuple[int, ...]
 
 
+ZERO_AT_ZERO = "with density 0 at 0, such as dist.LogNormal(0, 1)"
+
+
 class Code(enum.Enum):
     """The kinds of findings, by value: `Code("boundary")`.
 
@@ -63,7 +66,8 @@ class Code(enum.Enum):
         "steps-too-large", "the step limit was reached; the objective no longer rises, but the "
         "parameters still fluctuate", "More steps with the same learning rate do not improve the "
         "estimates",
-        ("lower the learning rate", "let the learning rate decay, optax.cosine_decay_schedule",
+        ("lower the learning rate", "let the learning rate decay, "
+         "MAP(optimizer=optax.adam(optax.cosine_decay_schedule(0.01, 3000)))",
          "use MAP() without an optimizer"), ConvergenceWarning)
     SLOW = (
         "slow-convergence", "the last iteration raised the objective by less than the tolerance, "
@@ -90,7 +94,7 @@ class Code(enum.Enum):
         "This happens if all effects can be equal, if the rows can be fitted exactly, or if a "
         "mixture component can shrink onto a single row; the returned estimates are arbitrary",
         ("fit with probml.NUTS()",
-         "use a prior that vanishes at 0 (LogNormal, InverseGamma), with prior=True"),
+         f"use a prior {ZERO_AT_ZERO}, with prior=True"),
         ConvergenceWarning)
 
     # The optimum
@@ -99,20 +103,20 @@ class Code(enum.Enum):
         "boundary", "the estimate of {at} is at the boundary of its possible values ({end}{count})",
         "Most of the posterior mass lies away from the boundary, and standard errors are not "
         "defined at the boundary",
-        ("fit with probml.NUTS()", "use a prior that vanishes at the boundary"))
+        ("fit with probml.NUTS()", "use a prior whose density is 0 at the boundary"))
     ZERO_VARIANCE = (
         "zero-variance", "the estimate of {at} is at its boundary: the likelihood hardly changes "
         "if the standard deviation of these effects is 0{how}",
         "The data show no variation between groups in these effects; lme4 reports this as "
         "'boundary (singular) fit'",
         ("drop these effects from the model",
-         "use engine='bayes', or probml.NUTS() with a prior that vanishes at 0"))
+         f"use engine='bayes' of MixedModel, or probml.NUTS() with a prior {ZERO_AT_ZERO}"))
     HEYWOOD = (
         "heywood-case", "the estimate of {at} is at its boundary: the likelihood hardly changes if "
         "this residual variance is 0{how} (a Heywood case)",
         "A residual variance of 0 means that the factors reproduce a column of the data exactly, "
         "which is rarely credible",
-        ("use fewer factors", "use a prior that vanishes at 0"))
+        ("use fewer factors", f"use a prior {ZERO_AT_ZERO}"))
     SINGULAR_CORRELATION = (
         "singular-correlation", "the estimate of {at} is at its boundary: the likelihood hardly "
         "changes if {what}",
@@ -126,7 +130,7 @@ class Code(enum.Enum):
         "{factor:.2g} times as large",
         "A few rows that agree by chance can cause such a maximum, and little posterior mass is "
         "near it",
-        ("fit with probml.NUTS()", "use a prior for {at} that vanishes at 0"))
+        ("fit with probml.NUTS()", f"use a prior for {{at}} {ZERO_AT_ZERO}"))
     EQUAL_ENTRIES = (
         "equal-entries", "the estimate of {at} is at its boundary: its entries {pairs} (counted "
         "from 0) are equal",
@@ -136,7 +140,7 @@ class Code(enum.Enum):
          "use a prior that separates the entries"))
     NOT_IDENTIFIED = (
         "not-identified", "the maximum is one of many of the same height: the log density does not "
-        "change if the parameters move along {direction}",
+        "change if {direction}",
         "These parameters are not identified separately, and their estimates are arbitrary; a "
         "possible cause is a column that is constant or the sum of other columns",
         ("use an informative prior, such as dist.Normal(0, 1), with "
@@ -197,7 +201,7 @@ class Code(enum.Enum):
         "The result is unreliable: means and intervals may be wrong", ("fit with probml.NUTS()",))
     LONG_TAIL = (
         "long-tail", "the posterior of {at} has such a long tail that the weighted draws do not "
-                     "determine its standard deviation (Pareto k-hat {k:.1f})",
+        "determine its standard deviation (Pareto k-hat, a measure of the tail, is {k:.1f})",
         "The result is unreliable: the standard deviation of {at} may be wrong",
         ("fit with probml.NUTS()",))
     HEAVY_TAIL = (
@@ -209,10 +213,10 @@ class Code(enum.Enum):
         "its mode, and may have further modes", "The result is unreliable: means and intervals of "
         "{at} may be wrong", ("fit with probml.NUTS()",))
     GUIDE_FAR = (
-        "approximation-far", "the posterior differs strongly from {what} (Pareto k-hat "
-        "{k:.1f}{worth})",
+        "approximation-far", "the posterior differs strongly from {what} (Pareto k-hat, "
+        "a measure of this difference, is {k:.1f}{worth})",
         "The result is unreliable: means may be wrong and intervals too narrow",
-        ("fit with probml.NUTS()", "raise the number of steps, SVI(steps=...)"))
+        ("fit with probml.NUTS()", "in SVI, raise steps"))
     GUIDE_NOT_CONVERGED = (
         "guide-not-converged", "the variational approximation has not converged: {problem}",
         "Further steps would still change the estimates",
@@ -227,7 +231,8 @@ class Code(enum.Enum):
     NO_MODE = (
         "no-mode", "no mode (maximum) of the posterior density was found in unbounded coordinates, "
                    "such as the logarithms of standard deviations ({problem})",
-        "A possible cause is a scale in the prior of another parameter, which can shrink to 0",
+        "A possible cause is a standard deviation that can shrink to 0, of the prior of another "
+        "parameter",
         ("fit with probml.NUTS()",))
     MODE_FAR_FROM_MEAN = (
         "mode-far-from-mean", "the posterior mean of {at} is {away:.1f} posterior standard "
@@ -238,8 +243,8 @@ class Code(enum.Enum):
     # Chains of a sampler
 
     STUCK_CHAIN = (
-        "stuck-chain", "chain {chains} never moved: every proposal was rejected",
-        "A possible cause is an initial value at which a scale is nearly 0",
+        "stuck-chain", "every proposal of chain {chains} was rejected, so that it never moved",
+        "A possible cause is an initial value at which a standard deviation is nearly 0",
         ("give other initial values, fit(..., start=...)", "use a prior that excludes 0"))
     DIVERGENCES = (
         "divergences", "{count} of {draws} draws ended with a divergence (an inaccurate step) of "
@@ -272,8 +277,8 @@ class Code(enum.Enum):
                "as accurate) is {effective:.0f}, less than {least} for each chain",
         "The mean and quantiles of {at} are inaccurate", ("raise draws",))
     DRAWS_TAIL = (
-        "tail-of-draws", "the draws of {at} have a heavy tail (Pareto k-hat {k:.1f} of their "
-        "squares)",
+        "tail-of-draws", "the draws of {at} have a heavy tail (Pareto k-hat, a measure of the "
+        "tail, is {k:.1f} for their squares)",
         "The mean and standard deviation of {at} are inaccurate", ("use the median and quantiles "
                                                                    "of {at}",))
     TIME_LIMIT = (
@@ -302,9 +307,9 @@ class Code(enum.Enum):
         "run ({why}); the second run did not find a region of the posterior that the first run had "
         "found, so the draws of the first run are returned", "", (), None)
     CHAINS_MOVED = (
-        "chains-moved", "{count} of the chains were restarted at the position of another chain, "
-        "because they had stayed in a region with less than 0.1% of the posterior "
-        "mass", "", (), None)
+        "chains-moved", "chains that had stayed in a region with less than 0.1% of the posterior "
+        "mass were restarted at the position of another chain ({count} of the chains)",
+        "", (), None)
     RELABELLED = (
         "relabelled", "the states of {names} are exchangeable (label switching): in {count} draws "
         "the states were renumbered to make the draws comparable", "",
@@ -333,7 +338,7 @@ class Code(enum.Enum):
                             "{gain:.2g}", "", (), None)
     SYMMETRY = ("symmetry", "the data determine {names} only up to a symmetry of the model, such "
                 "as the sign of a factor, on which no prediction depends", "", (), None)
-    RESTARTS = ("restarts", "best of {starts} random starts{where} ({reached} reached the same "
+    RESTARTS = ("restarts", "best of {starts} random starts{where} ({reached} reached this "
                 "optimum{others}){then}", "", (), None)
     INTEGRATED = ("integrated", "latent variables integrated out: {names} ({method})", "", (), None)
     BATCHES = ("batches", "each iteration used a batch of {rows} rows ({kind} "

@@ -280,14 +280,15 @@ def _weigh(points: np.ndarray, logs: np.ndarray, pairs: np.ndarray) -> Weighted:
 def _with_variance_check(found: Weighted, values: np.ndarray) -> Weighted:
     """With the parameter whose standard deviation the weighted draws determine least, if its
     standard error or Pareto's k of (x − mean)², by which that error falls, is too large."""
-    w = found.weights
+    some = found.weights > 0  # far out in the tail a parameter may be infinite, with weight 0
+    w, values = found.weights[some], values[some]
     with np.errstate(all="ignore"):
         away = (values - w @ values) ** 2
         variance = w @ away
         error = np.sqrt(w**2 @ (away - variance) ** 2) / (2 * variance)
     k = k_of_variance(values, w)
-    error *= _error_factor(k, len(w))
-    bad = (k > k_limit(len(w))) | (error > MAX_SD_ERROR)
+    error *= _error_factor(k, len(found.weights))
+    bad = (k > k_limit(len(found.weights))) | (error > MAX_SD_ERROR)
     worst = int(np.argmax(np.where(bad, k, -np.inf))) if bad.any() else -1
     return found._replace(variance_k=float(k.max(initial=-np.inf)), unreliable_entry=worst)
 

@@ -52,8 +52,9 @@ def choose(data: Data, seconds: float | None = None) -> tuple[tuple[Engine, ...]
             asked[engine] = place + 1.5 * engine.defers(problem)
     if not asked:
         told = [str(advised(why, data)) for why in reasons.values() if isinstance(why, Refusal)]
-        raise Refusal("no engine can fit this model. Change the model, or give a latent site in "
-                      "the data. The reasons: " + "; ".join(dict.fromkeys(told)))
+        raise Refusal(f"no engine can fit model '{data.model.name}'. Change the model, or give a "
+                      "latent site in the data. The reasons:\n- "
+                      + "\n- ".join(dict.fromkeys(told)))
     return tuple(sorted(asked, key=asked.__getitem__)), reasons
 
 

@@ -34,8 +34,9 @@ from probml.engines.sampling.reliance import (
 from probml.engines.sampling.states import complete_normal, with_states
 from probml.engines.start import begin
 from probml.engines.start.labelling import hidden_variables
+from probml.engines.start.modes import Mode, other_high_modes
 from probml.engines.start.start import check_distinct
-from probml.errors import ModelError, Refusal, present
+from probml.errors import ModelError, Refusal, listed, present
 from probml.evidence import density
 from probml.factors.naturals import log_prior
 from probml.language import given
@@ -45,6 +46,7 @@ from probml.numerics.curvature import whitened
 from probml.numerics.transfer import placed, placed_all
 from probml.plan import decide
 from probml.plan.plan import Plan
+from probml.plan.sufficient_statistics import is_affine_in_rows
 from probml.posteriors.diagnostics import k_limit
 from probml.posteriors.posterior import Draws, Normal, constrained, mean
 
@@ -121,17 +123,18 @@ class Laplace(Engine):
         unknown = next((name for name in self.over or () if name not in plan.free), None)
         if unknown is not None:
             raise ModelError(f"Laplace(over=...): '{unknown}' is not an estimated parameter of "
-                             f"model '{plan.structure.model.name}'; expected some of "
-                             f"{list(plan.free)}")
+                             f"model '{plan.structure.model.name}'. Use some of "
+                             f"{listed(plan.free)}")
         names = self.over or plan.free
-        size = sum(int(np.prod(plan.structure.sites[name].shape)) for name in names)
+        sizes = {name: int(np.prod(plan.structure.sites[name].shape)) for name in names}
+        size, least = sum(sizes.values()), min(names, key=sizes.__getitem__, default="")
         if size > curvature.MAX_HESSIAN_COORDINATES:
             raise Refusal(
-                f"Laplace cannot fit {problem}: a matrix of second derivatives would be needed, of "
-                f"{size} parameters, more than the limit of {curvature.MAX_HESSIAN_COORDINATES}. "
-                "Name some of the parameters, Laplace(over=['...'])",
-                ("SVI", "NUTS")
-            )
+                f"Laplace cannot fit {problem}: it needs the second derivatives for all pairs of "
+                f"{size:,} parameters, more than the limit of "
+                f"{curvature.MAX_HESSIAN_COORDINATES:,} parameters" + (
+                    f". Name fewer parameters, such as Laplace(over=['{least}'])"
+                    * (sizes[least] <= curvature.MAX_HESSIAN_COORDINATES)), ("SVI", "NUTS"))
 
     def reason_to_skip(self, problem: Problem) -> str:
         return problem.point_wanted
@@ -276,8 +279,7 @@ def _or_refuse(problem: Problem, found: Modes | Finding) -> Modes:
         Refusal: there is no mode.
     """
     if isinstance(found, Finding):
-        raise Refusal(f"Laplace cannot fit {problem}: {found.problem}. Use another engine, such as "
-                      "{engines}", ("NUTS",))
+        raise Refusal(f"Laplace cannot fit {problem}: {found.problem}", ("NUTS",))
     return found
 
 
@@ -313,7 +315,7 @@ def _find_modes(problem: Problem, centred: bool = True) -> Modes | Finding:
     modes = [begun]
     if not hidden_variables(plan):  # renumbered states would be the same mode again
         points = (density.from_unbounded(plan, jnp.asarray(u), known)[0]
-                  for u in begin.other_high_modes(begun))
+                  for u in other_high_modes(begun))
         measured = (begin.measure_mode(plan, (), point, known, rows, spread, others, 0)
                     for point in points)
         modes += [mode for mode in measured
@@ -323,9 +325,11 @@ def _find_modes(problem: Problem, centred: bool = True) -> Modes | Finding:
 
 def _modes_of_regression(problem: Problem) -> Modes | None:
     """The mode where MAP uses Newton's method, whose Hessian is known: for very many rows that of a
-    sample of them. None: it does not, or finds no mode."""
+    sample of them. None: it does not, or finds no mode, or there may be several and so few rows
+    that all are searched at once."""
     plan, known = problem.plan, problem.known
-    if (not newton_pays(plan) or begin.hyperparameters(plan)
+    several = not is_affine_in_rows(plan) and begin.evaluated_at_once(plan, problem.rows)
+    if (not newton_pays(plan) or begin.hyperparameters(plan) or several
             or problem.size <= ROWS_FOR_MAP * density.unbounded_size(plan)):
         return None
     found = MAP().maximize_posterior(problem)
@@ -344,7 +348,7 @@ def _modes_of_regression(problem: Problem) -> Modes | None:
 
 
 def _near_mode(problem: Problem,
-               centred: bool) -> tuple[Known, begin.Mode, np.ndarray, dict | None]:
+               centred: bool) -> tuple[Known, Mode, np.ndarray, dict | None]:
     """The density about its mode, as for the start of NUTS."""
     spread = np.random.default_rng([problem.seed, 7]).standard_normal(
         (POINTS, density.unbounded_size(problem.plan)))
@@ -353,10 +357,10 @@ def _near_mode(problem: Problem,
     return known, begun, spread, others
 
 
-def _component(begun: begin.Mode) -> tuple[Component, float]:
+def _component(begun: Mode) -> tuple[Component, float]:
     """The proposal about the mode, a Newton step from where the optimisation ended, and the length
     of that step in standard deviations."""
-    root, slope = np.asarray(begun.frame.root, float), np.asarray(begun.starts.gradient[0], float)
+    root, slope = np.asarray(begun.frame.root, float), np.asarray(begun.starts.gradient, float)[0]
     step = root.T @ slope
     away = float(np.sqrt(np.sum(step**2)))
     centre = np.asarray(begun.frame.centre, float)
@@ -365,7 +369,7 @@ def _component(begun: begin.Mode) -> tuple[Component, float]:
     return proposal(centre + root @ step * min(1.0, 1 / max(away, 1e-9)), root), away
 
 
-def _no_mode(begun: begin.Mode) -> Finding | None:
+def _no_mode(begun: Mode) -> Finding | None:
     """Why the end of the optimisation is no mode with a curvature; None: it is one."""
     low = float(np.min(np.asarray(begun.frame.curvature), initial=np.inf))
     if bool(begun.converged) and low > 0 and np.isfinite(low):

@@ -139,13 +139,10 @@ class MAP(Engine):
     def __post_init__(self):
         check_settings(self, positive=("steps", "batch_rows", "patience", "nodes"),
                        nonnegative=("tolerance",))
-        if self.optimizer is not None and not hasattr(self.optimizer, "update"):
-            raise ModelError(f"MAP(optimizer={self.optimizer!r}): expected an optax optimiser such "
-                             f"as optax.adam(1e-2), or None for L-BFGS")
         if (isinstance(self.held_out, bool) or not isinstance(self.held_out, int | float)
             or not 0 <= self.held_out < 1):
-            raise ModelError(f"MAP(held_out={self.held_out!r}): expected a fraction of the rows, a "
-                             f"number of at least 0 and below 1")
+            raise ModelError(f"MAP(held_out={self.held_out!r}): expected a fraction of the rows, "
+                             f"at least 0 and below 1, such as 0.1")
         for name in ("batch_rows", "held_out"):
             if getattr(self, name) and self.optimizer is None:
                 raise ModelError(f"MAP({name}=...) needs an optimiser that reads batches of rows, "
@@ -183,9 +180,9 @@ class MAP(Engine):
         if middle or not any(grouping.flat for grouping in plan.groupings):
             why = (f"the prior of the effects depends on '{middle[0]}', a coefficient that cannot "
                    f"be integrated out with the others" if middle else
-                   "restricted=True (REML) integrates over coefficients, which are unbounded "
-                   "parameters that enter the mean of a normal distribution linearly, together "
-                   "with random effects, and the model has no such coefficient")
+                   "restricted=True (REML) integrates over coefficients together with random "
+                   "effects, and the model has no coefficient (an unbounded parameter that enters "
+                   "the mean of a normal distribution linearly)")
             raise Refusal(f"MAP(restricted=True) cannot fit {problem}: {why}. Write effects with "
                           f"the mean 0 and add the mean inside rows(), `mean + effect[group]`, or "
                           f"omit restricted=True")
@@ -283,8 +280,10 @@ class MAP(Engine):
         return OptimizerSettings(self.prior, self.progress, self.steps, self.tolerance)
 
     def _limited(self, found: Outcome) -> OptimizerSettings:
-        """Settings for an optimisation from another start: about as many steps as the first."""
-        return self._settings._replace(steps=max(MIN_FURTHER_STEPS, found.iterations))
+        """Settings for an optimisation from another start: about as many steps as the first, unless
+        the user set a limit."""
+        return self._settings._replace(
+            steps=self.steps or max(MIN_FURTHER_STEPS, found.iterations))
 
     def _propose_em(self, problem: Problem, lbfgs: Maximize) -> Proposal:
         """The result of some steps of EM, if a column has no residual variance given its latent

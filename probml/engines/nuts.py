@@ -27,6 +27,7 @@ from probml.engines.sampling import carrying
 from probml.engines.sampling.chains import Chains, Limit, Run, Settings, Verdict, diagnose_chains
 from probml.engines.sampling.states import with_states
 from probml.engines.start import begin
+from probml.engines.start.modes import Mode
 from probml.engines.start.start import check_distinct
 from probml.errors import ModelError, Refusal, quoted
 from probml.evidence import centring, density, row_coordinates
@@ -273,7 +274,7 @@ class NUTS(Engine):
         return (Read(values, inside, found, moved if found else 0),
                 diagnose_chains(values, run.z, run.stats, target, self.max_tree_depth))
 
-    def _start_with_rows(self, problem: Problem) -> tuple[Known, begin.Mode, carrying.Measure]:
+    def _start_with_rows(self, problem: Problem) -> tuple[Known, Mode, carrying.Measure]:
         """The mode of parameters and latent variables of rows, where chains start, and a function
         that measures the curvature elsewhere."""
         plan = problem.plan
@@ -284,7 +285,7 @@ class NUTS(Engine):
         begin.check_density(plan, begun, begin.compiled_prior_point(plan, known), known, "NUTS")
         return known, begun, measure
 
-    def _start_of_parameters(self, problem: Problem) -> tuple[Known, begin.Mode, carrying.Measure]:
+    def _start_of_parameters(self, problem: Problem) -> tuple[Known, Mode, carrying.Measure]:
         """As `_start_with_rows`, for the parameters alone; elsewhere if the optimisation found no
         mode, as at a scale of 0, which no chain would leave."""
         found = self._near_mode(problem)
@@ -294,7 +295,7 @@ class NUTS(Engine):
             return found
         return self._near_mode(replace(problem, mode_is_atypical=True))
 
-    def _near_mode(self, problem: Problem) -> tuple[Known, begin.Mode, carrying.Measure]:
+    def _near_mode(self, problem: Problem) -> tuple[Known, Mode, carrying.Measure]:
         plan, rows = problem.plan, problem.rows
         spread = self._spread(problem, density.unbounded_size(plan))
         incidental = problem.mode_is_atypical or any(
@@ -348,7 +349,7 @@ def thinned(drawn: Mapping[str, np.ndarray], draws: int) -> dict[str, np.ndarray
     return out
 
 
-def choose_frame(begun: begin.Mode) -> Frame:
+def choose_frame(begun: Mode) -> Frame:
     """The coordinates of the sampler: whitened by the curvature at the mode if the density is about
     normal there; else one unit for each coordinate."""
     away = difference_from_normal(begun)
@@ -360,7 +361,7 @@ def choose_frame(begun: begin.Mode) -> Frame:
     return (begun.frame if few and away < SMALL_DIFFERENCE else begun.frame.uncoupled()).square()
 
 
-def difference_from_normal(begun: begin.Mode) -> float:
+def difference_from_normal(begun: Mode) -> float:
     """The standard deviation of the difference of the log density and that of the normal
     distribution at the mode, over draws of the latter; infinite if there is none."""
     frame, starts = jax.device_get((begun.frame, begun.starts))

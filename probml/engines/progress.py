@@ -14,7 +14,7 @@ from probml.engines.engine import Status
 from probml.numerics.compiling import underway
 from probml.numerics.outside.checkpoint import LoopState
 from probml.numerics.outside.watching import WATCHERS, Step
-from probml.numerics.precision import in_same_precision
+from probml.numerics.process.threads import in_same_precision
 from probml.typing import PyTree
 
 if TYPE_CHECKING:

@@ -34,8 +34,9 @@ from probml.engines.sampling.reliance import (
 from probml.engines.sampling.states import complete_normal, with_states
 from probml.engines.start import begin
 from probml.engines.start.labelling import use_representative_rows
+from probml.engines.start.modes import Mode, several_modes_finding
 from probml.engines.start.start import check_distinct
-from probml.errors import ModelError, Refusal
+from probml.errors import Refusal
 from probml.evidence import density, row_coordinates
 from probml.language import given
 from probml.numerics.compiling import jit
@@ -118,9 +119,6 @@ class SVI(Engine):
         check_settings(self, positive=("steps", "batch_rows", "particles"))
         if not callable(self.guide):
             given.check_word(self.guide, GUIDES, "SVI(guide)", ", or a NumPyro guide")
-        if self.optimizer is not None and not hasattr(self.optimizer, "update"):
-            raise ModelError(f"SVI(optimizer={self.optimizer!r}): expected an optax optimiser such "
-                             f"as optax.adam(1e-2), or None")
         given.check_word(self.integrate, carrying.INTEGRATE, "SVI(integrate)")
 
     def prepare_data(self, data: Data) -> Data:
@@ -168,6 +166,8 @@ class SVI(Engine):
             whole = Static(self.guide, self.optimizer_or_adam, self.particles,
                            model=problem.plan.structure.model)
             return guided.run(whole, self.steps, self.progress, problem)
+        if callable(self.guide):
+            guided.check_sites(lambda _: self.guide(), {}, plan.free, problem)
         carrying.check(problem, "SVI", DRAWS)
         begun = self._start(problem)
         frame = begun.frame if self.guide == "multivariate_normal" else begun.frame.independent(
@@ -178,7 +178,7 @@ class SVI(Engine):
                         total)
         state, history = self._optimize(problem, static, frame)
         status = Status.APPROXIMATED if np.isfinite(history[-1]) else Status.COLLAPSED
-        findings = begin.several_modes_finding(plan, begun)
+        findings = several_modes_finding(plan, begun)
         if callable(self.guide):
             findings += rising(history)
             values = jax.device_get(_guided(plan, static, frame, state, known, rows,
@@ -199,7 +199,7 @@ class SVI(Engine):
                             if n in (*plan.free, *plan.effects)})
         return Outcome(point, history, status, self.steps, findings, posterior=found)
 
-    def _start(self, problem: Problem) -> begin.Mode:
+    def _start(self, problem: Problem) -> Mode:
         """The mode from which the guide starts, and the curvature there."""
         plan, known = problem.plan, problem.known
         size = density.unbounded_size(plan)

@@ -4,14 +4,13 @@ import dataclasses
 from collections.abc import Mapping
 
 import numpy as np
-from jax.typing import ArrayLike
 
+from probml.dataset.arrays import missing
 from probml.errors import DataError, ModelError
 from probml.estimators.estimator import (
     Estimator,
     keep_few_rows,
     make_updatable,
-    missing,
     replace_given,
     rows,
 )
@@ -23,11 +22,10 @@ from probml.estimators.validation import (
     check_consistent_length,
     check_is_fitted,
     column_or_1d,
-    require_target,
 )
 from probml.interface.fit import Fit
 from probml.interface.model import Model
-from probml.typing import DataLike
+from probml.typing import ArrayLike, DataLike
 
 SUM_TOLERANCE = 1e-6  # of probabilities
 MIN_COUNTED_LABELS = 2**12  # from which counting is faster than sorting
@@ -90,7 +88,6 @@ class Classifier(ClassifierMixin, Estimator):
     def _batch(self, X: object, y: object, sample_weight: object, classes: object,
                reset: bool) -> tuple:
         """(X, codes, weights) of one batch, checked; `reset`: columns and classes are set by it."""
-        require_target(self, y)
         weights, kept = self._weigh(X, sample_weight)
         if kept is not None:
             y = np.asarray(y)

@@ -9,14 +9,12 @@ Source: scikit-learn, "Developing scikit-learn estimators"; `check_estimator` is
 
 import contextlib
 import dataclasses
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from numbers import Integral, Real
 from typing import Any, ClassVar
 
 import numpy as np
-from jax.typing import ArrayLike
 
 from probml.engines import EM, Exact
 from probml.engines.engine import short_name
@@ -41,7 +39,7 @@ from probml.interface.showing.summary import Summary, Table
 from probml.language.language import check_seed
 from probml.numerics.process.libraries import pd
 from probml.posteriors.units import Unit
-from probml.typing import DataLike, SiteValues
+from probml.typing import ArrayLike, DataLike, SiteValues
 
 # attributes of an estimator that are numbers about the fit as a whole → their names in summaries
 FIGURES = {"total_weight_": "observations", "n_observations_": "observations",
@@ -158,8 +156,8 @@ class Estimator(Portable, BaseEstimator):
             return None, None
         weights = check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         if not weights.any():
-            raise DataError("all sample weights are zero (sample_weight). Give at least one sample "
-                            "a weight above 0")
+            raise DataError("all weights are zero (sample_weight). Give at least one row a weight "
+                            "above 0")
         kept = None if weights.all() else np.flatnonzero(weights)
         return weights if kept is None else weights[kept], kept
 
@@ -348,18 +346,6 @@ def rows(X: DataLike, kept: np.ndarray | None):
     return X.iloc[kept] if hasattr(X, "iloc") else np.asarray(X)[kept]
 
 
-def missing(values: np.ndarray) -> np.ndarray:
-    """The mask of cells that are NaN, None or NA."""
-    if values.dtype.kind == "f":
-        return np.isnan(values)
-    if values.dtype.kind != "O":
-        return np.zeros(values.shape, bool)
-    if pandas := sys.modules.get("pandas"):
-        return pandas.isna(values)
-    return np.array([v is None or isinstance(v, float | np.floating) and v != v
-                     for v in values.ravel()], bool).reshape(values.shape)
-
-
 def flat(X: np.ndarray) -> np.ndarray:
     """The mask of columns whose observed cells are constant, (d,): the likelihood of a normal
     fitted to one has no maximum."""
@@ -408,10 +394,10 @@ def make_updatable(estimator: Any, first: Callable[[], tuple] | None = None) -> 
     before, estimator._first = getattr(estimator, "_first", None), None
     if fit.kept is None and fit.by is not None and fit.by.capabilities.incremental_update is None:
         raise Refusal(f"partial_fit: this {name} was fitted by {short_name(fit.engine)}, which "
-                      "stores no sufficient statistics (sums of the data) of model "
-                      f"'{fit.model.name}', so it cannot be updated with further rows. Fit all "
-                      "rows together, or use engine=probml.EM() or probml.VB(), which store them "
-                      "if all updates have a closed form")
+                      "stores no sufficient statistics (sums of the data) of this model. The fit "
+                      "cannot be updated with further rows without them. Fit all rows together, or "
+                      "use engine=probml.EM() or probml.VB(), which store them if all updates have "
+                      "a closed form")
     before = before or first and first()
     if fit.kept is None and before:
         made, data, weights = before

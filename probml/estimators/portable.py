@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 
 from probml.errors import ModelError
-from probml.fits.encoding import ROOT, packed, unpacked
-from probml.fits.saving import encoded, file_contents, write
+from probml.fits.saving import ROOT, encoded, file_contents, packed, unpacked, write
 from probml.interface.fit import Fit
 from probml.interface.loading import read_file, restore
 from probml.interface.showing.subject import (
@@ -134,22 +133,22 @@ class Portable:
         for name, value in meta["state"].items():
             setattr(estimator, name, unpacked(value, arrays, FITS))
         if not isinstance(getattr(estimator, "fit_", None), Fit):
-            raise TypeError("the attribute fit_ in the file (save the estimator again) is "
-                            f"{getattr(estimator, 'fit_', None)!r:.60}, expected a Fit")
+            raise TypeError(f"its attribute fit_ is {getattr(estimator, 'fit_', None)!r:.60}, "
+                            "expected a Fit")
         count, names = (getattr(estimator, name, None) for name in ("n_features_in_",
                                                                     "feature_names_in_"))
         if not isinstance(count, int | None) or names is not None and (
                 np.shape(names) != (count,) or not all(isinstance(name, str) for name in names)):
-            raise TypeError(f"the file has n_features_in_={count!r:.60}, but the column names "
-                            f"{names!r:.60}; save the estimator again")
+            raise TypeError(f"it has n_features_in_={count!r:.60}, but the column names "
+                            f"{names!r:.60}")
         return estimator
 
 
 def _why_not_fitted(estimator: object) -> str:
     """Why an estimator has no Fit, and what to do."""
     if any(name.endswith("_") and not name.startswith("_") for name in vars(estimator)):
-        return ("was fitted without a model of probml, so it has no Fit. To store the estimator, "
-                "use pickle or joblib")
+        return ("was fitted without a model of probml, so it has no Fit that could be saved. To "
+                "store the estimator, use pickle or joblib")
     return "is not fitted yet. Call fit first"
 
 

@@ -72,6 +72,7 @@ def integer(low: int, high: int | None = None) -> Rule:
             and (high is None or int(v) <= high))
 
 
+LARGEST_INTEGER = 2**31 - 1  # that a solver in C holds, such as LIBSVM
 # of repetitions, and of parts that are in memory at once
 STARTS, PARTS = integer(1, 10_000), integer(1, 100_000)
 

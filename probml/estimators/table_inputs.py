@@ -5,20 +5,18 @@ import contextlib
 import functools
 import inspect
 import math
-import reprlib
 from collections.abc import Callable, Mapping
 from types import FunctionType
 from typing import Any
 
 import numpy as np
-from jax.typing import ArrayLike
 
 from probml.dataset.frames import as_pandas, is_table, like, native
 from probml.dataset.labels import labels_of
-from probml.errors import DataError
+from probml.errors import DataError, described
 from probml.estimators.validation import RegressorMixin
 from probml.language.given import floats
-from probml.typing import DataLike, FitOrEstimator
+from probml.typing import ArrayLike, DataLike, FitOrEstimator
 
 # arguments that may be a table or a column of one
 ROWS = ("X", "y", "sample_weight", "offset", "trials", "event")
@@ -107,9 +105,9 @@ def _rows(value: DataLike, name: str, estimator: FitOrEstimator, where: str) -> 
             list of classes; no True or False.
     """
     if name in FLAGS and not isinstance(value, bool | np.bool_):
-        raise DataError(f"{where}({name}={reprlib.repr(value)}): expected True or False")
+        raise DataError(f"{where}({name}={described(value)}): expected True or False")
     if name == "classes" and value is not None:
-        _refuse_scalar(value, name, where)
+        refuse_scalar(value, name, where)
     if name not in ROWS or value is None:
         return value
     value = as_pandas(value)
@@ -120,40 +118,31 @@ def _rows(value: DataLike, name: str, estimator: FitOrEstimator, where: str) -> 
         if estimator.lists and name in ("X", "y"):
             tables = len(value) > 0 and hasattr(value[0], "shape")
             return [as_pandas(part) for part in value] if tables else value
-        _refuse_scalar(value, name, where)
+        refuse_scalar(value, name, where)
     if name == "y" and np.asarray(value).ndim == 0:
         raise DataError(f"{where}: expected y as an array with one value for each row of X, got "
-                        f"{reprlib.repr(value)}")
+                        f"{described(value)}")
     if name in NUMBERS or name == "y" and isinstance(estimator, RegressorMixin):
         return _numbers(value, name, where)
     return value
 
 
-def _refuse_scalar(value: object, name: str, where: str) -> None:
+def refuse_scalar(value: object, name: str, where: str) -> None:
     with contextlib.suppress(ValueError):
         if np.ndim(np.asarray(value)):
             return
     raise DataError(f"{where}: expected {name} as an array or a table whose first axis is the "
-                    f"rows, all of equal length, got {reprlib.repr(value)}. Missing values are NaN")
+                    f"rows, all of equal length, got {described(value)}. Missing values are NaN")
 
 
 def _numbers(value: object, name: str, where: str) -> DataLike:
     """Numbers, or values that can be converted: weights, offsets and trials must be finite."""
-    try:
-        array = np.asarray(value)
-        if array.dtype.kind == "c" and name not in NUMBERS:
-            return value  # refused by scikit-learn, with X
-        if array.dtype.kind == "c":
-            raise TypeError("complex numbers")
-        array = floats(value) if array.dtype.kind in "OUSMm" else array
-    except (TypeError, ValueError) as error:
-        word = next((each for each in np.ravel(np.asarray(value, object)) if isinstance(each, str)),
-                    None)
-        got = (f"the text {reprlib.repr(word)}; use a classifier for classes, such as "
-               f"LogisticRegression" if word is not None and name == "y"
-               else f"{reprlib.repr(value)} ({error})")
-        raise DataError(f"{where}: expected numbers as {name}, one for each row, got "
-                        f"{got}") from None
+    array = np.asarray(value, object if isinstance(value, list | tuple) else None)
+    if array.dtype.kind == "c" and name not in NUMBERS:
+        return value  # refused by scikit-learn, with X
+    if array.dtype.kind in "OUSMmc":
+        array = floats(value, f"{where}: {name}", "For classes use a classifier, such as "
+                       "LogisticRegression" if name == "y" else "Convert them")
     if array.dtype.kind == "b" and not array.ndim:
         raise DataError(f"{where}: expected numbers as {name}, one for each row, got {value!r}")
     if name in NUMBERS and array.dtype.kind == "f" and not np.isfinite(array).all():

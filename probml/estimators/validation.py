@@ -4,8 +4,9 @@
 import numpy as np
 
 from probml import errors
-from probml.errors import DataError, KindError, shortly
-from probml.numerics.process.cores import finite
+from probml.dataset.frames import check_once
+from probml.errors import DataError, KindError, describe_dates, shortly, type_of
+from probml.numerics.process.threads import finite
 from probml.typing import DataLike
 
 try:
@@ -60,7 +61,6 @@ __all__ = [
     "finite",
     "places_of",
     "refuse_nonfinite",
-    "require_target",
     "validate_data",
 ]
 
@@ -72,16 +72,6 @@ class ConvergenceWarning(errors.ConvergenceWarning, exceptions.ConvergenceWarnin
 errors.ConvergenceWarning.kind = ConvergenceWarning
 
 
-def require_target(estimator: object, y: object) -> None:
-    """
-    Raises:
-        DataError: there is no y; in scikit-learn's words.
-    """
-    if y is None:
-        raise DataError(f"This {type(estimator).__name__} estimator requires y to be passed, but "
-                        f"the target y is None. Pass y")
-
-
 def validate_data(estimator: object, X: object, **settings: object) -> np.ndarray:
     """scikit-learn's `validate_data` of X, which stores the names of its columns.
 
@@ -89,11 +79,8 @@ def validate_data(estimator: object, X: object, **settings: object) -> np.ndarra
         DataError: two columns with one name, an infinite cell, by column and row, a column of
             dates, or one axis alone. ValueError, TypeError: other refusals of scikit-learn.
     """
+    check_once(X)
     names = [str(name) for name in getattr(X, "columns", ())]
-    twice = next((name for i, name in enumerate(names) if name in names[:i]), None)
-    if twice is not None:
-        raise DataError(f"X has {names.count(twice)} columns named '{twice}'. Rename them, or drop "
-                        f"all but one")
     if getattr(X, "ndim", 0) == 1:
         raise _one_axis(X)
     if settings.get("skip_check_array"):
@@ -128,15 +115,12 @@ def _refuse_dates(X: DataLike, error: TypeError | None) -> None:
         DataError: the first column of a table that holds dates. If all do, scikit-learn converts
             them to numbers, in units that depend on their dtype (s, ns).
     """
-    if getattr(getattr(X, "dtype", None), "kind", "O") in "Mm":
-        raise DataError(f"X contains dates or times ({X.dtype}), which are not numbers. Convert "
-                        f"them to numbers, such as (X - X.min()) / np.timedelta64(1, 'D') for days"
-                        ) from error
-    for name, kind in zip(getattr(X, "columns", ()), getattr(X, "dtypes", ()), strict=False):
+    kinds = {"X": getattr(X, "dtype", None)} | {
+        f"column '{name}' of X": kind for name, kind in zip(
+            getattr(X, "columns", ()), getattr(X, "dtypes", ()), strict=False)}
+    for what, kind in kinds.items():
         if getattr(kind, "kind", "O") in "Mm":
-            raise DataError(f"column '{name}' of X contains dates or times ({kind}), which are not "
-                            f"numbers. Convert them to numbers, such as (X['{name}'] - "
-                            f"X['{name}'].min()).dt.total_seconds() / 86400 for days") from error
+            raise DataError(describe_dates(what, kind)) from error
 
 
 def _is_missing(cell: object) -> bool:
@@ -162,15 +146,15 @@ def _refuse_cells(X: DataLike, error: Exception) -> None:
                 kind = DataError if isinstance(cell, str) else KindError
                 said = (f"could not convert string to float: {shortly(cell)}"
                         if isinstance(cell, str) else "float() argument must be a string or a real "
-                        f"number, got a {type(cell).__name__}, {shortly(cell)}")
+                        f"number, got {type_of(cell)}, {shortly(cell)}")
                 raise kind(f"column {name} of X, row {row}: {said}. Convert the column to numbers, "
                            f"drop it, or encode it: with pandas.get_dummies(X), or, for a "
                            f"regression, with probml.models.formula('y ~ …', table)") from error
 
 
 def _one_axis(X: DataLike) -> DataError:
-    return DataError(f"X has the shape {np.shape(X)}: expected (n, d), rows and columns. Reshape "
-                     f"your data: X[:, None] is one column (Expected 2D array, got 1D array)")
+    return DataError(f"Expected 2D array, got 1D array: X has the shape {np.shape(X)}, but needs "
+                     "rows and columns. Reshape your data: X[:, None] is one column")
 
 
 def places_of(name: str, values: np.ndarray, count: int) -> np.ndarray:
@@ -198,9 +182,8 @@ def refuse_nonfinite(name: str, values: np.ndarray) -> None:
     if bad.any():
         row = int(np.argwhere(bad)[0, 0])
         what = "NaN" if np.isnan(values[bad][0]) else "infinity"
-        raise DataError(f"Input {name} contains {what} in row {row} ({int(bad.sum())} such "
-                        f"values), but {name} must be a finite number in every row. Drop these "
-                        f"rows")
+        raise DataError(f"Input {name} contains {what} in row {row} ({int(bad.sum())} in all), but "
+                        f"{name} must be a finite number in every row. Drop these rows")
 
 
 def _refuse_infinite(X: DataLike, names: list[str]) -> None:

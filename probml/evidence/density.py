@@ -28,8 +28,8 @@ from probml.factors.factors import global_factors, row_evidence
 from probml.factors.naturals import log_prior, naturals
 from probml.families import domains
 from probml.families.domains import Domain
-from probml.jaxpr.opened import backward
-from probml.jaxpr.opened.backward import with_vjp
+from probml.jaxpr import backward
+from probml.jaxpr.backward import with_vjp
 from probml.numerics.curvature import second_order
 from probml.plan.plan import Plan
 from probml.plan.sufficient_statistics import is_affine_in_rows

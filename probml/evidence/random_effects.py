@@ -33,8 +33,7 @@ from probml.latents.gaussian import log_total
 from probml.latents.laplace import MAX_STEPS
 from probml.numerics import lapack
 from probml.numerics.optimum import Newton, maximize
-from probml.plan.groupings import Grouping
-from probml.plan.integrals import rule
+from probml.plan.groupings import Grouping, quadrature_rule
 from probml.plan.plan import Plan
 
 ROUNDING_SLACK = 64  # units of rounding by which a log density may fall and count as no lower
@@ -204,7 +203,7 @@ def quadrature_nodes(at: Conditional, nodes: int) -> tuple[jax.Array, jax.Array]
     """Nodes ε of each member, (members, d, m), without derivatives, and the logarithms of their
     weights in the integral, (members, m)."""
     d = at.lower.shape[-1]
-    t, log = (jnp.asarray(part, at.lower.dtype) for part in rule(nodes, d))
+    t, log = (jnp.asarray(part, at.lower.dtype) for part in quadrature_rule(nodes, d))
     away = lapack.solve(at.lower, jnp.broadcast_to(t.T, (*at.lower.shape[:-1], len(t))), True)
     places = at.centre.first[..., None] + away
     share = log - 0.5 * jnp.sum(places**2, 1) - jnp.log(

@@ -18,12 +18,11 @@ from probml.device.rows import Chunk, Known
 from probml.factors.naturals import environment
 from probml.factors.rowwise import row_environment, row_log
 from probml.factors.squares import unfused_product
-from probml.jaxpr.opened.backward import gradient, value_and_gradient
+from probml.jaxpr.backward import gradient, value_and_gradient
 from probml.jaxpr.switches import SETTING
 from probml.numerics.logs import weighted_log
 from probml.plan.plan import Plan
-from probml.plan.strands import Columns
-from probml.plan.sufficient_statistics import entered
+from probml.plan.sufficient_statistics import Columns, entered
 
 Derivatives = tuple[jax.Array, jax.Array, jax.Array]
 

@@ -3,7 +3,7 @@ depends on nothing of rows (Shumway & Stoffer 1982), and the expected log densit
 
 Each of the matrices of a chain is a regression of a step's numbers on those of the step before,
 with second moments as sufficient statistics: of (1, s_{t−1}, ε_t), ε_t the noise of a move at the
-parameters of the E-step (latents/chains/linear_chain.py).
+parameters of the E-step (latents/linear_chain.py).
 """
 
 from collections.abc import Callable, Mapping
@@ -27,9 +27,9 @@ from probml.factors.linear_chains import (
     varying,
 )
 from probml.factors.naturals import environment, over_states
-from probml.latents.chains import linear_chain
-from probml.latents.chains.linear_chain import Line, Middle, Moves
+from probml.latents import linear_chain
 from probml.latents.latent import Group
+from probml.latents.linear_chain import Line, Middle, Moves
 from probml.latents.pooled_normal import Second, added, columns, residuals
 from probml.plan.plan import Plan
 from probml.structure.densities import cells

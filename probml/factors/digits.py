@@ -15,7 +15,7 @@ from probml.factors.linear_chains import over, varying
 from probml.factors.naturals import argument_table, environment, over_states
 from probml.factors.rowwise import row_environment
 from probml.jaxpr.levels import Level
-from probml.latents.chains import linear_chain
+from probml.latents import linear_chain
 from probml.latents.latent import Group
 from probml.plan.plan import Plan
 from probml.structure.site import Site
@@ -107,7 +107,7 @@ def is_imprecise(data: Data, params: Mapping[str, np.ndarray]) -> bool:
         away = max(float(np.max(np.abs(place - centre) if place.shape[-centre.ndim:] == centre.shape
                                 else np.abs(place) + np.max(np.abs(centre), initial=0.0),
                                 initial=0.0)) for place in places)
-        if eps * away**2 > LOST * min(scales) ** 2:
+        if away > float(LOST / eps) ** 0.5 * min(scales):  # a square would overflow
             return True
     return False
 

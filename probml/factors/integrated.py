@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from probml.device.rows import Chunk, Known
 from probml.elimination.cellwise.by_cells import Tangled
 from probml.elimination.factor import Factor
-from probml.errors import Refusal
+from probml.errors import Refusal, listed
 from probml.factors import chain_statistics, linear_chains, shared_nodes
 from probml.factors.naturals import environment, group_environment, over_states, states_of
 from probml.factors.rowwise import row_environment
@@ -106,7 +106,7 @@ def best_cells(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Gr
         log, found = _over(plan, params, known, rows, group, at)
     except Tangled:
         other = next(name for name in group.cellwise if name not in names)
-        raise Refusal(f"decode(sites={list(names)}): the jointly most probable values of "
+        raise Refusal(f"decode(sites=[{listed(names)}]): the jointly most probable values of "
                       f"'{names[0]}' cannot be computed with '{other}' summed over its values. "
                       "Decode both, or use predict_proba for each of the two") from None
     return Factor(log, plan.group_scope(group)), found

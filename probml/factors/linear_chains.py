@@ -21,9 +21,9 @@ from probml.elimination.kalman import filter as kalman
 from probml.elimination.kalman.evidence import forward
 from probml.factors.naturals import group_environment, over_states
 from probml.factors.rowwise import row_environment
-from probml.latents.chains import linear_chain
-from probml.latents.chains.linear_chain import Moves, Sight
+from probml.latents import linear_chain
 from probml.latents.latent import Group, places
+from probml.latents.linear_chain import Moves, Sight
 from probml.plan.plan import Plan
 from probml.structure.densities import cells
 from probml.typing import PyTree

@@ -9,6 +9,7 @@ asked.
 
 import copy
 import math
+import re
 from collections.abc import Callable
 
 import jax
@@ -24,6 +25,15 @@ from probml.families.densities.censored import accurate
 
 SUMS = 1e-4  # by how much a probability vector may miss 1
 ORDERS = tuple(map(type, (constraints.ordered_vector, constraints.positive_ordered_vector)))
+
+# constraints of NumPyro without bounds → what a value must be
+IN_WORDS = {
+    "real": "real", "boolean": "0 or 1",
+    "ordered_vector": "a vector of increasing numbers",
+    "positive_ordered_vector": "a vector of increasing positive numbers",
+    "lower_cholesky": "a lower triangular matrix with a positive diagonal",
+    "positive_definite": "a positive definite matrix", "sphere": "a vector of length 1",
+}
 
 
 class Domain:
@@ -137,16 +147,17 @@ class Domain:
         low: ArrayLike = bounds.get("lower_bound")
         high: ArrayLike = bounds.get("upper_bound")
         whole = "an integer " if self.discrete else "a number "
-        if np.ndim(low) or np.ndim(high):
-            ends = [np.asarray(end).tolist() if np.ndim(end) else end for end in (low, high)]
-            high_end = "∞" if high is None else ends[1]
-            return f"{whole}from {ends[0]} to {high_end}, element by element"
         if low is None and high is None:
-            return type(self.base).__name__.strip("_").lower()
-        if low == 0 and high is None:
+            name = type(self.base).__name__.strip("_")
+            name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
+            return IN_WORDS.get(name, f"in numpyro.distributions.constraints.{name}")
+        if np.ndim(low) == np.ndim(high) == 0 and low == 0 and high is None:
             equal = self.discrete or isinstance(self.base, constraints.greater_than_eq)
             return "zero or positive" if equal else "positive"
-        return f"{whole}from {low} to {'∞' if high is None else high}"
+        ends = [none if end is None else "a computed bound" if isinstance(end, jax.core.Tracer)
+                else np.asarray(end).tolist() for end, none in ((low, "−∞"), (high, "∞"))]
+        each = ", element by element" * bool(np.ndim(low) or np.ndim(high))
+        return f"{whole}from {ends[0]} to {ends[1]}{each}"
 
     def contains(self, values: np.ndarray) -> np.ndarray:
         """Which values lie inside, edges as the distribution has them: one answer a value."""

@@ -28,7 +28,7 @@ from probml.device.rows import Chunk, Known, Rows
 from probml.device.sharded import Remote
 from probml.device.streamed import Cut
 from probml.engines.engine import Problem
-from probml.errors import DataError, Refusal, present
+from probml.errors import MARK_ROWS, DataError, Refusal, present
 from probml.fits.places import Place, is_frame
 from probml.language.language import Bound
 from probml.numerics.outside.sent import Pool, Program, received_for_many
@@ -103,8 +103,7 @@ def portable(model: Bound) -> bytes:
     generative = model.generative
     if generative.found or generative.whole:
         raise Refusal(f"model '{model.name}' cannot be fitted on a cluster, because its function "
-                      "does not mark the independent rows. Write `with probml.rows():` instead of "
-                      "the numpyro.plate of the rows")
+                      f"does not mark the independent rows. {MARK_ROWS}")
     return cloudpickle.dumps((type(model), type(generative), generative.function, model.settings,
                               model.interventions))
 

@@ -23,7 +23,7 @@ from probml.device.few import (
 )
 from probml.device.load import load
 from probml.device.rows import Known, Resident, Rows, Summary
-from probml.engines import EM, VB, Exact
+from probml.engines import EM, Exact
 from probml.engines.engine import (
     NOT_LOADED,
     Engine,
@@ -33,17 +33,23 @@ from probml.engines.engine import (
     checked,
     planned,
 )
-from probml.engines.findings import Code, Finding
+from probml.engines.findings import ZERO_AT_ZERO, Code, Finding
 from probml.engines.ladder import advised, choose, refusal
 from probml.engines.laplace import about_optimum
 from probml.engines.progress import Progress
+from probml.engines.restarting.restarts import first_states
 from probml.engines.start.prior import given_start
 from probml.errors import DataError, Refusal, present
 from probml.evidence.e_step import global_posterior
 from probml.factors.digits import has_cancellation, has_diffuse_start
-from probml.fits import boundary
 from probml.fits.cluster import Cluster
 from probml.fits.double import least_precise, retry_in_float64
+from probml.fits.latent_findings import (
+    find_few_groups,
+    find_single_row_groups,
+    find_singular_designs,
+    with_boundary_findings,
+)
 from probml.fits.merging import RetainedStatistics, open_journal
 from probml.fits.places import (
     Devices,
@@ -54,11 +60,6 @@ from probml.fits.places import (
     is_frame,
     retain_rows,
     summarised,
-)
-from probml.fits.unidentified_effects import (
-    find_few_groups,
-    find_single_row_groups,
-    find_singular_designs,
 )
 from probml.language.language import Bound
 from probml.numerics.compiling import ONCE, jit
@@ -71,7 +72,7 @@ from probml.plan.random_effects import sparsely_crossed
 from probml.plan.sufficient_statistics import (
     by_members,
     by_moments,
-    cells,
+    cell_shapes,
     is_affine_in_rows,
     numbers,
     squared,
@@ -144,9 +145,8 @@ def _inferred(
     """The data as read, the run of an engine, and the finding that it was in float64 and why."""
     if model.whole and weights is not None:
         raise Refusal(f"model '{model.name}' has no plate of independent rows, but weights= gives "
-                      f"one weight per row. Write `with probml.rows():` instead of the "
-                      f"numpyro.plate of the rows, or numpyro.handlers.scale around the sites to "
-                      f"be weighted")
+                      f"one weight per row. {errors.MARK_ROWS}, or numpyro.handlers.scale around "
+                      f"the sites to be weighted")
     with Progress("first look", None, False) as look, parts.reporting_progress(look.passed):
         held = place.open_data(model, data, weights)
     bar.about, weight = held.extent, held.weights
@@ -260,8 +260,8 @@ def _run(held: dataset.Data, ladder: tuple, weight: np.ndarray | None, seed: int
                         held, ladder[ladder.index(engine) :], weight, seed, place, outcome)):
                     return run
                 if (plan.latents or plan.groupings) and not plan.carried:
-                    outcome = boundary.with_boundary_findings(plan, outcome, known, rows,
-                                                              engine.capabilities.uses_prior)
+                    outcome = with_boundary_findings(plan, outcome, known, rows,
+                                                     engine.capabilities.uses_prior)
                 if plan.groupings:
                     outcome = _with_effects(plan, outcome, known, rows)
                     outcome = outcome.noting(
@@ -269,6 +269,7 @@ def _run(held: dataset.Data, ladder: tuple, weight: np.ndarray | None, seed: int
                         *find_singular_designs(plan, outcome.posterior, outcome.params, known,
                                                rows),
                         *(find_few_groups(plan) if outcome.posterior.partly else ()))
+                _refuse_undefined(problem, outcome)
                 break
             except Refusal:
                 if engine is ladder[-1] or not jax.config.jax_enable_x64:
@@ -300,6 +301,23 @@ def _run_later_engines(held: dataset.Data, ladder: tuple, weight: np.ndarray | N
         reason=present(before.state.rejection).problem)))
 
 
+def _refuse_undefined(problem: Problem, outcome: Outcome) -> None:
+    """
+    Raises:
+        Refusal: an estimate or a posterior mean is not a number (NaN), so that a draw is.
+    """
+    if outcome.status in (Status.COLLAPSED, Status.DIVERGED):
+        return
+    undefined = next((name for name, value in outcome.params.items()
+                      if np.isnan(np.asarray(value, float)).any()), None)
+    if undefined is not None:
+        raise Refusal(f"{problem}: the value of '{undefined}' is not a number (NaN) at the "
+                      f"estimate ({outcome.status.headline}). Possible causes are weights, inputs "
+                      f"or data values that are too large or too small for double precision, or a "
+                      f"standard deviation that went to 0. Rescale the data, or give standard "
+                      f"deviations a prior {ZERO_AT_ZERO}")
+
+
 def _with_effects(plan: Plan, outcome: Outcome, known: Known, rows: Rows) -> Outcome:
     """An outcome with the effects of groups: at a point, with their posterior given it; of draws,
     which include them, unchanged."""
@@ -307,16 +325,6 @@ def _with_effects(plan: Plan, outcome: Outcome, known: Known, rows: Rows) -> Out
         return outcome
     belief = effects_posterior(plan, {name: outcome.params[name] for name in plan.free}, known,
                                rows)
-    lost = next((name for name, mean in belief.moments.mean.items()
-                 if not np.isfinite(mean).all()), None)
-    if lost is not None:
-        find_singular_designs(plan, belief, outcome.params, known, rows)  # refuses if singular
-        raise Refusal(f"model '{plan.structure.model.name}': the effects '{lost}' are not finite "
-                      f"at the estimate ({outcome.status.headline}). Possible causes are weights, "
-                      f"inputs or data values that are too large or too small for double "
-                      f"precision, or a standard deviation that went to 0. Rescale the data, or "
-                      f"give the standard deviation a prior with density 0 at 0, such as "
-                      f"Gamma(2, 1) or LogNormal(0, 1)")
     params = {**outcome.params, **belief.moments.mean}
     if outcome.posterior.varies:
         return outcome._replace(params=params)
@@ -375,7 +383,7 @@ def reduce_rows(engine: Engine, problem: Problem, second_moments: Moments | None
     """
     second_moments = _second_moments(engine, problem) if second_moments is None else second_moments
     if second_moments is not None:
-        return replace(problem, rows=rows_with_moments(second_moments, cells(problem.plan)))
+        return replace(problem, rows=rows_with_moments(second_moments, cell_shapes(problem.plan)))
     if isinstance(problem.rows, Summary) or not (_is_reducible(engine, problem.plan)
                                                  or _is_worth_squaring(engine, problem)):
         return problem
@@ -415,7 +423,7 @@ def posterior(plan: Plan, outcome: Outcome, known: Known, rows: Rows | Summary) 
     ))
 
 
-def infer_sizes(models: Mapping[int, Bound], data: object, site: str, engine: EM | VB,
+def infer_sizes(models: Mapping[int, Bound], data: object, site: str, engine: EM,
                 weights: object, seed: int, where: object = None) -> dict[int, InferenceResult]:
     """Fits of one model with several numbers of states of a latent site, all restarts of all sizes
     in one program: see interface.sizes.grid."""
@@ -431,12 +439,11 @@ def infer_sizes(models: Mapping[int, Bound], data: object, site: str, engine: EM
         plan = at.plan()
         runs = len(sizes) * engine.starts(at, plan, {}, len(sizes))
         problem = Problem(at, plan, NOT_LOADED, NOT_LOADED, weight, seed)
-        of = [trace(models[size], at.shapes) for size in sizes]
         with place.shipped(problem, engine.runs_per_program(problem, runs), False, None,
                            engine.capabilities.uses_all_rows,
                            runs=runs) as (rows, known):
             with one_thread(problem.plan.largest_matrix):
-                found = engine.grid(replace(problem, rows=rows, known=known), site, sizes, of)
+                found = engine.grid(replace(problem, rows=rows, known=known), site, sizes)
             return [check_precision(plan, outcome, known, rows) for outcome in found], known
 
     (found, known), note = retry_in_float64(attempt, lambda found: least_precise(found[0]),
@@ -444,8 +451,9 @@ def infer_sizes(models: Mapping[int, Bound], data: object, site: str, engine: EM
                                             None if double else digits.find_precision_loss(held))
     out = {}
     for size, outcome in zip(sizes, found, strict=True):
-        outcome = engine.narrowed(held.plan(), trace(models[size], held.shapes), outcome)
-        own = held._replace(model=models[size], structure=trace(models[size], held.shapes))
+        structure = trace(models[size], held.shapes)
+        outcome = first_states(structure, outcome)
+        own = held._replace(model=models[size], structure=structure)
         out[size] = InferenceResult(held, engine, outcome.noting(note), jax.device_get(known.given),
                                     outcome.posterior, None, note is not None, held.pattern,
                                     retain_rows(engine, engine, own, weight),

@@ -39,7 +39,7 @@ from probml.engines.restarting.batches import (
     sites_without_statistics,
 )
 from probml.errors import Refusal, present
-from probml.fits import boundary
+from probml.fits import latent_findings
 from probml.fits.double import retry_in_float64
 from probml.fits.fitting import DataSummary, InferenceResult, check_precision
 from probml.fits.merging import (
@@ -54,7 +54,7 @@ from probml.fits.places import condensed
 from probml.numerics.transfer import placed_all
 from probml.plan import decide
 from probml.plan.plan import Plan
-from probml.plan.sufficient_statistics import by_moments, cells
+from probml.plan.sufficient_statistics import by_moments, cell_shapes
 from probml.queries.fitted import Fitted
 from probml.typing import PyTree
 
@@ -121,21 +121,20 @@ def _statistics_of_rows(fit: Fitted, data: object, weights: object) -> Statistic
         names = by_moments(plan)
         if not names:
             part = next((name for name, state in held.pattern.items() if state != "seen"), None)
-            why = (f"site '{part}' is partially observed" if part else "sums of squares and "
-                                                                       "products are not "
-                                                                       "sufficient statistics of "
-                                                                       "the new rows")
+            why = (f"site '{part}' is partially observed in the new rows" if part else
+                   "the likelihood of the new rows is not determined by their sums of squares and "
+                   "products")
             raise Refusal(f"update of model '{fit.model.name}': {why}. Fit all rows together")
         second_moments = moments_on_host([held.table.columns[name].values for name in names],
                                          weight)
         return RetainedStatistics.of(NOT_LOADED, second_moments, fit.kept.known,
                                      measured=_prior_moments(fit, held, weight)), held.pattern
     if not plan.additive:
-        hidden = next(iter((*plan.variables, *plan.partially_observed, *plan.rowwise,
-                            *plan.hidden)), "?")
-        raise Refusal(f"update of model '{fit.model.name}': site '{hidden}' is partially observed, "
-                      "or has no sufficient statistics (sums from which the fit could be "
-                      "continued). Fit all rows together")
+        hidden = next(iter((*plan.variables, *plan.hidden, *plan.partially_observed)), None)
+        raise Refusal(f"update of model '{fit.model.name}': site " + (
+            f"'{hidden}' is latent or partially observed in the new rows" if hidden is not None else
+            f"'{next(iter((*plan.rowwise, *plan.effects)))}' has no sufficient statistics (sums "
+            f"from which the fit could be continued)") + ". Fit all rows together")
     return RetainedStatistics.of(NOT_LOADED, *condensed(held, plan, weight),
                                  measured=_prior_moments(fit, held, weight)), held.pattern
 
@@ -163,7 +162,7 @@ def _refit_from_statistics(fit: Fitted, part: StatisticsWithPattern,
         statistics: PyTree = rows
         outcome = kept.engine.run(Problem(NOT_LOADED, plan, statistics, known, start=start))
         outcome = check_precision(plan, outcome, known, rows)
-        return (boundary.with_boundary_findings(
+        return (latent_findings.with_boundary_findings(
             plan, outcome, known, rows, kept.engine.capabilities.uses_prior) if plan.latents
                 else outcome)
 
@@ -186,7 +185,7 @@ def _rows_from_statistics(plan: Plan, fit: Fitted,
     if not isinstance(kept.summary, Moments):
         return *placed_all((kept.summary, kept.known)), {}
     start = {name: np.asarray(fit.params[name]) for name in plan.free}
-    return rows_with_moments(kept.summary, cells(plan)), placed_all(kept.known), start
+    return rows_with_moments(kept.summary, cell_shapes(plan)), placed_all(kept.known), start
 
 
 class IncrementalState(NamedTuple):
@@ -268,8 +267,8 @@ def step(fit: Fitted, at: IncrementalState, held: Data,
     found, sound, prior = jax.device_get(improve_point(plan, way, summary, point, known))
     if not sound:
         raise Refusal(f"update of model '{fit.model.name}': with the new rows a component of the "
-                      f"mixture collapses onto a single point. Use an engine with prior=True, or "
-                      f"give more rows at a time")
+                      f"mixture collapses onto a single point. Fit with prior=True, such as "
+                      f"probml.EM(), or give more rows at a time")
     return IncrementalState(found, kept, pattern), total * value / own + float(prior)
 
 

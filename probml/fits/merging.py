@@ -22,7 +22,7 @@ from probml.dataset.moments import Moments as Cells
 from probml.device.few import Moments, add_moments
 from probml.device.rows import Known, Summary
 from probml.engines.engine import Engine, short_name
-from probml.errors import DataError, ModelError, Refusal, present
+from probml.errors import MARK_ROWS, DataError, ModelError, Refusal, listed, present, shortly
 from probml.language.language import Bound
 from probml.numerics.identity import Nameless, digest
 from probml.numerics.outside.checkpoint import Checkpoint, Journal
@@ -84,19 +84,18 @@ def check_mergeable(a: Fitted, b: Fitted) -> None:
              "labels": (a.names, b.names)}
     for what, (one, other) in named.items():
         if one != other:
-            raise ModelError(f"merge: expected two fits with the same {what}, got {one!r} and "
-                             f"{other!r}. Fit both in the same way")
+            raise ModelError(f"merge: expected two fits with the same {what}, got {shortly(one)} "
+                             f"and {shortly(other)}. Fit both in the same way")
     for name in a.columns.keys() & b.columns.keys():
         if a.columns[name] != b.columns[name]:
-            raise DataError(f"merge: '{name}' has the columns {list(a.columns[name])} in one fit "
-                            f"and {list(b.columns[name])} in the other. Fit both with the same "
-                            f"columns in the same order, {name}[{list(a.columns[name])}]")
+            raise DataError(f"merge: '{name}' has the columns {listed(a.columns[name])} in one "
+                            f"fit and {listed(b.columns[name])} in the other. Fit both with the "
+                            f"same columns in the same order")
     measured = values_of(a.structure.sites, {**a.kept.measured, **b.kept.measured})
-    if a.given.keys() != b.given.keys() or any(not np.array_equal(a.given[k], b.given[k])
-                                               for k in a.given if k not in measured):
-        raise ModelError(f"merge: the two fits were given different values of parameters (sites "
-                         f"outside rows()), of one or more of {list({**a.given, **b.given})}. Fit "
-                         f"both with the same values")
+    if different := [k for k in {**a.given, **b.given} if (k in a.given) != (k in b.given)
+                     or k not in measured and not np.array_equal(a.given[k], b.given[k])]:
+        raise ModelError(f"merge: the two fits were given different values of {listed(different)} "
+                         f"(sites outside rows()). Fit both with the same values")
 
 
 def check_has_statistics(fit: Fitted) -> None:
@@ -108,17 +107,15 @@ def check_has_statistics(fit: Fitted) -> None:
     """
     if fit.model.whole:
         raise Refusal(f"merge: model '{fit.model.name}' has no plate of independent rows, so fits "
-                      f"to different rows cannot be merged. Write `with probml.rows():` instead of "
-                      f"the numpyro.plate of the rows")
+                      f"to different rows cannot be merged. {MARK_ROWS}")
     if fit.kept is None or fit.kept.running:
         raise Refusal(
             f"the fit of model '{fit.model.name}' by {short_name(fit.engine)} has no sufficient "
-            "statistics (sums of the data), so it cannot be merged or updated. Possible causes are "
-            "a latent variable (not in the data) that was summed or integrated out, a site without "
-            "sufficient statistics, or a fit that was loaded from a file. Fit all rows together; "
-            "or, for latent discrete sites, continue EM with further rows, "
-            "fit.running(rows).update(more)"
-        )
+            "statistics (sums of the data), so it cannot be merged or updated. Possible causes: a "
+            "latent variable (not in the data) that was summed or integrated out; a site without "
+            "sufficient statistics; parameters given by at(); a fit loaded from a file. Fit all "
+            "rows together; or, for latent discrete sites, continue EM with further rows, "
+            "fit.running(rows).update(more)")
 
 
 def merge_statistics(structure: Structure, one: StatisticsWithPattern,

@@ -18,12 +18,13 @@ from probml.dataset.sources import parts, processes
 from probml.dataset.sources.chosen import split
 from probml.device import layout, load, sharded
 from probml.device.blocks import Blocks
+from probml.device.held_out import check_held_out
 from probml.device.rows import Known, Rows, Summary
 from probml.device.streamed import open_batches, open_stream
 from probml.engines.engine import Engine, Problem
 from probml.engines.progress import reading
 from probml.engines.start.prior import prior_point
-from probml.errors import ModelError, Refusal, present
+from probml.errors import Refusal, present
 from probml.evidence.e_step import summarise
 from probml.language.language import Bound
 from probml.numerics.compiling import ONCE, jit
@@ -79,10 +80,8 @@ class SingleDevice(Place):
             return
         with contextlib.ExitStack() as stack:
             learnt, left = split(held.size, apart, problem.seed) if apart else (None, None)
-            if left is not None and not 0 < left.rows < held.size:
-                raise ModelError(f"{problem}: held_out={apart} of {held.size} rows holds out "
-                                 f"{left.rows} rows, but both parts need at least 1 row. Give "
-                                 "another fraction held_out")
+            if left is not None:
+                check_held_out(apart, left.rows, held.size)
             held = held._replace(survey=held.survey._replace(chosen=learnt))
             feed, rows, known = open_stream(held, plan, copies)
             stack.enter_context(feed)

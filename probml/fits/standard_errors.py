@@ -53,8 +53,8 @@ from probml.numerics.optimum import Optimum
 from probml.numerics.refinement import refine_with_hessians
 from probml.numerics.transfer import placed_all
 from probml.plan import decide, random_effects
+from probml.plan.hierarchy import scale_parameters
 from probml.plan.plan import Plan
-from probml.plan.spreads import scale_parameters
 from probml.posteriors.diagnostics import k_limit
 from probml.posteriors.units import Unit, ways_in_units
 from probml.structure.trace import trace
@@ -71,6 +71,7 @@ MIN_EXACT_CURVATURE, MIN_DIFFERENCED_CURVATURE = 1e-11, MIN_CURVATURE[np.dtype(n
 MAX_UNIDENTIFIED_SHARE = 1e-6  # of a squared derivative, along directions not identified
 MAX_REMAINING_GAIN = 0.125  # nats that an optimiser may still gain: half a standard error
 MAX_FALL_ERROR = 0.3  # nats between 1/2 and the fall of the objective one standard deviation away
+INSTEAD = "use NUTS() for posterior standard deviations"
 MAX_DERIVATIVES = 2**26  # numbers in the derivatives of all quantities along all directions
 POSTERIOR_DRAWS = 400  # importance draws that compare the posterior with the point
 MAX_MEAN_OFFSET = 0.5  # posterior standard deviations between the posterior mean and the point
@@ -148,19 +149,17 @@ def standard_errors(fitted: FittedRows, engine: Engine, point: Mapping[str, np.n
         if kinked is not None:
             return StandardErrors.missing(f"the density of '{kinked}' ({sites[kinked].kind}) is "
                                           "not differentiable everywhere, and standard errors need "
-                                          "second derivatives; use NUTS() for posterior standard "
-                                          "deviations")
+                                          f"second derivatives; {INSTEAD}")
         size = sum(int(np.prod(sites[name].shape)) for name in plan.free)
         if size > MAX_HESSIAN_COORDINATES:
             return StandardErrors.missing(f"the model has {size:,} parameters, more than the limit "
                                           f"of {MAX_HESSIAN_COORDINATES:,} for a matrix of second "
-                                          "derivatives; use NUTS() for posterior standard "
-                                          "deviations")
+                                          f"derivatives; {INSTEAD}")
         work = 4 * size * data.table.rows * (data.numbers + 1)
         if not (unlimited or is_smooth(plan)) and work > MAX_UNASKED_WORK:
-            return StandardErrors.missing(f"the standard errors need {4 * size:,} passes over all "
-                                          f"rows, which may take long; fit.summary(data) computes "
-                                          f"them")
+            return StandardErrors.missing(f"they need {4 * size:,} passes over all rows, which may "
+                                          f"take long, and are not computed unless asked for. Call "
+                                          f"fit.summary(data) to compute them")
         rows, known = load(data, plan, fitted.weights, params=point)
         params = placed_all({name: np.asarray(point[name], float) for name in plan.free})
         u = np.array(flat(plan, params, known))
@@ -174,11 +173,10 @@ def standard_errors(fitted: FittedRows, engine: Engine, point: Mapping[str, np.n
             functools.partial(_reported_values, plan, computed), u, u, known, rows).values())
         if u.size * reported > MAX_DERIVATIVES:
             return StandardErrors.missing("standard errors of transformed parameters (by the delta "
-                                          f"method) would need {reported:,} × {u.size:,} "
-                                          "derivatives (of every reported number with respect to "
-                                          "every parameter), more than the limit of "
-                                          f"{MAX_DERIVATIVES:,}; use NUTS() for posterior standard "
-                                          "deviations")
+                                          f"method) would need {reported * u.size:,} derivatives "
+                                          f"({reported:,} reported numbers times {u.size:,} "
+                                          f"parameters), more than the limit of "
+                                          f"{MAX_DERIVATIVES:,}; {INSTEAD}")
         vectors = directions.vectors.T
         coefficients = repeat_per_coordinate(plan, _coefficients(plan).__contains__)
         found = jax.device_get(_derivatives_along(plan, computed, u, vectors,
@@ -255,9 +253,9 @@ def _find_directions(plan: Plan, optimum: Optimum) -> _Directions | str:
         first = flat_directions[0]
         direction = describe_direction(vectors[:, first], np.abs(np.diagonal(hessian)), owners)
         is_flat = curvature[first] > -MIN_DIFFERENCED_CURVATURE
-        reasons += (f"the curvature of the objective is not positive along the direction "
-                    f"{direction}: "
-                    + ("not identified" if is_flat else "the estimate is not a maximum"),)
+        what = ("does not fall, so that they are not identified separately" if is_flat
+                else "rises, so that the estimate is not a maximum")
+        reasons += (f"if {direction}, the objective {what}",)
     return _Directions(vectors, curvature, identified, reasons)
 
 

@@ -4,7 +4,6 @@ methods share: predictions, probabilities, imputation and simulation of rows tha
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from numbers import Integral
 
 import jax
 import jax.numpy as jnp
@@ -19,18 +18,17 @@ from probml.errors import ModelError, Refusal, listed
 from probml.families.finite import Shifted
 from probml.interface.argument_checks import checked_verbs
 from probml.interface.functions import marginal_weights
-from probml.interface.functions.steps import step_posteriors
 from probml.interface.record import Record
-from probml.language.language import LONGEST, check_seed
+from probml.language.language import check_seed
 from probml.language.renamed import by_old_names
 from probml.language.settings import thaw
 from probml.numerics.precision import in_its_own
 from probml.numerics.transfer import Use, derive_key
 from probml.plan import plan as planning
-from probml.queries import asking, decoding, outside, queries, simulation
+from probml.queries import asking, joint_states, outside, queries, simulation, step_posteriors
 from probml.queries.simulation import simulate_draws, simulate_rows
 from probml.queries.weighting import weighted
-from probml.structure import deterministics
+from probml.structure.recorder import DETERMINISTIC
 from probml.structure.trace import trace
 from probml.typing import PyTree
 
@@ -61,7 +59,7 @@ class Answers(Record):
                 return summed
         found = self._site(site)
         site = found.name  # the present name of a renamed site
-        if found.kind == deterministics.KIND:
+        if found.kind == DETERMINISTIC:
             instead = (f"fit.predict(data, '{site}')" if found.rows
                        else self._expression_outside_rows(site))
             raise Refusal(f"'{site}' is computed from other sites (deterministic), so its "
@@ -70,12 +68,13 @@ class Answers(Record):
             raise ModelError(f"posterior('{site}'): '{site}' is inside rows(), so it has one "
                              f"posterior for each row. Use predict_proba(data, '{site}')")
         plan, table = self._plan, self.belief.table
+        if found.discrete and not {site} & {*plan.variables, *self.given, *self.point}:
+            raise Refusal(f"posterior('{site}'): no observed site depends on '{site}' "
+                          f"({found.kind}), so its posterior is its prior in the model function. "
+                          "This prior has infinitely many values and is not returned as a table. "
+                          "Use the prior itself, or draw from it by "
+                          f"model.simulate(1, parameters=True)['{site}']")
         if found.discrete and table is not None:
-            if site not in plan.variables:
-                raise Refusal(f"posterior('{site}'): no observed site depends on '{site}' "
-                              f"({found.kind}), so its posterior is its prior in the model "
-                              "function. Use that prior: it has infinitely many values and is not "
-                              "returned as a table")
             axis = plan.globals.index(site)
             joint = jnp.exp(table).sum(tuple(i for i in range(table.ndim) if i != axis))
             # (joint states, *cells, states)
@@ -107,9 +106,6 @@ class Answers(Record):
             raise Refusal(f"{short_name(self.engine)} gives point estimates, which have no draws. "
                           "Use the estimates, fit.params, or use another engine, such as "
                           "{engines}", ("NUTS", "Laplace"))
-        if not isinstance(n, Integral) or not 1 <= n <= LONGEST:
-            raise ModelError(f"draws(n={n!r:.60}): expected the number of draws, an integer from 1 "
-                             f"to {LONGEST:,}")
         draws, sites = self._draws(int(n), check_seed(seed, "draws")), self.structure.sites
         found = {name: sites[name].valued(np.asarray(value)) for name, value in draws.items()}
         found |= {name: np.asarray(value)
@@ -183,11 +179,10 @@ class Answers(Record):
         name = site or (names[0] if len(names) == 1 else "")
         if name not in met:
             raise Refusal(f"predict_proba(site={site!r}): model '{self.model.name}' has no plate "
-                          f"of independent rows, so predict_proba gives only the probabilities of "
-                          f"discrete sites whose elements are summed out one by one: "
-                          f"{names or 'none'}. Choose one of these, or use posterior(site). For "
-                          f"probabilities of rows write `with probml.rows():` instead of a "
-                          f"numpyro.plate")
+                          "of independent rows, so predict_proba knows only the discrete sites "
+                          f"that are summed out element by element: {names or 'none'}. Choose one "
+                          "of these, or use posterior(site). For probabilities of rows write `with "
+                          "probml.rows():` instead of a numpyro.plate")
         return marginal_weights.compute_probabilities(self, held, met, name)
 
     def _decode_joint_density(self, held: dataset.Data,
@@ -196,7 +191,7 @@ class Answers(Record):
         density, sums out."""
         joint = [s.name for s in held.structure.sites.values() if s.discrete and not s.rows]
         if joint:
-            return decoding.outside(self, held, joint if sites is None else list(sites))
+            return joint_states.outside(self, held, joint if sites is None else list(sites))
         summed = marginal_weights.find_summed_sites(held).met
         wanted = summed if sites is None else list(sites)
         unknown = next((name for name in wanted if name not in summed), None)
@@ -237,9 +232,9 @@ class Answers(Record):
             )
         if not sites:
             seen = [name for name in held.pattern if self.structure.sites[name].rows]
-            raise ModelError(f"every value of these rows is observed, so there is nothing to "
-                             f"predict. Drop the column that is to be predicted, one of "
-                             f"{listed(seen)}")
+            raise ModelError("every value of these rows is observed, so there is nothing to "
+                             "predict. Drop the column that is to be predicted from the data, one "
+                             f"of {listed(seen)}")
         if len(wholly or candidates) != 1:
             raise ModelError(f"{len(candidates)} sites are latent or missing, {candidates}. Name "
                              f"the one that is to be predicted, site='{candidates[0]}'")
@@ -250,7 +245,7 @@ class Answers(Record):
         if interval is not None:
             return intervals.interval(self, held, name, interval, plug_in, given)
         found = self._site(name)
-        if found.kind == deterministics.KIND:
+        if found.kind == DETERMINISTIC:
             self._checked_view(given)
             return self._deterministic_means(held, [name], plug_in, given)[name]
         if found.states is not None:
@@ -289,7 +284,7 @@ class Answers(Record):
         if lacking:
             raise Refusal(
                 f"decode(sites={list(wanted)}): the most probable path of '{inner[0]}' cannot be "
-                f"computed with '{lacking[0]}' summed over its values. Decode both jointly, "
+                f"computed without that of '{lacking[0]}'. Decode both, "
                 f"sites={[*wanted, *lacking]}, or use predict_proba for the probabilities of each "
                 "step"
             )
@@ -327,9 +322,9 @@ class Answers(Record):
             above = next((v for v in plan.group_scope(group) if v not in wanted), None)
             if name is not None and above is not None:
                 raise Refusal(f"decode: the values of '{name}' in a row depend on '{above}', so "
-                              "their jointly most probable values cannot be computed with "
-                              f"'{above}' summed over its values. Decode both, "
-                              f"sites={[*wanted, above]}, or use predict_proba(data, '{name}')")
+                              f"the most probable ones cannot be computed without '{above}'. "
+                              f"Decode both, sites={[*wanted, above]}, or use predict_proba(data, "
+                              f"'{name}')")
             below = next((n for n in wanted if n not in plan.hidden
                           and plan.pattern.get(n) != "seen" and not set(group.cellwise).isdisjoint(
                               self.structure.sites[n].parents)), None)

@@ -3,7 +3,6 @@ that are not finite; hints for the method names of other libraries."""
 
 import functools
 import inspect
-import reprlib
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from types import FunctionType
@@ -12,8 +11,12 @@ from typing import Any
 import jax
 import numpy as np
 
+from probml.dataset.coding.indices import NEW, REFUSE
 from probml.engines.ladder import able
-from probml.errors import ModelError, Refusal, meant
+from probml.errors import ModelError, Refusal, described, meant
+from probml.language.language import LONGEST, Bound
+
+MIN_SIMULATIONS = 20  # of simulation-based calibration, so that bins have ten each
 
 
 def _name(value: object) -> bool:
@@ -63,15 +66,37 @@ def missing_attribute(owner: Any, name: str, elsewhere: Mapping[str, str]) -> At
     return AttributeError(f"'{type(owner).__name__}' object has no attribute '{name}'{hint}")
 
 
-RULES: dict[str, tuple[str, Callable[[object], bool]]] = {
+def _count(value: Any) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool) and int(value) >= 1
+
+
+RULES: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "plug_in": ("True or False", lambda value: isinstance(value, bool | np.bool_ | int)),
     "parameters": ("True or False", lambda value: isinstance(value, bool | np.bool_)),
     "progress": ("True or False", lambda value: isinstance(value, bool | np.bool_)),
     "site": ("the name of one site. For several discrete sites together use joint(data, sites) or "
              "decode(data)", _names),
     "sites": ("a list of the names of sites", _names),
-    "unknown": ("'refuse' or 'new'", lambda value: isinstance(value, str)),
-    "strategy": ("'uniform' or 'quantile'", lambda value: isinstance(value, str)),
+    "unknown": (f"'{REFUSE}' or '{NEW}'",
+                lambda value: isinstance(value, str) and value in (REFUSE, NEW)),
+    "interval": ("a probability between 0 and 1, such as 0.9",
+                 lambda value: value is None or isinstance(value, float) and 0 < value < 1),
+    "n": (f"the number of draws, an integer from 1 to {LONGEST:,}",
+          lambda value: _count(value) and value <= LONGEST),
+    "rows": (f"the number of rows, an integer from 1 to {LONGEST:,}, such as rows=100",
+             lambda value: value is None or isinstance(value, Mapping)
+             or _count(value) and value <= LONGEST),
+    "steps": (f"an integer of at least 1, and at most {LONGEST:,}",
+              lambda value: value is None or _count(value) and value <= LONGEST),
+    "prior": ("a number of prior draws (an integer of at least 1), or None for no prior draws",
+              lambda value: value is None or _count(value)),
+    "simulations": (f"the number of data sets to simulate, an integer of at least "
+                    f"{MIN_SIMULATIONS}",
+                    lambda value: _count(value) and value >= MIN_SIMULATIONS),
+    "simulator": ("the Model from which the data are simulated",
+                  lambda value: isinstance(value, Bound | None)),
+    "engines": ("a list of engines, such as [probml.NUTS()]", lambda value: value is None
+                or isinstance(value, Iterable) and getattr(value, "ndim", 1) == 1),
 }
 METHODS_OF_SEVERAL_SITES = ("predict_proba",)  # whose site may be several
 
@@ -96,8 +121,8 @@ def _with_alternatives(owner: Any, why: Refusal) -> Refusal:
         return why
     data = owner.data if owner.fitted_rows is None else owner.fitted_rows.data
     if data is None:
-        return Refusal(f"{why.offering(())}. Call model.explain(data), which lists the engines "
-                       "that support the data")
+        return Refusal(f"{why.offering(())}. To see the engines that support the data, call "
+                       "model.explain(data)")
     return why.offering(able(why.instead, data, owner.engine.partition("(")[0]))
 
 
@@ -142,11 +167,11 @@ def _describe_nonfinite(found: object, drawn: bool) -> str:
         if lost.any():
             kind = "NaN" if np.isnan(values[lost]).all() else "infinite" if not np.isnan(
                 values[lost]).any() else "NaN or infinite"
-            where = f" of '{name}'" if name else ""
+            where = f"'{name}'" if name else ""
             if values.ndim == 0:
-                return f"the number{where} is {kind}"
-            return (f"{int(lost.sum())} of {values.size} numbers{where} are {kind}, the first at "
-                    f"index {int(np.argwhere(lost)[0][0])}")
+                return f"{where or 'the answer'} is {kind}"
+            return (f"{int(lost.sum())} of {values.size} numbers{f' of {where}' * bool(where)} are "
+                    f"{kind}, the first at index {int(np.argwhere(lost)[0][0])}")
     return ""
 
 
@@ -163,7 +188,7 @@ def _checked(verb: str, function: Callable) -> Callable:
             words, valid = rules[name]
             single = name == "site" and verb not in METHODS_OF_SEVERAL_SITES
             if not valid(given[name]) or single and not _name(given[name]):
-                raise ModelError(f"{verb}({name}={reprlib.repr(given[name])}): expected {words}")
+                raise ModelError(f"{verb}({name}={described(given[name])}): expected {words}")
         try:
             return function(*args, **kwargs)
         except Refusal as why:

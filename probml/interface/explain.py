@@ -2,14 +2,13 @@
 parameter, and the engines that can or cannot fit the model."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.typing import ArrayLike
 
 from probml.assessment.pages.html import noted, table
 from probml.dataset import dataset, read
@@ -17,16 +16,18 @@ from probml.dataset.measures import with_measures
 from probml.dataset.sources.parts import open_data, source_of
 from probml.engines.engine import Engine, checked, problem_of
 from probml.engines.ladder import ON_REQUEST, SELECTION_ORDER, advised, choose, refusal
-from probml.errors import ModelError, Refusal
+from probml.errors import Refusal
 from probml.fits.fitting import planned
 from probml.interface.functions.marginal_weights import describe_summed_sites
 from probml.interface.functions.read_function import read_function
 from probml.language.language import Bound
-from probml.plan import hierarchy, integrals
+from probml.plan import hierarchy
 from probml.plan.blocks import Block, blocks
+from probml.plan.groupings import describe_integration
 from probml.plan.plan import Plan
+from probml.structure.recorder import DETERMINISTIC
 from probml.structure.site import Site
-from probml.typing import DataLike
+from probml.typing import ArrayLike, DataLike
 
 
 @dataclass(frozen=True)
@@ -75,11 +76,7 @@ def _text(title: str, records: Sequence[Mapping[str, str]]) -> str:
 
 def explain(model: Bound, data: DataLike = None, engines: Sequence[Engine] = ()) -> Explanation:
     """See Model.explain."""
-    engines = () if engines is None else engines
-    if not isinstance(engines, Iterable) or getattr(engines, "ndim", 1) != 1:
-        raise ModelError(f"explain(engines={engines!r}): expected a list of engines, such as "
-                         f"[probml.NUTS()]")
-    others = (*ON_REQUEST, *(checked(engine, "explain") for engine in engines))
+    others = (*ON_REQUEST, *(checked(engine, "explain") for engine in engines or ()))
     sized = hasattr(data, "__len__") and getattr(data, "shape", None) != ()
     nothing = data is None or sized and len(data) == 0
     shown = repr(model)
@@ -140,15 +137,13 @@ def _indices(held: dataset.Data) -> tuple[dict[str, str], ...]:
 
 
 def _sites(held: dataset.Data, plan: Plan | None) -> tuple[dict[str, str], ...]:
-    sites, computed = held.structure.sites.values(), held.structure.deterministics.values()
-    return (
-        *({"site": site.name, "distribution": site.kind, "shape": _shape(site),
-           "parents": ", ".join((*site.parents, *site.inputs)), "role": _role(held, plan, site),
-           "evaluated": _evaluated(plan, site.name)} for site in sites),
-        *({"site": site.name, "distribution": "", "shape": _shape(site),
-           "parents": ", ".join((*site.parents, *site.inputs)), "role": "deterministic",
-           "evaluated": "when asked"} for site in computed),
-    )
+    computed = held.structure.deterministics
+    return tuple(
+        {"site": site.name, "distribution": "" if site.name in computed else site.kind,
+         "shape": _shape(site), "parents": ", ".join((*site.parents, *site.inputs)),
+         "role": role_of(site, held, plan)[1],
+         "evaluated": "when asked" if site.name in computed else _evaluated(plan, site.name)}
+        for site in (*held.structure.sites.values(), *computed.values()))
 
 
 def _shape(site: Site) -> str:
@@ -164,60 +159,68 @@ def _evaluated(plan: Plan | None, name: str) -> str:
     return "row by row" if name in (*plan.rowwise, *plan.integrated) else ""
 
 
-def _role(held: dataset.Data, plan: Plan | None, site: Site) -> str:
-    """The role of a site in the inference: observed, summed out, a parameter."""
+def role_of(site: Site, held: dataset.Data | None, plan: Plan | None) -> tuple[str, str]:
+    """The role of a site in the inference: a key of pages.scene.ROLES, and in words.
+
+    Args:
+        held: None: there are no data. plan: None: it has none.
+    """
+    if site.kind == DETERMINISTIC:
+        return "computed", "deterministic"
     if site.factor:
-        return ("part of the log density" if held.model.whole
-                else "loss (not a likelihood); it multiplies the density of a row by exp(factor)"
-                if site.rows else "penalty, added to the log prior")
-    if site.name in held.table.values:
-        return "observed"
+        return "factor", ("part of the log density" if held is not None and held.model.whole
+                          else "loss (not a likelihood); it multiplies the density of a row by "
+                          "exp(factor)" if site.rows else "penalty, added to the log prior")
+    if held is not None and site.name in held.table.values:
+        return "seen", "observed"
     if not site.rows:
-        return _role_outside_rows(held, plan, site)
-    state = held.pattern.get(site.name)
+        return _role_outside_rows(site, held, plan)
+    state = None if held is None else held.pattern.get(site.name)
     if plan is not None and site.name in plan.variables:
-        return {"part": "partially observed, summed out where missing",
-                "likelihood": "label probabilities (likelihood evidence), summed out"}.get(
-            state or "", "latent, summed out"
-        )
+        words = {"part": "partially observed, summed out where missing",
+                 "likelihood": "label probabilities (likelihood evidence), summed out"}
+        return ("part" if state else "summed"), words.get(state or "", "latent, summed out")
     if plan is not None and site.name in plan.hidden:
         words, kind = plan.hidden[site.name].kind.description, ", "
-        return (f"latent, {words}" if state is None
-                else "partially observed, " + words.replace(kind, f" where missing{kind}", 1))
+        return ("integrated", f"latent, {words}") if state is None else (
+            "part", "partially observed, " + words.replace(kind, f" where missing{kind}", 1))
     if state in ROLES_BY_PATTERN:
         return ROLES_BY_PATTERN[state]
-    named = held.structure.named
-    child = next((below for below in held.descendants(site.name) if below in held.pattern
-                  or named[below].factor), None)
-    if child is None:
-        return "latent, no observed site depends on it"
-    return (f"latent, to be summed out: '{child}' depends on it" if site.finite
-            else f"latent, and '{child}' depends on it")
+    child = None if held is None else next((
+        name for name in held.descendants(site.name) if name in held.pattern
+        or held.structure.named[name].factor), None)
+    return ("part" if state else "unseen"), (
+        "latent, no observed site depends on it" if child is None else
+        f"latent, to be summed out: '{child}' depends on it" if site.finite else
+        f"latent, and '{child}' depends on it")
 
 
-ROLES_BY_PATTERN = {"partially_observed": "partially observed, missing elements integrated out",
-                    "part": "partially observed, missing values left out", "seen": "observed"}
+ROLES_BY_PATTERN = {
+    "partially_observed": ("part", "partially observed, missing elements integrated out"),
+    "part": ("part", "partially observed, missing values left out"), "seen": ("seen", "observed")}
 
 
-def _role_outside_rows(held: dataset.Data, plan: Plan | None, site: Site) -> str:
+def _role_outside_rows(site: Site, held: dataset.Data | None,
+                       plan: Plan | None) -> tuple[str, str]:
     if plan is not None and site.name in plan.effects:
-        return ("random effects, integrated out, "
-                + integrals.describe_integration(plan.groupings))
+        return "integrated", ("random effects, integrated out, "
+                              + describe_integration(plan.groupings))
     if not site.discrete:
-        return "parameter" + _describe_hierarchy(held, plan, site.name)
-    if plan is not None and site.name not in plan.variables:
-        return "latent, no observed site depends on it"
-    return "summed out, outside rows"
+        return "parameter", "parameter" + _describe_hierarchy(held, plan, site.name)
+    return "summed", ("latent, no observed site depends on it" if plan is not None
+                      and site.name not in plan.variables else "summed out, outside rows")
 
 
 TIES = {"spread": "its scale is estimated", "product": "a factor that is multiplied by its scale",
         "incidental": "few rows per group"}
 
 
-def _describe_hierarchy(held: dataset.Data, plan: Plan | None, name: str) -> str:
+def _describe_hierarchy(held: dataset.Data | None, plan: Plan | None, name: str) -> str:
     """Why a parameter is one of a hierarchy, whose joint mode is a poor estimate."""
-    found = () if plan is None else hierarchy.degenerate_modes(plan, held.table.rows)
-    effects = () if plan is None or not plan.groupings else plan.effects
+    if held is None or plan is None:
+        return ""
+    found = hierarchy.degenerate_modes(plan, held.table.rows)
+    effects = plan.effects if plan.groupings else ()
     for tie in hierarchy.degenerate_modes(held.plan()) if effects else ():
         if tie.name in effects and name in tie.others:
             return f", the scale of {tie.name}"

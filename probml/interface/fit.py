@@ -26,7 +26,6 @@ from probml.fits.standard_errors import StandardErrors
 from probml.interface.answer_table import answer_questions
 from probml.interface.argument_checks import OF_FITS, checked_verbs, missing_attribute
 from probml.interface.functions.read_function import read_function
-from probml.interface.functions.steps import step_posteriors
 from probml.interface.questions import Questions
 from probml.interface.record import StaticPart
 from probml.interface.showing.subject import Subject, of_fit
@@ -139,8 +138,7 @@ class Fit(Questions):
 
     def _table(self, errors: StandardErrors | None):
         """The summary with these standard errors; None: without, which costs nothing."""
-        return reports.summary(self, functools.partial(step_posteriors.draw_steps_by_chain, self),
-                               step_posteriors.names_of_loops(self), errors)
+        return reports.summary(self, errors)
 
     def _covariance(self, names: Sequence[str], data: object = None, weights: object = None):
         """The joint covariance of the flattened, concatenated parameters, in the units of the
@@ -204,7 +202,8 @@ class Fit(Questions):
         engine = self.made_by
         if engine is None:
             return StandardErrors.missing(
-                f"the engine '{self.engine}' is not restored from a file; fit again")
+                f"the engine '{self.engine}', which is needed to compute them, is not stored in a "
+                "file. Fit again to compute them")
         if engine.capabilities.finds != "point":
             return None
         if self.outcome is Status.DIVERGED:
@@ -240,8 +239,7 @@ class Fit(Questions):
         Cost: an evidence and a simulation of all rows a draw; memory of chains × draws × rows
             numbers.
         """
-        return reports.to_arviz(self, data, prior,
-                                functools.partial(step_posteriors.draw_steps_by_chain, self))
+        return reports.to_arviz(self, data, prior)
 
     @answers_in_tables()
     def log_joint(self, data: object) -> float:
@@ -309,9 +307,9 @@ class Fit(Questions):
         pattern = {name: "seen" for name in (site, *parents) if sites[name].rows}
         plan = decide.make(self.structure, pattern, tuple(self.given))
         if site not in (*plan.pooled, *plan.globals) or math.prod(found.cells) > 1:
-            raise ModelError(f"table('{site}'): expected a discrete site with one value per row "
-                             f"whose probabilities depend only on discrete sites, not on inputs or "
-                             f"continuous sites. Use predict_proba(data, '{site}')")
+            raise ModelError(f"table('{site}'): the probabilities of '{site}' must depend only on "
+                             f"discrete sites, not on inputs or continuous sites, and '{site}' "
+                             f"must have one value per row. Use predict_proba(data, '{site}')")
         arguments = argument_table(plan, placed_all(dict(self.point)), self._known(), site)
         p = arguments["transition"] if found.chain else found.family.probabilities(arguments)
         columns = pd.Index(self.labels(site), name=site)

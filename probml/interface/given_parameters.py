@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from jax.typing import ArrayLike
 
 from probml.dataset import dataset, read
 from probml.dataset.coding.indices import REFUSE, bounds
@@ -27,7 +26,7 @@ from probml.numerics.precision import in_its_own
 from probml.queries.simulation import input_rows
 from probml.structure.structure import Structure
 from probml.structure.trace import check_chains, check_covariances, trace
-from probml.typing import SiteValues
+from probml.typing import ArrayLike, SiteValues
 
 
 def fit_at(model: Bound, params: SiteValues, labels: Mapping[str, tuple]) -> Fit:

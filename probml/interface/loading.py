@@ -15,8 +15,7 @@ from probml.engines.engine import Status
 from probml.engines.findings import Finding
 from probml.errors import ModelError
 from probml.fits import saving
-from probml.fits.encoding import named, unpacked
-from probml.fits.saving import damaged
+from probml.fits.saving import damaged, named, unpacked
 from probml.interface.fit import Fit
 from probml.interface.given_parameters import fit_at
 from probml.interface.model import Generative
@@ -165,16 +164,14 @@ def _units(meta: Json, arrays: Mapping[str, np.ndarray],
     found = unpacked(meta["units"], arrays) if meta.get("units") else {}
     found = rekeyed(found, meta["former"])
     if not isinstance(found, dict) or not all(isinstance(unit, Unit) for unit in found.values()):
-        raise TypeError(f"the file is damaged: its units are {found!r:.60}, expected a mapping "
-                        "from names to units; save the fit again")
+        raise TypeError(f"its units are {found!r:.60}, expected a mapping from names to units")
     for name, unit in found.items():
         if any(np.asarray(value).dtype.kind not in "biuf" for value in (unit.factor, unit.shift)):
-            raise TypeError(f"the file is damaged: the unit of '{name}' is {unit!r:.60}, expected "
-                            "numbers; save the fit again")
+            raise TypeError(f"the unit of '{name}' is {unit!r:.60}, expected numbers")
     for name, shown in in_units(found, point).items():
         if found[name].is_elementwise and shown.shape != np.shape(point[name]):
-            raise ValueError(f"the file is damaged: the unit of '{name}' has the shape "
-                             f"{shown.shape}, expected {np.shape(point[name])}; save the fit again")
+            raise ValueError(f"the unit of '{name}' has the shape {shown.shape}, expected "
+                             f"{np.shape(point[name])}")
     return found
 
 
@@ -207,8 +204,7 @@ def _check_metadata_types(meta: Json) -> None:
     """
     for name, kinds in METADATA_TYPES.items():
         if not isinstance(meta[name], kinds) or isinstance(meta[name], bool):
-            raise TypeError(f"the file is damaged: its metadata '{name}' have an unexpected type "
-                            f"(save the fit again), {meta[name]!r:.60}")
+            raise TypeError(f"its metadata '{name}' have an unexpected type, {meta[name]!r:.60}")
 
 
 def _findings(meta: Json) -> tuple[Finding, ...]:
@@ -219,8 +215,7 @@ def _findings(meta: Json) -> tuple[Finding, ...]:
     """
     records = meta.get("findings", meta.get("notes"))
     if not isinstance(records, list) or not all(isinstance(r, str | dict) for r in records):
-        raise TypeError(f"the file is damaged: its warnings are {records!r:.60}, expected a list "
-                        "of records; save the fit again")
+        raise TypeError(f"its warnings are {records!r:.60}, expected a list of records")
     return tuple(map(Finding.read, records))
 
 

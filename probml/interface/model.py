@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, overload
 
 import jax
 import numpy as np
-from jax.typing import ArrayLike
 from numpyro.primitives import Messenger
 
 from probml.dataset.frames import columns_of
@@ -36,7 +35,7 @@ from probml.numerics.outside.checkpoint import Checkpoint
 from probml.numerics.process.libraries import LateModule, networkx
 from probml.queries.simulation import simulate_prior
 from probml.structure.trace import intervened, trace
-from probml.typing import DataLike, SiteValues
+from probml.typing import ArrayLike, DataLike, SiteValues
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -22,10 +22,10 @@ from probml.interface.tables.table_answers import (
     flatten_for,
     gather_by_table,
 )
-from probml.language.language import check_seed, check_steps
+from probml.language.language import check_seed
 from probml.numerics.precision import in_its_own
 from probml.numerics.transfer import random_key
-from probml.queries import asking, decoding, members, queries
+from probml.queries import asking, joint_states, members, queries
 from probml.queries.conditionals import conditional
 from probml.queries.simulation import input_rows
 from probml.queries.weighting import weighted
@@ -222,9 +222,9 @@ class Questions(Serving):
             site → (n, *cells), labels where it has some.
 
         Raises:
-            ModelError: `sites` is no list, or names no discrete site in rows; there is none with
-                a finite list of values. Refusal: a maximum along time over some of the latent sites
-                there, which has no recursion.
+            ModelError: `sites` names no discrete site in rows; there is none with a finite list of
+                values. Refusal: a maximum along time over some of the latent sites there, which has
+                no recursion.
 
         Cost: one pass; along a chain O(steps · K²) a row (Viterbi 1967).
 
@@ -232,8 +232,7 @@ class Questions(Serving):
         steps, (*cells), at the point `params`.
         """
         held = self._read(data)
-        if sites is not None and isinstance(sites, str):
-            raise ModelError(f"decode(sites={sites!r}): expected a list of names, ['{sites}']")
+        sites = (sites,) if isinstance(sites, str) else sites
         if self.model.whole:
             return self._decode_joint_density(held, sites)
         # the best path of a longer sequence need not begin with that of the one that was given
@@ -253,8 +252,8 @@ class Questions(Serving):
             if sites is not None:
                 self._refuse_partial_path(question.plan, wanted)
             split = self._variables_to_maximise(held, question.plan, wanted, sites is None)
-            log, states = decoding.decode(question.plan, *split, question.belief, question.known,
-                                          question.rows)
+            log, states = joint_states.decode(question.plan, *split, question.belief,
+                                              question.known, question.rows)
             return question.back(log), {name: question.back(value, name)
                                         for name, value in states.items()}
 
@@ -307,7 +306,7 @@ class Questions(Serving):
         """The conditional distribution of a missing continuous site given its row, as a NumPyro
         distribution of batch shape (n,); along time (n, steps), the marginal of each step. Normal
         for a scalar, MultivariateNormal of the flattened cells for more: exact where the
-        conditional is normal (`explain` says exact Gaussian), else with its mean and covariance,
+        conditional is normal (`explain` says in closed form), else with its mean and covariance,
         for two numbers by quadrature about the mode (without a variance, of very heavy tails, the
         mean may be off by a hundredth of itself: `impute` is exact where no child of the site is
         observed). For a single number that is integrated by quadrature, the density interpolated
@@ -366,7 +365,6 @@ class Questions(Serving):
             fit, flat, places = tables
             answers = fit.simulate(rows, seed, flat, plug_in, steps, unknown, **inputs)
             return gather_by_table(fit, answers, places)
-        steps = check_steps(steps, "simulate")
         if given is None:
             _, rows = input_rows(self.model, inputs, rows)
             held = self._read(dict(inputs), rows, steps, unknown)

@@ -8,7 +8,6 @@ from types import MappingProxyType
 from typing import Any, Self
 
 import jax
-from jax.typing import ArrayLike
 
 from probml.dataset import dataset, frames, read
 from probml.dataset.checks import digits
@@ -21,7 +20,6 @@ from probml.errors import ConvergenceWarning, ModelError, Refusal, present, untr
 from probml.factors.digits import is_imprecise
 from probml.fits import fitting
 from probml.interface.functions.read_function import read_function
-from probml.interface.functions.steps import step_posteriors
 from probml.language.language import Bound
 from probml.language.renamed import by_old_names, warn
 from probml.language.settings import freeze
@@ -30,11 +28,11 @@ from probml.numerics.transfer import placed_all
 from probml.plan import decide
 from probml.plan import plan as planning
 from probml.posteriors.posterior import Point, Posterior
-from probml.queries import outside
+from probml.queries import outside, step_posteriors
 from probml.queries.fitted import Fitted
 from probml.structure.structure import Structure
 from probml.structure.trace import trace
-from probml.typing import SiteValues
+from probml.typing import ArrayLike, SiteValues
 
 
 @in_its_own
@@ -56,12 +54,12 @@ class Record(Fitted):
         if outcome.status is Status.COLLAPSED:
             raise Refusal(
                 f"{type(engine).__name__} of model '{model.name}' collapsed: a standard deviation "
-                "(scale) went to 0, or the objective was not finite. Possible causes are a "
-                "component that contains only a single point, a column that is constant or "
-                "collinear with others, or data that are impossible under the model. Drop such "
-                "columns, use fewer components or more restarts, or fit with the prior, "
-                f"{type(engine).__name__}(prior=True), and give scales a prior with density 0 at 0 "
-                "(LogNormal, InverseGamma, InverseWishart)"
+                "(scale) went to 0, or the objective was not finite. Possible causes: a component "
+                "with a single point, a column that is constant or collinear with others, or data "
+                "that are impossible under the model. Drop such columns, or use fewer components "
+                f"or more restarts. Or fit with the prior, {type(engine).__name__}(prior=True), "
+                "and give scales a prior with density 0 at 0 (LogNormal, InverseGamma, "
+                "InverseWishart)"
             )
         if outcome.status.code is not None:
             outcome = outcome._replace(findings=(Finding.of(outcome.status.code),
@@ -114,8 +112,8 @@ class Record(Fitted):
     @functools.cached_property
     def params(self) -> dict[str, ArrayLike]:
         """Parameters and deterministics outside rows, name → array: see Fit."""
-        steps = step_posteriors.compute_step_means(self) if self.model.whole else {}
-        return by_old_names({**self.point, **steps, **outside.point(self)}, self.model.renamed)
+        return by_old_names({**self.point, **step_posteriors.compute_step_means(self),
+                             **outside.point(self)}, self.model.renamed)
 
     @property
     def certain(self) -> bool:
@@ -221,7 +219,7 @@ class Record(Fitted):
                              "nothing to predict. Name another site, or use the Fit on which do() "
                              "was called")
         if name not in sites and name in self.model.renamed:
-            warn(name, self.model.renamed[name])
+            warn("the parameter", name, self.model.renamed[name], 4)
             name = self.model.renamed[name]
         if name not in sites:
             raise ModelError(f"model '{self.model.name}' has no site '{name}'. Use one of its "
@@ -235,7 +233,7 @@ class Record(Fitted):
 
     def _expression_outside_rows(self, name: str) -> str:
         """The expression by which a user reads the value of a site outside rows."""
-        return f"fit.params['{name}']" if self.certain else f"fit.draws(n)['{name}']"
+        return f"fit.params['{name}']" if self.certain else f"fit.draws(1000)['{name}']"
 
     def _read(self, data: object, rows: int | None = None, steps: int | None = None,
               unknown: str = REFUSE) -> dataset.Data:

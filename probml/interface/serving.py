@@ -4,7 +4,6 @@ pairwise marginals of chains, forecasts."""
 from dataclasses import dataclass
 
 import numpy as np
-from jax.typing import ArrayLike
 
 from probml.assessment.intervals import Interval, bands
 from probml.dataset import ragged
@@ -13,10 +12,10 @@ from probml.errors import ModelError, present
 from probml.interface.answers import Answers
 from probml.interface.argument_checks import checked_verbs
 from probml.interface.tables.table_answers import as_columns_of
-from probml.language.language import check_steps
 from probml.numerics.precision import in_its_own
 from probml.queries import asking
 from probml.queries.serving import Compiled, Filter
+from probml.typing import ArrayLike
 
 
 @in_its_own
@@ -104,7 +103,7 @@ class Serving(Answers):
         Cost: as impute of sequences that are longer by `steps`; with an interval where nothing is
         normal some thousand draws.
         """
-        if check_steps(steps, "forecast") is None:
+        if steps is None:
             raise ModelError("forecast(steps=None): expected the number of steps to forecast, an "
                              "integer of at least 1, such as steps=12")
         held = self._read(data)

@@ -18,10 +18,9 @@ from jax.extend.core import ClosedJaxpr, JaxprEqn
 from jax.typing import ArrayLike
 
 from probml.jaxpr.analysis import Domain, analyse
-from probml.jaxpr.primitives import Kind, name_of, table_entry
+from probml.jaxpr.primitives import Kind, as_integers, folded, name_of, table_entry
 from probml.jaxpr.program import Scan
 from probml.jaxpr.provenance import ENDS, MAX_TRACKED_ELEMENTS, NONE, sources
-from probml.jaxpr.whole_numbers import as_integers, folded
 
 SEVERAL = -2  # stands for "depends on more than one cell"
 LONGEST = 1024  # steps of a loop that is unrolled

@@ -23,10 +23,17 @@ from jax.extend.core import JaxprEqn
 from jax.typing import ArrayLike
 
 from probml.jaxpr.analysis import Domain, analyse
-from probml.jaxpr.primitives import Kind, Known, name_of, table_entry
+from probml.jaxpr.primitives import (
+    LARGEST_READ,
+    Kind,
+    Known,
+    as_integers,
+    folded,
+    name_of,
+    table_entry,
+)
 from probml.jaxpr.program import Scan, bodies, equations
 from probml.jaxpr.provenance import ENDS, MAX_TRACKED_ELEMENTS, NONE, sources
-from probml.jaxpr.whole_numbers import LARGEST_READ, as_integers, folded
 
 NUMBER = "iota"  # stands for dependence on the index of the row
 COUNT = "shape"  # stands for dependence on the number of rows

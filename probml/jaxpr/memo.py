@@ -15,9 +15,9 @@ R = TypeVar("R")
 _RELEASES: list[Callable[[], None]] = []
 
 
-def register_cache(release_half: Callable[[], None]) -> None:
+def register_cache(release: Callable[[], None]) -> None:
     """Registers a cache by the function that releases its old entries."""
-    _RELEASES.append(release_half)
+    _RELEASES.append(release)
 
 
 def release_half() -> None:

@@ -1,5 +1,7 @@
 """One table of JAX's primitives: name → its effect on axes, and its computation by NumPy. About a
-primitive that is not in the table, every analysis assumes the worst."""
+primitive that is not in the table, every analysis assumes the worst. And constant folding of
+integers, such as `arange(n)` used as an index; nothing is compiled.
+"""
 
 import enum
 from collections.abc import Mapping, Sequence
@@ -7,8 +9,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from jax.extend.core import JaxprEqn
+from jax.typing import ArrayLike
 
-from probml.jaxpr.tapes import elementwise, moves, randoms, sums
+from probml.jaxpr.tapes import moves, operation, randoms, sums
 from probml.jaxpr.tapes.operation import Aval, Operation, Unsupported
 
 
@@ -47,7 +50,7 @@ class Known(NamedTuple):
 
 
 _NAMES = {
-    # these, and those of tapes/elementwise.py
+    # these, and those of tapes/operation.py
     Kind.ELEMENTWISE: """
         clz complex conj eq_to igamma_grad_a imag le_to lt_to mulhi population_count real
         shift_right_arithmetic threefry2x32 zeros_like""",
@@ -97,9 +100,9 @@ _OWN = {
 FACTORISING = frozenset(name for name, own in _OWN.items() if own[:1] == (2,)) - {
     "symmetric_product"}
 """Primitives that factorise a matrix, or solve with one, by LAPACK."""
-OPERATIONS: dict[str, Operation] = {**elementwise.OPERATIONS, **moves.OPERATIONS,
+OPERATIONS: dict[str, Operation] = {**operation.OPERATIONS, **moves.OPERATIONS,
                                     **randoms.OPERATIONS, **sums.OPERATIONS}
-TABLE: dict[str, Known] = {name: Known(Kind.ELEMENTWISE) for name in elementwise.OPERATIONS}
+TABLE: dict[str, Known] = {name: Known(Kind.ELEMENTWISE) for name in operation.OPERATIONS}
 TABLE |= {name: Known(kind) for kind, names in _NAMES.items() for name in names.split()}
 TABLE |= {name: Known(Kind.REDUCE, axes="axes") for name in _REDUCED} | {
     "reduce": Known(Kind.REDUCE, axes="dimensions")
@@ -149,3 +152,50 @@ def computed(eqn: JaxprEqn, values: Sequence[np.ndarray], dtype: np.dtype | None
     with np.errstate(all="ignore"):
         found = function(*values)
     return list(map(np.asarray, found if operation.several else [found]))
+
+
+LARGEST_READ = 100_000
+
+
+def as_integers(value: ArrayLike) -> np.ndarray | None:
+    """The integers that an array holds, as floats; None if it holds anything else."""
+    if isinstance(value, bool | int):
+        return np.asarray(value, float)
+    kind = getattr(getattr(value, "dtype", None), "kind", "V")
+    if kind not in "biu" or np.size(value) > LARGEST_READ:
+        return None
+    try:
+        return np.asarray(value, float)
+    except TypeError:  # a tracer
+        return None
+
+
+def folded(eqn: JaxprEqn, numbers: Sequence[Any]) -> np.ndarray | None:
+    """The integers that the single result of an equation holds; NaN where they depend on data; None
+    if nothing is known.
+
+    Args:
+        numbers: the same for its operands; None: the operand depends on data.
+    """
+    out, entry = eqn.outvars[0].aval, table_entry(eqn)
+    # random keys and tokens have no such kind
+    kind = getattr(getattr(out, "dtype", None), "kind", "V")
+    if entry is None or kind not in "biu" or not 0 < out.size <= LARGEST_READ or (
+            numbers and all(array is None for array in numbers)):
+        return None
+    exact = [array is not None and not np.isnan(array).any() for array in numbers]
+    if all(exact):
+        found = computed(eqn, [array.astype(atom.aval.dtype) for array, atom
+                               in zip(numbers, eqn.invars, strict=True)])
+    elif name_of(eqn) == "convert_element_type":
+        array = numbers[0]
+        found = [np.where(np.isnan(array), np.nan, array != 0) if kind == "b" else array]
+    elif entry.kind is Kind.JOIN or entry.kind is Kind.MOVE and all(exact[1:]):
+        found = computed(eqn, [
+            np.full(atom.aval.shape, np.nan) if array is None
+            else array if entry.kind is Kind.JOIN or i == 0 else array.astype(int)
+            for i, (array, atom) in enumerate(zip(numbers, eqn.invars, strict=True))
+        ], np.dtype(float))
+    else:
+        return None
+    return None if found is None else np.broadcast_to(np.asarray(found[0], float), out.shape)

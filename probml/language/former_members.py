@@ -16,9 +16,14 @@ Class = TypeVar("Class", bound=type)
 
 
 def warn(where: str, old: str, new: str, stacklevel: int = 3) -> None:
-    """Warn that a name is old, at the caller of the caller."""
-    said = f"is now named '{new}'" if new else "has no effect any more"
-    warnings.warn(f"{where}: '{old}' {said}, and is accepted only until the next minor version",
+    """Warn that a name is old, at the caller of the caller.
+
+    Args:
+        where: what comes before the old name, such as "Model:" or "the parameter".
+        new: the name now; "": there is none.
+    """
+    said = f"is now named '{new}'. Use '{new}'" if new else "has no effect any more. Omit it"
+    warnings.warn(f"{where} '{old}' {said}: the old name works only until the next minor version",
                   DeprecationWarning, stacklevel=stacklevel)
 
 
@@ -31,7 +36,7 @@ class _Former:
     def __get__(self, instance: Any, kind: type) -> Any:
         if instance is None:  # as when all members are listed
             return getattr(kind, self.new)
-        warn(kind.__name__, self.old, self.new)
+        warn(f"{kind.__name__}:", self.old, self.new)
         below = kind.__mro__[: kind.__mro__.index(self.owner)]
         if any(self.old in vars(each) for each in below):  # by super() of a class that defines it
             return getattr(self.owner, self.new).__get__(instance, kind)
@@ -43,7 +48,7 @@ def rename_members(kind: type, former: Mapping[str, str]) -> None:
     for old, new in former.items():
         own = vars(kind)
         if new and old in own and new not in own and not isinstance(own[old], _Former):
-            warn(kind.__name__, old, new, 4)
+            warn(f"{kind.__name__}:", old, new, 4)
             setattr(kind, new, own[old])
 
 
@@ -68,7 +73,7 @@ def former_members(**former: str) -> Callable[[Class], Class]:
             @functools.wraps(make)
             def init(self: Any, *args: Any, **settings: Any) -> None:
                 for old in former.keys() & settings.keys():
-                    warn(cls.__name__, old, former[old])
+                    warn(f"{cls.__name__}:", old, former[old])
                     value = settings.pop(old)
                     settings |= {former[old]: value} if former[old] else {}
                 make(self, *args, **settings)

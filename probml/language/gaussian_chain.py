@@ -5,7 +5,6 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 from numpyro.distributions import constraints
 from numpyro.util import is_prng_key
 
@@ -84,15 +83,15 @@ class GaussianChain(Chain):
                 *lead, length = lead
                 if length not in (1, self.steps):
                     raise ModelError(
-                        f"GaussianChain: {name} has the shape {array.shape}; expected {self.steps} "
-                        f"(steps) or 1 in the axis before the last {len(tail)}. One {name} per row "
-                        f"has the shape (n, 1, {', '.join(map(str, tail))})")
+                        f"GaussianChain: {name} has the shape {array.shape}. Expected one {name} "
+                        f"for each step, shape (..., {self.steps}, {', '.join(map(str, tail))}), "
+                        f"or one for all steps, shape (..., 1, {', '.join(map(str, tail))})")
             batch.append(tuple(lead))
         for name, matrix in zip(("initial_covariance", "covariance"), matrices[::2], strict=True):
             check_semidefinite(f"GaussianChain: {name}", matrix)
         self.initial_mean, self.offset = mean, offset
         self.initial_covariance, self.transition, self.covariance = matrices
-        super().__init__(lax.broadcast_shapes(*batch), (self.steps, d),
+        super().__init__(jax.lax.broadcast_shapes(*batch), (self.steps, d),
                          validate_args=validate_args)
 
     def moves(self, name: str) -> jax.Array:
@@ -121,7 +120,7 @@ class GaussianChain(Chain):
             state = _times(transition, state) + offset + _times(push, noise)
             return state, state
 
-        _, rest = lax.scan(step, first, (pushes, self._along(self.moves("transition"), 2),
+        _, rest = jax.lax.scan(step, first, (pushes, self._along(self.moves("transition"), 2),
                                          self._along(self.moves("offset"), 1), noise[1:]))
         return jnp.moveaxis(jnp.concatenate([first[None], rest]), 0, -2)
 
@@ -167,7 +166,7 @@ class GaussianChain(Chain):
 
         first = (jnp.broadcast_to(self.initial_mean, (*self.batch_shape, d)),
                  jnp.broadcast_to(self.initial_covariance, (*self.batch_shape, d, d)))
-        _, rest = lax.scan(step, first, (self._along(self.moves("covariance"), 2),
+        _, rest = jax.lax.scan(step, first, (self._along(self.moves("covariance"), 2),
                                          self._along(self.moves("transition"), 2),
                                          self._along(self.moves("offset"), 1)))
         mean, covariance = (jnp.concatenate([one[None], more])
@@ -229,5 +228,6 @@ def check_stable(what: str, transition: object, steps: int) -> None:
     if worst > 1 and steps * np.log(worst) > np.log(GROWTH):
         raise ModelError(
             f"{what} is unstable: its largest eigenvalue has modulus {worst:.4g}, so states grow "
-            f"by a factor of 1e{steps * np.log10(worst):.0f} over {steps} steps; expected at most "
-            f"about 1 for sequences of this length (1 is a random walk). Scale the matrix down")
+            f"by a factor of 1e{steps * np.log10(worst):.0f} over {steps} steps. Expected a "
+            "modulus of at most about 1, which is a random walk. Divide the matrix by a number "
+            f"above {worst:.4g}")

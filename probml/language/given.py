@@ -1,8 +1,8 @@
 """What a user gives by name, as the mapping, the numbers or the file that it should be, else
 refused."""
 
+import contextlib
 import os
-import reprlib
 from collections.abc import Hashable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -10,9 +10,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.typing import ArrayLike
 
-from probml.errors import ModelError, untraced
+from probml.errors import KindError, ModelError, describe_dates, described, untraced
+from probml.typing import ArrayLike
 
 
 def as_mapping(value: object, where: str, example: str) -> dict[str, ArrayLike]:
@@ -25,7 +25,7 @@ def as_mapping(value: object, where: str, example: str) -> dict[str, ArrayLike]:
         return {}
     if not isinstance(value, Mapping):
         raise ModelError(f"{where}: expected a mapping from names to values, such as {example}, "
-                         f"got a {type(value).__name__}, {reprlib.repr(value)}")
+                         f"got {described(value)}")
     odd = next((name for name in value if not isinstance(name, str)), None)
     if odd is not None:
         raise ModelError(f"{where}: expected names of sites as keys, such as {example}, got the "
@@ -47,25 +47,40 @@ def as_numbers(value: object, where: str) -> np.ndarray:
     except (TypeError, ValueError):
         pass
     raise ModelError(f"{where}: expected numbers, in an array or nested lists of equal lengths, "
-                     f"got a {type(value).__name__}, {reprlib.repr(value)}")
+                     f"got {described(value)}")
 
 
-def floats(values: object) -> np.ndarray:
+def floats(values: object, what: str = "the values", remedy: str = "") -> np.ndarray:
     """Numbers, or text that is numbers, as an array of floats; NaN where pandas has none.
 
+    Args:
+        what, remedy: in the message, what the values are and what to do.
+
     Raises:
-        TypeError: dates or times, whose number depends on the unit in which they are stored, or
-            what is no number. ValueError: text that is no number, rows of unequal lengths.
+        KindError: dates or times, whose number depends on the unit in which they are stored; what
+            is no real number; lists of unequal lengths.
     """
     pandas = hasattr(values, "iloc")
-    found: Any = values if pandas else np.asarray(values)
-    kinds = found.dtypes if pandas else found.dtype
-    for kind in np.atleast_1d(np.asarray(kinds, object)):
+    try:
+        found: Any = values if pandas else np.asarray(values)
+    except ValueError:
+        raise KindError(f"{what} must be numbers, got lists of different lengths. {remedy}"
+                        .rstrip()) from None
+    kinds = np.atleast_1d(np.asarray(found.dtypes if pandas else found.dtype, object))
+    for kind in kinds:
         if getattr(kind, "kind", "O") in "mM":
-            raise TypeError(f"these are dates or times ({kind}), whose number depends on a unit: "
-                            f"convert them, such as (column - column.min()) / "
-                            f"pandas.Timedelta(days=1)")
-    return found.to_numpy(float, na_value=np.nan) if pandas else np.asarray(found, float)
+            raise KindError(describe_dates(what, kind))
+    with contextlib.suppress(TypeError, ValueError):
+        if not any(getattr(kind, "kind", "O") == "c" for kind in kinds):
+            return found.to_numpy(float, na_value=np.nan) if pandas else np.asarray(found, float)
+    odd = next((cell for cell in np.ravel(np.asarray(found, object)) if not _is_real(cell)), found)
+    raise KindError(f"{what} must be numbers, got {described(odd)}. {remedy}".rstrip())
+
+
+def _is_real(cell: Any) -> bool:
+    with contextlib.suppress(TypeError, ValueError):
+        return bool(float(cell) or True)
+    return cell is None
 
 
 def check_flag(value: bool | None, where: str, optional: bool = False) -> None:
@@ -74,8 +89,7 @@ def check_flag(value: bool | None, where: str, optional: bool = False) -> None:
         ModelError: it is neither True nor False, nor None where it is optional.
     """
     if not (isinstance(value, bool | np.bool_) or optional and value is None):
-        raise ModelError(f"{where}: expected True or False, got a {type(value).__name__}, "
-                         f"{reprlib.repr(value)}")
+        raise ModelError(f"{where}: expected True or False, got {described(value)}")
 
 
 def labels(value: ArrayLike, where: str) -> list:
@@ -87,8 +101,7 @@ def labels(value: ArrayLike, where: str) -> list:
     several = isinstance(value, Iterable) and not isinstance(value, str | bytes | Mapping)
     found = list(value) if several and getattr(value, "ndim", 1) != 0 else []
     if not found or not all(isinstance(each, Hashable) for each in found):
-        raise ModelError(f"{where}: expected a list of labels, got a {type(value).__name__}, "
-                         f"{reprlib.repr(value)}")
+        raise ModelError(f"{where}: expected a list of labels, got {described(value)}")
     return found
 
 
@@ -100,8 +113,7 @@ def as_path(value: object, where: str) -> Path:
         ModelError: it is none.
     """
     if not isinstance(value, str | os.PathLike) or not os.fspath(value) or "\0" in str(value):
-        raise ModelError(f"{where}: expected the name of a file, got a {type(value).__name__}, "
-                         f"{reprlib.repr(value)}")
+        raise ModelError(f"{where}: expected the name of a file, got {described(value)}")
     return Path(value)
 
 
@@ -142,7 +154,7 @@ def check_word(value: object, words: Iterable[str | None], where: str, more: str
         ModelError: it is none of them.
     """
     if not isinstance(value, str | None) or value not in words:
-        raise ModelError(f"{where}: expected one of {list(words)}{more}, got {reprlib.repr(value)}")
+        raise ModelError(f"{where}: expected one of {list(words)}{more}, got {described(value)}")
 
 
 def as_names(value: Any, where: str, what: str, example: str) -> tuple[str, ...]:
@@ -156,5 +168,5 @@ def as_names(value: Any, where: str, what: str, example: str) -> tuple[str, ...]
     found = tuple(value) if several else ()
     if not found or not all(isinstance(name, str) for name in found):
         raise ModelError(f"{where}: expected names of {what}, such as {example}, got "
-                         f"{reprlib.repr(value)}")
+                         f"{described(value)}")
     return found

@@ -15,7 +15,6 @@ from typing import Any
 import jax
 import numpy as np
 import numpyro
-from jax.typing import ArrayLike
 from numpyro.primitives import Messenger
 
 from probml.errors import ModelError, untraced
@@ -24,6 +23,7 @@ from probml.language.fingerprint import fingerprint, nested_code
 from probml.language.named_rows import Nested, RowPlate, Tables
 from probml.language.settings import freeze, stable, thaw, words_of
 from probml.numerics.identity import digest
+from probml.typing import ArrayLike
 
 _ROWS: contextvars.ContextVar[int | Tables | Nested | None] = contextvars.ContextVar(
     "rows", default=None
@@ -115,8 +115,8 @@ def resolve_steps(own: int | None, kind: str) -> int:
         return found
     if own is None:
         raise ModelError(f"the number of time steps of a {kind} is unknown. Put the {kind} inside "
-                         "`with probml.rows():`, where each row is a sequence and the data have "
-                         f"the length, or give the number, such as {kind}(..., steps=10), or "
+                         "`with probml.rows():`, where each row is a sequence, and the data have "
+                         f"the length. Or give the number, such as {kind}(..., steps=10), or "
                          "model.simulate(rows, steps=10)")
     return int(own)
 

@@ -4,7 +4,6 @@ of a transition table."""
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 from numpyro.distributions import constraints
 from numpyro.util import is_prng_key
 
@@ -68,14 +67,14 @@ class MarkovChain(Chain):
                              "number of states")
         if inhomogeneous and (tables := self.transition.shape[-3]) != self.steps:
             raise ModelError(
-                f"MarkovChain(inhomogeneous=True): transition has the shape "
+                "MarkovChain(inhomogeneous=True): transition has the shape "
                 f"{self.transition.shape}, with {tables} tables, the moves between {tables + 1} "
-                f"steps. Expected one table per step, (..., steps, k, k): table t is the "
-                f"transition from step t − 1 to step t, and table 0 is not used. To add table 0 "
-                f"use jnp.concatenate([moves[..., :1, :, :], moves], -3). Compute the tables from "
-                f"inputs with a time axis, (n, steps, ...), or from another chain"
+                "steps. Expected one table per step, (..., steps, k, k). Table t is the transition "
+                "from step t − 1 to step t, and table 0 is not used. To add table 0 use "
+                "jnp.concatenate([moves[..., :1, :, :], moves], -3). Compute the tables from "
+                "inputs with a time axis, (n, steps, ...), or from another chain"
             )
-        batch = lax.broadcast_shapes(self.initial.shape[:-1], self.transition.shape[:-rank])
+        batch = jax.lax.broadcast_shapes(self.initial.shape[:-1], self.transition.shape[:-rank])
         check_distributions("MarkovChain: initial", initial)
         check_distributions("MarkovChain: transition", transition)
         super().__init__(batch, (self.steps,), validate_args=validate_args)
@@ -111,7 +110,7 @@ class MarkovChain(Chain):
             return state, state
 
         keys = jax.random.split(later, self.steps - 1)
-        _, rest = lax.scan(step, state, (keys, moves if self.inhomogeneous else None))
+        _, rest = jax.lax.scan(step, state, (keys, moves if self.inhomogeneous else None))
         return jnp.concatenate([state[..., None], jnp.moveaxis(rest, 0, -1)], -1)
 
     def log_prob(self, value: jax.Array):
@@ -126,7 +125,7 @@ class MarkovChain(Chain):
                          -jnp.inf)
 
     def _log_prob(self, value: jax.Array):
-        shape = lax.broadcast_shapes(value.shape[:-1], self.batch_shape)
+        shape = jax.lax.broadcast_shapes(value.shape[:-1], self.batch_shape)
         value = jnp.broadcast_to(value, (*shape, self.steps))
         initial = jnp.broadcast_to(self.initial, (*shape, self.states))
         log = log_of(jnp.take_along_axis(initial, value[..., :1], -1)[..., 0])
@@ -187,6 +186,6 @@ def stationary(transition: jax.Array):
     if not isinstance(found, jax.core.Tracer) and not np.isfinite(np.asarray(found)).all():
         raise ModelError("stationary(transition): the stationary distribution is not unique, "
                          "because the states form several groups that the chain never leaves. Give "
-                         "the initial probabilities instead")
+                         "the initial probabilities yourself, MarkovChain(initial, transition)")
     found = jnp.maximum(found, 0)
     return found / found.sum(-1, keepdims=True)

@@ -15,7 +15,6 @@ import jax
 import jax.numpy as jnp
 import numpyro.distributions as dist
 from numpyro import sample
-from numpyro.distributions import constraints
 
 _SITES: contextvars.ContextVar[bool] = contextvars.ContextVar("sites", default=False)
 
@@ -50,7 +49,7 @@ def measured(name: str, measure: Measure, shape: tuple[int, ...] = ()) -> jax.Ar
     """The number of that name, of shape `shape`, that of the column's cells."""
     if not _SITES.get():
         return jnp.full(shape, measure.stated)
-    support = constraints.real if measure.statistic == "mean" else constraints.positive
+    support = dist.constraints.real if measure.statistic == "mean" else dist.constraints.positive
     return sample(name, Measured(support, shape, measure.stated), infer={"measured": measure})
 
 

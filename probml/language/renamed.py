@@ -4,22 +4,15 @@ with a DeprecationWarning that names the new one.
 A function says them once, `function.renames({"bias": "intercept"})`; all that takes or gives values
 by name asks here."""
 
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
 import numpy as np
-from jax.typing import ArrayLike
 
 from probml.errors import ModelError
-from probml.typing import SiteValues
-
-
-def warn(old: str, new: str) -> None:
-    """Say that a name is old, at the caller of the caller."""
-    warnings.warn(f"the parameter '{old}' is now named '{new}'. Use '{new}': the old name works "
-                  "only until the next minor version", DeprecationWarning, stacklevel=4)
+from probml.language.former_members import warn
+from probml.typing import ArrayLike, SiteValues
 
 
 class Renamed(dict):
@@ -37,7 +30,7 @@ class Renamed(dict):
     def __missing__(self, name: str) -> Any:
         if name not in self.former:
             raise KeyError(name)
-        warn(name, self.former[name])
+        warn("the parameter", name, self.former[name], 4)
         return self[self.former[name]]
 
     def __contains__(self, name: object) -> bool:
@@ -63,7 +56,7 @@ def by_new_names(values: SiteValues, former: Mapping[str, str]) -> dict[str, Arr
         new = former[old]
         if new in values:
             raise ModelError(f"'{old}' is now named '{new}', and both are given. Drop '{old}'")
-        warn(old, new)
+        warn("the parameter", old, new, 4)
         out[new] = out.pop(old)
     return out
 

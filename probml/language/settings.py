@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from probml.errors import ModelError
+from probml.errors import ModelError, type_of
 from probml.numerics.process.inline_calls import evaluated
 from probml.numerics.process.libraries import networkx
 
@@ -45,8 +45,8 @@ def freeze(value: object, name: str = "setting") -> Hashable:
         hash(value)
     except TypeError:
         raise ModelError(
-            f"setting '{name}' is of the type {type(value).__name__}, which cannot be stored in a "
-            f"model. Pass numbers, strings, arrays, lists, dicts or networkx graphs"
+            f"setting '{name}' is {type_of(value)}, which cannot be stored in a model. Pass "
+            "numbers, strings, arrays, lists, dicts or networkx graphs"
         ) from None
     # the type too: 1, 1.0 and True are equal in Python
     return _Frozen(("plain", type(value).__name__, value))

@@ -7,7 +7,6 @@ import jax
 import jax.numpy as jnp
 import numpyro.distributions as dist
 from jax.scipy.special import xlog1py, xlogy
-from numpyro.distributions import constraints
 from numpyro.distributions.util import promote_shapes
 
 from probml.errors import ModelError
@@ -35,10 +34,10 @@ class StickBreaking(dist.Distribution):
     """
 
     arg_constraints = {
-        "concentration1": constraints.independent(constraints.positive, 1),
-        "concentration0": constraints.independent(constraints.positive, 1),
+        "concentration1": dist.constraints.independent(dist.constraints.positive, 1),
+        "concentration0": dist.constraints.independent(dist.constraints.positive, 1),
     }
-    support = constraints.simplex
+    support = dist.constraints.simplex
     reparametrized_params = ["concentration1", "concentration0"]
 
     def __init__(self, concentration1: object, concentration0: object, *,
@@ -51,8 +50,9 @@ class StickBreaking(dist.Distribution):
             shape = jnp.broadcast_shapes(first.shape, rest.shape)
         except ValueError:
             raise ModelError(f"StickBreaking: concentration1 has the shape {one.shape} and "
-                             f"concentration0 has the shape {other.shape}; expected the same "
-                             f"shape, (..., k − 1), or a number and an array") from None
+                             f"concentration0 has the shape {other.shape}. Give both the same "
+                             "shape, (..., k − 1) for k categories, or make one of them a "
+                             "number") from None
         self.concentration1 = jnp.broadcast_to(first, shape)
         self.concentration0 = jnp.broadcast_to(rest, shape)
         super().__init__(shape[:-1], (shape[-1] + 1,), validate_args=validate_args)

@@ -6,7 +6,7 @@ trapezoid rule in both t, as quadrature.py takes that over one number, and for i
 follow tails that are no normal's. Under counts and choices it is good to 1e-6 nats for a normal and
 3e-4 for a Student's t or a Gamma number, where Gauss and Hermite's 15 nodes (Liu & Pierce 1994;
 lme4's nAGQ) have 1e-7 and 3e-3. A fit reports the change by twice the nodes, further out
-(fits/boundary.py). Gradients are taken at fixed nodes.
+(fits/latent_findings.py). Gradients are taken at fixed nodes.
 
 Cost: m² log densities a row, and a few Hessians to its mode.
 """
@@ -42,7 +42,7 @@ class Cubature:
 
     @property
     def description(self) -> str:
-        return f"integrated out, quadrature with {self.nodes} × {self.nodes} nodes"
+        return f"integrated out, by quadrature with {self.nodes} × {self.nodes} nodes"
 
     @property
     def breadth(self) -> int:

@@ -39,8 +39,18 @@ from jax.scipy.linalg import solve_triangular
 
 from probml.jaxpr.memo import memo
 from probml.latents.latent import SETTINGS, Group, Moments, Seen, is_row_free, placed, places
-from probml.latents.pooled_normal import Second, columns, locations, scatter, seconds
-from probml.latents.residuals import MAX_ROUNDING, layout, root_of, standardised, still_of
+from probml.latents.pooled_normal import (
+    MAX_ROUNDING,
+    Second,
+    columns,
+    layout,
+    locations,
+    root_of,
+    scatter,
+    seconds,
+    standardised,
+    still_of,
+)
 from probml.numerics import lapack
 from probml.numerics.compiling import jit
 from probml.numerics.logs import LOG_TWO_PI
@@ -171,7 +181,7 @@ KINDS = ("Normal", "MultivariateNormal", "LowRankMultivariateNormal")
 class Gaussian:
     """Normal latents under Normal sites; see the top of this file."""
 
-    description = "integrated out, exact Gaussian"
+    description = "integrated out, in closed form (normal distributions)"
     pools = exact = averages = True
     breadth, finer, tolerance = 1, None, 0.0
 
@@ -318,15 +328,15 @@ def not_affine(structure: Structure, group: Group,
     for name in group.sites:
         site = structure.sites[name]
         if site.kind not in moved:
-            return (f"'{name}' is {site.kind} and not normal" if name in group.names
-                    else f"'{name}', which depends on '{group.name}', is {site.kind}")
+            return (f"'{name}'" + f", which depends on '{group.name}'," * (name not in group.names)
+                    + f" is {site.kind} and not normal")
         for argument, uses in structure.row_uses(name).items():
             for latent, use in ((n, use) for n, use in uses.items() if n in group.names):
                 if argument not in moved[site.kind]:
-                    return f"'{latent}' is in the {argument} of '{name}'"
+                    return f"'{latent}' enters the argument {argument} of '{name}'"
                 if not (use.is_affine and is_location_affine(structure, group.names, name,
                                                              argument)):
-                    return (f"the {argument} of '{name}' is not an affine function of '{latent}'")
+                    return f"the argument {argument} of '{name}' is not linear in '{latent}'"
     return None
 
 

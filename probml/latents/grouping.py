@@ -9,13 +9,13 @@ from dataclasses import replace
 
 from probml.errors import Refusal
 from probml.language.former_members import rename_members
-from probml.latents.chains.linear_chain import LinearChain
 from probml.latents.conjugate import Conjugate
 from probml.latents.cubature import Cubature
 from probml.latents.gaussian import Gaussian
 from probml.latents.hidden_cells import HiddenCells
 from probml.latents.laplace import Laplace
 from probml.latents.latent import FORMER, Group, Kind
+from probml.latents.linear_chain import LinearChain
 from probml.latents.quadrature import Quadrature
 from probml.latents.simplex import Simplex
 from probml.structure.site import Site
@@ -118,7 +118,7 @@ def _claimed(structure: Structure, of: Group, blocking: str | None, bent: str | 
         blocking: one of `others` that depends on its latents.
         bent: one of `asked` that is not affine in them.
     """
-    reasons = []
+    reasons: dict[type, str] = {}
     names, sites = of.names, of.sites
     for kind in (KINDS if names else (HiddenCells(),)):
         group = replace(of, kind=kind)
@@ -126,31 +126,36 @@ def _claimed(structure: Structure, of: Group, blocking: str | None, bent: str | 
             continue  # theirs is no integral over cells
         why = kind.why_not(structure, group)
         if why is None and (name := blocking or (bent if kind.pools else None)) is not None:
-            why = f"'{name}' ({structure.named[name].kind}) depends on '{of.name}'"
+            why = (f"'{name}' ({structure.named[name].kind}), which depends on '{of.name}', is "
+                   + ("latent or a factor" if blocking else f"not linear in '{of.name}'"))
         if why is None:
             return group
-        reasons.append(f"{type(kind).__name__}: {why}")
-    if lenient:
-        return replace(of, kind=Sampled("; ".join(reasons)))
+        reasons[type(kind)] = why
     first = structure.sites[of.name]
+    why = next(reversed(reasons.values()))  # of the most general method
+    why = reasons.get(LinearChain, why) if first.time is not None else why
+    if lenient:
+        return replace(of, kind=Sampled(why))
     child = next((name for name in sites if of.name in structure.sites[name].parents),
                  blocking or bent)
     raise Refusal(
         f"model '{structure.model.name}': site '{first.name}' ({first.kind}) is inside rows(), "
-        f"continuous and latent, '{child}' depends on it, and no method can integrate over its "
-        f"values ({'; '.join(reasons)}). This is possible in three cases: '{first.name}' is "
-        "normal, and it enters the means of normal sites linearly; its prior is conjugate to the "
-        "sites that depend on it (its posterior has a closed form); or the densities of "
-        f"'{first.name}' and of these sites are differentiable. Give '{first.name}' in the data, "
-        f"or write '{first.name}' {_written(first)}", ("NUTS",)
-    )
+        f"continuous and latent, and '{child}' depends on it, so '{first.name}' must be integrated "
+        f"out. This is not possible: {why}. {_advice(first)}", ("NUTS",))
 
 
-def _written(site: Site) -> str:
-    """How a number without an integral can be written instead."""
+def _advice(site: Site) -> str:
+    """When a number can be integrated out, and how one without an integral can be written."""
+    name = site.name
     if site.time is None:
-        return "as a Categorical over a grid of values"
-    return (f"as a MarkovChain over a grid of values. For a single sequence, make each step a row, "
-            f"build '{site.name}' outside rows() as a cumulative sum of innovations, path = "
-            f"jnp.cumsum(sample('innovation', dist.Normal(0, 1).expand([steps]).to_event(1))), and "
-            f"use path[step] inside rows(), with the step number (from 0) as an input")
+        return (f"Integration is possible in three cases: '{name}' is normal and enters the means "
+                f"of normal sites linearly; its prior is conjugate to the sites that depend on it "
+                f"(its posterior has a closed form); or the densities of all these sites are "
+                f"differentiable. Give '{name}' in the data, or write it as a Categorical over a "
+                f"grid of values")
+    return (f"Integration is possible if the sites that depend on '{name}' are normal, with means "
+            f"that are linear in '{name}'. Give '{name}' in the data, or write it as a MarkovChain "
+            f"over a grid of values. For a single sequence, make each step a row. "
+            f"Build '{name}' outside rows() as a cumulative sum, path = jnp.cumsum("
+            f"sample('innovation', dist.Normal(0, 1).expand([steps]).to_event(1))). Use path[step] "
+            f"inside rows(), with the step number (from 0) as an input")

@@ -88,7 +88,7 @@ class Laplace:
     @property
     def description(self) -> str:
         if self.points:
-            return f"integrated out, importance sampling of {self.points} points"
+            return f"integrated out, by importance sampling of {self.points} points"
         return "integrated out, by Laplace's approximation"
 
     @property

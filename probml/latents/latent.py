@@ -100,7 +100,7 @@ class Kind(Protocol):
 
 class Latent(Kind, Protocol):
     """A kind of numbers of a row, as functions of one row at one state; that of numbers along time,
-    as functions of one step, is chains/linear_chain.py.
+    as functions of one step, is linear_chain.py.
 
     Two kinds have more where the programs of a group depend on nothing of a row but its latents:
     second moments of rows are sufficient (gaussian.Gaussian), or all rows may share the nodes at

@@ -16,8 +16,8 @@ Where h has two peaks, as under z² or a mixture, t = asinh((u − μ₁)/s₁) 
 are as dense about each as its own width asks, u(t) is smooth and rises, and one trapezoid rule in t
 meets both. Over made-up densities of one or two peaks the median error is 1e-8 nats and nine in ten
 are below 1e-5. A kink (a Laplace prior), a peak much narrower than the grid on which peaks are
-searched, or a third peak cost up to a hundredth, which a fit reports (fits/boundary.py). Gradients
-are taken at fixed nodes.
+searched, or a third peak cost up to a hundredth, which a fit reports (fits/latent_findings.py).
+Gradients are taken at fixed nodes.
 
 Cost: 122 log densities a row, and some steps to each of two modes; of shared nodes, two products
 with as many columns as there are nodes.
@@ -93,7 +93,7 @@ class Quadrature:
 
     @property
     def description(self) -> str:
-        return f"integrated out, quadrature with {self.nodes} nodes"
+        return f"integrated out, by quadrature with {self.nodes} nodes"
 
     @property
     def breadth(self) -> int:

@@ -4,6 +4,7 @@
 the host from differences of gradients; `units`, `scaled` and `whitened` rescale them.
 """
 
+import functools
 from collections.abc import Callable
 from types import ModuleType
 from typing import NamedTuple, TypeVar
@@ -12,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from probml.jaxpr.opened import backward
+from probml.jaxpr import backward
 
 # Curvatures here are eigenvalues of the negative Hessian with each coordinate in its own unit.
 MIN_UNCOUPLED_CURVATURE = 0.1  # curvature below which correlations are worth a full matrix
@@ -110,8 +111,14 @@ class Starts(NamedTuple):
     gradient: jax.Array  # (k, d)
 
 
+def one_by_one(function: Callable) -> Callable:
+    """Returns the function of many points that evaluates one after another; jax.vmap: at once."""
+    return functools.partial(jax.lax.map, function)
+
+
 def measure(
-    both: Callable, u: jax.Array, spread: jax.Array, apart: jax.Array, widest: jax.Array
+    both: Callable, u: jax.Array, spread: jax.Array, apart: jax.Array, widest: jax.Array,
+    mapped: Callable, hessian: jax.Array | None = None
 ) -> tuple[Frame, jax.Array, Starts]:
     """Returns the frame at u, the negative Hessian (d, d), and starting points at z = spread.
 
@@ -127,10 +134,17 @@ def measure(
         apart: (d,) bool, coordinates whose correlations with others are ignored because they vary
             over the density.
         widest: (d,), largest unit of each coordinate.
+        mapped: jax.vmap or `one_by_one`, by which many points are evaluated.
+        hessian: (d, d), negative, if it is known.
 
     Cost: 6 d gradients, 2 d more for each further round, d² memory; above
-    MAX_HESSIAN_COORDINATES 2 max(d, k) gradients and no Hessian.
+    MAX_HESSIAN_COORDINATES 2 max(d, k) gradients and no Hessian; with a Hessian k gradients.
     """
+    if hessian is not None:
+        hessian = jnp.where(jnp.isfinite(hessian), hessian, 0.0)
+        frame = _frame(u, hessian, apart, widest)
+        at = _start_points(frame, spread)
+        return frame, hessian, Starts(at, *mapped(both)(at))
     d, k, eps = u.size, len(spread), jnp.finfo(u.dtype).eps
     first_step = eps ** (1 / 3) + eps ** (2 / 3) * jnp.abs(u)
     share = 1e-3 if eps < 1e-10 else 0.1  # of a width: cancellation against the third derivative
@@ -141,8 +155,7 @@ def measure(
 
     def points(last, hessian, h):
         frame = _frame(u, hessian, apart, widest) if has_hessian else _unit_frame(u)
-        shrink = jnp.where(jnp.all(frame.curvature > FLAT_CURVATURE), 1.0, 0.1)
-        starts = jax.vmap(frame.point)(shrink * spread)
+        starts = _start_points(frame, spread)
         at = (jnp.concatenate([u + jnp.diag(h), u - jnp.diag(h)]) if has_hessian
               else jnp.zeros((0, d)))
         pad = jnp.broadcast_to(u, (count, d))
@@ -150,7 +163,7 @@ def measure(
 
     def iterate(carry):
         i, last, _, hessian, h, _, _ = carry
-        values, gradients = jax.lax.map(both, points(last, hessian, h))
+        values, gradients = mapped(both)(points(last, hessian, h))
         converged = last
         if has_hessian:
             found = (gradients[d : 2 * d] - gradients[:d]) / (2 * h[:, None])
@@ -174,8 +187,13 @@ def measure(
          jnp.zeros(count, u.dtype), jnp.zeros((count, d), u.dtype)))
     values, gradients = values[:k], gradients[:k]
     frame = _frame(u, hessian, apart, widest) if has_hessian else _unit_frame(u)
+    return frame, hessian, Starts(_start_points(frame, spread), values, gradients)
+
+
+def _start_points(frame: Frame, spread: jax.Array) -> jax.Array:
+    """Returns points (k, d) at z = spread, nearer if the centre is not a mode."""
     shrink = jnp.where(jnp.all(frame.curvature > FLAT_CURVATURE), 1.0, 0.1)
-    return frame, hessian, Starts(jax.vmap(frame.point)(shrink * spread), values, gradients)
+    return jax.vmap(frame.point)(shrink * spread)
 
 
 def _frame(u: jax.Array, hessian: jax.Array, apart: jax.Array, widest: jax.Array) -> Frame:

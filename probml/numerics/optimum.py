@@ -23,7 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from probml.jaxpr.opened import backward
+from probml.jaxpr import backward
 from probml.numerics.curvature import (
     MIN_CURVATURE,
     differences,

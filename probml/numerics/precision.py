@@ -2,8 +2,7 @@
 whatever JAX's setting is; so does a question for which float32 turns out to be too imprecise."""
 
 import functools
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 from dataclasses import replace
 from types import FunctionType, MethodType
 from typing import Any
@@ -11,8 +10,6 @@ from typing import Any
 import jax
 import numpy as np
 from numpyro.distributions import Distribution
-
-from probml.numerics.process.cores import cores
 
 
 class TooFewDigits(Exception):
@@ -30,28 +27,6 @@ def in_its_own(cls: type) -> type:
         elif isinstance(found, functools.cached_property):
             found.func = _with_own_precision(found.func)
     return cls
-
-
-def in_same_precision(function: Callable) -> Callable:
-    """Returns the function for use in another thread, with the precision of this thread; JAX's
-    setting is thread-local."""
-    double = bool(jax.config.jax_enable_x64)
-
-    @functools.wraps(function)
-    def own(*args: object, **kwargs: object):
-        with jax.enable_x64(double):
-            return function(*args, **kwargs)
-
-    return own
-
-
-def map_in_threads(function: Callable[[Any], Any], parts: Sequence, alone: bool = False) -> list:
-    """function(part) of every part, by as many threads as there are cores; by one if `alone`."""
-    workers = 1 if alone else min(len(parts), cores())
-    if workers == 1:
-        return [function(part) for part in parts]
-    with ThreadPoolExecutor(workers) as pool:
-        return list(pool.map(in_same_precision(function), parts))
 
 
 def _with_own_precision(function: Callable) -> Callable:

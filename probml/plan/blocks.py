@@ -193,7 +193,8 @@ def _read_uses(plan: Plan, name: str) -> Uses:
         if not arguments:
             continue
         if len(arguments) > 1:
-            return Uses(why=f"'{name}' is in two arguments of '{user}'")
+            return Uses(why=f"'{name}' enters two arguments of the distribution of "
+                            f"'{user}'")
         found = _read_use(plan, name, user, arguments[0])
         if found.form is None:
             return found
@@ -202,8 +203,8 @@ def _read_uses(plan: Plan, name: str) -> Uses:
                             f"{common.form.name} and {found.form.name}")
         other = _other_support(sites[name].domain, found.form, found.steps)
         if other is not None:
-            return Uses(why=f"the support of '{name}'{other} differs from that of the "
-                            f"{arguments[0]} of '{user}'")
+            return Uses(why=f"the possible values of '{name}'{other} are not those of the "
+                            f"argument {arguments[0]} of '{user}'")
         common = found._replace(copied=found.copied and (common is None or common.copied))
     if common is not None:
         return common
@@ -218,26 +219,29 @@ def _read_use(plan: Plan, name: str, user: str, argument: str) -> Uses:
     site = plan.structure.sites[user]
     use = site.uses[argument][name]
     if site.family is None:
-        return Uses(why=f"'{user}' ({site.kind}) has no known sufficient statistics")
+        return Uses(why=f"'{user}' ({site.kind}) has no sufficient statistics (sums of the data "
+                    f"that determine the likelihood)")
     if site.traits.minorant is not None and user not in plan.rowwise:
         return Uses(why=f"'{user}' ({site.kind}), which depends on '{name}', is a prior and not "
                     f"observed")
     if argument not in site.traits.canonical:
-        return Uses(why=f"the {argument} of '{user}' has no closed-form update")
+        return Uses(why=f"no closed form is known for the argument {argument} of '{user}'")
     form, steps = site.traits.canonical[argument]
     if not _has_suffix(plan.structure.sites[name].shape, form.own_axes(site.states, site.event)):
-        return Uses(why=f"the last axes of '{name}' are not those of one {argument} of '{user}'")
+        return Uses(why=f"the argument {argument} of '{user}' has other axes than '{name}'")
     if form.joint:
         if not use.is_affine:
-            return Uses(why=f"the {argument} of '{user}' is not an affine function of '{name}'")
+            return Uses(why=f"the argument {argument} of '{user}' is not a linear function of "
+                        f"'{name}'")
         return Uses(form, (), use.level == Level.MOVED and site.traits.event == 0)
     if use.level != Level.MOVED:
-        return Uses(why=f"the {argument} of '{user}' depends on '{name}' in a form without a "
-                    f"closed-form update ({use.level.name.lower()})")
+        return Uses(why=f"the argument {argument} of '{user}' is computed from '{name}', and a "
+                    f"closed form is known only for '{name}' itself or elements of it, such as "
+                    f"{name}[z]")
     normal = form.normalise((*use.coordinate, *steps))
     if normal is None:
-        return Uses(why=f"the {argument} of '{user}' is a function of '{name}' without a "
-                        f"closed-form update")
+        return Uses(why=f"no closed form is known for the function of '{name}' that is the "
+                        f"argument {argument} of '{user}'")
     return Uses(form, normal, True)
 
 

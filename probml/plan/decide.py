@@ -10,8 +10,7 @@ from probml.errors import Refusal, quoted
 from probml.jaxpr.memo import memo
 from probml.latents import grouping, hidden_cells
 from probml.latents.latent import Group
-from probml.plan.groupings import groupings
-from probml.plan.integrals import choose_quadrature
+from probml.plan.groupings import choose_quadrature, groupings
 from probml.plan.plan import BUDGET, TABLE, Plan, Variable
 from probml.plan.roles import Request, assign_roles, summed_out
 from probml.structure.site import Site
@@ -42,7 +41,7 @@ def make(
         lenient: latents that cannot be integrated out are labelled instead of refused: for a plan
             that is only described.
         flat: those of the effects that are integrated out without a prior.
-        nodes: of a quadrature over effects, see integrals.choose_quadrature.
+        nodes: of a quadrature over effects, see groupings.choose_quadrature.
 
     Raises:
         Refusal: a latent continuous site on which others depend cannot be integrated out, a
@@ -118,12 +117,11 @@ def _ordered(plan: Plan, request: Request) -> Plan:
     for clique, entries in ((each.clique, each.entries) for each in (row, above, step)):
         if entries * 8 > BUDGET:
             raise Refusal(
-                f"model '{plan.structure.model.name}': the discrete sites that are not in the data "
-                f"(latent) are summed out, which needs a joint table of {quoted(clique)} with "
+                f"model '{plan.structure.model.name}': discrete sites that are not in the data "
+                f"(latent) are summed out. This needs a joint table of {quoted(clique)} with "
                 f"{entries:.3g} entries ({entries * 8:.3g} bytes), more than the limit of "
                 f"{BUDGET:.3g} bytes. Give some of these sites in the data, or make one of them "
-                "independent of another"
-            )
+                "independent of another")
     wider = row if row.entries >= step.entries else step
     return dataclasses.replace(
         plan, order=row.order, global_order=above.order, step_order=step.order,
@@ -208,12 +206,12 @@ def _check_switching(structure: Structure, groups: tuple[Group, ...], variables:
                     raise Refusal(
                         f"model '{structure.model.name}': site '{chain}' (GaussianChain) must be "
                         f"integrated out along time, but '{name}' depends on '{state}', whose "
-                        f"states are latent and change along time. This is a switching linear "
-                        f"system, which has no exact filter of fixed size. Give '{state}' in the "
-                        f"data; or make '{state}' one state per row, dist.Categorical in rows(), "
-                        f"which is exact; or write '{chain}' as a MarkovChain over a grid of "
-                        f"values; or sample '{chain}' by NUTS, in a NumPyro function with obs= and "
-                        f"a scan over time instead of rows()")
+                        f"states are latent and change along time. The exact integral (of a "
+                        f"switching linear system) is a sum over all paths of '{state}'. Give "
+                        f"'{state}' in the data; or make '{state}' one state per row, "
+                        f"dist.Categorical in rows(), which is exact; or write '{chain}' as a "
+                        f"MarkovChain over a grid of values; or sample '{chain}' by NUTS, in a "
+                        f"NumPyro function with obs= and a scan over time instead of rows()")
 
 
 def _breadth(plan: Plan, group: Group) -> int:
@@ -262,8 +260,8 @@ def _grouped(
     variables = {name: own for name, own in variables.items() if name not in given}
     below = {name: [n for n in structure.children[name] if n in (*latents, *losses)
                     or sites[n].time is not None] for name in cellwise}
-    joint = {name: f"'{names[0]}' depends on these "
-                   f"values" for name, names in below.items() if names}
+    joint = {name: f"'{names[0]}' depends on them jointly" for name, names in below.items()
+             if names}
     while True:
         cellwise = [name for name in cellwise if name not in joint]
         variables = variables | {name: summed_out(structure, sites[name], why)

@@ -5,12 +5,30 @@ A grouping holds the effects that rows read by one input: a row touches the cell
 alone, so that what rows say of a member adds up over its rows, and members of one grouping are
 independent given those of the others (Bates et al. 2015, "Fitting linear mixed-effects models using
 lme4", of which a grouping is a grouping factor).
+
+How effects of groups are integrated out: in closed form, by quadrature or by Laplace's
+approximation.
+
+Rows that are normal about locations affine in all effects together leave a normal integral. Rows of
+another distribution, each of whose arguments is a link's inverse of something affine in the effects
+(a rate exp(η), logits η, a probability Φ(η)), leave one that is smooth, has one peak as a rule, and
+is near to normal where a member has many rows: Laplace's approximation about the joint mode of all
+effects (Breslow & Clayton 1993; lme4's nAGQ = 1, glmmTMB), and where a row reads one number of one
+grouping the integral of each member by adaptive Gauss–Hermite quadrature (Liu & Pierce 1994;
+Pinheiro & Bates 1995).
 """
 
+import functools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+import numpy as np
+
+from probml.jaxpr.levels import classify
+from probml.jaxpr.memo import memo
+from probml.latents.gaussian import KINDS, arguments_at_shifts, is_location_affine, lies_on_line
+from probml.latents.laplace import WIDER, normal_points
 from probml.structure.indices import Axis, Index
 from probml.structure.structure import Structure
 
@@ -26,7 +44,7 @@ class Grouping:
         axes: along which axis of each effect its members stand; None: it is the one member.
         shapes: of each effect.
         nodes: how its integral is taken: 0, in closed form; 1, by Laplace's approximation; more, by
-            so many nodes about the mode of each member (plan/integrals.py).
+            so many nodes about the mode of each member (plan/groupings.py).
         flat: its effects have a density of 1 everywhere in the place of their prior (restricted
             maximum likelihood).
     """
@@ -97,3 +115,106 @@ def reading(structure: Structure, name: str) -> tuple[Index, Axis] | tuple[None,
         or not (len(index.cells) == 1 or not index.cells and cells == 1)):
         return None, None
     return index, axis
+
+
+PRIORS = (*KINDS, "GaussianRandomWalk")  # of effects: a location and a root times standard normals
+NODES = 25  # of a quadrature, by default
+# of the finer rule that estimates the error of an integral: nodes in one dimension, in each of two,
+# points in more
+FINER = {1: 2 * NODES + 1, 2: 21}
+POINTS = 1024
+
+
+def child_sites(structure: Structure, names: Sequence[str]) -> tuple[str, ...]:
+    """The sites in rows that depend on some of the effects."""
+    return tuple(dict.fromkeys(c for name in names for c in structure.children[name]))
+
+
+def find_nonlinear_effects(structure: Structure, names: Sequence[str], site: str) -> set[str]:
+    """The effects whose integral has no closed form because of a site: the site is not normal, or
+    its mean is not affine in them, all effects taken together."""
+    program, takes = structure.programs[site]
+    mine = {t for t in takes if t in names}
+    if structure.sites[site].kind not in KINDS:
+        return mine
+    uses = classify(program, {i: t for i, t in enumerate(takes) if t in names})
+    found: set[str] = set()
+    for argument, use in zip(structure.sites[site].arguments, uses, strict=True):
+        found |= {name for name, how in use.items() if argument != "loc" or not how.is_affine}
+    return found or (set() if is_location_affine(structure, tuple(names), site) else mine)
+
+
+def is_exact(structure: Structure, names: Sequence[str]) -> bool:
+    """Whether the integral over all the effects is normal."""
+    return not any(find_nonlinear_effects(structure, names, site)
+                   for site in child_sites(structure, names))
+
+
+@memo(512)
+def has_linear_predictor(structure: Structure, names: tuple[str, ...], site: str) -> bool:
+    """Whether every argument of a site is the inverse link of something affine in the effects:
+    moved together to two points of both signs and half way, the linked values lie on a line."""
+    found = arguments_at_shifts(structure, names, site)
+    return all(_is_linked_line(np.asarray(value, float)) for value in found.values())
+
+
+def _is_linked_line(value: np.ndarray) -> bool:
+    """Whether three values of an argument, (3, ...), lie on a line under one of the links."""
+    from scipy.special import ndtri  # late: slow to import
+
+    links = [value]
+    if np.all(value > 0):
+        links.append(np.log(value))
+    if np.all((value > 0) & (value < 1)):
+        links += [np.log(value) - np.log1p(-value), ndtri(value), np.log(-np.log1p(-value)),
+                  np.log(-np.log(value))]
+    return any(map(lies_on_line, links))
+
+
+def choose_quadrature(structure: Structure, parts: tuple[Grouping, ...],
+                      nodes: int | None = None) -> tuple[Grouping, ...]:
+    """Groupings with the number of quadrature nodes by which they are integrated out.
+
+    Args:
+        nodes: of the quadrature, where there is one: 1 is Laplace's approximation. None: NODES.
+    """
+    if is_exact(structure, [name for part in parts for name in part.names]):
+        return parts
+    single = len(parts) == 1 and parts[0].cells == 1 and not parts[0].flat
+    count = (NODES if nodes is None else nodes) if single else 1
+    return tuple(replace(part, nodes=count) for part in parts)
+
+
+def finer_rule(parts: tuple[Grouping, ...]) -> int | None:
+    """Nodes of the finer rule that estimates the error of the integral; None where it is in closed
+    form, or members are not independent of one another."""
+    if len(parts) != 1 or parts[0].nodes == 0 or parts[0].flat:
+        return None
+    size = parts[0].cells
+    return FINER.get(size, POINTS) if parts[0].members > 1 or size <= 2 else None
+
+
+def describe_integration(parts: tuple[Grouping, ...]) -> str:
+    """How effects are integrated out, as text for explain."""
+    nodes = parts[0].nodes
+    if nodes == 0:
+        return "in closed form (normal distributions)"
+    if nodes == 1:
+        return "by Laplace's approximation"
+    return f"by adaptive quadrature with {nodes} nodes per group"
+
+
+@functools.lru_cache(maxsize=64)
+def quadrature_rule(nodes: int, size: int) -> tuple[np.ndarray, np.ndarray]:
+    """Points t (m, size) and logarithms of the weights of f(t) in (2π)^(−size/2) ∫ f(t) dt:
+    Gauss–Hermite of one number; of two their products; of more, points that fill a normal evenly.
+    """
+    if size <= 2:
+        x, weight = np.polynomial.hermite.hermgauss(nodes)
+        t, log = np.sqrt(2) * x, np.log(weight) + x**2 - 0.5 * np.log(np.pi)
+        if size == 1:
+            return t[:, None], log
+        grid = np.stack(np.meshgrid(t, t, indexing="ij"), -1).reshape(-1, 2)
+        return grid, (log[:, None] + log).reshape(-1)
+    t, wide = normal_points(2 ** round(np.log2(nodes)), size), 1 + WIDER / np.sqrt(size)
+    return wide * t, 0.5 * (t**2).sum(1) + size * np.log(wide) - np.log(len(t))

@@ -4,15 +4,22 @@ Of a tie of a hierarchy (hierarchy.py) the effects have no joint mode with what 
 where their prior is normal given all else, and the rows that read them are normal about locations
 that are affine in all of them together, their integral is exact, and the mode over the rest is the
 marginal one (empirical Bayes; lme4's maximum likelihood). Under counts and choices the integral is
-near (integrals.py), and said to be.
+near (groupings.py), and said to be.
 """
 
 import math
 
 from probml.errors import Refusal
 from probml.latents.gaussian import KINDS
-from probml.plan import hierarchy, integrals
-from probml.plan.groupings import groupings
+from probml.plan import hierarchy
+from probml.plan.groupings import (
+    PRIORS,
+    child_sites,
+    find_nonlinear_effects,
+    groupings,
+    has_linear_predictor,
+    is_exact,
+)
 from probml.plan.plan import Plan
 from probml.structure.site import Site
 
@@ -45,11 +52,10 @@ def effects(plan: Plan, rows: int, closed: bool = True, few: bool = False) -> tu
         sizes = ", ".join(f"'{name}' {math.prod(plan.structure.sites[name].shape):,}"
                           for name in (*names, *large))
         raise Refusal(f"model '{plan.structure.model.name}' has too many crossed random effects "
-                      f"for maximum likelihood ({sizes}). In addition to the largest grouping, at "
-                      f"most {MAX_CROSSED_EFFECTS:,} effects are supported. Their cross table with "
-                      f"the largest grouping may have at most {MAX_CROSS_ENTRIES:,} entries. Omit "
-                      "a grouping, or sample the posterior",
-                      ("NUTS",))
+                      f"for maximum likelihood (number of effects: {sizes}). In addition to the "
+                      f"largest grouping, at most {MAX_CROSSED_EFFECTS:,} effects are supported. "
+                      f"Their cross table with the largest grouping may have at most "
+                      f"{MAX_CROSS_ENTRIES:,} entries. Omit a grouping", ("NUTS",))
     return tuple(name for name in names if few or _shared(plan, tied[name]))
 
 
@@ -85,7 +91,7 @@ def integrable(plan: Plan, names: tuple[str, ...], closed: bool = True, prior: b
     while names:
         bent: set[str] = next(filter(None, (
             _nonlinear_effects(plan, names, site, closed)
-            for site in integrals.child_sites(plan.structure, names))), set())
+            for site in child_sites(plan.structure, names))), set())
         if limited and not bent:
             bent = _large(plan, names)
         if not bent:
@@ -100,7 +106,7 @@ def why_not(plan: Plan, name: str, closed: bool = True, prior: bool = True) -> s
     structure, site = plan.structure, plan.structure.sites[name]
     if structure.model.whole:
         return "the model has no plate of independent rows"
-    if prior and site.kind not in integrals.PRIORS:
+    if prior and site.kind not in PRIORS:
         return f"the prior of '{name}' is {site.kind}"
     if name in plan.mixed or any(structure.sites[p].discrete for p in site.parents):
         return f"the prior of '{name}' depends on a discrete site"
@@ -130,16 +136,16 @@ def _why_not_child(plan: Plan, child: Site, closed: bool) -> str | None:
 def _nonlinear_effects(plan: Plan, names: tuple[str, ...], site: str, closed: bool) -> set[str]:
     """The effects in which a site is not as it must be, all effects taken together."""
     if closed:
-        return integrals.find_nonlinear_effects(plan.structure, names, site)
+        return find_nonlinear_effects(plan.structure, names, site)
     mine = {name for name in plan.structure.programs[site][1] if name in names}
-    return set() if integrals.has_linear_predictor(plan.structure, names, site) else mine
+    return set() if has_linear_predictor(plan.structure, names, site) else mine
 
 
 def _large(plan: Plan, names: tuple[str, ...]) -> set[str]:
     """The effects of a grouping too many to be integrated out beside the others."""
     parts = groupings(plan.structure, names)
     rest, cells = sum(part.size for part in parts[1:]), sum(part.cells for part in parts)
-    most = (MAX_EFFECTS_PER_ROW if not rest or integrals.exact(plan.structure, names)
+    most = (MAX_EFFECTS_PER_ROW if not rest or is_exact(plan.structure, names)
             else MAX_APPROXIMATE_EFFECTS_PER_ROW)
     if cells <= most and rest <= MAX_CROSSED_EFFECTS and parts[0].size * rest <= MAX_CROSS_ENTRIES:
         return set()

@@ -54,8 +54,8 @@ def assign_roles(request: Request) -> Roles:
     for name in (name for name in request.holes if sites[name].discrete):
         raise Refusal(f"model '{structure.model.name}': the vector '{name}' ({sites[name].kind}) "
                       f"is partially observed in some rows, other sites depend on '{name}', and "
-                      f"'{name}' has too many states to sum over. Give '{name}' completely in each "
-                      "row, or leave it out")
+                      f"'{name}' has too many possible values to sum over. Give '{name}' "
+                      "completely in each row, or omit it from the data")
     active = _active(structure, pattern, request.targets)
     barren = _barren(structure, request.given)
     # what is asked and computed from sites depends on them, too
@@ -179,18 +179,17 @@ def summed_out(structure: Structure, site: Site, why: str = "") -> Variable:
                                      f"Categorical(logits=dist.{site.kind}(...)"
                                      f".log_prob(jnp.arange(k)))")
         raise Refusal(
-            f"model '{structure.model.name}': site '{site.name}' ({site.kind}) is latent (not in "
-            "the data), so its values must be summed out, but it has no finite list of values that "
-            "is the same in all rows. This is so for counts without an upper limit, and for a "
-            "total_count, or a bound of DiscreteUniform, that depends on an input or on another "
-            f"site. Give '{site.name}' in the data{end}"
-        )
+            f"model '{structure.model.name}': values of site '{site.name}' ({site.kind}) are "
+            f"missing (latent) and must be summed out. But '{site.name}' has no finite list of "
+            f"values that is the same in all rows. Possible reasons are a count without an upper "
+            f"limit, or a total_count or bound of DiscreteUniform that depends on an input or "
+            f"another site. Give '{site.name}' in the data{end}")
     cells = math.prod(site.cells)
     # of one cell the states are the table, which has its own budget
     if cells > 1 and cells * math.log2(max(site.finite, 2)) > 16:
         raise Refusal(
             f"model '{structure.model.name}': the {cells} missing values of site '{site.name}' in "
-            f"a row depend on one another{' (' * bool(why)}{why}{')' * bool(why)}. Each has "
+            f"a row depend on one another{f' ({why})' * bool(why)}. Each has "
             f"{site.finite} states, so {site.finite}^{cells} joint states would have to be summed "
             f"over, and at most 65,536 are supported. Give '{site.name}' in the data, or give it "
             f"fewer elements per row"

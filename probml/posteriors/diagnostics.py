@@ -122,7 +122,8 @@ def k_hat(logs: np.ndarray) -> float:
 
 def k_of_variance(values: np.ndarray, weights: np.ndarray | None = None) -> np.ndarray:
     """Pareto's k of squared deviations (x − mean)², for each of p variables, (p,): above its limit
-    draws do not determine their standard deviation. −∞ for a constant.
+    draws do not determine their standard deviation. −∞ for a constant, ∞ where a draw of positive
+    weight is not finite.
 
     Args:
         values: (S, p) draws. weights: (S,) of sum 1; None: equal.
@@ -132,7 +133,8 @@ def k_of_variance(values: np.ndarray, weights: np.ndarray | None = None) -> np.n
     weights = np.full(len(values), 1 / len(values)) if weights is None else weights
     with np.errstate(divide="ignore", invalid="ignore"):
         logs = np.log(weights)[:, None] + 2 * np.log(np.abs(values - weights @ values))
-    return np.array([k_hat(each) if np.isfinite(each).any() else -np.inf for each in logs.T])
+    return np.array([np.inf if np.isnan(each).any() else k_hat(each) if np.isfinite(each).any()
+                     else -np.inf for each in logs.T])
 
 
 def k_limit(count: int) -> float:

@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from probml.evidence.surrogates import Settings
+from probml.evidence.e_step import Settings
 from probml.families.form import backward
 from probml.jaxpr.memo import memo
 from probml.plan.blocks import Block, all_blocks, users

@@ -20,7 +20,7 @@ import numpyro.distributions as dist
 from jax.typing import ArrayLike
 
 from probml.device.rows import Known
-from probml.errors import ModelError
+from probml.errors import ModelError, listed
 from probml.evidence import density
 from probml.language.former_members import former_members, rename_members
 from probml.numerics.compiling import ASKED, jit
@@ -314,9 +314,9 @@ class Draws(_Draws, Posterior):
         wanted = {name: plan.structure.sites[name].shape for name in plan.free}
         if any(name not in found.values or found.values[name].shape[2:] != shape
                for name, shape in wanted.items()):
-            raise ModelError(f"the file contains draws of {sorted(arrays)}, but the model has the "
-                             f"parameters {sorted(wanted)}. Pass the model that was fitted, "
-                             "load(path, model)")
+            raise ModelError(f"the file contains draws of {listed(sorted(arrays))}, but the model "
+                             f"has the parameters {listed(sorted(wanted))}. Pass the model that "
+                             f"was fitted, load(path, model)")
         every = [*found.values.values(), *found.inside.values(), *found.stats.values(),
                  *[found.tables] * (found.tables is not None)]
         counts = {np.shape(value)[:2] for value in every}
@@ -352,8 +352,9 @@ class Normal(_Normal, Posterior):
         known = Known(placed_all(part(arrays, "given/")), {}, {})
         arrays = part(arrays, "drawn/")
         if arrays.keys() != set(cls._fields):
-            raise ModelError(f"the file contains the arrays {sorted(arrays)} of a normal "
-                             f"distribution, expected {sorted(cls._fields)}. Save the fit again")
+            raise ModelError(f"the file contains the arrays {listed(sorted(arrays))} of a normal "
+                             f"distribution, expected {listed(sorted(cls._fields))}. Save the fit "
+                             f"again")
         shape = np.shape(arrays["loc"])
         if len(shape) != 1 or np.shape(arrays["scale"]) != shape or (
                 np.ndim(arrays["factor"]) != 2 or len(arrays["factor"]) != shape[0]):

@@ -16,7 +16,7 @@ import numpyro.distributions as dist
 from jax.typing import ArrayLike
 
 from probml.device.rows import Known, Rows
-from probml.errors import ModelError, present
+from probml.errors import ModelError, listed, present
 from probml.evidence.random_effects import condition_on_rows
 from probml.factors.random_effects import information, integration
 from probml.factors.random_effects.information import EffectVector, Prior
@@ -137,8 +137,8 @@ class Effects(_Effects, Posterior):
         count = len(jax.tree.leaves(blank[1:]))
         if set(arrays) != set(map(str, range(count))) or not set(names) <= set(plan.free):
             raise ModelError(f"the file contains {len(arrays)} arrays of the group effects "
-                             f"{list(names)}, but this model needs {count} arrays, and its "
-                             f"parameters are {list(plan.free)}. Pass the model that was fitted, "
+                             f"{listed(names)}, but this model needs {count} arrays, and its "
+                             f"parameters are {listed(plan.free)}. Pass the model that was fitted, "
                              f"load(path, model)")
         found = cls(names, *unflattened(blank[1:], [arrays[str(i)] for i in range(count)],
                                         meta.get("former", {})))

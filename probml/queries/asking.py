@@ -23,11 +23,10 @@ from probml.device import layout, load
 from probml.device.blocks import Blocks, needs_blocks
 from probml.device.rows import Known, Rows
 from probml.errors import Refusal
-from probml.numerics.precision import map_in_threads
-from probml.numerics.process.cores import cores
+from probml.numerics.process.threads import cores, map_in_threads
 from probml.numerics.transfer import placed_all
 from probml.plan.plan import Plan
-from probml.queries import drawing, queries, small
+from probml.queries import joint_states, queries, small
 from probml.queries.fitted import Fitted
 from probml.queries.queries import Belief
 from probml.structure.trace import check_chains
@@ -206,7 +205,7 @@ def drawn(fit: Fitted, data: dataset.Data, key: jax.Array, seed: int, plug_in: b
     if plug_in or not fit.belief.varies:
         belief, log, states = question.belief, None, {}
         if plan.variables or plan.latents:
-            log, states = drawing.draw(plan, belief, question.known, question.rows, key)
+            log, states = joint_states.draw(plan, belief, question.known, question.rows, key)
         return (plan, question.back,
                 belief._replace(params={k: v[None] for k, v in belief.params.items()}), states, log)
     groups = min(n, GROUPS)
@@ -225,7 +224,7 @@ def drawn(fit: Fitted, data: dataset.Data, key: jax.Array, seed: int, plug_in: b
         begins, most = np.concatenate([[0], np.cumsum(counts)[:-1]]), counts.max()
         index = places[np.minimum(begins[:, None] + np.arange(most),
                                   (begins + counts - 1)[:, None])]
-        found, drew = drawing.draw_each(plan, belief, question.known, question.rows,
+        found, drew = joint_states.draw_each(plan, belief, question.known, question.rows,
                                         jnp.asarray(index), key)
         real = np.arange(most) < counts[:, None]
         size = question.rows.chunks * question.rows.size

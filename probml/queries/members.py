@@ -82,7 +82,7 @@ def _groups(fit: Fitted, held: Data) -> list[list[str]]:
     groups = [names for names in together(structure.indexed)
               if any((_new(held, structure.indexed[name]) >= 0).any() for name in names)]
     for index in (structure.indexed[name] for names in groups for name in names):
-        what = f"a new group of '{index.name}' (the index of {index.description})"
+        what = f"a new group of '{index.name}', the index of {index.description},"
         if index.table:
             raise Refusal(f"{what} has no entry in an array that is a setting of the model and is "
                           f"indexed by '{index.name}'. Pass the values of that array in the data "

@@ -9,7 +9,7 @@ from jax.typing import ArrayLike
 
 from probml.numerics.compiling import ASKED, jit
 from probml.queries.fitted import Fitted
-from probml.structure.computed import at, at_each
+from probml.structure.densities import deterministics_at, deterministics_at_each
 from probml.structure.structure import Structure
 from probml.typing import SiteValues
 
@@ -25,7 +25,7 @@ def _tilt(structure: Structure, draws: Mapping, fixed: Mapping, mean: Mapping) -
 
     def real(draw: Mapping[str, jax.Array]):
         return {name: value.astype(jnp.result_type(float))
-                for name, value in at(structure, {**fixed, **draw}).items()}
+                for name, value in deterministics_at(structure, {**fixed, **draw}).items()}
 
     return jax.jvp(real, (middle,),
                    ({name: mean[name] - value for name, value in middle.items()},))[1]
@@ -40,7 +40,7 @@ def point(fit: Fitted) -> dict[str, ArrayLike]:
         return {}
     known = jax.tree.map(jnp.asarray, {**fit.point, **fit.given})
     if fit.certain:
-        return _host(at(structure, known))
+        return _host(deterministics_at(structure, known))
     if not fit.belief.varies:
         table, draws = fit.belief.table, {}
         weights = jax.nn.softmax(jnp.ravel(table))
@@ -52,12 +52,13 @@ def point(fit: Fitted) -> dict[str, ArrayLike]:
                 -1, *structure.sites[name].shape
             )
         return _host({name: jnp.tensordot(weights, value, 1)
-                      for name, value in at_each(structure, draws, known).items()})
+                      for name, value in deterministics_at_each(structure, draws, known).items()})
     values = fit.belief.chains
     draws = fit.belief.averaging_draws(fit._plan, fit._known(), KEPT)[0] if values is None else {
         n: jnp.asarray(v).reshape(-1, *np.shape(v)[2:]) for n, v in values.items()
     }
-    out = {name: value.mean(0) for name, value in at_each(structure, draws, known).items()}
+    every = deterministics_at_each(structure, draws, known)
+    out = {name: value.mean(0) for name, value in every.items()}
     if fit.belief.exact:
         tilt = _tilt(structure, draws, known, {name: known[name] for name in draws})
         out = {name: value + jnp.where(jnp.isfinite(tilt[name]), tilt[name], 0.0)
@@ -69,7 +70,7 @@ def drawn(fit: Fitted, draws: SiteValues) -> dict[str, np.ndarray]:
     """The deterministics outside rows at each draw of the sites outside rows, (n, ...) each."""
     if not fit.structure.derived:
         return {}
-    return _host(at_each(fit.structure, *jax.tree.map(jnp.asarray, (dict(draws), {
+    return _host(deterministics_at_each(fit.structure, *jax.tree.map(jnp.asarray, (dict(draws), {
         **fit.point, **fit.given}))))
 
 

@@ -13,7 +13,7 @@ from jax.typing import ArrayLike
 from probml.dataset import dataset, tables
 from probml.dataset.coding.indices import bounds, together
 from probml.device.rows import Chunk, Resident
-from probml.errors import DataError, ModelError, Refusal, present
+from probml.errors import DataError, ModelError, Refusal, listed, present, shortly
 from probml.factors import sequences
 from probml.plan.plan import Plan
 from probml.queries import asking, queries
@@ -81,10 +81,10 @@ class Filter:
     def __init__(self, fit: Fitted, held: dataset.Data):
         chains = held.structure.markov
         if len(chains) != 1 or len(held.structure.chains) > 1:
-            raise Refusal(f"filter: model '{fit.model.name}' has the chains "
-                          f"{list(held.structure.chains)}, but filter() needs a model with one "
-                          "MarkovChain and no other chain. Use predict_proba(data, "
-                          "given='filtered')")
+            raise Refusal(f"filter() needs a model with one MarkovChain and no other chain, but "
+                          f"the chains of model '{fit.model.name}' are: "
+                          f"{listed(held.structure.chains)}. Use predict_proba(data, "
+                          f"given='filtered')")
         if held.pattern.get(chains[0]) == "seen":
             raise ModelError(f"filter(example): the example has states of '{chains[0]}', but "
                              f"filter() infers them. Omit '{chains[0]}' from the example")
@@ -231,14 +231,14 @@ class _Form:
         """
         if not isinstance(row, Mapping):
             raise DataError(f"model '{self.model}': expected a row as a mapping from names to "
-                            f"values, with the names {list(self.writers)}, got {row!r:.60}")
+                            f"values, with the names {listed(self.writers)}, got {shortly(row)}")
         unknown = next((name for name, value in row.items() if name not in self.writers and not (
             name in self.plan.structure.sites
             and all(map(_hidden, np.ravel(np.asarray(value, object)))))), None)
         if unknown is not None:
-            raise DataError(f"model '{self.model}': the row contains '{unknown}', which is not "
-                            "among the names of the example. Use only the names "
-                            f"{list(self.writers)}")
+            raise DataError(f"model '{self.model}': the row contains '{unknown}', which the "
+                            "row that serving was set up with does not have. Use only the names "
+                            f"{listed(self.writers)}")
         out = jax.tree.map(np.copy, self.stacked)
         for name, (inner, write) in self.writers.items():
             write(_steps(out) if inner else out, row.get(name))
@@ -248,13 +248,13 @@ class _Form:
         site, labels = self.plan.structure.sites[name], self.fit.names.get(name)
         if labels is not None:
             if value not in labels:
-                raise DataError(f"'{name}' is {value!r}, which is not one of the fitted "
-                                f"categories. Use one of {list(labels)}")
+                raise DataError(f"'{name}' is {shortly(value)}, which is not one of the fitted "
+                                f"categories. Use one of {listed(labels)}")
             return labels.index(value)
         code = float(_numbers(name, value)) - site.low
         if code != int(code) or not 0 <= code < (site.states or np.inf):
-            raise DataError(f"'{name}' is {value!r}, expected the number of a state, an integer "
-                            f"from {site.low}"
+            raise DataError(f"'{name}' is {shortly(value)}, expected the number of a state, an "
+                            f"integer from {site.low}"
                             + (f" to {site.low + site.states - 1}" if site.states else " on"))
         return int(code)
 
@@ -267,13 +267,13 @@ class _Form:
         if site.discrete and (self.fit.names.get(name) or site.states):
             value = [np.nan if _hidden(cell) else self._code(name, cell)
                      for cell in np.ravel(np.asarray(value, object))]
-        numbers = _cells(name, "cells", value, target)
+        numbers = _cells(name, "values", value, target)
         seen = ~np.isnan(numbers)
         if not partly and not seen.all():
             raise DataError(f"'{name}' is missing in this row but was observed in the example. "
                             f"Compile again with an example in which '{name}' is missing")
         if np.isinf(numbers).any():
-            raise DataError(f"'{name}' is {value!r}, expected finite numbers")
+            raise DataError(f"'{name}' is {shortly(value)}, expected finite numbers")
         if name in self.centre:
             numbers = numbers - self.centre[name].reshape(target.shape)
         at.values[name][0, 0] = np.where(seen, numbers, 0)
@@ -304,18 +304,20 @@ class _Form:
             raise DataError(f"the input '{name}' is missing in this row, but every input needs a "
                             f"value. Give the value, or drop the row")
         if codes is not None and _to_scalar(value) not in codes:
-            raise DataError(f"the input '{name}' is {value!r}, expected one of {list(codes)}")
+            raise DataError(f"the input '{name}' is {shortly(value)}, expected one of "
+                            f"{listed(codes)}")
         target = at.inputs[name][0, 0]
         numbers = _numbers(name, value if codes is None else codes[_to_scalar(value)])
         if numbers.size != np.size(target) or not np.isfinite(numbers).all():
-            raise DataError(f"the input '{name}' is {value!r}, expected {np.size(target)} finite "
-                            f"numbers")
+            raise DataError(f"the input '{name}' is {shortly(value)}, expected {np.size(target)} "
+                            f"finite numbers")
         index = self.plan.structure.indexed.get(name)
         if index is not None and codes is None and (
                 index.low is not None and (numbers < index.low).any()
                 or index.high is not None and (numbers > index.high).any()):
-            raise DataError(f"the input '{name}' is used as an index and is {numbers.tolist()}, "
-                            f"expected integers from {index.low} to {index.high}")
+            raise DataError(f"the input '{name}' is used as an index and is "
+                            f"{shortly(numbers.tolist())}, expected integers from {index.low} to "
+                            f"{index.high}")
         at.inputs[name][0, 0] = numbers.reshape(np.shape(target))
 
 
@@ -324,7 +326,7 @@ def _cells(name: str, what: str, value: ArrayLike, target: np.ndarray) -> np.nda
     numbers = _numbers(name, value)
     if numbers.size != np.size(target):
         raise DataError(f"'{name}' has {numbers.size} {what} in this row, expected "
-                        f"{np.size(target)}")
+                        f"{np.size(target)}, as in the example")
     return numbers.reshape(np.shape(target))
 
 
@@ -333,7 +335,7 @@ def _numbers(name: str, value: object) -> np.ndarray:
     try:
         return np.asarray(value, float)
     except (TypeError, ValueError):
-        raise DataError(f"'{name}' is {value!r:.60}, expected a number or an array of numbers"
+        raise DataError(f"'{name}' is {shortly(value)}, expected a number or an array of numbers"
                         ) from None
 
 

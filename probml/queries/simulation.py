@@ -27,19 +27,18 @@ from probml.dataset.coding import indices as coding
 from probml.dataset.tables import to_labels
 from probml.device import layout, load
 from probml.device.rows import Known, Rows
-from probml.errors import ModelError, Refusal, present, quoted, untraced
+from probml.errors import ModelError, Refusal, present, quoted, shortly, untraced
 from probml.evidence import row_coordinates
 from probml.families import registry
-from probml.language.language import LONGEST, Bound, chain_length_scope, check_steps
+from probml.language.language import LONGEST, Bound, chain_length_scope
 from probml.language.measured import as_sites
 from probml.numerics.compiling import ASKED, jit
 from probml.numerics.transfer import placed, random_key
 from probml.plan.plan import Plan
-from probml.queries import asking, drawing
+from probml.queries import asking, joint_states
 from probml.queries.fitted import Fitted
 from probml.queries.queries import Belief
-from probml.structure import deterministics
-from probml.structure.recorder import log_weight_of, peel, rows_frame
+from probml.structure.recorder import DETERMINISTIC, log_weight_of, peel, rows_frame
 from probml.structure.structure import Structure
 from probml.typing import SiteValues
 
@@ -58,7 +57,7 @@ class _Fill(Messenger):
 
     def process_message(self, msg: dict) -> None:
         name = msg.get("name")
-        if msg["type"] == deterministics.KIND:
+        if msg["type"] == DETERMINISTIC:
             self.computed[name] = msg["value"]
         if msg["type"] != "sample":
             return
@@ -126,7 +125,7 @@ def input_rows(model: Bound, inputs: SiteValues, rows: int | None) -> tuple[dict
     if rows is None and arrays:
         rows = len(next(iter(arrays.values())))
     if not isinstance(rows, Integral) or isinstance(rows, bool) or not 1 <= rows <= LONGEST:
-        raise ModelError(f"simulate(rows={rows!r:.60}): expected the number of rows, an "
+        raise ModelError(f"simulate(rows={shortly(rows)}): expected the number of rows, an "
                          f"integer from 1 to {LONGEST:,}, such as simulate(rows=100)")
     return arrays, int(rows)
 
@@ -139,7 +138,7 @@ def _array(name: str, value: object) -> np.ndarray:
         array = np.zeros(())
     if not array.ndim or not len(array):
         raise ModelError(f"simulate({name}=...): expected an input with one value per row, an "
-                         f"array (n, ...), got {value!r:.60}")
+                         f"array (n, ...), got {shortly(value)}")
     return array
 
 
@@ -167,7 +166,6 @@ def simulate_prior(model: Bound, rows: int | None, steps: int | None, seed: int,
             f"fit.simulate(...), whose parameters are known"
         )
     if structure.chains:
-        steps = check_steps(steps, "simulate")
         steps = ragged.along_time(structure, arrays, steps)[1]
     elif steps is not None:
         raise ModelError(f"simulate(steps={steps!r}): model '{model.name}' has no chain, so it has "
@@ -366,8 +364,8 @@ def _drawn(plan: Plan, draws: Mapping, known: Known, rows: Rows,
     def draw_rows(pair: tuple):
         draw, key = pair
         belief, at = Belief.at_draw(plan, known, draw)
-        return drawing.drawn_once(plan, belief, at, row_coordinates.with_values(plan, rows, draw),
-                                  key)[1]
+        placed_rows = row_coordinates.with_values(plan, rows, draw)
+        return joint_states.drawn_once(plan, belief, at, placed_rows, key)[1]
 
     return jax.lax.map(draw_rows, (draws, keys))
 

@@ -1,4 +1,8 @@
-"""Log densities of the sites of one row, computed from the traced programs of their arguments."""
+"""Log densities of the sites of one row, computed from the traced programs of their arguments.
+
+Values of the deterministics outside rows, at a point and at draws. Deterministics of rows are
+computed by queries/queries.py, like the mean of a site.
+"""
 
 import math
 from collections.abc import Mapping
@@ -11,6 +15,7 @@ from probml.errors import present
 from probml.families import finite
 from probml.families.domains import supported
 from probml.families.marginal_normal import log_density as marginal_log_density
+from probml.numerics.compiling import ASKED, jit
 from probml.structure.site import Site
 from probml.structure.structure import Structure
 from probml.typing import PyTree
@@ -108,3 +113,28 @@ def example(structure: Structure, name: str) -> dict[str, np.ndarray]:
         env[key] = (ramp if np.issubdtype(spec.dtype, np.floating)
                     else np.zeros(spec.shape)).astype(spec.dtype)
     return env
+
+
+@jit(static_argnums=0, seldom=ASKED)
+def deterministics_at(structure: Structure, env: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
+    """Returns the deterministics outside rows, name → array, at one value of the sites outside
+    rows."""
+    return {name: structure.computed(name, env) for name in structure.derived}
+
+
+@jit(static_argnums=0, seldom=ASKED)
+def identified_at(structure: Structure, env: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
+    """Returns the functions of the sites that the model declares to be identified
+    (`model.identifies`), name → array, at one value of the sites."""
+    return present(structure.model.identified_by)(env)
+
+
+@jit(static_argnums=0, seldom=ASKED)
+def deterministics_at_each(structure: Structure, draws: Mapping[str, jax.Array],
+            fixed: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
+    """Returns the deterministics outside rows at each draw, name → (draws, ...).
+
+    Args:
+        draws: site → (draws, ...). fixed: site → one value for all draws.
+    """
+    return jax.vmap(lambda draw: deterministics_at(structure, {**fixed, **draw}))(draws)

@@ -88,7 +88,7 @@ class Index(NamedTuple):
     @property
     def description(self) -> str:
         """The indexed parameters as text, for messages."""
-        return ", ".join(f"{name} (axis {axis})" for name, axis in self.parameters) or "an array"
+        return ", ".join(f"'{name}' (axis {axis})" for name, axis in self.parameters) or "an array"
 
 
 class Formula(NamedTuple):
@@ -144,7 +144,7 @@ def index_usage(programs: Programs, sites: Mapping[str, Site],
     inputs = {begin + cell: (name, cell) for name, count, begin in starts for cell in range(count)}
     formulas = {}
     for number, last, labels in reader.formulas:
-        words = (", ".join(sorted({f"{p} (axis {axis})" for p, axis, _ in labels if p != TABLE}))
+        words = (", ".join(sorted({f"'{p}' (axis {axis})" for p, axis, _ in labels if p != TABLE}))
                  or "an array")
         formulas[number[NODE], last, words] = Formula(number, last, words, reader.nodes, inputs)
     for name, cells, begin in starts:

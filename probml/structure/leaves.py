@@ -149,7 +149,7 @@ def _object_has_arrays(value: object, seen: tuple[int, ...]) -> bool:
     if name is not None:
         raise ModelError(
             f"a function that is an argument of a distribution reads arrays from an object of the "
-            f"class {type(value).__name__} ('{name}'), so their values would be fixed when the "
+            f"class {type(value).__name__} ('{name}'). Their values would be fixed when the "
             f"model is compiled. Assign them to variables, such as a = object.{name}, and use "
             f"these in the function; or register the class, "
             f"jax.tree_util.register_pytree_node({type(value).__name__}, ...)"

@@ -16,7 +16,7 @@ import numpyro.distributions as dist
 from numpyro import sample
 from numpyro.distributions import constraints
 
-from probml.errors import ModelError, Refusal
+from probml.errors import ModelError, Refusal, listed, shortly
 from probml.jaxpr.memo import memo, register_cache
 from probml.language.language import Bound
 from probml.structure.structure import Structure
@@ -62,18 +62,19 @@ def numbers(model: Bound, names: tuple[str, ...], owner: str) -> dict[str, np.nd
     for name in names:
         if name not in bound:
             what = ("an input, which is given with the data" if name in model.inputs
-                    else f"not a setting; the settings are {list(bound)}")
+                    else f"not a setting; the settings are {listed(bound)}")
             raise ModelError(f"{where}: '{name}' is {what}")
         try:
             value = np.asarray(bound[name])
         except ValueError:  # ragged
             value = np.asarray(None)
         if value.dtype.kind not in "iuf" or not value.size:
-            raise Refusal(f"{where}: setting '{name}' is {bound[name]!r}, which is not a number. "
-                          f"Set '{name}' to the initial value of the search, "
+            raise Refusal(f"{where}: setting '{name}' is {shortly(bound[name])}, which is not a "
+                          f"number. Set '{name}' to the initial value of the search, "
                           f"{model.name}({name}=1.0)")
         if not np.isfinite(value).all():
-            raise Refusal(f"{where}: setting '{name}' is {bound[name]!r}: expected finite numbers")
+            raise Refusal(f"{where}: setting '{name}' is {shortly(bound[name])}, expected finite "
+                          f"numbers")
         out[name] = value.astype(float)
     return out
 
@@ -101,15 +102,7 @@ def lifted(structure: Structure, names: tuple[str, ...], owner: str) -> Structur
 
 MAX_CACHED = 64  # structures
 _CACHE: dict[tuple, Structure] = {}
-
-
-def _clear_half() -> None:
-    """Remove the older half of the cache."""
-    for key in list(_CACHE)[: len(_CACHE) // 2]:
-        _CACHE.pop(key, None)
-
-
-register_cache(_clear_half)
+register_cache(_CACHE.clear)
 
 
 def _with_settings(model: Bound, rest: tuple) -> Bound:

@@ -12,15 +12,15 @@ from jax.typing import ArrayLike
 from numpyro.distributions.distribution import validation_enabled
 from numpyro.primitives import Messenger
 
-from probml.errors import ModelError
+from probml.errors import ModelError, shortly
 from probml.families import domains
 from probml.families.densities.censored import accurate
 from probml.language.language import Bound, chain_length_scope
 from probml.language.measured import as_sites
 from probml.language.named_rows import ROWS
-from probml.language.sequences import as_chain
 from probml.language.settings import thaw
-from probml.structure import deterministics
+
+DETERMINISTIC = "deterministic"  # NumPyro's type of their messages
 
 
 def peel(fn: dist.Distribution) -> tuple[dist.Distribution, int]:
@@ -54,16 +54,6 @@ def rows_frame(msg: dict, frames: Sequence) -> int | None:
                  or frame.dim == msg.get(ROWS)), None)
 
 
-def _along_time(msg: dict) -> dist.Distribution:
-    """Returns a site's distribution; NumPyro's distributions along time, inside rows, as chains."""
-    fn = msg["fn"]
-    base, independent = peel(fn)
-    if independent or rows_frame(msg, msg["cond_indep_stack"]) is None:
-        return fn
-    chain = as_chain(base)
-    return fn if chain is None else chain.expand(fn.batch_shape)
-
-
 class _Recorder(Messenger):
     """Substitutes the value of every site and records the messages.
 
@@ -88,8 +78,7 @@ class _Recorder(Messenger):
             self._set_row_numbers(msg, where)
         if msg["type"] == "param":
             raise ModelError(f"{where}: numpyro.param is not supported, because it has no prior. "
-                             f"Write sample(\"{name}\", dist.ImproperUniform(...)), or a proper "
-                             f"prior")
+                             f'Write a prior, such as sample("{name}", dist.Normal(0, 10))')
         if msg["type"] == "control_flow":
             self._substitute_in_steps(msg, where)
         if msg["type"] == "prng_key":
@@ -98,7 +87,7 @@ class _Recorder(Messenger):
                 f"sites of the model, so they cannot be inferred. Write a site, "
                 f"sample(\"name\", ...), or pass fixed numbers as an input"
             )
-        computed = msg["type"] == deterministics.KIND and name not in dict(self.model.interventions)
+        computed = msg["type"] == DETERMINISTIC and name not in dict(self.model.interventions)
         if computed or msg["type"] == "sample":
             self._check_name(name, where, computed)
             (self._record_computed if computed else self._record_sample)(msg, name, where)
@@ -117,9 +106,7 @@ class _Recorder(Messenger):
     def _substitute_in_steps(self, msg: dict, where: str) -> None:
         """Substitute the values of sites inside a scan; sites without a value are sampled."""
         if not self.model.whole:
-            raise ModelError(f"{where}: NumPyro's scan and cond are not supported inside a model "
-                             "with rows(). Use probml.MarkovChain for a hidden Markov model, or "
-                             "probml.GaussianChain for a linear state-space model")
+            raise ModelError(f"{where}: {SCAN}")
         values = self.values
         msg["kwargs"]["substitute_stack"].append(
             ("substitute", lambda s: None if s["is_observed"] else values.get(s["name"]))
@@ -152,7 +139,7 @@ class _Recorder(Messenger):
     def _record_computed(self, msg: dict, name: str, where: str) -> None:
         if not isinstance(msg["value"], jax.Array | np.ndarray | np.generic | int | float):
             got = type(msg["value"]).__name__
-            raise ModelError(f"{where} ({deterministics.KIND}): expected one array, got {got}; "
+            raise ModelError(f"{where} ({DETERMINISTIC}): expected one array, got {got}; "
                              f"give each array a separate name")
         self.computed[name] = msg
 
@@ -171,7 +158,7 @@ class _Recorder(Messenger):
                 f"{where}: obs= is given inside the function, but the data of a model with rows() "
                 f"are given to fit. Omit obs=, and call fit({{\"{name}\": values}})"
             )
-        fn = msg["fn"] = _along_time(msg)
+        fn = msg["fn"]
         _check_distribution(fn, name, where)
         dtype = int if domains.of(domains.of_values(fn)).discrete else float
         shape = fn.batch_shape + (() if isinstance(fn, dist.Unit) else fn.event_shape)
@@ -197,8 +184,8 @@ def _check_distribution(fn: dist.Distribution, name: str, where: str) -> None:
     if (loose := _find_invalid_parameter(peel(fn)[0])) is not None:
         kind, parameter, value = loose
         how = ARRAY_HINT * isinstance(value, list | tuple)
-        raise ModelError(f"{where} ({kind}): {parameter} is {value!r:.60}, expected a number or an "
-                         f"array, as in NumPyro{how}")
+        raise ModelError(f"{where} ({kind}): {parameter} is {shortly(value)}, expected a number or "
+                         f"an array, as in NumPyro{how}")
 
 
 ARRAY_HINT = ": write jnp.array([...])"
@@ -224,6 +211,11 @@ def listless(error: Exception) -> str:
     return f" JAX and NumPyro take arrays, not lists{ARRAY_HINT}." * said
 
 
+SCAN = ("NumPyro's scan and cond are not supported inside a model with rows(). Use "
+        "probml.MarkovChain for a hidden Markov model, or probml.GaussianChain for a linear "
+        "state-space model")
+
+
 SEVERAL = (
     "The function works for one row but not for {rows} rows, a number that probml chose to try it. "
     "rows() is the last batch axis, so an input with one value per row has shape (rows,). Common "
@@ -233,25 +225,28 @@ SEVERAL = (
 )
 
 
-# JAX error about a traced value → what to write instead
-TRACED = {
+NO_VALUES = ("The function is first run with placeholders, which have no values, for sites and "
+             "inputs (JAX calls this tracing). But ")
+NO_INDEX = NO_VALUES + (
+    "range(), a size in a shape and the index of a list need values: for a size, make the number "
+    "an argument of the function with a default (a setting); for an index, use an array instead of "
+    "the list, jnp.asarray(values)[i]"
+)
+# JAX error about a traced value, or words of it → what to write instead
+TRACED: dict[type[Exception] | str, str] = {
     jax.errors.TracerBoolConversionError:
-        "Python's if, while, and, or, not and assert do not work on traced values of sites and "
-        "inputs: use jnp.where(condition, a, b) instead of `a if condition else b`, & and | "
-        "instead of `and` and `or`",
+        f"{NO_VALUES}Python's if, while, and, or, not and assert need values: use "
+        f"jnp.where(condition, a, b) instead of `a if condition else b`, & and | instead of `and` "
+        f"and `or`",
     jax.errors.TracerArrayConversionError:
-        "NumPy, SciPy, float() and .item() do not work on traced values of sites and inputs: use "
-        "jnp.exp(x) instead of np.exp(x) and math.exp(x), jnp.asarray(table)[z] instead of "
-        "table[z], jax.scipy instead of scipy",
-    jax.errors.TracerIntegerConversionError:
-        "values of sites and inputs are unknown while the function is traced, so they cannot be "
-        "used in range(), as a size in a shape, or as the index of a list: for a size, make the "
-        "number an argument of the function with a default (a setting); for an index, use an "
-        "array instead of the list, jnp.asarray(values)[i]",
+        f"{NO_VALUES}NumPy, SciPy, float() and .item() need values: use jnp.exp(x) instead of "
+        f"np.exp(x) and math.exp(x), jnp.asarray(table)[z] instead of table[z], jax.scipy instead "
+        f"of scipy",
+    "control flow primitive under a `plate`": SCAN,
+    jax.errors.TracerIntegerConversionError: NO_INDEX, "converted to a scalar index": NO_INDEX,
     jax.errors.ConcretizationTypeError:
-        "float(), int() and shapes do not work with traced values of sites and inputs: use "
-        "jnp.exp(x) instead of math.exp(x), jnp.where instead of `if`, and make sizes arguments "
-        "with a default (settings)",
+        f"{NO_VALUES}float(), int() and shapes need values: use jnp.exp(x) instead of math.exp(x), "
+        f"jnp.where instead of `if`, and make sizes arguments with a default (settings)",
 }  # fmt: skip
 
 
@@ -274,7 +269,8 @@ def failed(model: Bound, inputs: Mapping, error: Exception, more: str = "") -> M
         remedy = f" {as_input(model, next(iter(held)))}."
     remedy = listless(error) + remedy
     rows = next((spec.shape[0] for spec in inputs.values()), "several")
-    said = next((words for kind, words in TRACED.items() if isinstance(error, kind)), None)
+    said = next((words for kind, words in TRACED.items() if (
+        kind in str(error) if isinstance(kind, str) else isinstance(error, kind))), None)
     if said is not None:  # JAX's message is about tracers, which users do not know
         return ModelError(f"model '{model.name}' failed{where}\n{said}")
     return ModelError(f"model '{model.name}' failed{where}\n{type(error).__name__}: "

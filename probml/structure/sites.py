@@ -1,5 +1,12 @@
 """Sites from the messages of NumPyro's trace: shapes, plates, time axes and labels of all sample
-statements."""
+statements.
+
+Layout of deterministics: numpyro.deterministic, and sites that a reparametrisation has replaced.
+
+A deterministic is a function of sites. It has no density and no data, and no engine needs it. The
+structure contains the program of its value; its plate, row and event axes are found here. Its
+values are computed in densities.py.
+"""
 
 import dataclasses
 from collections.abc import Mapping
@@ -12,16 +19,24 @@ from jax.tree_util import PyTreeDef
 from jax.typing import ArrayLike
 
 from probml.errors import ModelError, present
-from probml.families import domains, registry
+from probml.families import domains, likelihood, registry
 from probml.families.likelihood import Likelihood
 from probml.jaxpr.memo import memo
 from probml.language.chain import Chain, outside_rows
 from probml.language.language import Bound
 from probml.language.named_rows import OBSERVED
-from probml.structure import deterministics
 from probml.structure.leaves import leaves_of_distribution
-from probml.structure.recorder import arrays_of, as_input, failed, peel, rows_frame, run_of
+from probml.structure.recorder import (
+    DETERMINISTIC,
+    arrays_of,
+    as_input,
+    failed,
+    peel,
+    rows_frame,
+    run_of,
+)
 from probml.structure.site import Site
+from probml.typing import Message
 
 COUNTS = ("total_count",)  # arguments that stay integers
 
@@ -69,6 +84,10 @@ def site_of(model: Bound, name: str, msg: dict) -> tuple[Site, dict[str, jax.Arr
                 f"to a plate. "
                 f"{_fix_of_extra_axis(model, name, batch[wide], wide == row_axis, frames, factor)}"
             )
+    if any(map(np.iscomplexobj, jax.tree.leaves(base))):  # whose imaginary part would be dropped
+        raise ModelError(f"{where}: an argument of its distribution, {type(base).__name__}, is "
+                         "complex, expected real numbers. Use the real part, z.real, or the "
+                         "absolute value, jnp.abs(z), in the model function or in its settings")
     domain = domains.of(fn.support if factor else domains.of_values(fn))
     entry = registry.entry(base)
     arguments, treedef, locations = _arguments(base, entry.likelihood)
@@ -119,7 +138,7 @@ def _fix_of_extra_axis(model: Bound, name: str, size: int, in_rows: bool, frames
     if plate is not None:
         return (
             f"rows() has the batch axis −1, and the plate '{plate.name}' inside it has the batch "
-            f"axis −{-plate.dim}, so an array with one value for each member of '{plate.name}' "
+            f"axis −{-plate.dim}. So an array with one value for each member of '{plate.name}' "
             f"needs shape ({size}, {', '.join(['1'] * (-plate.dim - 1))}), as v[:, None]"
         )
     if in_rows and long is not None:
@@ -128,10 +147,11 @@ def _fix_of_extra_axis(model: Bound, name: str, size: int, in_rows: bool, frames
         return (f"Sum the factor over its last axis, factor(\"{name}\", value.sum(-1)), or put "
                 f"the factor in a numpyro.plate inside rows()")
     return (
-        "Declare a vector with .to_event(1), give an array of one value per row another axis "
-        "first, x[:, None], or put the site in a numpyro.plate inside rows(). If it has one value "
-        "per row, pass the array as an input, an argument without a default"
-    )
+        "For one entry of an array in each row, index it by an input, effect[group]. For a sum "
+        "over columns, use x @ coefficients. For a vector in each row, write .to_event(1), and "
+        "give an array with one value per row another axis first, x[:, None]. For independent "
+        "values in each row, put the site in a numpyro.plate inside rows(). Pass an array with one "
+        "value per row as an input (an argument without a default)")
 
 
 def labels_of(model: Bound, site: Site) -> tuple | None:
@@ -150,6 +170,7 @@ def labels_of(model: Bound, site: Site) -> tuple | None:
     return tuple(range(site.low, site.low + present(site.finite))) if own else site.labels
 
 
+TRACED_ROWS = 2  # rows of the second trace; the axis of this size is the row axis
 TRACED_STEPS = 3  # steps of the second trace; the axis of this size is the time axis
 
 
@@ -187,7 +208,7 @@ def sites_of(model: Bound, specs: tuple, x64: bool,
         return 0
 
     def many(inputs):
-        computed = run_of(model, inputs, {}, None, deterministics.TRACED_ROWS, steps)[1]
+        computed = run_of(model, inputs, {}, None, TRACED_ROWS, steps)[1]
         sizes.update({name: np.shape(msg["value"]) for name, msg in computed.items()})
         return 0
 
@@ -195,7 +216,7 @@ def sites_of(model: Bound, specs: tuple, x64: bool,
     try:
         jax.eval_shape(shapes, inputs)
         if made:  # a trace with several rows shows which axis is the row axis
-            jax.eval_shape(many, input_specs(specs, steps, deterministics.TRACED_ROWS))
+            jax.eval_shape(many, input_specs(specs, steps, TRACED_ROWS))
     except ModelError:
         raise
     except Exception as error:
@@ -203,7 +224,6 @@ def sites_of(model: Bound, specs: tuple, x64: bool,
     if len(set(declared)) > 1:
         raise ModelError(f"model '{model.name}': its chains have the lengths {declared}, but all "
                          f"chains of a model need the same length. Use the same number of steps")
-    placed = deterministics.placed
     return found, declared, {n: placed(f"model '{model.name}', site '{n}'", msg, shape, sizes[n])
                              for n, (msg, shape) in made.items()}
 
@@ -264,3 +284,50 @@ def leaves_of(
         owners.extend([name] * len(leaves))
         flat += [jnp.asarray(leaf) for leaf in leaves]
     return flat
+
+
+def placed(where: str, msg: Message, one: tuple[int, ...], many: tuple[int, ...]) -> Site:
+    """Returns a deterministic as a `Site` with its plate, row and event axes.
+
+    Args:
+        where: prefix of error messages. msg: the message of NumPyro's trace.
+        one, many: shape of the value for one row and for TRACED_ROWS rows.
+
+    Raises:
+        ModelError: several axes depend on the number of rows.
+    """
+    grown = [axis for axis, (a, b) in enumerate(zip(one, many, strict=False)) if a != b]
+    if len(one) != len(many) or len(grown) > 1 or any((one[axis], many[axis]) != (1, TRACED_ROWS)
+                                                      for axis in grown):
+        raise ModelError(
+            f"{where} (deterministic): its shape must not depend on the number of rows, or have "
+            f"one axis whose length is the number of rows. For 1 row it is {one}, for "
+            f"{TRACED_ROWS} rows {many}. Remove this numpyro.deterministic, and compute the value "
+            f"from the results of the fit (fit.draws, fit.predict)"
+        )
+    stack = msg.get("cond_indep_stack") or ()
+    frames = [frame for frame in reversed(stack) if frame.name != "rows"]
+    dims = {frame.name: frame.dim for frame in stack}
+    if not grown:
+        rank = max((-frame.dim for frame in frames), default=0)
+        if rank > len(one) or any(one[rank + frame.dim] != frame.size for frame in frames):
+            rank, frames = len(one), []
+        return _site(msg["name"], False, one[:rank], one[rank:], (), None,
+                     tuple((frame.name, frame.size) for frame in frames))
+    row_axis = grown[0]
+    # axes of plates; the others belong to the value
+    rank = min(row_axis - dims.get("rows", -1), len(one))
+    named = {rank + frame.dim: frame for frame in frames if 0 <= rank + frame.dim
+             and one[rank + frame.dim] == frame.size}
+    named.pop(row_axis, None)
+    loose = [axis for axis in range(rank) if axis != row_axis and axis not in named
+             and one[axis] != 1]
+    axes = (*sorted(named, key=lambda axis: frames.index(named[axis])), *loose)
+    plates = tuple((frame.name, frame.size) for frame in frames if frame in named.values())
+    return _site(msg["name"], True, one[:rank], one[rank:], axes, row_axis, (*plates, ("rows", 1)))
+
+
+def _site(name: str, rows: bool, batch: tuple, event: tuple, axes: tuple, row_axis: int | None,
+          plates: tuple) -> Site:
+    return Site(name, rows, False, likelihood.NOTHING, DETERMINISTIC, ("value",), None, batch, (),
+                event, axes, row_axis, plates, None, domains.NOTHING)

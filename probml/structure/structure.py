@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 
-from probml.errors import ModelError, Refusal, present
+from probml.errors import MARK_ROWS, ModelError, Refusal, present
 from probml.families import domains
 from probml.jaxpr import levels
 from probml.jaxpr.memo import memo
@@ -289,10 +289,8 @@ class Structure:
         if self.model.whole:
             raise Refusal(
                 f"{verb} gives a result for each row, but model '{self.model.name}' has no plate "
-                f"of independent rows (explain(data) gives the reason). Write `with "
-                f"probml.rows():` instead of the numpyro.plate over the rows of the data. Without "
-                f"it, draws(n), posterior(site) and simulate() are available"
-            )
+                f"of independent rows (explain(data) gives the reason). {MARK_ROWS}. Without "
+                f"rows(), draws(n), posterior(site) and simulate() are available")
 
     def need_likelihood(self, verb: str) -> None:
         """Check that the density of a row is normalised.
@@ -305,7 +303,7 @@ class Structure:
             raise Refusal(
                 f"{verb} needs the likelihood of a row, a density that integrates to 1. The factor "
                 f"'{self.losses[0]}' of model '{self.model.name}' (numpyro.factor inside rows()) "
-                f"multiplies the density of a row by exp(factor), so its normalisation is unknown. "
+                f"multiplies the density of a row by exp(factor), so its integral is unknown. "
                 f"log_prob, predict, predict_proba, decode and simulate of a Fit support factors. "
                 f"For {verb} use a distribution instead, such as dist.Bernoulli(logits=...) or "
                 f"dist.LeftTruncatedDistribution(...)"

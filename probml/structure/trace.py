@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from probml.errors import ModelError
+from probml.errors import ModelError, listed, shortly
 from probml.families import finite
 from probml.jaxpr import levels
 from probml.jaxpr.memo import memo
@@ -64,7 +64,7 @@ def trace(model: Bound,
             except (TypeError, IndexError, ValueError) as error:
                 failure = error
         raise ModelError(f"model '{model.name}' cannot be analysed without the values of its "
-                         f"inputs {list(model.inputs)}: {failure}. Pass data that contain "
+                         f"inputs {listed(model.inputs)}: {failure}. Pass data that contain "
                          "them") from failure
     return _trace(model, tuple(sorted((name, *spec) for name, spec in inputs.items())),
                   bool(jax.config.jax_enable_x64))
@@ -282,13 +282,14 @@ def intervened(model: Bound, values: SiteValues,
             site, array = sites[name], np.asarray(value)
         except ValueError:
             raise ModelError(f"{where}: expected a finite number, or an array of finite numbers, "
-                             f"got {value!r:.60}") from None
+                             f"got {shortly(value)}") from None
         if site.time is not None:
             raise ModelError(f"{where}: '{name}' has time steps, but do() sets one value per row. "
-                             f"Give '{name}' in the data instead, or make it an input (an argument "
-                             "of the model function)")
+                             f"To set it, make '{name}' an input (an argument of the model "
+                             "function), with a value for each step. To condition on it, which is "
+                             f"another question, give '{name}' in the data")
         if array.dtype.kind not in "biuf" or not np.isfinite(array).all():
-            raise ModelError(f"{where}: expected a finite number, got {value!r}")
+            raise ModelError(f"{where}: expected a finite number, got {shortly(value)}")
         if array.shape not in (site.cells, ()):
             raise ModelError(
                 f"{where}: the value has the shape {array.shape}, but '{name}' has the shape "
@@ -299,7 +300,7 @@ def intervened(model: Bound, values: SiteValues,
             (array >= site.low) & (array <= last)
         ).all():
             raise ModelError(f"{where}: expected the number of a state, an integer from {site.low} "
-                             f"to {last}, got {value!r}")
+                             f"to {last}, got {shortly(value)}")
         array = np.asarray(np.broadcast_to(array, site.cells), np.int32 if site.discrete else float)
         placed = np.asarray(site.place(array)) if array.ndim else array
         out[name] = freeze(placed, name)

@@ -16,12 +16,17 @@ from jax.flatten_util import ravel_pytree
 from probml.device.rows import Chunk, Known, Rows, Summary
 from probml.errors import present
 from probml.evidence.density import bijection
-from probml.evidence.e_step import total_with_responsibilities
-from probml.evidence.surrogates import Expected, Settings, row_surrogate, surrogate
+from probml.evidence.e_step import (
+    Expected,
+    Settings,
+    row_surrogate,
+    surrogate,
+    total_with_responsibilities,
+)
 from probml.factors.affine_predictors import weighted_hessian
 from probml.factors.naturals import log_prior, naturals, outside
 from probml.families.form import backward
-from probml.jaxpr.opened.backward import gradient, shortened, value_and_gradient
+from probml.jaxpr.backward import gradient, shortened, value_and_gradient
 from probml.numerics.bundles import Bundle
 from probml.numerics.optimum import (
     LBFGS,
@@ -35,7 +40,7 @@ from probml.numerics.optimum import (
 from probml.numerics.process.inline_calls import traced_once
 from probml.plan.blocks import Block, blocks, pack, unpack
 from probml.plan.plan import Plan
-from probml.plan.strands import columns
+from probml.plan.sufficient_statistics import columns
 from probml.typing import PyTree
 
 

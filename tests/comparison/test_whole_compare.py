@@ -121,9 +121,9 @@ def test_elements_of_the_likelihood_sum_to_it_or_there_are_none(function):
     """States that are summed out had values of their own in the likelihoods of elements."""
     fit = probml.model(function)().fit({"y": Y}, probml.MAP())
     inputs = {"y (argument)": Y} if "y (argument)" in fit.model.generative.inputs else {"y": Y}
-    found = fit.model.generative.elements(fit.model.bound, inputs, fit.params)
+    found = fit.model.generative.element_logs(fit.model.bound, inputs, fit.params)
     likelihood = probml.compare({"it": fit}).loc["it", "loglik"]
     if found:
-        logs = sum(float(element.log.sum()) for element in found.values())
+        logs = sum(float(log.sum()) for log in found.values())
         np.testing.assert_allclose(logs, likelihood, rtol=1e-5)
     assert bool(found) == (function in (autoregression, noise))

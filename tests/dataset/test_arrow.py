@@ -70,7 +70,7 @@ def test_a_bad_row_is_named_by_its_file_and_its_number_there(tmp_path, monkeypat
     table["y"][33] = np.inf
     source = stored(tmp_path, table, [10, 20])
     monkeypatch.setattr(arrow, "ROWS", 4)
-    with pytest.raises(DataError, match=r"part 'part2.parquet': 'y' must be finite, got inf in "
+    with pytest.raises(DataError, match=r"batch 'part2.parquet': 'y' must be finite, got inf in "
                                         r"row 13\. "):
         normal().fit(source)
 
@@ -135,7 +135,7 @@ def test_answers_of_a_source_stand_in_a_file_that_is_whole_or_not_there(tmp_path
     np.testing.assert_allclose(back["log_prob"], plain.answer(table, "log_prob")["log_prob"], rtol=1e-12)
     before = out.read_bytes()
     pq.write_table(pa.table({"y": [np.inf]}), tmp_path / "part9.parquet")
-    with pytest.raises(DataError, match="part 'part9.parquet': 'y' must be finite"):
+    with pytest.raises(DataError, match="batch 'part9.parquet': 'y' must be finite"):
         plain.answer(ds.dataset(sorted(map(str, tmp_path.glob("*.parquet")))), ask=ask, to=out)
     assert out.read_bytes() == before and not list(tmp_path.glob(".answers*"))
     with pytest.raises(ModelError, match=r"answer\(to='.*answers.txt'\): expected the name of a file that ends"):

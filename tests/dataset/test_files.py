@@ -119,9 +119,9 @@ def test_dictionaries_in_the_order_in_which_each_file_met_its_words_are_text(tmp
 def test_what_no_number_is_is_refused_by_file(tmp_path):
     days = pa.array([0, 1], pa.int32()).cast(pa.date32())
     pq.write_table(pa.table({"y": pa.array([0.5, 1.0]), "z": days}), tmp_path / "a.parquet")
-    with pytest.raises(DataError, match=r"part 'a.parquet': 'z' must be numbers, labels or None, got 1970-01-01 in row 0"):
+    with pytest.raises(DataError, match=r"batch 'a.parquet': 'z' must be numbers, labels or None, got 1970-01-01 in row 0"):
         open_data(columns(), ds.dataset(tmp_path))
-    with pytest.raises(DataError, match="a.parquet': 'z' has dtype datetime64"):
+    with pytest.raises(DataError, match="a.parquet': 'z' contains dates or times"):
         times = ds.dataset(tmp_path).scanner(columns={"z": ds.field("z").cast(pa.timestamp("ms"))})
         open_data(columns(), times)
 
@@ -159,7 +159,7 @@ def test_a_scanner_of_some_columns_is_a_source_with_its_files(tmp_path):
     whole = pa.table({"half": table["y"] / 2, "id": np.arange(N), "year": np.repeat([2020, 2021], N // 2)})
     ds.write_dataset(whole, tmp_path, format="parquet", partitioning=["year"], partitioning_flavor="hive")
     source = ds.dataset(tmp_path, format="parquet", partitioning="hive")
-    with pytest.raises(DataError, match=r"part 'year=2020/part-0.parquet': model 'columns': 'half' is neither"):
+    with pytest.raises(DataError, match=r"batch 'year=2020/part-0.parquet': model 'columns': 'half' is neither"):
         open_data(columns(), source)
     scanner = source.scanner(columns={"y": ds.field("half") * 2.0, "z": ds.field("year") - 2020})
     found, held = read_again(columns(), scanner)

@@ -280,7 +280,7 @@ def test_an_index_that_is_computed_from_several_codes_is_checked_on_the_data():
                 found = False
                 assert "in row 1" in str(error)
             assert found == fine, (g, h)
-    with pytest.raises(DataError, match=r"'g' = 3 and 'h' = 3 give the index 12 of a "
+    with pytest.raises(DataError, match=r"'g' = 3 and 'h' = 3 give the index 12 of 'a' "
                        r"\(axis 0\); expected an index from 0 to 11"):
         reading.read(known.model, {"g": [3], "h": [3]})
 
@@ -345,9 +345,9 @@ def refused(words, group, model=FOUR, error=DataError):
 
 
 def test_codes_out_of_range_are_refused_by_row_and_code():
-    refused(["'group' is 4 in row 3, but it is used as an index of alpha (axis 0), which has 4 entries, "
+    refused(["'group' is 4 in row 3, but it is used as an index of 'alpha' (axis 0), which has 4 entries, "
              "0 … 3. If your codes start at 1, subtract 1"], [1, 2, 3, 4] * 2)
-    refused(["'group' is -1 in row 7, but it is used as an index of alpha (axis 0), which has 4 entries"], [0, 1, 2, 3, 0, 1, 2, -1])
+    refused(["'group' is -1 in row 7, but it is used as an index of 'alpha' (axis 0), which has 4 entries"], [0, 1, 2, 3, 0, 1, 2, -1])
     refused(["'group' is 10 in row 0", "as text or as a pandas Categorical"], [10, 20, 30, 40] * 2)
     with pytest.raises(DataError) as caught:
         fit([0, 2, 3, 4] * 2)
@@ -404,7 +404,7 @@ def test_text_that_is_no_index_is_refused_by_name():
         with probml.rows():
             sample("y", dist.Normal(b * x, 1.0))
 
-    with pytest.raises(DataError, match=r"the input 'x' must be a number, got 'hot' in row 0. An "
+    with pytest.raises(DataError, match=r"the input 'x' must be a number, got 'hot' in row 0. Model 'line' computes with 'x'. An "
                        r"input may be text only if the model uses it as an index"):
         probml.model(line)().fit({"x": ["hot", "cold"], "y": [1.0, 2.0]})
 
@@ -467,7 +467,7 @@ def test_other_kinds_of_groups_become_codes(group, labels):
 
 
 def test_more_labels_than_entries_are_refused_naming_both():
-    refused(["'group' has 5 labels, 'a', 'b', 'c', 'd', 'e'", "alpha (axis 0), which has only 4 entries"],
+    refused(["'group' has 5 labels, 'a', 'b', 'c', 'd', 'e'", "'alpha' (axis 0), which has only 4 entries"],
             list("abcdeabc"))
 
 
@@ -555,7 +555,7 @@ def test_an_unknown_label_is_refused_by_name():
     with pytest.raises(DataError, match="'group' must be one of its labels, 'a', 'b', 'c', 'd', "
                        "not a code, got 0 in row 0"):
         found.predict({"group": [0]})
-    with pytest.raises(probml.ModelError, match="unknown='maybe': expected 'refuse' or 'new'"):
+    with pytest.raises(probml.ModelError, match="predict.unknown='maybe'.: expected 'refuse' or 'new'"):
         found.predict({"group": ["a"]}, unknown="maybe")
 
 
@@ -726,5 +726,5 @@ def test_an_index_may_be_computed_from_any_number(name):
     with pytest.raises(DataError, match="'age' must be complete.* row 4"):
         model.log_density({"age": np.where(age > 40, np.nan, age), "y": y}, {"a": a})
     if name in ("floor", "//"):
-        with pytest.raises(DataError, match="'age' = 54.4 give the index 5 of a"):
+        with pytest.raises(DataError, match="'age' = 54.4 give the index 5 of 'a'"):
             model.log_density({"age": age + 10, "y": y}, {"a": a})

@@ -339,7 +339,7 @@ def test_differing_row_counts_name_both():
     refuses(["'z' has 299 rows, but 'x' has 300"], {"x": np.zeros((300, 2)), "z": np.zeros(299)}, XV, Z)
     refuses(["'x' has 2 rows, but 'z' has 3"], {"x": np.zeros(2), "z": np.zeros(3), "n": np.zeros(3)},
             X, Z, N)
-    refuses(["'x' has 2 rows", "expected 5"], {"x": np.zeros(2)}, X, rows=5)
+    refuses(["'x' has 2 rows", "5 are expected"], {"x": np.zeros(2)}, X, rows=5)
     refuses(["'z' has 2 rows, but 'd' has 3"], {"d": np.zeros(3), "z": np.zeros(2)}, Z, inputs=("d",))
 
 
@@ -486,10 +486,10 @@ def test_a_million_rows_are_cheap():
 
 
 def test_whole_numbers_are_looked_at_in_pieces_as_at_once(monkeypatch):
-    from probml.numerics.process import cores
+    from probml.numerics.process import threads
 
-    monkeypatch.setattr(cores, "CHUNK_NUMBERS", 16)
-    monkeypatch.setattr(cores, "MIN_THREADED_NUMBERS", 8)
+    monkeypatch.setattr(threads, "CHUNK_NUMBERS", 16)
+    monkeypatch.setattr(threads, "MIN_THREADED_NUMBERS", 8)
     expected = tables.Expected("x", True, 4, (3,))
     codes = np.random.default_rng(0).integers(4, size=(50, 3))
     turned = np.asfortranarray(codes)
@@ -507,4 +507,5 @@ def test_whole_numbers_are_looked_at_in_pieces_as_at_once(monkeypatch):
     counts = tables.Expected("n", True, None, (3,))
     assert tables._read_integers(counts, codes + 2**40).dtype == np.int64
     assert tables._read_integers(counts, codes).dtype == np.int32
-    assert cores.finite(codes.astype(float)) and not cores.finite(np.where(codes > 2, np.nan, 1.0))
+    assert threads.finite(codes.astype(float))
+    assert not threads.finite(np.where(codes > 2, np.nan, 1.0))

@@ -64,7 +64,7 @@ def test_row_groups_in_random_order_are_the_same_rows(tmp_path):
         def mixed(self, random):
             yield Part("some", {"x": X})
 
-    with pytest.raises(Refusal, match="returned a part named 'some', but its method"):
+    with pytest.raises(Refusal, match="returned a batch named 'some', but its method"):
         rows_of(open_data(normal(), Nameless()), left, np.random.default_rng(1))
 
 
@@ -82,5 +82,5 @@ def test_rows_held_apart_are_judged_by_and_not_learnt_from(batch):
     best = int(np.argmax(fit.held_out))
     assert fit.held_out[best] == pytest.approx(log(left, mean).mean(), rel=1e-9)
     assert fit.history[best] == pytest.approx(log(learnt, mean).sum() + log(mean, 0.0, 10.0), rel=1e-9)
-    with pytest.raises(ModelError, match="holds out 0 rows, but both"):
+    with pytest.raises(ModelError, match="holds out 0 rows and fits"):
         normal().fit(lambda: iter([{"x": X[:3]}]), probml.MAP(optimizer=optax.sgd(1e-3), held_out=0.001))

@@ -12,7 +12,7 @@ from coded import codes
 from probml.dataset.sources.parts import open_data
 from probml.device import streamed as streaming
 from probml.device.streamed import Cut, open_stream
-from probml.numerics import compile_effort
+from probml.numerics import compiling
 from probml.numerics.outside import feeding
 
 N = 900
@@ -52,9 +52,9 @@ def test_what_a_program_is_fed_counts_as_its_work():
         numbers = feeding.count_fed_numbers(({"rows": rows}, 1.0))
     assert N <= numbers <= 4 * N
     leaves = jax.tree.leaves(rows)
-    assert compile_effort.options(leaves, (), 1, numbers) is compile_effort.QUICK
-    assert compile_effort.options(leaves, (), 1, 1000 * numbers) is compile_effort.FULL
-    assert compile_effort.options(leaves, (), 1000, numbers) is compile_effort.FULL
+    assert compiling.options_for(leaves, (), 1, numbers) is compiling.QUICK
+    assert compiling.options_for(leaves, (), 1, 1000 * numbers) is compiling.FULL
+    assert compiling.options_for(leaves, (), 1000, numbers) is compiling.FULL
 
 
 @pytest.fixture

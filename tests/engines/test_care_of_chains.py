@@ -18,7 +18,7 @@ from compilations import counted
 from probml.engines import nuts
 from probml.engines.sampling import carrying
 from probml.engines.sampling.chains import diagnose_chains
-from probml.engines.start import begin
+from probml.engines.start.modes import Mode
 from probml.numerics.curvature import Frame, Starts
 from probml.posteriors import diagnostics
 
@@ -152,7 +152,7 @@ def test_a_chain_that_never_moves_is_said():
     assert good.findings == [] and not good.steep and not good.short
     z[:, :, 1] = 1e-9  # all of them, so that they agree
     still = diagnose_chains({"v": z}, z, stats, 0.8, 10)
-    assert "chain 1, 2, 3, 4 never moved" in still.findings[0].problem and still.steep and still.short
+    assert "proposal of chain 1, 2, 3, 4 was rejected" in still.findings[0].problem and still.steep and still.short
 
 
 def test_a_mode_that_a_chain_leaves_before_the_second_run_is_not_forgotten():
@@ -238,7 +238,7 @@ def test_half_of_the_chains_begin_at_draws_of_the_prior_where_no_mode_was_found(
     def about(u, converged=False):
         frame = Frame(u, np.eye(2), np.ones(2), np.eye(2))
         starts = Starts(u + 0.1 * np.arange(8.0)[:, None], np.zeros(8), np.zeros((8, 2)))
-        return begin.Mode(frame, np.eye(2), np.zeros(()), np.asarray(converged), np.zeros(1), starts)
+        return Mode(frame, np.eye(2), np.zeros(()), np.asarray(converged), np.zeros(1), starts)
 
     found = carrying.starts(SimpleNamespace(posterior_points=None), None, about(np.zeros(2)), 4, about).u
     np.testing.assert_allclose(found[:, 0], [0.0, 0.1, 20.2, 10.3])

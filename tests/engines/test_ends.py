@@ -44,7 +44,7 @@ def softly(a: float):
 def test_shares_at_a_corner_and_rates_at_zero_are_told_by_the_number():
     high = softly(1.0).fit({"y": np.full(4, 2.5)}, MAP)
     np.testing.assert_allclose(high.params["w"], [0, 0, 1], atol=1e-3)
-    assert about(high, "boundary") == ["w", "rate"] and "(0, 2 of 3 entries)" in high.status
+    assert about(high, "boundary") == ["w", "rate"] and "(0, in 2 of 3 entries)" in high.status
     assert "'w'" not in softly(2.0).fit({"y": np.full(4, 2.5)}, MAP).status
 
 

@@ -9,7 +9,7 @@ from probml.dataset.read import read
 from probml.device.load import load
 from probml.engines.engine import planned
 from probml.engines.optimization import maximization
-from probml.engines.restarting import slices
+from probml.engines.restarting import squarem
 from probml.models import logistic_regression
 from probml.numerics.optimum import maximize
 from probml.numerics.refinement import HostBFGS
@@ -91,17 +91,17 @@ def rows():
 
 def test_parts_of_the_rows_tell_what_all_do(rows, double, monkeypatch):
     monkeypatch.setattr("probml.plan.plan.CHUNK", 2**12)
-    monkeypatch.setattr(slices, "PARTED", 1)
+    monkeypatch.setattr(squarem, "PARTED", 1)
     monkeypatch.setattr("probml.device.load.PARTED", 1)
-    monkeypatch.setattr(slices, "cores", lambda: 2)
+    monkeypatch.setattr(squarem, "cores", lambda: 2)
     model, engine = logistic_regression(), probml.MAP()
     data = read(model, rows)
     plan = planned(engine.prepare_data(data), engine)
     held, known = load(data, plan)
-    assert len(slices.split_rows(plan, held)) == 2
+    assert len(squarem.split_rows(plan, held)) == 2
     u = np.array([0.3, 0.8, -0.2, 0.1])
     value, slope = maximization.host_objective(plan, True, known, held)(u)
-    monkeypatch.setattr(slices, "PARTED", 2**40)
+    monkeypatch.setattr(squarem, "PARTED", 2**40)
     whole, all_of_it = maximization.host_objective(plan, True, known, held)(u)
     close = 1e-10 if double else 1e-4
     assert value == pytest.approx(whole, rel=close)

@@ -12,13 +12,16 @@ from scipy import stats
 import probml
 from coded import codes
 from probml.engines.importance import (
+    Weighted,
     heavy_tail,
     max_mean_error,
     nearly_normal,
     proposal,
     sample_adaptively,
 )
+from probml.engines.importance import _with_variance_check as with_variance_check
 from probml.engines.importance import sample_with_tail_check as draw_weighted
+from probml.posteriors.diagnostics import k_of_variance
 from probml.posteriors.posterior import Normal
 
 RANDOM = np.random.default_rng(3)
@@ -296,3 +299,23 @@ def test_few_rows_about_a_line_are_determined_by_draws_of_longer_tails():
     fit = line().fit({"x": x, "y": y}, probml.Laplace(draws=4000))
     assert "weights-pass" in codes(fit)
     np.testing.assert_allclose(fit.summary()["sd"], want, rtol=0.08)
+
+
+def test_a_parameter_that_overflows_where_the_weight_is_0_does_not_hide_its_long_tail():
+    random = np.random.default_rng(4)
+    points = random.standard_normal((1000, 2)) * [2.0, 0.1]  # of log rates, one of a long tail
+    far = np.concatenate([points, [[800.0, 0.0]]])
+    found, with_far = (Weighted(u, np.where(u[:, 0] < 700, 1 / 1000, 0.0), 0.1, 0.0, 0.0)
+                       for u in (points, far))
+    with np.errstate(over="ignore"):
+        tested = [with_variance_check(one, np.exp(one.points)) for one in (found, with_far)]
+    assert tested[1].unreliable_entry == tested[0].unreliable_entry == 0
+    assert not tested[1].reliable
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_draws_that_are_not_finite_have_no_variance(value):
+    draws = np.random.default_rng(0).normal(size=(1000, 3))
+    draws[500, 1] = value
+    k = k_of_variance(draws)
+    assert k[1] == np.inf and (k[[0, 2]] < 0.7).all()

@@ -30,7 +30,7 @@ GLANDS = np.concatenate(  # as the thyroid data: a large tight cluster, two wide
 
 
 def restarts_finding(fit):
-    """(how many starts there were, how many reached the same optimum, how much lower the next is)"""
+    """(how many starts there were, how many reached this optimum, how much lower the next is)"""
     (found,) = (found for found in fit.findings if found.code.value == "restarts")
     numbers = dict(found.numbers)
     return numbers["starts"], numbers["reached"], numbers["lower"]
@@ -177,7 +177,7 @@ def test_those_far_behind_are_left_unless_they_gain_quickly_or_are_among_the_bes
     np.testing.assert_array_equal(race.stop_hopeless(status, value, trail, False)[:2], [0, Status.STOPPED])
     status = np.array([1, 1, Status.STOPPED, 1, 1, Status.STOPPED, Status.COLLAPSED])
     found = race.restarts_finding(status, value, 0, 1e-3)
-    assert found.problem == ("best of 7 random starts (1 reached the same optimum; the log density of the next "
+    assert found.problem == ("best of 7 random starts (1 reached this optimum; the log density of the next "
                              "best is lower by 1; 2 were stopped early; 1 collapsed and were discarded)")
 
 
@@ -322,7 +322,7 @@ def test_components_are_counted_where_they_are_found_and_in_cells():
     np.testing.assert_allclose(np.sort(fit.params["loc"]), [0.0, 8.25, 16.0], atol=0.2)
     known = cells(jnp.array([0.0, 8.0, 16.0])).fit({"x": few["x"][:1]})  # w alone is unseen
     assert np.argmax(known.params["w"]) < 2
-    with pytest.raises(probml.errors.DataError, match="3 states.*only 2 distinct cells"):
+    with pytest.raises(probml.errors.DataError, match="3 states.*only 2 distinct values"):
         cells().fit({"x": few["x"][:1]})
 
 
@@ -391,3 +391,17 @@ def test_a_prior_without_width_is_refused_by_name(kind, arguments):
 
     with pytest.raises(probml.ModelError, match=r"the log prior density of 'b' is .* with scale 0"):
         pinned().fit({"y": np.ones(3)}, probml.MAP())
+
+
+@pytest.mark.parametrize("engine", [probml.NUTS(), probml.SVI()], ids=lambda each: type(each).__name__)
+def test_a_density_whose_derivative_is_nowhere_finite_is_refused(engine):
+    """All chains stayed where they began."""
+    @probml.model
+    def roots(x):
+        a = sample("a", dist.LogNormal(0.0, 1.0))
+        with probml.rows():
+            sample("y", dist.Normal(jnp.sqrt(x * a), 1.0))
+
+    data = {"x": np.array([0.0, 1.0, 2.0]), "y": np.array([0.1, 1.0, 1.5])}
+    with pytest.raises(probml.Refusal, match="derivative of the log density is NaN or infinite"):
+        roots().fit(data, engine)

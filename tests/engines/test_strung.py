@@ -14,7 +14,7 @@ from probml.device.load import load
 from probml.factors.affine_predictors import curvatures
 from probml.models import softmax_regression
 from probml.numerics.compiling import jit
-from probml.plan.strands import blocks_of_hessian
+from probml.plan.sufficient_statistics import blocks_of_hessian
 
 RANDOM = np.random.default_rng(2)
 N, D, K = 150, 49, 3

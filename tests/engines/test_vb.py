@@ -428,7 +428,7 @@ def test_what_is_not_conjugate_is_refused_by_site():
             sample("x", dist.Normal(0.0, scale))
 
     with pytest.raises(Refusal, match=r"VB cannot fit model 'odd': parameter 'scale' \(LogNormal\) "
-                                      r"has no conjugate update.*such as SVI\(\)"):
+                                      r"has no posterior in closed form.*such as SVI\(\)"):
         odd().fit({"x": X}, probml.VB())
 
 

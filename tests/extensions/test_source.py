@@ -271,7 +271,7 @@ def test_weights_of_a_source_stand_in_a_column(tmp_path):
     with pytest.raises(DataError, match="all weights are zero"):
         normal().fit(source, weights="w")
     source = stored(tmp_path, table | {"w": np.where(np.arange(240) == 53, -1.0, 1.0)}, CUTS)
-    with pytest.raises(DataError, match="part 'part1.npz': weights must be >= 0, got -1.0 in row 3"):
+    with pytest.raises(DataError, match="batch 'part1.npz': weights must be >= 0, got -1.0 in row 3"):
         normal().fit(source, weights="w")
 
 
@@ -291,7 +291,7 @@ def test_a_function_that_makes_batches_is_a_source():
 def test_bad_rows_are_named_by_part_and_row(tmp_path):
     table = rows_of("normal")
     table["y"][53] = np.inf
-    with pytest.raises(DataError, match=r"part 'part1.npz': 'y' must be finite, got inf in row 3"):
+    with pytest.raises(DataError, match=r"batch 'part1.npz': 'y' must be finite, got inf in row 3"):
         normal().fit(stored(tmp_path, table, CUTS))
 
 
@@ -372,7 +372,7 @@ def test_a_label_that_the_first_look_has_not_met_is_refused_where_it_comes_later
         last = "b" if len(looks) == 1 else "c"
         return iter([{"z": np.array([own, "a", "b"], object), "y": np.arange(3.0)} for own in ("a", last)])
 
-    with pytest.raises(DataError, match="part 'batch 1': 'z' must be one of the categories 'a', 'b', got 'c' in row 0"):
+    with pytest.raises(DataError, match="batch 'batch 1': 'z' must be one of the categories 'a', 'b', got 'c' in row 0"):
         normal().fit(parts, probml.Exact())
     assert len(looks) == 2
 
@@ -381,7 +381,7 @@ def test_what_cannot_be_passed_in_parts_is_refused_in_words(tmp_path):
     source = stored(tmp_path, rows_of("logistic"), CUTS)
     with pytest.raises(DataError, match="weights must be the name of a column"):
         logistic().fit(source, weights=np.ones(240))
-    with pytest.raises(DataError, match="part 'part0.npz': weights='w': the data have no such "
+    with pytest.raises(DataError, match="batch 'part0.npz': weights='w': the data have no such "
                                         "column. Use one of the columns 'x', 'y'"):
         logistic().fit(source, weights="w")
     with pytest.raises(Refusal, match="the data are read in batches"):

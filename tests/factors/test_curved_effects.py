@@ -14,7 +14,7 @@ from probml.dataset import read
 from probml.device import load
 from probml.evidence import density, e_step, random_effects
 from probml.factors.random_effects import information
-from probml.plan import integrals
+from probml.plan import groupings
 from probml.plan.random_effects import effects as integrable
 
 N = 24
@@ -125,7 +125,7 @@ def chosen():
 def test_effects_under_counts_are_integrated_by_quadrature(counted):
     plan, rows, known = counted
     assert plan.effects == ("alpha",) and set(plan.grouped) == {"y", "t"}
-    assert plan.groupings[0].nodes == integrals.NODES
+    assert plan.groupings[0].nodes == groupings.NODES
     assert evidence(plan, rows, known, AT) == pytest.approx(brute_force(), abs=1e-8)
 
 

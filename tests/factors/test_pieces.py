@@ -15,7 +15,7 @@ from probml.evidence import e_step
 from probml.factors import sequences
 from probml.factors.chains import divided
 from probml.factors.naturals import naturals
-from probml.queries.decoding import decode
+from probml.queries.joint_states import decode
 from probml.queries.queries import Belief, answer
 
 

@@ -14,7 +14,7 @@ from probml.device.load import load
 from probml.engines.engine import planned
 from probml.evidence.e_step import expect
 from probml.models import hierarchical_mixture_of_experts, mixture_of_experts
-from probml.plan.strands import columns
+from probml.plan.sufficient_statistics import columns
 from probml.updates import updates as objectives
 from probml.updates.updates import Objective
 

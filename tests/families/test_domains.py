@@ -113,3 +113,12 @@ def test_a_domain_of_ones_own_comes_with_its_entry(monkeypatch):
     assert not domains.of(support).fixed
     registry.register(Entry((dist.ProjectedNormal,), domains=(Sphere,)))
     assert domains.of(support) == Sphere()
+
+
+@pytest.mark.parametrize("name", sorted(
+    name for name, each in vars(constraints).items() if name != "dependent"
+    and isinstance(each, constraints.Constraint)))
+def test_every_constraint_of_numpyro_is_described_in_words_or_by_its_name(name):
+    """A matrix had to be lowercholesky, and a number to be from None to 2."""
+    words = domains.of(getattr(constraints, name)).description
+    assert "None" not in words and (" " in words or words in ("real", "positive")), words

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from probml.fits.encoding import named, unpacked
+from probml.fits.saving import named, unpacked
 from probml.numerics.kept.disk import DIGEST_BYTES
 
 WORDS = (b"", b"0", b"-1", b"1e400", b"nan", b"{", b"}", b"(", b")", b";", b",", b"|", b'"', b"//", b"/*",
@@ -26,7 +26,7 @@ WORDS = (b"", b"0", b"-1", b"1e400", b"nan", b"{", b"}", b"(", b")", b";", b",",
 VALUES: tuple[Any, ...] = (
     None, True, False, 0, 1, -1, 2, 3, 2**31, 2**63, 10**30, -(2**63), 1.5, 1e308, 1e400, float("nan"), "", "x",
     "../../escaped", "a" * 5000, [], {}, [0], [[]], ["a", "a"], {"kind": "range", "value": [0, 1, 2**60]},
-    {"kind": "record", "module": "probml.fits.encoding", "name": "importlib.import_module",
+    {"kind": "record", "module": "probml.fits.saving", "name": "importlib.import_module",
      "value": {}},
     {"kind": "dtype", "value": "V99999999"}, {"kind": "type", "value": "float"})
 KEPT = 2000  # files from which it goes on

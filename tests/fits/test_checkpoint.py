@@ -137,7 +137,7 @@ def test_a_checkpoint_of_another_fit_is_refused_by_what_differs(tmp_path):
               "engine": (model, table, probml.EM(max_iterations=9), 0), "seed": (model, table, engine, 1)}
     for kind, (other, rows, by, seed) in others.items():
         with pytest.raises(DataError if kind == "data" else ModelError,
-                           match=f"the checkpoint .* belongs to a fit with another {kind}: .* in the checkpoint"):
+                           match=f"the checkpoint .* belongs to another fit. Different {kind}: .* in the checkpoint"):
             other.fit(rows, by, seed=seed, checkpoint=path)
     with pytest.raises(DataError, match="80 × 1 numbers .* in the checkpoint, 80 × 1 numbers .* in this fit"):
         model.fit(rows_of(seed=1), engine, checkpoint=path)

@@ -68,7 +68,7 @@ def test_what_workers_do_adds_up_to_what_one_process_does():
     look = cluster.profile_partition(content, True, heavy, "all", 0, "w")
     chunks = cluster.chunks(recipe._replace(weights="w", profile=look.with_model(model)), heavy, "all", 400)
     assert sum(chunk.weights.sum() for chunk in chunks) == look.profile.weight == heavy["w"].sum()
-    with pytest.raises(DataError, match="part 'partition 3': 'x' must be finite, got inf in row 2"):
+    with pytest.raises(DataError, match="batch 'partition 3': 'x' must be finite, got inf in row 2"):
         cluster.profile_partition(content, True, frame[:5].assign(x=[0, 1, np.inf, 2, 3]), "partition 3", 0)
 
 
@@ -121,7 +121,7 @@ def test_a_cluster_finds_what_one_process_finds_also_when_a_worker_dies():
         same(mixture(k=2).fit(held, ENGINE, where=client))
         by_map = mixture(k=2).fit(held, probml.MAP(), start=plain.params, where=client)
         assert by_map.history[-1] >= plain.history[-1] - 1e-6
-        with pytest.raises(DataError, match=r"part 'partition 4': 'x' must be finite, got inf in row 13"):
+        with pytest.raises(DataError, match=r"batch 'partition 4': 'x' must be finite, got inf in row 13"):
             mixture(k=2).fit(dd.from_pandas(bad, npartitions=5), ENGINE, where=client)
 
         def kill():

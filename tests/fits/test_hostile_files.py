@@ -14,8 +14,8 @@ import cases
 import probml
 import probml.models
 from cases import fitted
-from probml.fits import encoding
-from probml.fits.encoding import packed
+from probml.fits import saving
+from probml.fits.saving import packed
 from probml.posteriors import posterior
 from probml.posteriors.units import Unit
 
@@ -226,9 +226,9 @@ def test_labels_that_no_file_holds_are_named(tmp_path):
 
 
 def test_a_class_of_the_model_library_is_found_wherever_its_module_lies():
-    moved = encoding.named("probml.models.a_folder_of_before.gaussian", "GaussianMixture")
+    moved = saving.named("probml.models.a_folder_of_before.gaussian", "GaussianMixture")
     assert moved is probml.models.GaussianMixture
     with pytest.raises(probml.ModelError, match="cannot be imported"):
-        encoding.named("probml.models.a_folder_of_before.gaussian", "Nothing")
+        saving.named("probml.models.a_folder_of_before.gaussian", "Nothing")
     with pytest.raises(probml.ModelError, match="not part of probml"):
-        encoding.named("os", "system")
+        saving.named("os", "system")

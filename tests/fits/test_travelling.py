@@ -15,7 +15,7 @@ import pytest
 from numpyro import sample
 
 import probml
-from probml.fits.encoding import packed, unpacked
+from probml.fits.saving import packed, unpacked
 from probml.models import (
     BayesianLinearRegression,
     GaussianMixture,
@@ -128,7 +128,7 @@ def test_what_a_file_cannot_hold_is_refused_by_name():
 
 def test_a_record_that_is_of_elsewhere_is_not_made():
     """A module of ours leads to all that it imports."""
-    said = {"kind": "record", "module": "probml.fits.encoding",
+    said = {"kind": "record", "module": "probml.fits.saving",
             "name": "dataclasses.inspect.FrameInfo",
             "value": dict.fromkeys(inspect.FrameInfo._fields)}
     with pytest.raises(probml.ModelError, match="not one of the classes that probml saves"):
@@ -136,7 +136,7 @@ def test_a_record_that_is_of_elsewhere_is_not_made():
 
 
 def test_a_range_has_no_more_values_than_its_file():
-    with pytest.raises(probml.ModelError, match="numbers of a range are not equally spaced"):
+    with pytest.raises(probml.ModelError, match="saved as a range are not equally spaced"):
         unpacked({"kind": "range", "value": [0, 1, 2**40]}, {})
 
 

@@ -112,7 +112,7 @@ def test_groups_that_the_function_counts_are_rows_in_the_users_labels_beside_fur
         model.log_density(more, p)
     old = fit.predict(more.drop(columns="y"))
     np.testing.assert_allclose(fit.predict(more.drop(columns=["y", "name"])), old)
-    with pytest.raises(probml.ModelError, match="Drop the column that is to be predicted, one of"):
+    with pytest.raises(probml.ModelError, match="Drop the column that is to be predicted from the data, one of"):
         fit.predict(more)
 
 
@@ -166,7 +166,7 @@ def test_a_table_or_text_inside_an_argument_is_named_where_the_function_fails():
     model = probml.model(held)()
     with pytest.raises(probml.DataError, match=r"'data' is a table.* def held\(x, g, y\)"):
         model.fit({"data": TABLE})
-    with pytest.raises(probml.DataError, match="'data' contains the text column 'g': make"):
+    with pytest.raises(probml.DataError, match="'data' contains the text column 'g'. Make"):
         model.fit({"data": {"g": TREES, "y": TABLE["y"].to_numpy()}})
 
 

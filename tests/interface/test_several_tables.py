@@ -274,7 +274,7 @@ def without(table, column):
 BAD = [
     (clinic, {**TABLES, "drugs": {"x": [1.0]}}, DataError, ["'drugs'", "Drop the table"]),
     (clinic, without("visits", "day"), DataError, ["has the column 'day'", "give its value to the model"]),
-    (clinic, without("patients", "patient"), DataError, ["links the two tables is ambiguous", "by="]),
+    (clinic, without("patients", "patient"), DataError, ["links the two tables must be in both", "by="]),
     (clinic, {"patients": TABLES["patients"]}, DataError, ["has the column 'day'"]),
     (clinic, {**TABLES, "visits": {**TABLES["visits"], "baseline": np.ones(8)}}, DataError,
      ["'baseline' is a site of rows('patients')", "'visits'"]),

@@ -53,7 +53,7 @@ def test_simulating_says_how_an_input_is_given():
 
 
 @pytest.mark.parametrize("text, says", [("3.9", r"pandas.to_numeric"), ("3,9", r"decimal=','"),
-                                        ("heavy", "Use NaN")])
+                                        ("heavy", "with NaN")])
 def test_text_in_the_place_of_numbers(text, says):
     with pytest.raises(probml.DataError, match=f"got '{text}' in row 0.*{says}"):
         weight().fit({**PETS, "kg": [text] * 4})

@@ -221,5 +221,5 @@ def relayed():
 
 def test_explain_says_how_an_unseen_site_is_integrated_out_and_which_need_not_be():
     roles = {record["site"]: record["role"] for record in relayed().explain({"y": Y}).sites}
-    assert roles["z"] == "latent, integrated out, quadrature with 25 × 25 nodes"
+    assert roles["z"] == "latent, integrated out, by quadrature with 25 × 25 nodes"
     assert roles["alone"] == "latent, no observed site depends on it"

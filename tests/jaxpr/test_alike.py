@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from probml.jaxpr.opened.backward import shortened
+from probml.jaxpr.backward import shortened
 from probml.jaxpr.repeats.patterns import equivalent_results
 
 X = jnp.array([0.5, -1.0, 2.0, 0.3, 0.7])

@@ -5,10 +5,14 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro.distributions as dist
 import pytest
 from jax import lax
+from numpyro import sample
 
-from probml.jaxpr.opened.backward import PULLS, gradient, value_and_gradient, with_vjp
+import probml
+from probml.errors import Refusal
+from probml.jaxpr.backward import PULLS, gradient, value_and_gradient, with_vjp
 from probml.jaxpr.program import equations
 
 X = np.random.default_rng(0).normal(size=(3, 4))
@@ -137,3 +141,24 @@ def test_what_is_closed_over_is_another_even_where_it_is_the_same_array():
 def test_whole_numbers_have_no_gradient():
     with pytest.raises(TypeError, match="int"):
         gradient(lambda n: n * 1.0)(3)
+
+
+@pytest.mark.parametrize(("name", "function"), {
+    "regularized_incomplete_beta": lambda x: jax.scipy.special.betainc(x, 2.0, 0.5),
+    "while": lambda x: lax.while_loop(lambda v: v < 3.0, lambda v: v * 1.5, x),
+    "pure_callback": lambda x: jax.pure_callback(
+        np.sin, jax.ShapeDtypeStruct((), x.dtype), x, vmap_method="sequential"),
+}.items())
+def test_what_has_no_derivative_is_refused_by_its_name(name, function):
+    with pytest.raises(Refusal, match=f"the derivative of '{name}', which JAX does not have"):
+        gradient(function)(jnp.asarray(1.5))
+
+
+def test_a_density_without_a_derivative_is_refused():
+    def copula():
+        a = sample("a", dist.Gamma(2.0, 0.5).expand([2]).to_event(1))
+        with probml.rows():
+            sample("y", dist.GaussianCopulaBeta(a, a, jnp.eye(2)))
+
+    with pytest.raises(probml.Refusal, match="regularized_incomplete_beta"):
+        probml.model(copula)().fit({"y": np.full((5, 2), 0.3)})

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from probml.jaxpr.opened.backward import shortened
+from probml.jaxpr.backward import shortened
 from probml.jaxpr.program import equations, evaluate
 from probml.jaxpr.repeats.rolled import evaluated, recursion
 

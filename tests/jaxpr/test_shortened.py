@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from probml.jaxpr.opened.backward import shortened
+from probml.jaxpr.backward import shortened
 from probml.jaxpr.program import equations
 
 X = np.array([[0.3, -1.2, 2.0], [1.5, 0.25, -0.5], [-2.0, 0.0, 1.0]])

@@ -38,7 +38,7 @@ def smoothed(x):
 
 
 LOOKS = {
-    "on other steps through 'cumsum'": lambda mean, z: dist.Normal(jnp.cumsum(mean[z], -1),
+    "on other steps, by the JAX operation 'cumsum'": lambda mean, z: dist.Normal(jnp.cumsum(mean[z], -1),
                                                                    1.0).to_event(1),
     "on other steps": lambda mean, z: dist.Normal(jnp.roll(mean[z], 1, -1), 1.0).to_event(1),
     "step number": lambda mean, z: dist.Normal(mean[z] + jnp.arange(z.shape[-1]),
@@ -49,9 +49,9 @@ LOOKS = {
     "on the number of steps": lambda mean, z: dist.Normal(mean[z] / z.shape[-1], 1.0).to_event(
         1
     ),
-    "on other steps through 'fft'": lambda mean, z: dist.Normal(jnp.abs(jnp.fft.fft(mean[z])),
+    "on other steps, by the JAX operation 'fft'": lambda mean, z: dist.Normal(jnp.abs(jnp.fft.fft(mean[z])),
                                                                 1.0).to_event(1),
-    "on other steps through 'scan'": lambda mean, z: dist.Normal(smoothed(mean[z]), 1.0).to_event(
+    "on other steps, by the JAX operation 'scan'": lambda mean, z: dist.Normal(smoothed(mean[z]), 1.0).to_event(
         1
     ),
     "one value per step too": lambda mean, z: dist.Normal(mean[z].mean(-1), 1.0),
@@ -112,7 +112,7 @@ def lopsided():
 
 BAD = {
     "integer in 0..1": lambda: steady(3).at({}).log_prob({"roll": [[1.0, 9.0, 0.0]]}),
-    r"'roll' has 2 time steps, but the chains of the model have 3": lambda: steady(
+    r"'roll' has 2 time steps, but this model needs 3": lambda: steady(
         3
     ).at({}).log_prob({"roll": [[1, 0]]}),
     "sequence 1 is empty": lambda: loose().at({}).log_prob({"y": [np.ones(3), np.ones(0)]}),

@@ -173,7 +173,7 @@ def switched():
 def test_a_number_above_a_hidden_state_is_integrated_out():
     data = {"x": np.arange(4.0), "y": np.arange(4.0)}
     words = {s["site"]: s["role"] for s in switched().explain(data).sites}
-    assert words["z"] == "latent, integrated out, quadrature with 61 nodes"
+    assert words["z"] == "latent, integrated out, by quadrature with 61 nodes"
     grid, x = np.linspace(-9, 9, 3601), np.arange(4.0)[:, None]
     up, width = 1 / (1 + np.exp(-3 * grid)), 0.5
     below = ((1 - up) * stats.norm.pdf(x, 0.0, width) + up * stats.norm.pdf(x, 1.5, width))

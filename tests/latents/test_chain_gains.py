@@ -9,8 +9,8 @@ import pytest
 from numpyro import sample
 
 import probml
-from probml.latents.chains import linear_chain
-from probml.latents.chains.linear_chain import Moves
+from probml.latents import linear_chain
+from probml.latents.linear_chain import Moves
 from probml.numerics.lapack import log_det, rank, root, standardised
 
 RANDOM = np.random.default_rng(0)

@@ -16,9 +16,8 @@ from cases import fitted
 from probml.dataset import read
 from probml.device import load
 from probml.engines.engine import Outcome, Status
-from probml.evidence.e_step import expect, log_evidence
-from probml.evidence.surrogates import row_surrogate, surrogate
-from probml.fits import boundary
+from probml.evidence.e_step import expect, log_evidence, row_surrogate, surrogate
+from probml.fits import latent_findings
 
 nan = np.nan
 
@@ -389,7 +388,7 @@ def several(kind):
 
 @pytest.mark.parametrize("kind, words", [
     ("kink", "not differentiable everywhere"),
-    ("loss", "'loss' (factor) depends on '"), ("chain", "'y' is part of a chain"),
+    ("loss", "'loss' (factor), which depends on 'z', is latent or a factor"), ("chain", "'y' is part of a chain"),
 ])
 def test_what_has_no_integral_is_refused_with_its_reason(kind, words):
     y = np.zeros((3, 4)) if kind == "chain" else np.array([1.0, 0.0, 2.0])
@@ -490,10 +489,10 @@ def test_row_levels_under_nuts_are_drawn_given_each_draw_of_their_spread():
 
 def test_explain_says_what_is_integrated_out():
     words = {site["site"]: site["role"] for site in schools().explain(SCHOOLS).sites}
-    assert words["theta"] == "latent, integrated out, exact Gaussian"
+    assert words["theta"] == "latent, integrated out, in closed form (normal distributions)"
     data = {"x": [0.1, nan, 1.0], "y": [1.0, 0.0, 2.0]}
     words = {site["site"]: site["role"] for site in line().explain(data).sites}
-    assert words["x"] == "partially observed, integrated out where missing, exact Gaussian"
+    assert words["x"] == "partially observed, integrated out where missing, in closed form (normal distributions)"
 
 
 def test_float32_keeps_the_digits_of_a_far_and_tight_prior():
@@ -559,6 +558,6 @@ def test_an_ascent_that_falls_is_a_fault_of_ours_where_its_integrals_are_exact(e
     plan = held.plan()
     rows, known = load.load(held, plan)
     fell = Outcome({"easy": np.zeros(())}, np.zeros(1), Status.FELL, 1)
-    assert boundary.with_boundary_findings(plan, fell, known, rows, True).status is (
+    assert latent_findings.with_boundary_findings(plan, fell, known, rows, True).status is (
         Status.FELL if exact else Status.STALLED
     )

@@ -55,7 +55,7 @@ def test_two_numbers_a_row_are_integrated_by_quadrature(prior, close):
     np.testing.assert_allclose(fit.log_prob({"y": Y}), logs, atol=close)
     np.testing.assert_allclose(fit.impute({"y": Y})["z"], means, atol=10 * close)
     words = {site["site"]: site["role"] for site in counts(q=2, prior=prior).explain({"y": Y}).sites}
-    assert words["z"] == "latent, integrated out, quadrature with 25 × 25 nodes"
+    assert words["z"] == "latent, integrated out, by quadrature with 25 × 25 nodes"
 
 
 def test_a_vector_of_which_one_number_is_seen_is_integrated_over_the_other():

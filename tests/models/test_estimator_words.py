@@ -44,7 +44,7 @@ def test_symbols_that_are_text_are_told_how_to_be_numbered():
 
 
 def test_noise_and_weights_are_not_told_apart_by_one_number():
-    with pytest.raises(probml.DataError, match="n_samples=2, which are too few rows to estimate the standard deviation of the noise .*scale of the"):
+    with pytest.raises(probml.DataError, match="n_samples=2: too few rows to estimate the standard deviation of the noise .*scale of the"):
         BayesianLinearRegression().fit(X[:2], X[:2, 0])
     with pytest.raises(probml.DataError, match="weights sum to 0.01 rows"):
         BayesianLinearRegression().fit(X, X[:, 0], sample_weight=np.full(10, 1e-3))

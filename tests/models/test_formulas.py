@@ -69,8 +69,8 @@ def test_a_mixed_model_by_formula_is_the_one_by_hand():
 
 
 @pytest.mark.parametrize(("text", "said"), [
-    ("y ~ factor(g)", "a category is C"), ("y ~ I(x^2)", r"I\(x\*\*2\)"),
-    ("y = x", "separated by ~"),
+    ("y ~ factor(g)", "write a category as C"), ("y ~ I(x^2)", r"I\(x\*\*2\)"),
+    ("y = x", "separate the two sides by ~"),
     ("y ~ x | g", r"in brackets, y ~ x \+ \(1 \| group\)"),
 ])
 def test_what_r_writes_otherwise_is_told(text, said):

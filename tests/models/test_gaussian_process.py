@@ -15,7 +15,7 @@ from probml.engines.optimization import maximization
 from probml.models import GaussianProcess, gaussian_process
 from probml.models.kernels import average_information, gaussian_process_estimator
 from probml.models.kernels.gaussian_process import KERNELS, distances, kernel_of
-from probml.numerics import compile_effort
+from probml.numerics import compiling
 
 BY_HAND = {
     "rbf": lambda r: np.exp(-(r**2) / 2), "exponential": lambda r: np.exp(-r),
@@ -157,7 +157,7 @@ def test_the_covariance_that_a_program_makes_is_its_work(monkeypatch):
         plans.append(problem.plan) or make(engine, problem, u)))
     gaussian_process().fit({"x": X, "y": Y}, probml.MAP())
     assert plans[-1].largest_array == 9**2 and plans[-1].largest_matrix == 9
-    assert compile_effort.work([], (plans[-1],)) == 9**2
+    assert compiling.work([], (plans[-1],)) == 9**2
 
 
 def test_what_is_no_kernel_or_has_weights_is_refused_by_name():

@@ -440,7 +440,7 @@ def test_a_sequence_twice_is_one_of_weight_two(sequences):
          ["sequence 1", "2 columns", "same columns"]),
         ({}, [np.zeros((5, 1))], [5], ["list", "Omit lengths"]),
         ({}, [["a"], ["b"]], None, ["numbers"]),
-        ({}, [[1.0, 2.0], [3.0]], None, ["list of arrays"]),
+        ({}, [[1.0, 2.0], [3.0]], None, ["list of such arrays"]),
         ({}, [[0.0], [np.inf], [1.0]], None, ["inf", "sequence 0, step 1, column 0"]),
         ({}, np.full((4, 1), nan), None, ["missing"]),
         ({}, np.zeros((4, 2, 2, 1)), None, [r"\(4, 2, 2, 1\)"]),

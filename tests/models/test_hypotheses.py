@@ -80,7 +80,7 @@ def test_rows_without_a_count_are_left_out_of_the_tests():
     ([[1, -2], [3, 4]], "the table is -2 in row 0, column 1"),
     ([[1, 2.5], [3, 4]], "the table is 2.5 in row 0, column 1"),
     ([[0, 0], [0, 0]], "at least one count above 0"),
-    ([["a", "b"], ["c", "d"]], "expected a table of counts"),
+    ([["a", "b"], ["c", "d"]], "Pass a table of counts"),
 ])
 def test_what_is_no_table_of_counts_is_refused_by_its_cell(table, words):
     with pytest.raises(DataError, match=words):

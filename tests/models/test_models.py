@@ -85,19 +85,20 @@ def test_a_mixture_recovers_what_it_simulated():
     assert (np.argsort(order)[fit.predict({"x": rows["x"]})] == rows["z"]).mean() > 0.97
 
 
-def test_the_default_prior_holds_a_component_on_repeated_rows_and_suits_any_large_unit():
+def test_the_default_prior_holds_a_component_on_repeated_rows_in_any_unit():
     x, z = blobs(2100)
     x, z = x[z < 2][: ROWS - 3], z[z < 2][: ROWS - 3]
     # the likelihood has no bound on the repeated row
     x = np.vstack([x, np.repeat([[9.0, 9.0]], 3, 0)])
     model = gaussian_mixture(k=3, d=2)
+    spread = 0.1 * x.std(0)  # the scale of the prior, measured on the rows
     for unit in (1.0, 100.0):
         fit = model.fit({"x": unit * x}, probml.EM(restarts=3), seed=0)
         predicted = fit.predict({"x": unit * x})
         covariance = np.linalg.inv(fit.params["precision"])
         # scale² / (n + 2)
-        np.testing.assert_allclose(np.linalg.eigvalsh(covariance).min(), 0.1**2 / (3 + 2),
-                                   rtol=0.01)
+        np.testing.assert_allclose(np.linalg.eigvalsh(covariance).min(),
+                                   unit**2 * spread.min() ** 2 / (3 + 2), rtol=0.01)
         assert all((predicted[:-3][z == j] == np.bincount(predicted[:-3][z == j]).argmax()).mean()
                    > 0.99 for j in range(2))
         assert len(set(predicted[-3:])) == 1 and predicted[-1] not in predicted[:-3]

@@ -98,7 +98,7 @@ def test_a_forest_has_a_row_an_estimate():
     estimator = GeneralizedLinearModel("normal").fit(TABLE, Y)
     drawn = [tick.get_text() for tick in pictures.forest(estimator).get_yticklabels()]
     assert drawn == ["age", "dose"]
-    with pytest.raises(probml.DataError, match="a column with the estimates"):
+    with pytest.raises(probml.DataError, match="a column of estimates"):
         pictures.forest(table[["Std. Error"]])
 
 
@@ -122,5 +122,5 @@ def test_each_kind_has_a_picture_of_its_own(made):
 
 def test_arguments_of_before_go_on_with_a_warning():
     estimator = GeneralizedLinearModel("normal").fit(TABLE, Y)
-    with pytest.warns(DeprecationWarning, match=r"intervals\(fit=...\) is deprecated: use fitted"):
+    with pytest.warns(DeprecationWarning, match="intervals: 'fit' is now named 'fitted'"):
         pictures.intervals(fit=estimator)

@@ -10,7 +10,7 @@ from jax.scipy.linalg import cho_solve
 from compilations import compiled
 from probml.dataset.sources.parts import open_data
 from probml.models import hidden_markov, item_response
-from probml.numerics import compile_effort, compiling
+from probml.numerics import compiling
 from probml.numerics.logs import log_sum
 
 
@@ -32,14 +32,14 @@ ROWS = np.zeros(1000)
     ([], (), 1, True),
 ])
 def test_the_numbers_their_tables_and_the_passes_choose_the_level(leaves, static, loops, small):
-    level = compile_effort.options(leaves, static, loops)["xla_backend_optimization_level"]
+    level = compiling.options_for(leaves, static, loops)["xla_backend_optimization_level"]
     assert level == (0 if small else 3)
 
 
 @pytest.mark.parametrize("rows, draws, small", [(100, 1, True), (100, 100, True), (100, 20_000, False)])
 def test_draws_over_which_a_program_loops_choose_the_level(rows, draws, small):
     leaves = [np.zeros((draws, 3)), np.zeros(draws), np.zeros(rows)]
-    level = compile_effort.options(leaves, (Planned(),), draws=draws)["xla_backend_optimization_level"]
+    level = compiling.options_for(leaves, (Planned(),), draws=draws)["xla_backend_optimization_level"]
     assert level == (0 if small else 3)
 
 
@@ -59,15 +59,15 @@ def _twice(x):
 
 def test_each_size_is_compiled_once_at_its_level(monkeypatch):
     asked = []
-    own = compile_effort.options
-    monkeypatch.setattr(compile_effort, "options", lambda *args: asked.append(own(*args)) or asked[-1])
+    own = compiling.options_for
+    monkeypatch.setattr(compiling, "options_for", lambda *args: asked.append(own(*args)) or asked[-1])
     double = compiling.jit(_twice)
-    few, many = np.ones(3), np.ones(compile_effort.MAX_SMALL_PROGRAM_ENTRIES + 1)
+    few, many = np.ones(3), np.ones(compiling.MAX_SMALL_PROGRAM_ENTRIES + 1)
     with compiled() as found:
         for values in (few, many, few, many, few + 1.0):
             np.testing.assert_array_equal(double(values), 2.0 * values)
     assert len(found) == 2
-    assert asked == [compile_effort.QUICK, compile_effort.FULL, compile_effort.QUICK, compile_effort.FULL, compile_effort.QUICK]
+    assert asked == [compiling.QUICK, compiling.FULL, compiling.QUICK, compiling.FULL, compiling.QUICK]
 
 
 def _evidence(theta, x):
@@ -92,7 +92,7 @@ def _evidence(theta, x):
 def test_both_levels_agree_to_rounding_with_gradients(kind):
     """Scales from near to far, where one state takes all of a row."""
     both = {level: jax.jit(jax.value_and_grad(_evidence), compiler_options=level_options)
-            for level, level_options in (("quick", compile_effort.QUICK), ("full", compile_effort.FULL))}
+            for level, level_options in (("quick", compiling.QUICK), ("full", compiling.FULL))}
     for seed in range(40):
         rng = np.random.default_rng(seed)
         scale = 10.0 ** rng.uniform(-2, 1.5)
@@ -114,7 +114,7 @@ def test_shares_of_states_add_up_at_the_lowest_level():
     def total(log, mean, x):
         return log_sum(log - 0.5 * ((x[:, None] - mean) ** 2).sum(-1), 1).sum()
 
-    slopes = jax.jit(jax.grad(total, (0, 1)), compiler_options=compile_effort.QUICK)
+    slopes = jax.jit(jax.grad(total, (0, 1)), compiler_options=compiling.QUICK)
     for _ in range(50):
         mean, x = 3.0 * rng.normal(size=(20, 2)), 3.0 * rng.normal(size=(272, 2))
         q = np.exp(-0.5 * ((x[:, None] - mean) ** 2).sum(-1))

@@ -16,7 +16,7 @@ from probml.numerics.kept import programs
 PACKAGE = Path(probml.__file__).parent
 BY_NUMBERS = {  # few entries: of arrays that small numbers say, of settings, of names and sizes, of what others sent
     "elimination/host.py", "engines/svi.py", "families/forms/sticks.py", "fits/cluster.py", "jaxpr/memo.py", "latents/laplace.py",
-    "numerics/outside/sent.py", "plan/integrals.py"}
+    "numerics/outside/sent.py", "plan/groupings.py"}
 
 
 class Found:

@@ -5,10 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from probml.numerics import compile_effort, compiling
-from probml.numerics.process import whole_loops
+from probml.numerics import compiling
+from probml.numerics.process import making
 
-WHOLE = {**compile_effort.FULL, whole_loops.WHOLE: compile_effort.PIECE}
+WHOLE = {**compiling.FULL, making.WHOLE_LOOPS: compiling.PIECE}
 
 
 def _walk(matrix, start):
@@ -27,10 +27,10 @@ GIVEN = (np.linspace(-1, 1, 1600).reshape(40, 40), np.arange(40.0))
 
 
 def test_a_loop_is_one_piece_where_it_is_asked_for_and_the_same_to_the_last_bit():
-    assert whole_loops.known(), "the insides of JAX have moved: see the head of whole_loops.py"
+    assert making.whole_loops_known(), "the insides of JAX have moved: see the head of making.py"
     lowered = jax.jit(_walk).lower(*GIVEN)
-    with whole_loops.enabled():
-        whole, plain = (lowered.compile(compiler_options=o) for o in (WHOLE, compile_effort.FULL))
+    with making.whole_loops():
+        whole, plain = (lowered.compile(compiler_options=o) for o in (WHOLE, compiling.FULL))
     alone, within = (p.as_text().partition("ENTRY")[2] for p in (whole, plain))
     assert 'xla_cpu_small_call="true"' in alone and " while(" not in alone
     assert 'xla_cpu_small_call="true"' not in within and " while(" in within
@@ -39,12 +39,12 @@ def test_a_loop_is_one_piece_where_it_is_asked_for_and_the_same_to_the_last_bit(
 
 
 def test_options_are_written_as_protocol_buffers_are():
-    entry = whole_loops._entered(b"before", 300)
+    entry = making._entered(b"before", 300)
     assert entry.startswith(b"before\x1a") and entry.endswith(b"\x12\x03300")
-    assert whole_loops._varint(300) == b"\xac\x02" and whole_loops._varint(7) == b"\x07"
+    assert making._varint(300) == b"\xac\x02" and making._varint(7) == b"\x07"
 
 
-@pytest.mark.parametrize("count, whole", [(4, True), (compile_effort.MAX_WHOLE_LOOP_ENTRIES + 1, False)])
+@pytest.mark.parametrize("count, whole", [(4, True), (compiling.MAX_WHOLE_LOOP_ENTRIES + 1, False)])
 def test_steps_over_little_are_asked_to_be_whole(monkeypatch, count, whole):
     asked = []
     own = jax.jit
@@ -56,8 +56,8 @@ def test_steps_over_little_are_asked_to_be_whole(monkeypatch, count, whole):
     monkeypatch.setattr(compiling.jax, "jit", noted)
     for keywords in ({"steps": True}, {}):
         np.testing.assert_array_equal(compiling.jit(_doubled, **keywords)(np.ones(count)), 2.0)
-    assert [whole_loops.WHOLE in options for options in asked if options] == [whole, False]
-    assert {options[compile_effort.LEVEL] for options in asked if options} == {0}
+    assert [making.WHOLE_LOOPS in options for options in asked if options] == [whole, False]
+    assert {options[compiling.LEVEL] for options in asked if options} == {0}
 
 
 def test_what_is_called_often_is_compiled_at_the_full_level(monkeypatch):
@@ -65,7 +65,7 @@ def test_what_is_called_often_is_compiled_at_the_full_level(monkeypatch):
     own = jax.jit
     monkeypatch.setattr(compiling.jax, "jit", lambda f, **k: asked.append(k) or own(f, **k))
     compiling.jit(_doubled, often=True)(np.ones(3))
-    assert [k["compiler_options"][compile_effort.LEVEL] for k in asked if k.get("compiler_options")] == [3]
+    assert [k["compiler_options"][compiling.LEVEL] for k in asked if k.get("compiler_options")] == [3]
 
 
 def _doubled(x):

@@ -126,7 +126,7 @@ def test_explain_says_which_parameters_make_the_hierarchy():
 def test_explain_says_which_effects_are_integrated_out():
     told = schools().explain(SCHOOLS)
     roles = {row["site"]: row["role"] for row in told.sites}
-    assert roles["theta"] == "random effects, integrated out, exact Gaussian"
+    assert roles["theta"] == "random effects, integrated out, in closed form (normal distributions)"
     assert roles["tau"] == "parameter, the scale of theta" and roles["mu"] == "parameter"
     engines = {row["engine"]: row[""] for row in told.engines}
     assert engines["Laplace"].startswith("chosen, tested: NUTS")
@@ -275,7 +275,7 @@ def test_members_of_few_rows_beside_what_all_share_are_incidental():
     """Neyman & Scott (1948): four answers a student, two hundred an item."""
     told = items(students=50).explain(answers(50))
     roles = {row["site"]: row["role"] for row in told.sites}
-    assert roles["ability"] == ("random effects, integrated out, adaptive quadrature with 25 "
+    assert roles["ability"] == ("random effects, integrated out, by adaptive quadrature with 25 "
                                 "nodes per group")
     assert roles["difficulty"] == roles["discrimination"] == "parameter"
     engines = {row["engine"]: row[""] for row in told.engines}

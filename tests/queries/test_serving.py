@@ -49,7 +49,7 @@ def test_rows_of_numbers_are_those_of_the_table():
     for row in ([1.0, np.nan], [np.nan, 3.0]):  # other cells may be unseen in every row
         np.testing.assert_allclose(ask({"x": row}), MIXTURE.predict_proba({"x": [row]})[0],
                                    atol=1e-12)
-    with pytest.raises(probml.DataError, match="3 cells in this row, expected 2"):
+    with pytest.raises(probml.DataError, match="3 values in this row, expected 2"):
         ask({"x": [1.0, 2.0, 3.0]})
 
 

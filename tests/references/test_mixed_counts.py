@@ -178,5 +178,5 @@ def test_nobody_names_an_engine_and_nothing_collapses(shared_data):
         fit = model.fit(data)
     assert fit.engine.startswith("Laplace") and 0.6 < fit.params["spread"] < 0.9  # the mean
     roles = {row["site"]: row["role"] for row in model.explain(data).sites}
-    assert roles["shift"] == ("random effects, integrated out, adaptive quadrature with 25 nodes "
+    assert roles["shift"] == ("random effects, integrated out, by adaptive quadrature with 25 nodes "
                               "per group")

@@ -303,7 +303,7 @@ def test_engines_graphs_and_densities_are_those_of_the_model_without():
 
 def test_questions_that_a_computed_value_cannot_answer_say_what_to_ask_instead():
     fit = sampled()
-    with pytest.raises(probml.Refusal, match=r"'theta' is computed.*fit.draws\(n\)\['theta'\]"):
+    with pytest.raises(probml.Refusal, match=r"'theta' is computed.*fit.draws\(1000\)\['theta'\]"):
         fit.posterior("theta")
     with pytest.raises(probml.Refusal,
                        match=r"'effect' is computed.*fit.predict\(data, 'effect'\)"):
@@ -321,7 +321,7 @@ def test_questions_that_a_computed_value_cannot_answer_say_what_to_ask_instead()
 
 
 WRONG = {
-    "on other rows through 'reduce_sum'": lambda x, b: deterministic("made", (b * x).sum()),
+    "on other rows, by the JAX operation 'reduce_sum'": lambda x, b: deterministic("made", (b * x).sum()),
     "on the number of rows": lambda x, b: deterministic("made", b * x.shape[0]),
     "its shape must not depend": lambda x, b: deterministic("made", x[:, None] * x[None, :]),
     "two sites have the name 'b'": lambda x, b: deterministic("b", 2 * b),

@@ -233,13 +233,13 @@ def reading(look):
 
 
 LOOKS = {
-    "on other rows through 'fft'": lambda x: jnp.abs(jnp.fft.fft(x[:, 0])),
-    "on other rows through 'triangular_solve'": lambda x: jnp.linalg.solve(
+    "on other rows, by the JAX operation 'fft'": lambda x: jnp.abs(jnp.fft.fft(x[:, 0])),
+    "on other rows, by the JAX operation 'triangular_solve'": lambda x: jnp.linalg.solve(
         jnp.eye(x.shape[0]) + 0.1, x[:, 0]
     ),
-    "on other rows through 'scan'": lambda x: jax.lax.scan(lambda c, v: (0.5 * c + v, c), 0.0,
+    "on other rows, by the JAX operation 'scan'": lambda x: jax.lax.scan(lambda c, v: (0.5 * c + v, c), 0.0,
                                                            x[:, 0])[1],
-    "on other rows through 'pure_callback'": lambda x: jax.pure_callback(np.sort, x[:, 0], x[:, 0]),
+    "on other rows, by the JAX operation 'pure_callback'": lambda x: jax.pure_callback(np.sort, x[:, 0], x[:, 0]),
     "on the row number": lambda x: x[:, 0] * jnp.arange(x.shape[0]),
     "on the number of rows": lambda x: x[:, 0] / x.shape[0],
 }

@@ -160,11 +160,11 @@ def refuse_unseen(variables: Variables) -> None:
                         zip(variables.names, variables.unseen, strict=True) if hidden.any())
     raise DataError(
         f"column {name!r} is missing in row {int(np.argmax(hidden))} ({int(hidden.sum())} rows in "
-        f"all). Missing values are supported only if all columns are discrete, but the columns "
+        "all). Missing values are supported only if all columns are discrete, but the columns "
         f"{listed(variables.names[j] for j in variables.continuous)} are continuous. Drop the rows "
-        f"with missing values, data.dropna(); or cut the continuous columns into classes "
-        f"(pandas.cut); or fit a bayesian_network with a known graph, and fill in the values by "
-        f"fit.impute(data)"
+        "with missing values, data.dropna(), or cut the continuous columns into classes "
+        "(pandas.cut). Or fit a bayesian_network with a known graph, and fill in the values by "
+        "fit.impute(data)"
     )
 
 

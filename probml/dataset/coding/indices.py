@@ -63,7 +63,7 @@ def read(
     present = [index for index in structure.indexed.values() if index.input in raws and (
         index.code or kinds[index.input] is not float or raws[index.input].labels is not None)]
     for index in (index for index in present if index.cells):
-        _cell(index, raws[index.input], 2 if index.input in structure.timed else 1, out, unknown)
+        _check_cell(index, raws[index.input], 2 if index.input in structure.timed else 1)
     whole = {index.input: index for index in present if not index.cells}
     for names in together(whole):
         _plate(structure, {name: whole[name] for name in names}, raws, labels, unknown, asked,
@@ -90,9 +90,9 @@ def _refuse_text(structure: Structure, raws: Mapping[str, Raw]) -> None:
         text = np.array([*(not isinstance(label, NUMBERS) for label in raw.labels or ()), False])
         if name not in structure.indexed and text.any():
             deny(text[raw.values], f"the input '{name}'", raw, "a number",
-                 hint=f"An input may be text only if the model uses it as an index, as in "
-                      f"effect[{name}], and model '{structure.model.name}' does not use '{name}' "
-                      f"as an index. Convert the column to numbers")
+                 hint=f"Model '{structure.model.name}' computes with '{name}'. An input may be "
+                      f"text only if the model uses it as an index, as in effect[{name}]. Convert "
+                      "the column to numbers")
 
 
 def together(indexed: Mapping[str, Index]) -> list[list[str]]:
@@ -197,7 +197,7 @@ def _new_labels(structure: Structure, raws: Mapping[str, Raw], description: str,
     size = None if top is None else top - base + 1
     found = naming.of(raws, description, size,
                       f"it indexes {description}, which has only {size} entries. Set the size of "
-                      f"the plate to the number of groups in the data", "", base)
+                      f"the plate to the number of groups in the data", base)
     for name, raw in raws.items():
         why = functools.partial(why_ordered, structure, name, entries=len(found))
         naming.refuse_unordered(name, raw, why,
@@ -213,7 +213,7 @@ def _complete(index: Index, raw: Raw) -> Raw:
         raise DataError(
             f"'{index.input}' is missing in row {row}{cell}, but it is used as an index of "
             f"{index.description}, and an index cannot be missing. Drop these rows, or give them a "
-            f"group of their own"
+            "new label, such as 'missing'"
         )
     if raw.values.dtype.kind == "b":
         return Raw(raw.values.astype(np.int32), (False, True), Categories.LISTED)
@@ -253,28 +253,18 @@ def _numbers(index: Index, values: np.ndarray, unknown: str, members: dict, out:
     _keep(index.input, codes, number, index.low or 0, out)
 
 
-def _cell(index: Index, raw: Raw, lead: int, out: Codes, unknown: str) -> None:
-    """Adds one column of a matrix of numbers, which is an index, to `out`; `lead` axes come before
-    the columns."""
+def _check_cell(index: Index, raw: Raw, lead: int) -> None:
+    """Refuses what is no code in one column of a matrix of numbers, which is an index; `lead` axes
+    come before the columns."""
     where: tuple = (*(slice(None),) * lead,
-                              *np.unravel_index(index.cells[0], raw.values.shape[lead:]))
+                    *np.unravel_index(index.cells[0], raw.values.shape[lead:]))
     own = index._replace(input=index.name, cells=())
     if raw.labels is not None:
         raise DataError(f"'{index.name}' contains text and is used as an index, but the other "
                         f"columns of this input are numbers, and one array cannot contain both. "
                         f"Pass '{index.name}' as a separate input")
     part = _complete(own, Raw(raw.values[where]))
-    codes = _whole_numbers(own, part.values)
-    if unknown == REFUSE:
-        within(own, codes)
-    bad = _outside(own, codes)
-    if bad.any():
-        members: dict = {}
-        number = out.new.setdefault(index.input, np.full(raw.values.shape, -1))
-        found = [members.setdefault(code, len(members)) for code in codes.ravel().tolist()]
-        number[where] = np.where(bad, np.reshape(found, codes.shape), -1)
-        values = out.values.setdefault(index.input, raw.values.copy())
-        values[where] = np.where(bad, own.low or 0, codes)
+    within(own, _whole_numbers(own, part.values))
 
 
 def _formula(formula: Formula, raws: Mapping[str, Raw], timed: tuple[str, ...],

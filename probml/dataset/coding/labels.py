@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from probml.dataset.arrays import NUMBERS, UNSEEN, Categories, Raw, deny
+from probml.dataset.arrays import NUMBERS, Categories, Raw, deny
 from probml.errors import DataError, listed
 
 # how a site's states get an order, besides an ordered category
@@ -46,7 +46,7 @@ def union(parts: Sequence[tuple], categorical: bool = False) -> tuple:
 
 
 def of(columns: Mapping[str, Raw], words: str, size: int | None, limit: str,
-       hint: str = UNSEEN, base: int = 0) -> tuple:
+       base: int = 0) -> tuple:
     """The labels of an axis from the columns that have it, one per entry.
 
     Args:
@@ -65,7 +65,7 @@ def of(columns: Mapping[str, Raw], words: str, size: int | None, limit: str,
         raise DataError(f"'{named}' contains labels and '{plain[0]}' contains integer codes, but "
                         f"both index {words}. Use labels for both")
     for name, raw in columns.items():
-        unmixed(f"'{name}'", raw, hint)
+        unmixed(f"'{name}'", raw)
     found = union([raw.labels or () for raw in columns.values()],
                   all(raw.categorical for raw in columns.values()))
     if size is not None and len(found) > size:
@@ -83,7 +83,7 @@ def of(columns: Mapping[str, Raw], words: str, size: int | None, limit: str,
     return filled(found, size, base)
 
 
-def unmixed(what: str, raw: Raw, hint: str = UNSEEN) -> None:
+def unmixed(what: str, raw: Raw) -> None:
     """
     Raises:
         DataError: text beside numbers in a column that is not categorical, by row.
@@ -92,7 +92,7 @@ def unmixed(what: str, raw: Raw, hint: str = UNSEEN) -> None:
     if any(text) and not all(text) and not raw.categorical:
         mixed = np.isin(raw.values, [code for code, t in enumerate(text) if not t])
         deny(mixed, what, raw, "all text, all integer codes, or a pandas Categorical",
-             hint=hint)
+             hint="Convert the column to text, column.astype('string')")
 
 
 def refuse_unordered(name: str, raw: Raw, why: Callable[[int], str | None], instead: str) -> None:
@@ -174,8 +174,8 @@ def refuse_other_type(what: str, strange: Iterable, known: Iterable) -> None:
     for label in strange:
         if (text := _as_written(label)) in written:
             raise DataError(f"{what} has the label {_shown(label)}, but the fitted data have "
-                            f"{_shown(written[text])}, of another type. Convert the column to the "
-                            f"type that was fitted; as it is, the label would be a new group")
+                            f"{_shown(written[text])}, of another type, so the label would be a "
+                            "new group. Convert the column to the type that was fitted")
 
 
 def _as_written(label: object) -> str:
@@ -218,7 +218,8 @@ def coded(what: str, raw: Raw, known: tuple, base: int = 0, rows: bool = True) -
     if given is None:
         hidden = raw.missing
         if known and all(isinstance(label, str) for label in known):
-            deny(~hidden, what, values, f"one of its labels, {listed(known)}, not a code", rows, "")
+            deny(~hidden, what, values, f"one of its labels, {listed(known)}, not a code", rows,
+                 "Pass labels as in the fitted data")
         found, values = np.unique(np.where(hidden, values.dtype.type(0), values),
                                   return_inverse=True)
         given, values = found.tolist(), np.where(hidden, -1, values.reshape(hidden.shape))

@@ -13,15 +13,14 @@ length are an array, other lists are sequences.
 """
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
-from jax.typing import ArrayLike
 
 from probml.dataset.source import Part, Source
 from probml.errors import DataError, quoted
 from probml.numerics.process.libraries import arrow_types, ds, pa, pc
-from probml.typing import DataLike
+from probml.typing import ArrayLike, DataLike
 
 
 def from_arrow(column: "pa.ChunkedArray") -> ArrayLike:
@@ -192,7 +191,9 @@ class ArrowRows(Source):
             self.dataset = unify_schemas(self.dataset, ((names[_path(fragment)], fragment)
                                                         for fragment in self._fragments()))
             self._checked = True
-        return _parted(self._batches())
+        scanner = self.dataset.scanner(batch_size=ROWS, batch_readahead=AHEAD,
+                                       fragment_readahead=FILES)
+        return _parted(_scanned(scanner, self._names(), self._where))
 
     def mixed(self, random: np.random.Generator) -> Iterator[Part]:
         """Row groups of Parquet files in random order, whole files of other formats. A filtered
@@ -216,21 +217,9 @@ class ArrowRows(Source):
             raise DataError(f"the file '{last}' cannot be read ({error}). Write the file again, or "
                             "leave it out") from error
 
-    def _batches(self) -> Iterator[tuple[str, DataLike]]:
-        """(file, batch) in the order of files and rows."""
-        named, last = self._names(), ""
-        try:
-            scanned = self.dataset.scanner(batch_size=ROWS, batch_readahead=AHEAD,
-                                           fragment_readahead=FILES).scan_batches()
-            for found in scanned:
-                last = named.get(_path(found.fragment)) or MEMORY
-                yield last, found.record_batch
-        except (pa.ArrowException, OSError) as error:
-            raise DataError(f"{self._where(last)}: {error}") from error
-
     def _where(self, last: str) -> str:
-        """The first file from `last` on that cannot be read, and the row, in words: pyarrow's error
-        does not name them, and it reads ahead."""
+        """What cannot be read, in words: the first file from `last` on that fails, and the row,
+        which pyarrow's error does not name, since it reads ahead."""
         names, files = self._names(), list(self._fragments())
         begin = next((i for i, one in enumerate(files) if names[_path(one)] == last), 0)
         for fragment in files[begin:]:
@@ -241,7 +230,7 @@ class ArrowRows(Source):
             except (pa.ArrowException, OSError):
                 return (f"the dataset cannot be read after row {rows} of the file "
                         f"'{names[_path(fragment)]}'")
-        return f"the dataset cannot be read after part '{last}'"
+        return f"the dataset cannot be read after batch '{last}'"
 
     def _fragments(self) -> "Iterator[ds.Fragment]":
         """The files of the dataset. Of one with a filter pyarrow gives the paths only."""
@@ -268,18 +257,28 @@ class ScannedRows(Source):
         self.scanner = scanner
 
     def parts(self) -> Iterator[Part]:
-        return _parted(self._batches())
+        return _parted(_scanned(self.scanner, {}, self._where))
 
-    def _batches(self) -> Iterator[tuple[str, DataLike]]:
-        last = ""
-        try:
-            for found in self.scanner.scan_batches():
-                last = _path(found.fragment) or MEMORY
-                yield last, found.record_batch
-        except (pa.ArrowException, OSError) as error:
-            where = f"after part '{last}'" if last else "at all"
-            raise DataError(f"the scanner cannot be read {where} ({error}). Check its files and "
-                            "columns") from error
+    def _where(self, last: str) -> str:
+        return f"the scanner cannot be read {f'after batch {last!r}' if last else 'at all'}"
+
+
+def _scanned(scanner: "ds.Scanner", names: Mapping[str, str],
+             where: Callable[[str], str]) -> Iterator[tuple[str, DataLike]]:
+    """(file, batch) in the order of files and rows.
+
+    Args:
+        names: path → name of a file, where it has another. where: the last file that could be read
+            → what cannot be read, in words.
+    """
+    last = ""
+    try:
+        for found in scanner.scan_batches():
+            path = _path(found.fragment)
+            last = names.get(path, path) or MEMORY
+            yield last, found.record_batch
+    except (pa.ArrowException, OSError) as error:
+        raise DataError(f"{where(last)}: {error}. Check the files and their columns") from error
 
 
 def _parted(batches: Iterator[tuple[str, DataLike]]) -> Iterator[Part]:

@@ -11,7 +11,6 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.typing import ArrayLike
 
 from probml.dataset import frames, tables
 from probml.dataset.arrays import as_raw
@@ -30,9 +29,9 @@ from probml.dataset.sources.profile import (
     trim_sample,
     under,
 )
-from probml.errors import DataError, Refusal, present
+from probml.errors import DataError, Refusal, present, type_of
 from probml.language.language import Bound
-from probml.typing import DataLike
+from probml.typing import ArrayLike, DataLike
 
 CHANGED = "the data source returned other batches than when it was first read"
 SLACK = 2  # times the size of the sample: rows that the first pass keeps before it draws again
@@ -54,7 +53,7 @@ def source_of(data: DataLike) -> Source | None:
     if arrow and hasattr(data, "scan_batches"):
         return ScannedRows(data)
     if hasattr(data, "__next__"):
-        raise DataError(f"the data are a {type(data).__name__}, which can be read only once, but a "
+        raise DataError(f"the data are {type_of(data)}, which can be read only once, but a "
                         "fit reads the rows several times. Pass a function that returns a new one, "
                         "model.fit(lambda: batches(...))")
     plain = callable(data) and not isinstance(data, type | BuiltinFunctionType)
@@ -167,7 +166,7 @@ class Reader:
             if found is None or found.called != name:
                 got = ("no more batches. Every call of the source must start again from the first "
                        "batch" if found is None
-                       else f"part '{found.called}'")
+                       else f"batch '{found.called}'")
                 raise DataError(f"{CHANGED}: expected batch '{name}' of {rows} rows, got {got}. Do "
                                 "not change the source during a fit, and fit again")
             whole = self._read(found)
@@ -222,11 +221,11 @@ class Reader:
         if self.survey.chosen is None:
             return 0
         if part.name not in self._first_rows:
-            raise Refusal(f"held_out= identifies the held-out rows by the name of their part and "
-                          f"their number in this part. The method `mixed` of the source returned a "
-                          f"part named '{part.name}', but its method `parts` returned no part of "
-                          f"this name. Let `mixed` use the names of `parts`, with Part.first as "
-                          f"the number of the first row, or omit held_out=")
+            raise Refusal("held_out= identifies the held-out rows by the name of their batch and "
+                          "their number in this batch. The method `mixed` of the source returned a "
+                          f"batch named '{part.name}', but its method `parts` returned no batch of "
+                          "this name. Let `mixed` use the names of `parts`, with Part.first as the "
+                          "number of the first row, or omit held_out=")
         return self._first_rows[part.name] + part.first
 
     @functools.cached_property

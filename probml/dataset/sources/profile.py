@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
-from jax.typing import ArrayLike
 
 from probml.dataset import tables
 from probml.dataset.coding import indices as coding
@@ -18,6 +17,7 @@ from probml.dataset.dataset import Data, Profile
 from probml.dataset.moments import Moments
 from probml.dataset.sources.chosen import hashed
 from probml.errors import DataError
+from probml.typing import ArrayLike
 
 SAMPLE_ROWS = 2**16  # at most; engines find a start on the sample
 # numbers in the sample at most, but as many rows at least

@@ -29,9 +29,8 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from probml.device.rows import Known, Rows
-from probml.engines.conjugate.closed_form import closed_form, is_consistent
 from probml.engines.engine import Capabilities, Engine, Outcome, Problem, Status, check_settings
-from probml.engines.exact import Exact
+from probml.engines.exact import Exact, closed_form, is_consistent
 from probml.engines.findings import Code, Finding
 from probml.engines.start.prior import compiled_prior_point
 from probml.errors import ModelError, Refusal, quoted
@@ -290,9 +289,11 @@ class EmpiricalBayes(Engine):
     def refuse(self, problem: Problem) -> None:
         """Raise ModelError or Refusal, naming the setting or the site, and the reason."""
         if not problem.plan.free:
-            raise Refusal(f"EmpiricalBayes cannot fit {problem}: all parameters are given in the "
-                          "data, so nothing is left to estimate. Remove a parameter from the data; "
-                          "or make the setting a site, and fit with probml.MAP(prior=False)")
+            raise Refusal(f"EmpiricalBayes cannot fit {problem}: the data give values of all "
+                          "parameters, and EmpiricalBayes integrates over parameters that are not "
+                          "given. Leave one out of the data. To estimate "
+                          f"{quoted(self.names)} from given parameters, use "
+                          "sample statements for them, and fit with probml.MAP(prior=False)")
         try:
             Exact().refuse(problem)
         except Refusal as refusal:
@@ -378,12 +379,11 @@ def _edges(axes: list[Axis], top: Top) -> list[Finding]:
     out = []
     for axis, u, ends in zip(axes, top.point, top.ends, strict=True):
         name = f"'{axis.setting}'" + (str(list(axis.place)) if axis.place else "")
-        for end, edge, word in ((ends[0], axis.low, "lower"), (ends[1], axis.high, "upper")):
+        for end, edge, word in ((ends[0], axis.low, "smaller"), (ends[1], axis.high, "larger")):
             if end >= top.value - FLAT:
                 problem = (f"is at the end of the range that was searched, "
                            f"{axis.value(edge):.3g}" if u == edge else
-                           f"has no {word} bound in the data: the log evidence is equally "
-                           f"high at {axis.value(edge):.3g}, the end of the range that was "
-                           f"searched")
+                           f"may be even {word}: the log evidence is equally high at "
+                           f"{axis.value(edge):.3g}, the end of the range that was searched")
                 out.append(Finding.of(Code.RANGE_END, setting=name, problem=problem))
     return out

@@ -13,31 +13,33 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.typing import DTypeLike
 
-from probml.device.rows import Known, Rows
+from probml.device.rows import Known
 from probml.engines.engine import Outcome, Problem, Status
 from probml.engines.findings import Code, Finding
-from probml.engines.optimization.maximization import newton_pays, objective_at
-from probml.engines.optimization.objective import to_coordinates
-from probml.engines.optimization.search import MAX_STARTS, Maximize, Proposal, prior_points
+from probml.engines.optimization.search import (
+    MAX_STARTS,
+    Maximize,
+    Proposal,
+    objective_at_points,
+    prior_points,
+)
 from probml.engines.start.prior import compiled_prior_point, given_start
-from probml.evidence.density import log_posterior_and_gradient
 from probml.factors.digits import has_collapsed_scale
 from probml.families.domains import Domain, of
 from probml.numerics.compiling import ONCE, jit
 from probml.numerics.transfer import placed_all
-from probml.plan.hierarchy import has_fallen
-from probml.plan.plan import Plan
-from probml.plan.spreads import (
+from probml.plan.hierarchy import (
     UNKNOWN,
     ScaleParameter,
     correlations,
+    has_fallen,
     noise_scales,
     scale_parameters,
 )
+from probml.plan.plan import Plan
 
 Params = Mapping[str, np.ndarray]
 
@@ -139,30 +141,12 @@ def _with_larger_scale(problem: Problem, prior: bool, outcome: Outcome) -> dict 
     return placed_all(points[best]) if values[best] > top + MIN_GAIN else None
 
 
-def objective_at_points(problem: Problem, prior: bool, points: list[dict]) -> np.ndarray:
-    """The objective at some points; −∞ where it is not finite."""
-    plan, known, rows = problem.plan, problem.known, problem.rows
-    if newton_pays(plan):  # no program of L-BFGS is compiled then
-        stacked = {name: np.stack([point[name] for point in points]) for name in plan.free}
-        values = np.asarray(_objectives(plan, prior, placed_all(stacked), known, rows))
-    else:
-        values = np.array([objective_at(plan, prior, {name: point[name] for name in plan.free},
-                                        known, rows) for point in points])
-    return np.where(np.isfinite(values), values, -np.inf)
-
-
 def _effect_shapes(plan: Plan) -> list[str]:
     """Parameters of effects other than their scales: correlations and shares of variance."""
     sites = plan.structure.sites
     near = {p for name in (*plan.effects, *plan.grouped) for p in sites[name].parents}
     return [name for name in plan.free if name in near and not sites[name].domain.unbounded
             and not sites[name].domain.log_scale]
-
-
-@jit(static_argnums=(0, 1), seldom=ONCE)
-def _objectives(plan: Plan, prior: bool, points: Mapping, known: Known, rows: Rows) -> jax.Array:
-    return jax.lax.map(lambda point: jnp.asarray(log_posterior_and_gradient(
-        plan, prior, to_coordinates(plan, point, known), known, rows)[0]), points)
 
 
 def _prior_point(problem: Problem) -> Mapping:
@@ -215,7 +199,8 @@ class NearBound(NamedTuple):
         if not at.any():
             return None
         bounds = " and ".join(f"{bound:g}" for bound in np.unique(self.bound[at]))
-        return boundary_finding(name, bounds, f", {at.sum()} of {at.size} entries" * (at.size > 1))
+        return boundary_finding(name, bounds,
+                                f", in {at.sum()} of {at.size} entries" * (at.size > 1))
 
 
 def boundary_finding(name: str, end: str, count: str = "") -> Finding:
@@ -225,7 +210,7 @@ def boundary_finding(name: str, end: str, count: str = "") -> Finding:
 
 def find_boundaries(problem: Problem, prior: bool, outcome: Outcome, moved: bool = True) -> Outcome:
     """An outcome with a finding for each parameter with entries at a bound of their support; scales
-    of what is integrated out are examined in fits/boundary.py.
+    of what is integrated out are examined in fits/latent_findings.py.
 
     Args:
         moved: entries near a bound are moved nearer, and are at it if that costs nothing; False:

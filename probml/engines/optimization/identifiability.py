@@ -23,8 +23,8 @@ from probml.numerics.compiling import ONCE, jit
 from probml.numerics.curvature import scaled, units
 from probml.numerics.optimum import Optimum
 from probml.numerics.transfer import placed, placed_all
+from probml.plan.hierarchy import noise_scales, scale_parameters
 from probml.plan.plan import Plan
-from probml.plan.spreads import noise_scales, scale_parameters
 
 # Curvatures here are eigenvalues of the negative Hessian with each coordinate in its own unit; a
 # direction with less curvature than this may be flat.
@@ -90,8 +90,7 @@ def check_flattest_direction(plan: Plan, known: Known, top: Optimum, steps: int)
         return (separation_finding(_main_parameters(plan, top, flattest)),), Status.DIVERGED
     described = describe_direction(flattest, np.abs(np.diagonal(hessian)),
                                    density.coordinate_names(plan))
-    return (Finding.of(Code.NOT_IDENTIFIED, direction=f"the direction {described}"),
-            *symmetry), None
+    return (Finding.of(Code.NOT_IDENTIFIED, direction=described), *symmetry), None
 
 
 def _split_symmetries(plan: Plan, known: Known, top: Optimum, directions: np.ndarray,
@@ -245,7 +244,7 @@ def _largest(owners: Sequence[str], loads: np.ndarray) -> list[str]:
 def _scale_powers(plan: Plan) -> dict[str, float]:
     """Scale parameter → the power of it to which the standard deviation is proportional: 1, of a
     precision −1/2. A standard deviation that goes to 0 is a boundary, reported by boundary.py and
-    fits/boundary.py."""
+    fits/latent_findings.py."""
     return {width.name: width.power for width in (*scale_parameters(plan), *noise_scales(plan))}
 
 
@@ -371,15 +370,17 @@ def check_coordinates(plan: Plan, top: Optimum) -> Found:
 
 
 def describe_direction(loads: np.ndarray, diagonal: np.ndarray, owners: Sequence[str]) -> str:
-    """A direction of unbounded coordinates in words: "+1 b -1 a".
+    """A direction of unbounded coordinates: "'b' and 'a' change in the proportion +1 : -1".
 
     Args:
         loads: (d,). diagonal: (d,) curvatures of the coordinates, by which loads are compared.
         owners: names of the coordinates.
     """
     shares = _in_own_units(loads, diagonal)
-    return " ".join(f"{loads[i] / np.abs(loads).max():+.2g} {owners[i]}"
-                    for i in np.argsort(-shares)[:4] if shares[i] > 0.05 * shares.max())
+    main = [i for i in np.argsort(-shares)[:4] if shares[i] > 0.05 * shares.max()]
+    changes = " : ".join(f"{loads[i] / np.abs(loads).max():+.2g}" for i in main)
+    named = quoted((owners[i] for i in main), " and ")
+    return f"{named} change in the proportion {changes}" if len(main) > 1 else f"{named} changes"
 
 
 def domain_flags(plan: Plan, flag: str) -> np.ndarray:

@@ -22,13 +22,13 @@ from probml.engines.optimization.objective import (
     unflat,
 )
 from probml.engines.progress import Loop, Progress, StepResult, iterate
-from probml.engines.restarting import slices
+from probml.engines.restarting import squarem
 from probml.errors import present
 from probml.evidence import density
 from probml.evidence.density import log_posterior_and_gradient, value_gradient_hessian
 from probml.factors.affine_predictors import curvatures
 from probml.factors.naturals import log_prior
-from probml.jaxpr.opened.backward import value_and_gradient
+from probml.jaxpr.backward import value_and_gradient
 from probml.numerics.compiling import ONCE, jit
 from probml.numerics.curvature import scaled, second_order, units
 from probml.numerics.optimum import (
@@ -39,12 +39,11 @@ from probml.numerics.optimum import (
     negligible,
     newton_converged,
 )
-from probml.numerics.precision import map_in_threads
+from probml.numerics.process.threads import map_in_threads
 from probml.numerics.refinement import HostBFGS, refine
-from probml.numerics.transfer import placed_all
 from probml.plan.blocks import NEWTON
 from probml.plan.plan import Plan
-from probml.plan.strands import blocks_of_hessian
+from probml.plan.sufficient_statistics import blocks_of_hessian
 from probml.typing import PyTree
 
 BLOCK = 50  # iterations of a device call
@@ -256,12 +255,6 @@ def lacks_prior(plan: Plan, prior: bool) -> bool:
     return not prior or any(plan.structure.sites[name].entry.improper for name in plan.free)
 
 
-def objective_at(plan: Plan, prior: bool, params: Mapping, known: Known, rows: Rows) -> float:
-    """The objective at a point, by the program of L-BFGS, which takes no step here."""
-    u = to_coordinates(plan, placed_all(dict(params)), known)
-    return float(_lbfgs(plan, prior, u, known, rows, np.asarray(0), MIN_TOLERANCE)[1])
-
-
 def run_in_blocks(engine: OptimizerSettings, block: Callable,
                   state: PyTree) -> tuple[PyTree, np.ndarray, Status]:
     """An optimisation in blocks of iterations: its last state, the values of its iterations, and
@@ -346,7 +339,7 @@ def _whitened_coordinates(start: jax.Array, top: jax.Array, hessian: jax.Array):
 BLOCK_AGE = 25  # iterations after which the blocks of the Hessian are computed again
 # evaluations, about, that the blocks may cost for each coefficient; fewer rows are used otherwise
 BLOCK_EVALUATIONS = 64
-# work of these programs relative to an optimisation's, for XLA (numerics/compile_effort.py): the
+# work of these programs relative to an optimisation's, for XLA (numerics/compiling.py): the
 # coefficients of several elements are used, and for the roots their pairs
 LBFGS_WORK, ROOT_WORK = 4, 32
 
@@ -447,8 +440,8 @@ def _lbfgs_in_blocks(plan: Plan, prior: bool, u: jax.Array, roots: jax.Array, pl
 def host_objective(plan: Plan, prior: bool, known: Known,
                    rows: Rows) -> Callable[[np.ndarray], tuple[float, np.ndarray]]:
     """u → the log posterior, or the log-likelihood, and its gradient, in double: a pass over the
-    rows, whose parts (slices.split_rows) are evaluated in threads."""
-    parts: Sequence[Rows] = slices.split_rows(plan, rows) or [rows]
+    rows, whose parts (squarem.split_rows) are evaluated in threads."""
+    parts: Sequence[Rows] = squarem.split_rows(plan, rows) or [rows]
     kind = jnp.result_type(float)
     compiled = False
 

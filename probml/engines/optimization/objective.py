@@ -40,7 +40,7 @@ def objective(plan: Plan, prior: bool, u: jax.Array, known: Known, rows: Rows):
     return log_posterior_and_gradient(plan, prior, u, known, rows)
 
 
-@jit(static_argnames=("plan", "prior"))
+@jit(static_argnames=("plan", "prior"), seldom=ONCE)
 def objective_value(plan: Plan, prior: bool, u: Mapping, known: Known,
                     rows: Rows | Summary) -> jax.Array:
     """The objective of MAP alone, at unbounded coordinates by name."""
@@ -55,7 +55,7 @@ def optimum_at(plan: Plan, prior: bool, u: np.ndarray, known: Known, rows: Rows 
 
     Args:
         u: (d,) unbounded coordinates. prior: the objective includes the log prior. seldom: see
-            compile_effort.py.
+            numerics/compiling.py.
     """
     def evaluate_only(u: np.ndarray, steps: int) -> tuple[np.ndarray, float, np.ndarray]:
         value, slope = _VALUE_AND_GRADIENT[seldom](plan, prior, u, known, rows)

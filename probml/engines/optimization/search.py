@@ -10,7 +10,7 @@ equivalent if they are as high and all that the function computes from them by n
 """
 
 import functools
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import jax
@@ -19,7 +19,7 @@ import numpy as np
 
 from probml.engines.engine import Outcome, Problem, Status
 from probml.engines.findings import Code, Finding
-from probml.engines.optimization.objective import from_coordinates, objective, to_coordinates
+from probml.engines.optimization.objective import from_coordinates, objective_value, to_coordinates
 from probml.engines.start.prior import (
     drawn_prior,
     given_start,
@@ -32,7 +32,7 @@ from probml.numerics.transfer import placed_all
 from probml.plan.blocks import all_blocks
 from probml.plan.plan import Plan
 from probml.plan.sufficient_statistics import is_affine_in_rows
-from probml.structure import computed
+from probml.structure.densities import deterministics_at, identified_at
 
 ROUNDING = 1e-7  # a smaller gain, relative to the objective, is none
 
@@ -156,9 +156,9 @@ def find_first_optimum(problem: Problem, prior: bool, maximize: Maximize, lbfgs:
     if outcome.status is not Status.CONVERGED and outcome.iterations == 0:
         raise Refusal(
             f"MAP cannot fit {problem}: the optimiser found no step that increases the log density "
-            f"({outcome.history[-1]:.6g}), neither from the initial values nor from values drawn "
-            f"from the prior, although the gradient is not zero. Give other initial values, "
-            f"fit(..., start=...), or an optimiser, MAP(optimizer=optax.adam(1e-2)). Or check "
+            f"({outcome.history[-1]:.6g}), although its gradient is not zero. It was started from "
+            f"the initial values and from values drawn from the prior. Give other initial values, "
+            f"fit(..., start={{...}}), or an optimiser, MAP(optimizer=optax.adam(1e-2)). Or check "
             f"whether the density of the model is continuous and differentiable"
         )
     return outcome
@@ -183,6 +183,15 @@ def _has_parameters_by_hidden_state(plan: Plan) -> bool:
                for p in uses if p in plan.free)
 
 
+def objective_at_points(problem: Problem, prior: bool, points: Sequence[Mapping]) -> np.ndarray:
+    """The objective at some points; −∞ where it is not finite."""
+    plan, known, rows = problem.plan, problem.known, problem.rows
+    places = [to_coordinates(plan, placed_all({name: point[name] for name in plan.free}), known)
+              for point in points]
+    values = np.array([objective_value(plan, prior, place, known, rows) for place in places])
+    return np.where(np.isfinite(values), values, -np.inf)
+
+
 def prior_points(problem: Problem, prior: bool, fixed: Mapping) -> list[dict[str, jax.Array]]:
     """The best few draws of the prior, if it can be drawn from, or of points near 0 in unbounded
     coordinates if no draw has a density; `fixed` parameters have the user's values."""
@@ -194,10 +203,8 @@ def prior_points(problem: Problem, prior: bool, fixed: Mapping) -> list[dict[str
     def best(drawn: Mapping) -> list[dict]:
         points = [from_coordinates(plan, {name: leaf[i] for name, leaf in drawn.items()}, known)
                   | fixed for i in range(DRAWS)]
-        values = [float(objective(plan, prior, to_coordinates(plan, p, known), known,
-                                  problem.rows)[0]) for p in points]
-        order = np.argsort([-value if np.isfinite(value) else np.inf for value in values])
-        return [points[i] for i in order if np.isfinite(values[i])][:MAX_STARTS]
+        values = objective_at_points(problem, prior, points)
+        return [points[i] for i in np.argsort(-values) if np.isfinite(values[i])][:MAX_STARTS]
 
     return best(drawn) or best(points_near_zero(drawn, problem.seed))
 
@@ -328,7 +335,7 @@ def _are_equivalent(problem: Problem, best: Outcome, rest: Outcome,
     if not (declared or entering.issuperset(different)) or (
             fall > ON_THE_WAY * (1 + abs(best.history[-1]))):
         return False
-    values = computed.identified_at if declared else computed.at
+    values = identified_at if declared else deterministics_at
     here, there = (jax.device_get(values(structure, {**problem.known.given,
                                                      **placed_all(dict(one.params))}))
                    for one in (best, rest))
@@ -339,15 +346,11 @@ def _are_equivalent(problem: Problem, best: Outcome, rest: Outcome,
 
 def _are_connected(problem: Problem, prior: bool, best: Outcome, rest: Outcome) -> bool:
     """Whether the objective nowhere falls below the lower optimum on the line between two."""
-    plan, known, low = problem.plan, problem.known, rest.history[-1]
-    least = low - ON_THE_WAY * (1 + abs(low))
-    for share in BETWEEN:
-        point = {name: (1 - share) * np.asarray(value) + share * np.asarray(rest.params[name])
-                 for name, value in best.params.items()}
-        u = to_coordinates(plan, placed_all(point), known)
-        if not float(objective(plan, prior, u, known, problem.rows)[0]) >= least:
-            return False
-    return True
+    low = rest.history[-1]
+    points = [{name: (1 - share) * np.asarray(value) + share * np.asarray(rest.params[name])
+               for name, value in best.params.items()} for share in BETWEEN]
+    values = objective_at_points(problem, prior, points)
+    return bool((values >= low - ON_THE_WAY * (1 + abs(low))).all())
 
 
 def is_work_small(problem: Problem) -> bool:

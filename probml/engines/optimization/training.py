@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from probml.device.held_out import split_rows
+from probml.device.held_out import check_held_out, split_rows
 from probml.device.rows import Known, Rows
 from probml.engines.engine import Outcome, Problem, Status
 from probml.engines.optimization.objective import from_coordinates, objective, to_coordinates
@@ -53,10 +53,7 @@ def _split_rows(engine: Training, problem: Problem,
     if not engine.held_out:
         return problem.rows, None, n
     rows, held, count = split_rows(problem.rows, engine.held_out, key, n)
-    if not 0 < count < n:
-        raise ModelError(f"MAP(held_out={engine.held_out}) of {n} rows holds out {count} rows and "
-                         f"fits the other {n - count}; both need at least 1 row. Give another "
-                         f"fraction held_out, or more rows")
+    check_held_out(engine.held_out, count, n)
     n -= count
     if (engine.batch_rows or 0) > n:
         raise ModelError(f"MAP(batch_rows={engine.batch_rows}, held_out={engine.held_out}): only "

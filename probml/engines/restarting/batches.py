@@ -30,8 +30,7 @@ from probml.engines.engine import Engine, Problem, Status, check_batch
 from probml.engines.progress import Loop, Progress, StepResult, iterate
 from probml.engines.start.race import sample_rows
 from probml.errors import Refusal
-from probml.evidence.e_step import expect
-from probml.evidence.surrogates import Expected
+from probml.evidence.e_step import Expected, expect
 from probml.factors.digits import has_collapsed_scale
 from probml.factors.naturals import log_prior
 from probml.numerics.compiling import jit
@@ -77,7 +76,7 @@ def refuse(engine: Engine, problem: Problem, instead: str) -> None:
     if names := sites_without_statistics(problem.plan):
         raise Refusal(f"{type(engine).__name__}(batch_rows={engine.capabilities.batch}) cannot fit "
                       f"{problem}: site '{names[0]}' has no sufficient statistics (sums of the "
-                      "data that determine its likelihood), which could be added over batches. "
+                      "data that determine its likelihood) to add up over batches. "
                       f"Omit batch_rows, or use {instead}")
 
 

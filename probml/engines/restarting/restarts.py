@@ -15,11 +15,12 @@ from probml.device.rows import Known, Rows
 from probml.engines.engine import Outcome, Status
 from probml.engines.findings import Code, Finding
 from probml.engines.progress import Loop, Progress, StepResult, iterate
-from probml.engines.restarting import slices
+from probml.engines.restarting import squarem
 from probml.engines.restarting.squarem import BLOCK, State, initial_state, run_em_block
 from probml.engines.restarting.vectors import unpack
 from probml.engines.start.race import Race, has_ended, is_alive, restarts_finding
 from probml.engines.start.start import Start
+from probml.errors import shortly
 from probml.plan.plan import Plan
 from probml.structure.structure import Structure
 from probml.typing import PyTree
@@ -158,7 +159,7 @@ class _Restarts(Loop):
         ended = ended or not len(running)
         # in slices restarts that have ended cost nothing
         half = race and race.compact and 2 * len(running) <= len(self.index) and (
-            slices.runs_at_once(self.plan, self.rows, len(self.index)) == len(self.index))
+            squarem.runs_at_once(self.plan, self.rows, len(self.index)) == len(self.index))
         if ended or half:
             self.all = jax.tree.map(functools.partial(_store, self.index), self.all, self.state)
         if half and not ended:
@@ -178,8 +179,9 @@ class _Restarts(Loop):
         if (any(len(leaf) != len(self.index) for leaf in jax.tree.leaves(self.state))
                 or any(len(leaf) != self.restarts for leaf in jax.tree.leaves(self.all))
                 or not np.isin(self.index, np.arange(self.restarts)).all()):
-            raise ValueError(f"the checkpoint contains the run numbers {self.index!r:.60}, "
-                             f"expected different numbers below {self.restarts}")
+            raise ValueError(f"the checkpoint is damaged: it contains the run numbers "
+                             f"{shortly(self.index)}, expected different numbers below "
+                             f"{self.restarts}. Delete the checkpoint")
         if len(self.index) < self.restarts:
             self.own = jax.tree.map(lambda leaf: np.asarray(leaf)[self.index], self.own)
 

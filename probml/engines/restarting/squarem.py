@@ -3,11 +3,18 @@ evaluates the objective and makes M-steps, the host chooses the next points.
 
 The host chooses the next point of each restart from a few numbers: compiling this choice doubled
 compile time.
+
+Slices of parallel runs: a program evaluates a few runs at a time, so that a slice stays in
+cache, threads work on several slices at once, and runs that have ended cost nothing. One program
+serves every slice, whichever runs are in it.
+
+The rows of a single run are split into parts, one for each thread: XLA (jaxlib 0.10) runs the
+operations of a chunk of rows one after the other, and shares only the large ones among cores.
 """
 
 import functools
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import jax
@@ -15,22 +22,104 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from probml.device.rows import Known, Rows
+from probml.device.in_place import InPlaceRows
+from probml.device.rows import Known, Resident, Rows
 from probml.engines.engine import Status
-from probml.engines.restarting import slices, vectors
+from probml.engines.restarting import vectors
 from probml.engines.restarting.vectors import pack, unpack
 from probml.engines.start.start import Start
-from probml.evidence.e_step import accumulate_statistics, e_step_from_totals, expect
-from probml.evidence.surrogates import Expected
+from probml.evidence.e_step import (
+    Expected,
+    accumulate_statistics,
+    e_step_from_totals,
+    expect,
+    is_additive,
+)
 from probml.factors.digits import has_collapsed_scale
 from probml.factors.naturals import log_prior, naturals
-from probml.jaxpr.opened.backward import shortened
+from probml.jaxpr.backward import shortened
 from probml.numerics import lapack
 from probml.numerics.compiling import jit
-from probml.numerics.precision import map_in_threads
+from probml.numerics.process.threads import cores, map_in_threads
 from probml.plan.plan import Plan
 from probml.typing import PyTree
 from probml.updates.updates import maximise
+
+# numbers that an evaluation of a slice uses: some milliseconds, compared with which the overhead of
+# a call is small
+SLICE_NUMBERS = 2**21
+PARTED = 2**22  # numbers that an evaluation of a single run uses, from which its rows are split
+UNEVEN_PARTS = 8  # of rows that take different amounts of work
+
+
+def runs_per_program(plan: Plan, rows: int, runs: int) -> int:
+    """How many of so many runs one program evaluates: a power of 2, or all.
+
+    Args:
+        rows: of the data, or their steps.
+    """
+    if jax.default_backend() != "cpu":
+        return runs
+    fitting = max(SLICE_NUMBERS // max(rows * plan.effort, 1), 1)
+    return runs if fitting >= runs else 1 << fitting.bit_length() - 1
+
+
+def runs_at_once(plan: Plan, rows: object, runs: int) -> int:
+    """As `runs_per_program`, for rows on the device. Rows that are read again in each pass, or
+    divided among devices, are passed over once for all runs."""
+    return runs_per_program(plan, _places(rows), runs) if type(rows) is Resident else runs
+
+
+def _places(rows: Resident) -> int:
+    """The number of rows, or of their steps."""
+    steps = rows.stacked.steps
+    return rows.chunks * rows.size * (steps.length * steps.blocks if steps else 1)
+
+
+def parts_for_threads(plan: Plan, rows: object, runs: int) -> list[Resident | InPlaceRows]:
+    """The rows of a single run in parts for threads; none if E-steps of parts do not add up, or
+    splitting does not pay."""
+    return split_rows(plan, rows) if runs == 1 and is_additive(plan) else []
+
+
+def split_rows(plan: Plan, rows: PyTree) -> list[Resident | InPlaceRows]:
+    """Rows in parts of one shape, for threads, without copying; none if that does not pay.
+    Partially observed vectors are ordered by their work (layout.py): they are split into more
+    parts, those with most work first."""
+    if type(rows) not in (Resident, InPlaceRows) or jax.default_backend() != "cpu" or cores() < 2:
+        return []
+    if type(rows) is InPlaceRows:
+        return [*rows.halves()]
+    if rows.chunks % 2 or _places(rows) * max(plan.effort, plan.brought) < PARTED:
+        return []
+    count = UNEVEN_PARTS if plan.partially_observed and rows.chunks % UNEVEN_PARTS == 0 else 2
+    held, size = jax.tree.map(np.asarray, rows.stacked), rows.chunks // count
+    cuts = [slice(begin, begin + size) for begin in range(0, rows.chunks, size)]
+    return [Resident(jax.tree.map(lambda leaf, part=part: jax.device_put(leaf[part]), held))
+            for part in reversed(cuts)]
+
+
+def evaluate_running(evaluate: Callable[[np.ndarray], PyTree], running: np.ndarray, size: int,
+                     blank: object, alone: bool = False) -> PyTree:
+    """The results of the runs that are running, in slices of `size`; `blank` for the others.
+
+    Args:
+        evaluate: indices of `size` runs → their results, a pytree of arrays that begin with an axis
+            of runs. running: (runs,) bool. blank: results of all runs.
+        alone: one slice after the other, as when the first one compiles.
+    """
+    at = np.flatnonzero(running)
+    parts = [at[begin : begin + size] for begin in range(0, len(at), size)]
+
+    def evaluate_part(part: np.ndarray) -> PyTree:
+        return evaluate(np.resize(part, size))
+
+    out = jax.tree.map(np.array, blank)
+    for part, found in zip(parts, map_in_threads(evaluate_part, parts, alone), strict=True):
+        jax.tree.map(lambda whole, leaf, part=part: whole.__setitem__(part, leaf[: len(part)]),
+                     out, found)
+    return out
+
 
 MAX_READINGS = 3  # points at which an M-step evaluates the matrices of a closed form, at most
 PRIOR_SHARE = 0.01  # of the prior mean in first probabilities, so that none is 0
@@ -114,10 +203,10 @@ def run_em_block(plan: Plan, static: tuple, state: State, first: Start, known: K
     """
     prior, hard, accelerate, closed = static
     objectives = np.full((len(state.value), BLOCK), np.nan, state.value.dtype)
-    size = slices.runs_at_once(plan, rows, len(state.value))
-    parts = slices.parts_for_threads(plan, rows, len(state.value))
+    size = runs_at_once(plan, rows, len(state.value))
+    parts = parts_for_threads(plan, rows, len(state.value))
 
-    def evaluate_running(state: State, running: np.ndarray, alone: bool) -> Evaluated:
+    def evaluate_states(state: State, running: np.ndarray, alone: bool) -> Evaluated:
         every = state.pending, state.phase == START, first.expected, first.allowed
 
         def evaluate_members(members: tuple) -> Evaluated:
@@ -133,7 +222,7 @@ def run_em_block(plan: Plan, static: tuple, state: State, first: Start, known: K
         # a restart that has ended stays where it is
         blank = Evaluated(state.value, np.zeros_like(state.value), np.zeros(len(running), bool),
                           state.pending)
-        return slices.evaluate_running(
+        return evaluate_running(
             lambda at: evaluate_members(jax.tree.map(lambda leaf: leaf[at], every)), running, size,
             blank, alone)
 
@@ -143,7 +232,7 @@ def run_em_block(plan: Plan, static: tuple, state: State, first: Start, known: K
         running = (state.status == Status.RUNNING) & (state.count < limit)
         if not running.any():
             break
-        found = evaluate_running(state, running, i == 0)
+        found = evaluate_states(state, running, i == 0)
         with np.errstate(all="ignore"):  # restarts that have collapsed
             new = _choose_next(plan, accelerate, state, first, found, known, min_gain)
         objectives[:, i] = np.where(running & (state.phase != START), new.value, np.nan)
@@ -188,7 +277,7 @@ def evaluate(plan: Plan, static: tuple, pending: jax.Array, starting: jax.Array,
                        (pending, starting, labelled, jax.vmap(expected)(pending, allowed, natural)))
 
 
-@jit(static_argnames=("plan", "hard"), loops=slices.UNEVEN_PARTS)
+@jit(static_argnames=("plan", "hard"), loops=UNEVEN_PARTS)
 def _sum_over_rows(plan: Plan, hard: bool, pending: jax.Array, allowed: Mapping, known: Known,
                    rows: Rows) -> tuple[jax.Array, dict]:
     """The sums over some of the rows that an E-step of a single restart needs."""

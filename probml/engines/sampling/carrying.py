@@ -15,15 +15,8 @@ from probml.device.rows import Known, Rows
 from probml.engines.engine import Problem
 from probml.engines.optimization.objective import unflat
 from probml.engines.optimization.search import index_of_highest
-from probml.engines.start.begin import (
-    AWAY,
-    MAX_STEPS,
-    PRIOR_STARTS,
-    Mode,
-    Optima,
-    distinct_optima,
-    widest_units,
-)
+from probml.engines.start.begin import AWAY, MAX_STEPS, PRIOR_STARTS, widest_units
+from probml.engines.start.modes import Mode, Optima, distinct_optima
 from probml.engines.start.prior import compiled_prior_point, drawn_prior, given_start
 from probml.errors import Refusal, quoted
 from probml.evidence import density, row_coordinates
@@ -139,7 +132,8 @@ def _joint_mode_from(plan: Plan, params: Mapping, known: Known, rows: Rows, nois
     widest = np.full(len(top), np.inf, top.dtype)
     widest[: len(first)] = widest_units(plan)
     frame, hessian, starts = curvature.measure(both, top, spread.astype(top.dtype),
-                                               jnp.zeros(len(top), bool), widest)
+                                               jnp.zeros(len(top), bool), widest,
+                                               curvature.one_by_one)
     left = jnp.sqrt(jnp.sum(frame.pull(slopes) ** 2, 1)) < AWAY
     return Mode(frame, hessian, values[best], left[best], trails[best], starts,
                  Optima(tops, values, left))

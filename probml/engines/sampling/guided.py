@@ -7,7 +7,7 @@ batches, and params and modules of both are trained.
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +23,7 @@ from probml.engines.engine import Outcome, Problem, Status
 from probml.engines.progress import Loop, Progress, StepResult, iterate
 from probml.engines.sampling.reliance import rising
 from probml.engines.sampling.states import with_states
-from probml.errors import ModelError, Refusal
+from probml.errors import ModelError, Refusal, listed
 from probml.language.language import Bound
 from probml.numerics.compiling import jit
 from probml.numerics.process.libraries import optax
@@ -62,8 +62,8 @@ def refuse(guide: Any, problem: Problem) -> None:
     model, where = structure.model, f"SVI(guide=function) cannot fit {problem}"
     if not model.whole:
         raise Refusal(f"{where}: the guide (the function of the approximate posterior) has the "
-                      f"arguments {list(given)}, but the data of a model with rows() are not "
-                      "passed to a guide. Use a guide without arguments, or write the model with a "
+                      f"arguments {listed(given)}, but the guide of a model with rows() gets no "
+                      "data. Use a guide without arguments. Or write the model with a "
                       "numpyro.plate of the rows instead of rows(), with obs= and the latent "
                       "variables inside the plate")
     if problem.plan.globals:
@@ -75,7 +75,7 @@ def refuse(guide: Any, problem: Problem) -> None:
     unknown = next((name for name in given if name not in known), None)
     if unknown is not None:
         raise ModelError(f"{where}: the guide has the argument '{unknown}', which the model "
-                         f"function does not have. Use only arguments among {list(known)}")
+                         f"function does not have. Use only arguments among {listed(known)}")
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,8 @@ def run(static: Static, steps: int, progress: bool, problem: Problem) -> Outcome
     """Optimises the guide, then draws from it with full plates."""
     plan = problem.plan
     inputs = placed_all({name: value[0] for name, value in problem.data.table.inputs.items()})
-    _check(static, plan.free, inputs, str(problem))
+    wanted = [name for name in plan.free if name not in static.model.generative.params]
+    check_sites(functools.partial(_guide, static), inputs, wanted, problem)
     state, history = optimize(
         _initial(static, inputs, derive_key(random_key(problem.seed), Use.GUIDE)),
         lambda state, done, count: _descend(static, state, inputs, count), steps, progress)
@@ -171,24 +172,25 @@ def _vi(static: Static) -> numpyro.infer.SVI:
                Trace_ELBO(num_particles=static.particles))
 
 
-def _check(static: Static, free: tuple[str, ...], inputs: SiteValues, what: str) -> None:
-    """Raises ModelError if the guide leaves a site out; nothing is compiled."""
+def check_sites(guide: Callable[[SiteValues], Any], inputs: SiteValues, wanted: Iterable[str],
+                problem: Problem) -> None:
+    """Raises ModelError if a guide leaves a site out; nothing is compiled."""
     names: set[str] = set()
 
     def sites(inputs: SiteValues):
         with validation_enabled(False), handlers.block(), handlers.seed(rng_seed=0):
-            trace = handlers.trace(functools.partial(_guide, static)).get_trace(inputs)
+            trace = handlers.trace(guide).get_trace(inputs)
         names.update(name for name, site in trace.items() if site["type"] == "sample")
         return 0
 
     with single_thread():
         jax.eval_shape(sites, inputs)
-    wanted = [name for name in free if name not in static.model.generative.params]
     missing = next((name for name in wanted if name not in names), None)
     if missing is not None:
-        raise ModelError(f"SVI(guide=function) of {what}: the guide (the function that defines the "
-                         f"approximate posterior) does not sample '{missing}'. Expected the sites "
-                         f"{wanted}, got {sorted(names)}")
+        raise ModelError(f"SVI(guide=function) cannot fit {problem}: the guide (the function of "
+                         f"the approximate posterior) does not sample '{missing}'. Expected the "
+                         f"sites {listed(wanted)}, got {listed(sorted(names))}. Add a "
+                         f"line such as sample(\"{missing}\", dist.Normal(0, 1)) to the guide")
 
 
 @jit(static_argnums=0)

@@ -3,7 +3,6 @@ there."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +12,6 @@ from jax.flatten_util import ravel_pytree
 from probml.device.rows import Known, Rows
 from probml.engines.em import EM
 from probml.engines.engine import Problem, Status
-from probml.engines.findings import Code, Finding
 from probml.engines.map import MAP
 from probml.engines.optimization.identifiability import (
     describe_direction,
@@ -24,6 +22,7 @@ from probml.engines.optimization.maximization import newton_pays
 from probml.engines.optimization.objective import unflat
 from probml.engines.optimization.search import index_of_highest
 from probml.engines.start.labelling import hidden_variables
+from probml.engines.start.modes import Mode, Optima
 from probml.engines.start.prior import (
     compiled_prior_point,
     drawn_prior,
@@ -57,39 +56,10 @@ AWAY = 1e-2  # standard deviations from the mode within which an optimisation ha
 # standard deviations by which the mode may move without a new measurement of the curvature;
 # measurements; steps with one measurement
 MAX_MOVE, MAX_ROUNDS, REFINING_STEPS = 1e-4, 3, 20
-# log density by which another mode may be lower, and its least distance in standard deviations
-MAX_LOWER, MIN_DISTANCE = 5.0, 5.0
+MAX_NUMBERS_AT_ONCE = 2**12  # of the data, up to which all points are evaluated at once
 MAX_WORK = 2**24  # rows times coordinates up to which a flat direction is measured again
 # curvature, in the coordinates' own units, that counts as none if a prior is flat
 FLAT = 1e-9
-
-
-class Optima(NamedTuple):
-    """Results of optimisations from several points."""
-
-    u: jax.Array  # (k, d)
-    value: jax.Array  # (k,)
-    converged: jax.Array  # (k,)
-
-
-class Mode(NamedTuple):
-    """A mode of the density of unbounded coordinates, or a point near one, with what a sampler, a
-    guide or a normal approximation needs.
-
-    Attributes:
-        frame: coordinates in which the negative Hessian is the identity. hessian: (d, d), negative.
-        value: the log density. converged: the gradient is zero there.
-        history: values of the optimisation. starts: points about the mode.
-        optima: results of all optimisations, if there were several.
-    """
-
-    frame: Frame
-    hessian: jax.Array
-    value: jax.Array
-    converged: jax.Array
-    history: jax.Array
-    starts: Starts
-    optima: Optima | None = None
 
 
 def hyperparameters(plan: Plan) -> tuple[str, ...]:
@@ -122,7 +92,8 @@ def find_rough_mode(problem: Problem) -> dict[str, jax.Array]:
                  else EM(restarts=EM_RESTARTS, max_iterations=200, tolerance=1e-6).run(problem))
         if found.status is not Status.COLLAPSED:
             return placed_all(dict(found.params))
-    return first_points(problem, True)[0]
+    # Newton's method, which follows, makes the same step
+    return first_points(problem, True, closed=not newton_pays(plan))[0]
 
 
 def other_starts(plan: Plan, known: Known, seed: int,
@@ -151,8 +122,8 @@ def other_starts(plan: Plan, known: Known, seed: int,
 def _mode_finder(plan: Plan, still: Mapping, known: Known, rows: Rows,
                  steps: jax.Array) -> Callable:
     """A function of the free coordinates that returns a mode near them, the log density there,
-    whether the gradient is zero, the values of the optimisation, and the gradient; the same
-    coordinates if no mode is near.
+    whether the gradient is zero, the values of the optimisation, the gradient and, by Newton's
+    method, the negative Hessian; the same coordinates if no mode is near.
 
     Args:
         still: unbounded coordinates of the other parameters. steps: MAX_STEPS at most.
@@ -185,10 +156,18 @@ def _mode_finder(plan: Plan, still: Mapping, known: Known, rows: Rows,
                if plan.structure.sites[name].domain.log_scale]
         good = jnp.isfinite(highest) & (converged | (
             jnp.max(jnp.stack([*far, jnp.zeros(())])) < MAX_LOG_FALL))
+        hessian = -jnp.where(good, found.hessian, found.first) if newton else None
         return (jax.tree.map(lambda a, b: jnp.where(good, a, b), top, free), highest, converged,
-                found.history, slope)
+                found.history, slope, hessian)
 
     return find_mode
+
+
+def evaluated_at_once(plan: Plan, rows: Rows) -> bool:
+    """Whether Newton's method serves, with so few rows that it is run from all starts at once,
+    which NumPy can do without compilation."""
+    return newton_pays(plan) and (
+        sum(leaf.size for leaf in jax.tree.leaves(rows)) <= MAX_NUMBERS_AT_ONCE)
 
 
 def find_mode_and_curvature(
@@ -215,24 +194,26 @@ def find_mode_and_curvature(
     free = density.unbounded_by_name(plan, params, known)
     still = {name: free.pop(name) for name in held}
     find_mode = _mode_finder(plan, still, known, rows, steps)
+    mapped = jax.vmap if evaluated_at_once(plan, rows) else curvature.one_by_one
     converged, history, value, slope = jnp.ones((), bool), jnp.zeros(1), jnp.zeros(()), {}
-    optima = None
+    optima = hessian = None
     if free and others is None:
-        free, value, converged, history, slope = find_mode(free)
+        free, value, converged, history, slope, hessian = find_mode(free)
     elif free:
         every = jax.tree.map(lambda a, b: jnp.concatenate([a[None], b]), free,
                              {name: present(others)[name] for name in free})
-        tops = jax.lax.map(find_mode, every)
+        tops = mapped(find_mode)(every)
         optima = Optima(jax.vmap(lambda top: ravel_pytree({**top, **still})[0])(tops[0]),
                         *tops[1:3])
         best = index_of_highest(tops[1], tops[2], MIN_GAIN)
-        free, value, converged, history, slope = jax.tree.map(lambda leaf: leaf[best], tops)
+        free, value, converged, history, slope, hessian = jax.tree.map(lambda leaf: leaf[best],
+                                                                       tops)
     whole = {**free, **still}
     u = ravel_pytree(whole)[0]
     uncorrelated = repeat_per_coordinate(plan, held.__contains__)
     frame, hessian, chains = curvature.measure(
         density.log_posterior(plan, known, rows), u, spread.astype(u.dtype), uncorrelated,
-        widest_units(plan).astype(u.dtype))
+        widest_units(plan).astype(u.dtype), mapped, hessian)
     blank = jax.tree.map(jnp.zeros_like, whole)
     # from the mode, in standard deviations
     left = jnp.sqrt(jnp.sum(frame.pull(ravel_pytree({**blank, **slope})[0]) ** 2))
@@ -370,49 +351,6 @@ def _log_posterior(plan: Plan, u: jax.Array, known: Known, rows: Rows):
     return density.log_posterior(plan, known, rows)(u)
 
 
-def distinct_optima(begun: Mode) -> list[int]:
-    """Indices of other optima that are modes, far from this one and from one another, the highest
-    first."""
-    if begun.optima is None or begun.frame.centre.size == 0:
-        return []
-    optima, frame = jax.device_get((begun.optima, begun.frame))
-    z = frame.inverse(np.concatenate([frame.centre[None], optima.u]))
-    found = [0]
-    for i in np.argsort(-np.asarray(optima.value)):
-        near = min(np.linalg.norm(z[i + 1] - z[j]) for j in found)
-        if optima.converged[i] and np.isfinite(optima.value[i]) and near > MIN_DISTANCE:
-            found.append(i + 1)
-    return [i - 1 for i in found[1:]]
-
-
-def other_high_modes(begun: Mode) -> list[np.ndarray]:
-    """Unbounded coordinates of other modes that are not much lower than the highest."""
-    optima, found = begun.optima, distinct_optima(begun)
-    if optima is None or not found:
-        return []
-    least = max(float(optima.value[found[0]]), float(begun.value)) - MAX_LOWER
-    return [np.asarray(optima.u[i]) for i in found if float(optima.value[i]) > least]
-
-
-def several_modes_finding(plan: Plan, begun: Mode) -> tuple[Finding, ...]:
-    """A finding if there is another mode that is not much lower."""
-    found = other_high_modes(begun)
-    if not found:
-        return ()
-    optima, frame = jax.device_get((begun.optima, begun.frame))
-    best = distinct_optima(begun)[0]
-    lower = optima.value[optima.converged].max() - optima.value[best]
-    away = np.linalg.norm(frame.inverse(optima.u[best]))
-    moved = np.abs(optima.u[best] - frame.centre)
-    most, names = int(np.argmax(moved / frame.diagonal().root)), density.coordinate_names(plan)
-    where = (f"'{names[most]}' is {optima.u[best][most]:.3g} at that mode and "
-             f"{frame.centre[most]:.3g} at the approximated mode"
-             if plan.structure.sites[names[most].partition("[")[0]].domain.unbounded
-             else f"'{names[most]}' differs most between the two modes")
-    return (Finding.of(Code.SEVERAL_MODES, names[most], lower=max(lower, 0.0), away=away,
-                       where=where),)
-
-
 def measure_balanced_mode(
     plan: Plan, params: Mapping, known: Known, rows: Rows, spread: np.ndarray,
     others: Mapping | None, steps: int
@@ -479,6 +417,14 @@ def check_density(plan: Plan, begun: Mode, params: Mapping, known: Known, engine
     values = np.asarray(begun.starts.value)
     if not np.isfinite(values).any():
         raise_impossible_start(plan, params, known, engine, values[0])
+    if not np.isfinite(np.asarray(begun.starts.gradient)).all(1).any():
+        raise Refusal(
+            f"{engine} cannot fit model '{name}', because the derivative of the log density is NaN "
+            f"or infinite at all initial values, although the density is finite there. A usual "
+            f"cause is the derivative of log(0), sqrt(0) or 0**k, where a value of the data is 0, "
+            f"such as the lower bound of a censored time. Change this value a little, such as to "
+            f"1e-6, or give other initial values, fit(..., start={{...}})"
+        )
     flat = [site for site in plan.free if plan.structure.sites[site].entry.improper]
     if not flat or begun.frame.axes.size == 0:
         return
@@ -492,7 +438,7 @@ def check_density(plan: Plan, begun: Mode, params: Mapping, known: Known, engine
         raise Refusal(
             f"{engine} cannot fit model '{name}', because the posterior is improper (the integral "
             f"of its density is infinite): the prior of '{flat[0]}' is flat (ImproperUniform), and "
-            f"the likelihood does not change along the direction {named}. A possible cause is a "
-            f"column that is constant or the sum of other columns. Give '{flat[0]}' a proper "
+            f"the likelihood does not change if {named}. A possible cause is a column that is "
+            f"constant or the sum of other columns. Give '{flat[0]}' a proper "
             f'prior, such as sample("{flat[0]}", dist.Normal(0, 10)), or drop a column'
         )

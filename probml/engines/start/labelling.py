@@ -236,7 +236,7 @@ def check_distinct(data: Data, plan: Plan) -> None:
         if distinct < states:
             raise DataError(
                 f"site '{variable}' has {states} states (components), but the data have only "
-                f"{distinct} distinct {'rows' if cells == 1 else 'cells'}. Use at most {distinct} "
+                f"{distinct} distinct {'rows' if cells == 1 else 'values'}. Use at most {distinct} "
                 f"components"
             )
 

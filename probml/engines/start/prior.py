@@ -22,7 +22,7 @@ import numpy as np
 import numpyro.distributions as dist
 
 from probml.device.rows import Known, Rows
-from probml.errors import ModelError, Refusal, quoted
+from probml.errors import ModelError, Refusal, listed, quoted, shortly
 from probml.evidence.density import unbounded_by_name
 from probml.evidence.e_step import expect
 from probml.factors.naturals import log_prior
@@ -181,7 +181,7 @@ def given_start(plan: Plan, start: Mapping) -> dict[str, jax.Array]:
     for name, value in start.items():
         if name not in plan.free:
             raise ModelError(f"fit(start=...): '{name}' is not an estimated parameter. Use names "
-                             f"among {list(plan.free)}")
+                             f"among {listed(plan.free)}")
         value = as_numbers(value, f"fit(start=...): '{name}'")
         if value.shape != sites[name].shape:
             raise ModelError(f"fit(start=...): the value of '{name}' has shape {value.shape}, "
@@ -190,9 +190,9 @@ def given_start(plan: Plan, start: Mapping) -> dict[str, jax.Array]:
             raise ModelError(f"fit(start=...): the value of '{name}' contains NaN or infinity, "
                              f"expected finite numbers")
         if not sites[name].domain.holds(value):
-            raise ModelError(f"fit(start=...): the value of '{name}' is {value.tolist()}, which is "
-                             f"outside the support (the set of possible values) of '{name}'. Give "
-                             f"a value in this set: {sites[name].domain.description}")
+            raise ModelError(f"fit(start=...): the value of '{name}' must be "
+                             f"{sites[name].domain.description}, got {shortly(value.tolist())}. "
+                             f"Give a possible value of '{name}'")
         out[name] = value.astype(jnp.result_type(float))
     return out
 
@@ -268,8 +268,9 @@ def raise_impossible_start(plan: Plan, params: Mapping, known: Known, engine: st
     logs = {site: float(_site_prior(plan, site, params, known)) for site in plan.free}
     bad = next((site for site, log in logs.items() if not np.isfinite(log)), None)
     where = (
-        f"the log prior density of '{bad}' is {logs[bad]} at {np.asarray(params[bad]).tolist()} (a "
-        f"distribution with scale 0 has no density; write a constant into the model instead)"
+        f"the log prior density of '{bad}' is {logs[bad]} at "
+        f"{shortly(np.asarray(params[bad]).tolist())} (a distribution with scale 0 has no density; "
+        f"write a constant into the model instead)"
         if bad is not None
         else f"the log prior density is finite, but the log-likelihood of {quoted(plan.observed)} "
              f"is not"

@@ -27,10 +27,9 @@ from probml.engines.start.prior import (
     prior_point,
 )
 from probml.errors import present
-from probml.evidence.e_step import expect
-from probml.evidence.surrogates import Expected
+from probml.evidence.e_step import Expected, expect
+from probml.jaxpr.backward import shortened
 from probml.jaxpr.levels import Level
-from probml.jaxpr.opened.backward import shortened
 from probml.numerics.compiling import ONCE, jit
 from probml.numerics.transfer import placed, placed_all, random_key
 from probml.plan.blocks import all_blocks, users

@@ -25,7 +25,7 @@ from probml.errors import present
 from probml.factors.naturals import environment
 from probml.factors.rowwise import row_environment
 from probml.latents.gaussian import KINDS
-from probml.latents.residuals import root_of, standardised
+from probml.latents.pooled_normal import root_of, standardised
 from probml.plan.groupings import Grouping
 from probml.plan.plan import Plan
 from probml.structure.densities import cells

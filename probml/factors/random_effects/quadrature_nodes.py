@@ -15,9 +15,10 @@ import numpy as np
 import numpyro.distributions as dist
 from numpyro.distributions import constraints
 
-from probml.plan.integrals import rule
+from probml.plan.groupings import quadrature_rule
 
 STEPS = 256  # in which a quantile is looked up
+MAX_FALL = 1e3  # of a log density from its maximum to a node; beyond, the density is 0
 
 
 class Nodes(NamedTuple):
@@ -59,11 +60,16 @@ class AtNodes(dist.Distribution):
         return self.scale**2 * (share * (t - (share @ t)[..., None]) ** 2).sum(-1)
 
     def _tilt(self) -> tuple[jax.Array, jax.Array]:
-        """h and its slope at the nodes, (*batch, m)."""
+        """h and its slope at the nodes, (*batch, m): finite, and such that no cubic exceeds both
+        of its ends by much (Fritsch & Carlson 1980), as where a rate exp(x) ends a density."""
         t, weight = self._rule
         high, apart = self.logs - weight, jnp.diff(t)
+        high = jnp.maximum(high, high.max(-1, keepdims=True) - MAX_FALL)
         steps = jnp.diff(high) / apart
-        inner = (steps[..., 1:] * apart[:-1] + steps[..., :-1] * apart[1:]) / (t[2:] - t[:-2])
+        before, after = steps[..., :-1], steps[..., 1:]
+        inner = (after * apart[:-1] + before * apart[1:]) / (t[2:] - t[:-2])
+        limit = 3 * jnp.minimum(jnp.abs(before), jnp.abs(after))
+        inner = jnp.clip(inner, -limit, limit)
         return high, jnp.concatenate([steps[..., :1], inner, steps[..., -1:]], -1)
 
     def log_prob(self, value: jax.Array):
@@ -95,5 +101,5 @@ class AtNodes(dist.Distribution):
 
 def _rule(nodes: int) -> tuple[np.ndarray, np.ndarray]:
     """The nodes, and the logarithms of their weights."""
-    t, log = rule(nodes, 1)
+    t, log = quadrature_rule(nodes, 1)
     return t[:, 0], log - 0.5 * t[:, 0] ** 2

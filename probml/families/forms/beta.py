@@ -96,7 +96,7 @@ class BetaPrior(Prior):
 
     form = BETA
     concentrations = ("concentration1", "concentration0")
-    coordinate = "logit coordinate, (n + a)/Σ(n + a)"
+    coordinate = "logit coordinate, (n + a)/Σ(n + a) for counts n and concentrations a"
 
     def posterior(self, natural: Natural, event: int):
         return dist.Beta(natural["A"] + 1.0, natural["B"] + 1.0)

@@ -1,5 +1,5 @@
 """Gaussian chain: its matrices, at one step; integrated out, or seen, along time
-(latents/chains/linear_chain.py)."""
+(latents/linear_chain.py)."""
 
 import jax
 import numpy as np
@@ -9,7 +9,6 @@ from probml.families.forms.gaussian import GAUSSIAN
 from probml.families.forms.inverse_wishart import INVERSE_WISHART
 from probml.families.likelihood import Arguments, Entry, Likelihood
 from probml.language.gaussian_chain import GaussianChain, check_semidefinite, check_stable
-from probml.language.sequences import GaussianWalk
 
 
 class LinearGaussian(Likelihood):
@@ -47,14 +46,4 @@ class LinearGaussian(Likelihood):
             check_stable(f"{where}: transition", arguments["transition"], steps)
 
 
-class Walk(LinearGaussian):
-    """A random walk of one number, without an axis for it."""
-
-    name = "GaussianWalk"
-    event = 1
-
-    def distribution(self, arguments: Arguments):
-        return GaussianWalk(**arguments, steps=1)
-
-
-ENTRIES = (Entry((GaussianChain,), LinearGaussian()), Entry((GaussianWalk,), Walk()))
+ENTRIES = (Entry((GaussianChain,), LinearGaussian()),)

@@ -27,7 +27,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
-from jax.typing import ArrayLike
 
 from probml.elimination.cellwise.by_cells import NONE, Move, Part, Tangled, sum_out
 from probml.errors import ModelError, Refusal, quoted
@@ -39,7 +38,7 @@ from probml.jaxpr import levels
 from probml.jaxpr.cells import SEVERAL, cells
 from probml.jaxpr.program import ClosedJaxpr
 from probml.jaxpr.repeats.patterns import EquivalentResults, equivalent_results
-from probml.typing import PyTree, SiteValues
+from probml.typing import ArrayLike, PyTree, SiteValues
 
 
 class Table(NamedTuple):
@@ -120,10 +119,10 @@ def _cells_of_elements(found: Mapping[str, np.ndarray], looks: Sequence[str], ow
     several = next((name for name, where in found.items() if (where == SEVERAL).any()), None)
     if several is not None:
         raise ModelError(
-            f"site '{several}' is discrete and latent with {hidden[several].cells} elements, which "
-            f"cannot be summed out one by one, because an element of site '{owner}' depends on "
-            f"several of them. Give '{several}' in the data, or let each element of '{owner}' "
-            f"depend on one element of '{several}'"
+            f"site '{several}' is discrete and latent with {hidden[several].cells} elements. These "
+            f"must be summed out one by one, but an element of site '{owner}' depends on several "
+            f"of them. Give '{several}' in the data, or let each element of '{owner}' depend on "
+            f"one element of '{several}'"
         )
     return tuple(found.get(name, np.full(size, NONE)) for name in looks)
 
@@ -163,8 +162,8 @@ def join_alike_variables(found: Sequence[Table], hidden: Mapping[str, States]) -
 
 def as_factors(found: Sequence[Table], variables: Variables) -> tuple[list[Part],
                list[Move]] | None:
-    """Tables as factors over variables; None where one depends on three cells of a variable, or on
-    two and another variable."""
+    """Tables as factors over variables; None where one depends on three cells of a variable, on
+    two and another variable, or some of its elements on two and others on one."""
     parts, moves = [], []
     for table in found:
         members: dict[tuple[str, ...], list[int]] = {}
@@ -183,18 +182,9 @@ def as_factors(found: Sequence[Table], variables: Variables) -> tuple[list[Part]
             if not twice:
                 parts.append(Part(log, dict(zip(own, where, strict=True))))
                 continue
-            both = (where[0] != NONE) & (where[1] != NONE)
-            if both.any():
-                moves.append(Move(own[0], log[..., np.flatnonzero(both)], where[0][both],
-                                  where[1][both]))
-            if not both.all():  # of elements that depend on one of the two, or on none
-                lone = np.flatnonzero(~both)
-                first = where[0][lone] != NONE
-                for side, pick in ((0, np.flatnonzero(first)), (1, np.flatnonzero(~first))):
-                    if len(pick):
-                        rest = log[..., lone[pick]]
-                        rest = rest[:, 0] if side == 0 else rest[0]
-                        parts.append(Part(rest, {own[0]: where[side][lone[pick]]}))
+            if (np.stack(where) == NONE).any():
+                return None
+            moves.append(Move(own[0], log, *where))
     return parts, moves
 
 
@@ -285,8 +275,8 @@ def _evidence(seen: _TracedFunction, values: Mapping, weights: StateWeights | No
         others = [site for site in seen.looks[name] if site not in best]
         if name in best and name not in seen.hidden and others:
             raise Refusal(f"decode(sites={sorted(best)}): '{name}' is in a scan that depends on "
-                          f"'{others[0]}', so the most probable '{name}' cannot be computed with "
-                          f"'{others[0]}' summed over its values. Name both in sites=")
+                          f"'{others[0]}', so the most probable '{name}' cannot be computed alone. "
+                          f"Name both, sites={sorted({*best, others[0]})}")
     ways = [join_alike_variables(found, seen.hidden), separate_variables(seen.hidden)]
     failure = Tangled(tuple(seen.hidden))
     for variables in ways if ways[0].joined else ways[1:]:
@@ -308,9 +298,9 @@ def _evidence(seen: _TracedFunction, values: Mapping, weights: StateWeights | No
                                  in variables.joined.items()]
         return total
     raise ModelError(
-        f"the discrete sites {quoted(failure.names)} cannot be summed out: an element of one "
-        f"depends on several elements of another, or their joint tables are too large. Give one of "
-        f"them in the data"
+        f"the discrete sites {quoted(failure.names)} cannot be summed out. An element of one "
+        "depends on several elements of another, or their joint tables are too large. Give one of "
+        "them in the data"
     )
 
 

@@ -25,12 +25,11 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 from jax.tree_util import PyTreeDef
-from jax.typing import ArrayLike
 from numpyro import handlers
 from numpyro.contrib.control_flow import scan
 
 from probml.elimination.factor import SUM, Semiring
-from probml.errors import ModelError
+from probml.errors import ModelError, quoted
 from probml.interface.functions.marginal_weights import StateWeights
 from probml.interface.functions.scan_starts import ScanCall
 from probml.interface.functions.states import States, is_hidden, logs_of, states_of
@@ -38,7 +37,7 @@ from probml.jaxpr import levels
 from probml.jaxpr.cells import NONE, cells, merge_cells
 from probml.jaxpr.program import jaxpr_of
 from probml.structure.leaves import leaves_of_distribution
-from probml.typing import PyTree, SiteValues
+from probml.typing import ArrayLike, PyTree, SiteValues
 
 MOST_JOINT_STATES = 2**12  # joint states of a cell
 
@@ -58,7 +57,7 @@ class SummedOut:
     def _refuse(self, *_: object) -> NoReturn:
         raise ModelError(
             f"site '{self.name}' is {self.how}, so code after the scan cannot use its value. Move "
-            f"every site that depends on '{self.name}' into the body of the scan"
+            f"every site that depends on '{self.name}' into the function that is passed to scan"
         )
 
 
@@ -190,9 +189,10 @@ def loop_of(call: ScanCall, given: Mapping) -> Loop:
     hidden, shapes = _of_body(latent, call.body, call.init, call.first_x)
     joint = math.prod(states.count for states in hidden.values())
     if joint > MOST_JOINT_STATES:
-        raise ModelError(f"site '{next(iter(hidden))}' in a scan: the latent discrete sites of a "
-                         f"step have {joint:,} joint states, more than the limit of "
-                         f"{MOST_JOINT_STATES:,}. Use fewer states, or give a site in the data")
+        raise ModelError(f"the latent discrete sites of a scan, {quoted(hidden)}, have {joint:,} "
+                         "joint states in each step, more than the limit of "
+                         f"{MOST_JOINT_STATES:,}. Use fewer states, or give one of these sites in "
+                         "the data")
     return Loop(call.body, hidden, shapes, given)
 
 
@@ -343,8 +343,8 @@ def _dependence(loop: Loop, init: object, x: object,
         order += 1
         if order > len(flat) or joint**order > MOST_JOINT_STATES:
             raise ModelError(
-                f"site '{loop.name}' in a scan cannot be summed out, because its carry (what is "
-                "passed from step to step) depends on the discrete states of "
+                f"site '{loop.name}' in a scan cannot be summed out. The carry (what is passed "
+                "from step to step) depends on the discrete states of "
                 f"{'all earlier' if order > len(flat) else order} steps. Each step has {joint:,} "
                 f"possible states, and at most {MOST_JOINT_STATES:,} combinations of states are "
                 "supported. Let the carry contain only the states of the last step, and nothing "
@@ -353,9 +353,9 @@ def _dependence(loop: Loop, init: object, x: object,
     discrete = {*range(first), *(first + leaf for leaf in varying)}
     if any(uses & discrete for uses in depends[len(flat) :]):
         raise ModelError(
-            f"site '{next(iter(loop.shapes))}' is continuous and latent in a scan and depends on "
-            f"the discrete site '{loop.name}', which is latent in the scan. Give one of the two in "
-            f"the data"
+            f"site '{next(iter(loop.shapes))}' (continuous) depends on site '{loop.name}' "
+            "(discrete). Both are latent in a scan, and they cannot be integrated out together. "
+            "Give one of the two in the data"
         )
     return [leaf in varying for leaf in range(len(flat))], order, chain
 
@@ -419,10 +419,10 @@ def _cells_of_elements(loop: Loop, init: object, x: object, drawn: Mapping, orde
 
     def refused(name: str) -> ModelError:
         return ModelError(
-            f"site '{name}' in a scan has {loop.hidden[name].cells} elements, and another site of "
-            f"the same step depends on several of them, so they cannot be summed out one by one. "
-            f"Put both sites in one plate, in which each element depends only on its own "
-            f"'{name}'. If they must depend on several, give '{name}' in the data")
+            f"site '{name}' in a scan has {loop.hidden[name].cells} elements. They must be summed "
+            "out one by one, but another site of the same step depends on several of them. Put "
+            f"both sites in one plate, in which each element depends only on its own '{name}'. If "
+            f"they must depend on several, give '{name}' in the data")
 
     out: list[list[np.ndarray]] = [[], []]
     for aval, found in zip(closed.out_avals, cells(closed, tracked), strict=True):

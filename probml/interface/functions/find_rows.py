@@ -18,7 +18,6 @@ from typing import ClassVar
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
-from jax import lax
 from numpyro.distributions.distribution import validation_enabled
 from numpyro.primitives import CondIndepStackFrame, Messenger
 
@@ -89,7 +88,7 @@ class AsRows(Messenger):
         frames = list(msg["cond_indep_stack"])
         if msg["name"] in self.along and msg["type"] == "sample":
             frames.append(CondIndepStackFrame("rows", -1, self.rows))
-            shape = lax.broadcast_shapes(msg["fn"].batch_shape, (self.rows,))
+            shape = jnp.broadcast_shapes(msg["fn"].batch_shape, (self.rows,))
             if isinstance(msg["fn"], dist.Unit):
                 msg["fn"] = dist.Unit(jnp.broadcast_to(msg["fn"].log_factor, shape))
             else:
@@ -129,8 +128,8 @@ def find_row_candidates(shown: Survey, chosen: str | None = None) -> list[Candid
         return found
     plates = {name: None for site in shown.sites.values() for name in site.plates}
     if chosen not in plates and chosen not in {site.name for site in shown.seen}:
-        return (f"the function has the plates {list(plates)} and observes "
-                f"{[s.name for s in shown.seen]}")
+        return ("it is neither a plate nor an observed site of the function, which has the plates "
+                f"{list(plates)} and observes {[s.name for s in shown.seen]}")
     own = [] if isinstance(found, str) else [
         each for each in found if chosen == each[0] or chosen in each[1]]
     free = next((site.name for site in shown.sites.values() if chosen in site.plates
@@ -214,8 +213,8 @@ def _why_not_rows(model: Bound, shown: Survey, arguments: SiteValues,
     for site in shown.seen:
         own = np.shape(site.value)
         if own[len(own) - len(site.event) :] != site.event:
-            return (f"'{site.name}' has values of shape {own}, expected the event shape "
-                    f"{site.event} of its distribution")
+            return (f"'{site.name}' has values of shape {own}, but one draw of its distribution "
+                    f"has shape {site.event}")
     seen = {id(site.value) for site in shown.seen}
     endless = next((name for name, value in long.items() if id(value) not in seen
                     and value.dtype.kind == "f" and np.isinf(value).any()), None)
@@ -250,14 +249,15 @@ def _read_along(model: Bound, shown: Survey, arguments: Mapping, items: Mapping,
     structure = trace_structure(first, {name: items[own] for name, own in names.items()})
     lost = next((site.name for site in shown.seen if not structure.sites[site.name].rows), None)
     if lost is not None:
-        raise ModelError(f"site '{lost}' is observed, but has one value for all rows of the data. "
-                         f"Put '{lost}' into the plate of the rows, with one value per row")
+        raise ModelError(f"site '{lost}' is observed, but has only one value for all rows of the "
+                         f"data. Put '{lost}' into the plate of the rows, and give it one value "
+                         "per row")
     for site in structure.sites.values():
         if not site.rows and not site.factor and site.name not in shown.params and (
             site.shape != shown.sites[site.name].shape
         ):
-            raise ModelError(f"'{site.name}' has one value per row of the data, but is outside the "
-                             f"plate of the rows. Move it into that plate")
+            raise ModelError(f"site '{site.name}' has one value per row of the data, but is "
+                             "outside the plate of the rows. Move it into that plate")
     used = {name for site in structure.named.values() for name in site.inputs}
     observed = {own: site.name for own, value in long.items() for site in shown.seen
                 if site.value is value}

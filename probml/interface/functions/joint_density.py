@@ -10,7 +10,6 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
-from jax.typing import ArrayLike
 
 from probml.dataset import arrays, kinds
 from probml.errors import DataError, ModelError, listed, present, quoted
@@ -23,7 +22,7 @@ from probml.interface.functions.survey import Survey, has_missing_cells
 from probml.language.language import Bound
 from probml.language.settings import freeze
 from probml.structure.structure import Structure
-from probml.typing import DataLike, SiteValues
+from probml.typing import ArrayLike, DataLike, SiteValues
 
 
 class ReadModel(NamedTuple):
@@ -108,9 +107,9 @@ def _names_with_missing_cells(model: Bound, arguments: SiteValues, given: SiteVa
             raise DataError(
                 f"model '{model.name}': '{name}' is missing at index "
                 f"{cell[0] if len(cell) == 1 else cell}, and this value cannot be left out of the "
-                f"likelihood: {reason} ({why}). Drop the value, make it a separate site, or write "
+                f"likelihood, because {reason}. Drop the value, make it a separate site, or write "
                 f"`with probml.rows():` instead of the plate of '{name}', so that missing values "
-                f"are integrated out"
+                f"are integrated out. (The function is fitted as one joint density, because {why})"
             )
     return [n for n in found if n in arguments], [n for n in found if n not in arguments]
 

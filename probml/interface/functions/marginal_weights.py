@@ -11,7 +11,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
-from jax.typing import ArrayLike
 
 from probml.dataset.dataset import Data
 from probml.elimination.factor import MAX, SUM, Semiring
@@ -22,9 +21,7 @@ from probml.language.language import Bound
 from probml.numerics.compiling import jit
 from probml.numerics.transfer import placed_all
 from probml.queries.fitted import Fitted
-from probml.typing import PyTree
-
-DRAWS = 256  # of the parameters, over which the answer is averaged
+from probml.queries.step_posteriors import point_or_draws
 
 
 class StateWeights:
@@ -53,8 +50,8 @@ class StateWeights:
         others = [name for name in names if name not in self.best]
         if others and len(others) < len(names):
             raise Refusal(f"decode(sites={list(self.best)}): '{others[0]}' is in the same scan, "
-                          f"and sites in a scan can only be decoded jointly. Omit sites=, or use "
-                          f"predict_proba for each")
+                          "and sites in a scan can only be decoded jointly. Omit sites=, or use "
+                          f"predict_proba(data, '{others[0]}')")
         return SUM if others else MAX
 
     def of(self, states: States, *steps: int) -> jax.Array:
@@ -64,18 +61,13 @@ class StateWeights:
         return self.weights.get(states.name, jnp.zeros((*states.shape, states.count)))
 
 
-def inputs_of(held: Data) -> dict[str, ArrayLike]:
-    """The inputs of a joint reading, name → value, without the axis of the one row."""
-    return {name: value[0] for name, value in held.table.inputs.items()}
-
-
 def find_summed_sites(held: Data) -> StateWeights:
     """The sites that a run of the function sums out; nothing is compiled."""
     values = {site.name: jnp.zeros(site.shape, int if site.discrete else float)
               for site in held.structure.sites.values() if not site.factor}
     weights = StateWeights({})
     jax.eval_shape(lambda inputs, values: _log_joint(held.structure.model, inputs, values, weights),
-                   inputs_of(held), values)
+                   held.inputs_of_one_row, values)
     return weights
 
 
@@ -103,12 +95,12 @@ def compute_probabilities(fit: Fitted, held: Data, summed: Mapping[str, States],
     other = next((site.name for site in fit.structure.sites.values() if site.discrete
                   and not site.rows), None)
     if other is not None:
-        raise Refusal(f"model '{fit.model.name}': '{other}' is discrete and latent and cannot be "
-                      f"summed out together with the other discrete sites, because it has no "
-                      f"plate of rows. Give '{other}' in the data, or ask model.fit(data, "
-                      f"probml.NUTS()) for its draws")
-    every = _marginals(fit.model, placed_all(inputs_of(held)), placed_all(point_or_draws(fit)),
-                       _zero_weights(summed))
+        raise Refusal(f"model '{fit.model.name}': '{other}' is discrete and latent. It cannot be "
+                      "summed out together with the other discrete sites, because the model has no "
+                      f"plate of rows. Give '{other}' in the data, or fit with probml.NUTS(), "
+                      "which draws it")
+    every = _marginals(fit.model, placed_all(held.inputs_of_one_row),
+                       placed_all(point_or_draws(fit)), _zero_weights(summed))
     return np.asarray(every[name])
 
 
@@ -126,8 +118,8 @@ def decode_summed_sites(fit: Fitted, held: Data, summed: Mapping[str, States],
     Cost: one evidence and its gradient.
     """
     at = {name: jnp.asarray(value) for name, value in fit.point.items()}
-    one_hot = _most_probable(fit.model, tuple(sites), placed_all(inputs_of(held)), placed_all(at),
-                             _zero_weights(summed))
+    one_hot = _slopes(fit.model, tuple(sites), placed_all(held.inputs_of_one_row),
+                             placed_all(at), _zero_weights(summed))
     return {site: np.asarray(one_hot[site]).argmax(-1) + summed[site].low for site in sites}
 
 
@@ -140,31 +132,21 @@ def posterior_of_summed_site(fit: Fitted, name: str) -> dist.Distribution | None
     return Shifted(probs, summed[name].low) if summed[name].low else dist.Categorical(probs=probs)
 
 
-def point_or_draws(fit: Fitted) -> dict[str, ArrayLike]:
-    """Draws of the parameters, (draws, ...); the point alone, where nothing more is known."""
-    if fit.belief.varies:
-        draws = fit._draws(DRAWS, 0)
-        return {name: draws[name] for name in fit.point}
-    return {name: jnp.asarray(value)[None] for name, value in fit.point.items()}
-
-
 def _log_joint(model: Bound, inputs: Mapping, values: Mapping, weights: StateWeights) -> jax.Array:
     return model.generative.log_joint(model.bound, inputs, values, weights)
 
 
 @jit(static_argnums=0)
 def _marginals(model: Bound, inputs: Mapping, values: Mapping, zeros: Mapping):
-    def marginals_at(values: PyTree):
-        return jax.grad(lambda lean: _log_joint(model, inputs, values,
-                                                StateWeights(lean)))(dict(zeros))
-
     if not values:
-        return marginals_at({})
-    return jax.tree.map(lambda each: each.mean(0), jax.lax.map(marginals_at, values))
+        return _slopes(model, (), inputs, {}, zeros)
+    return jax.tree.map(lambda each: each.mean(0), jax.lax.map(
+        lambda one: _slopes(model, (), inputs, one, zeros), values))
 
 
 @jit(static_argnums=(0, 1))
-def _most_probable(model: Bound, sites: tuple[str, ...], inputs: Mapping, values: Mapping,
-                   zeros: Mapping) -> Mapping:
+def _slopes(model: Bound, best: tuple[str, ...], inputs: Mapping, values: Mapping,
+            zeros: Mapping) -> dict[str, jax.Array]:
+    """∂ log joint / ∂ λ at λ = 0, the sites `best` maximised."""
     return jax.grad(lambda lean: _log_joint(model, inputs, values,
-                                            StateWeights(lean, sites)))(dict(zeros))
+                                            StateWeights(lean, best)))(dict(zeros))

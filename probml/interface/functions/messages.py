@@ -7,7 +7,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpyro.distributions as dist
-from jax.typing import ArrayLike
 from numpyro import handlers
 from numpyro.primitives import Messenger
 
@@ -17,7 +16,7 @@ from probml.interface.functions.scan_starts import settle_start
 from probml.interface.functions.states import zeros_of
 from probml.numerics.process.inline_calls import evaluated
 from probml.structure.recorder import log_weight_of
-from probml.typing import PyTree, SiteValues
+from probml.typing import ArrayLike, PyTree, SiteValues
 
 
 def prepare(msg: dict) -> None:

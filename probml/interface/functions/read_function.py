@@ -11,13 +11,12 @@ from weakref import WeakKeyDictionary
 
 import jax
 import numpy as np
-from jax.typing import ArrayLike
 from numpyro.distributions import constraints
 
 from probml.dataset import frames
-from probml.dataset.frames import closest_name
 from probml.dataset.ragged import padded
 from probml.errors import DataError, ModelError, listed, quoted
+from probml.families import domains
 from probml.interface.functions.find_rows import (
     RowsReading,
     find_row_candidates,
@@ -49,7 +48,7 @@ from probml.language.language import Bound, RowsUnknown, mentions_rows
 from probml.language.renamed import by_new_names
 from probml.language.settings import thaw
 from probml.numerics.process.threads import single_thread
-from probml.typing import DataLike, SiteValues
+from probml.typing import ArrayLike, DataLike, SiteValues
 
 # models whose functions call rows() elsewhere than in their own text → the names given then
 _WITH_ROWS: WeakKeyDictionary[Bound, set[frozenset[str]]] = WeakKeyDictionary()
@@ -82,7 +81,7 @@ def read_function(model: Bound, data: DataLike, named: Collection[str] = ()) -> 
         reading = model.generative
         told = (*reading.inputs.values(), *reading.shown, *reading.columns.values())
         own = (*told, *(name for name, _ in model.settings), *reading.sites)
-        items = _known_columns(data, _columns_by_name(data), own, told)
+        items = _known_columns(data, frames.items_of(data), own, told)
         return ReadModel(model, translate_data(model, items))
     if isinstance(model.generative, JointReading):
         return _read_new_data(model, data)
@@ -102,7 +101,7 @@ def read_function(model: Bound, data: DataLike, named: Collection[str] = ()) -> 
                          f"the rows. Omit rows='{chosen}'")
     if writes or not (isinstance(data, Mapping) or hasattr(data, "columns")):
         return ReadModel(model, data)
-    items = _columns_by_name(data)
+    items = frames.items_of(data)
     given_before = _WITH_ROWS.setdefault(model, set())
     if (names := frozenset(items)) in given_before:
         return ReadModel(model, data)
@@ -232,14 +231,6 @@ def _read(model: Bound, shown: Survey, arguments: Mapping, given: Mapping, items
     return read_as_density(model, shown, arguments, given, why, named)
 
 
-def _columns_by_name(data: DataLike) -> dict[str, np.ndarray]:
-    if isinstance(data, Mapping):
-        return dict(data)
-    names = getattr(data, "column_names", None)
-    return ({name: data.column(name) for name in names} if names is not None
-            else {name: data[name] for name in data.columns})
-
-
 def _known_columns(data: object, items: dict[str, ArrayLike], known: Collection[str],
                    told: Collection[str]) -> dict[str, np.ndarray]:
     """The columns of a table that a function knows. Others are ignored, except one whose name is
@@ -248,7 +239,7 @@ def _known_columns(data: object, items: dict[str, ArrayLike], known: Collection[
         return items
     absent = [name for name in told if name not in items]
     return {name: value for name, value in items.items()
-            if name in known or closest_name(name, absent)}
+            if name in known or frames.closest_name(name, absent)}
 
 
 def _split_data(model: Bound,
@@ -261,7 +252,7 @@ def _split_data(model: Bound,
                             f"{name}={thaw(bound)!r}, and also given in the data. Drop one of the "
                             f"two")
     for name, table in items.items():
-        columns = _columns_by_name(table) if frames.is_table(table) and name in own else {}
+        columns = frames.items_of(table) if frames.is_table(table) and name in own else {}
         text = {np.asarray(column).dtype.kind in "OUST" for column in columns.values()}
         if len(text) > 1:
             raise DataError(f"{model.name}: {_by_columns(model, name, table)}")
@@ -284,30 +275,18 @@ def _refuse_missing_input(model: Bound, data: object, arguments: Mapping,
         return ReadModel(model, data)
     except Exception:
         pass
-    remedy = frames.lacked(name, frames.names_of(data)) if frames.is_table(data) else ""
-    raise DataError(f"model '{model.name}': the data have no '{name}', which is an argument of the "
-                    f"model function. Add '{name}' to the data, or give its value to the model, "
-                    f"{model.name}(…, {name}=...).{remedy}")
+    raise frames.missing_input(model.name, name,
+                               frames.names_of(data) if frames.is_table(data) else ())
 
 
 def _check_data(model: Bound, shown: Survey, arguments: Mapping, given: Mapping) -> None:
     """Refuse data that are given twice or unknown, and too few."""
-    if not shown.sites:
-        raise ModelError(f"model '{model.name}' has no sample site, expected at least one, such as "
-                         f'sample("mean", ...)')
-    computed = next((name for name in given if name in shown.computed), None)
-    if computed is not None:
-        raise DataError(
-            f"model '{model.name}': '{computed}' is computed by the model (numpyro.deterministic, "
-            f"or a reparametrised site), so the data cannot contain it. Drop '{computed}'"
-        )
+    frames.refuse_computed(model.name, shown.computed, given)
     unknown = next((name for name in given if name not in shown.sites), None)
-    if unknown is not None:
+    if unknown is not None and shown.sites:  # a function without sites is refused later
         own = dict.fromkeys((*model.generative.arguments, *shown.sites))
-        meant = closest_name(unknown, [name for name in own if name not in arguments])
-        remedy = f"Did you mean '{meant}'?" if meant else f"Drop or rename '{unknown}'"
-        raise DataError(f"model '{model.name}': '{unknown}' is neither an argument nor a site of "
-                        f"the model. Known names: {list(own)}. {remedy}")
+        raise frames.unknown_name(model.name, unknown, own,
+                                  [name for name in own if name not in arguments])
     both = next((name for name in arguments if name in model.generative.defaults
                  and name in shown.sites and not shown.sites[name].observed), None)
     if both is not None:
@@ -323,7 +302,7 @@ def _check_data(model: Bound, shown: Survey, arguments: Mapping, given: Mapping)
         through = f" as the argument '{by}'" if by else " inside the function (obs=)"
         raise DataError(f"model '{model.name}': '{name}' is given twice, as a site and{through}. "
                         f"Drop one of them")
-    if not shown.seen and not any(site.factor for site in shown.sites.values()):
+    if shown.sites and not shown.seen and not any(site.factor for site in shown.sites.values()):
         free = [name for name, value in model.bound.items() if value is None
                 and name not in arguments]
         advice = f"{quoted(free, ' or ')}, or one of" if free else "one of"
@@ -381,8 +360,9 @@ def _check_support(model: Bound, site: SurveyedSite) -> None:
         cell = tuple(map(int, bad[0]))
         where = f" at index {cell[0] if len(cell) == 1 else cell}" if cell else ""
         raise DataError(f"model '{model.name}': '{site.name}' is {value[cell]:g}{where}, outside "
-                        f"the support (the possible values) of its distribution, {site.support}. "
-                        "Check the data, or leave this value out by handlers.mask")
+                        "the support of its distribution (the possible values: "
+                        f"{domains.of(site.support).description}). Check the data, or leave this "
+                        "value out by handlers.mask")
 
 
 def _read_new_data(model: Bound, data: DataLike) -> ReadModel:
@@ -392,7 +372,7 @@ def _read_new_data(model: Bound, data: DataLike) -> ReadModel:
         DataError: an argument is missing, or the data lead to another density.
     """
     reading = model.generative
-    items = _columns_by_name(data)
+    items = frames.items_of(data)
     lacks = next((own for own in reading.own.values() if own not in items), None)
     if lacks is not None:
         again = ", ".join(f"{name}=..." for name in reading.own.values() if name in items)
@@ -408,8 +388,8 @@ def _read_new_data(model: Bound, data: DataLike) -> ReadModel:
     bound = type(model)(reading.generative, settings, model.interventions)
     found = read_function(bound, items, named)
     if found.model != model:
-        raise DataError(f"model '{model.name}': with these data the density of the model is "
-                        "another one than with the fitted data, because arrays have other lengths "
-                        "or settings other values. Use model.at(fit.params), and ask it with these "
-                        "data")
+        raise DataError(f"model '{model.name}': these data have arrays of other lengths, or other "
+                        "settings, than the fitted data. The function then defines another "
+                        "density, which the fit does not describe. Use model.at(fit.params) with "
+                        "these data instead of the fit")
     return found

@@ -15,7 +15,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
-from jax.typing import ArrayLike
 from numpyro import handlers
 from numpyro.distributions.distribution import validation_enabled
 from numpyro.primitives import CondIndepStackFrame, Messenger
@@ -34,7 +33,7 @@ from probml.interface.functions.steps.smoothed import SmoothedSteps, integrate_s
 from probml.interface.functions.survey import observed_batch
 from probml.language.named_rows import OBSERVED
 from probml.language.settings import thaw
-from probml.typing import Message, PyTree, SiteValues
+from probml.typing import ArrayLike, Message, PyTree, SiteValues
 
 
 @dataclass(eq=False)
@@ -90,13 +89,19 @@ class Reading:
 
 
 class ObservedSite(NamedTuple):
-    """An observed site: its value, the log density of each element, the number of trailing axes of
-    the value that are one element's, and the plates of the others, (name, axis from the right)."""
+    """An observed site: its value, missing cells NaN, of a scan behind its steps; the number of its
+    axes that are elements, the others being within one; and the plates, (name, axis from the right
+    of the elements')."""
 
-    value: ArrayLike
-    log: jax.Array
-    event: int
+    value: np.ndarray
+    batch: int
     plates: tuple[tuple[str, int], ...]
+
+    @property
+    def known(self) -> np.ndarray:
+        """Which elements are observed, one after the other."""
+        cells = np.isnan(self.value.astype(float))
+        return ~cells.reshape(*cells.shape[: self.batch], -1).any(-1).ravel()
 
 
 @dataclass(eq=False)
@@ -191,10 +196,10 @@ class JointReading(Reading):
         return (functools.partial(run or self.call, found),
                 {site: inputs[name] for name, site in self.given.items()})
 
-    def elements(self, settings: Mapping[str, object], inputs: SiteValues,
-                 values: SiteValues) -> dict[str, ObservedSite]:
-        """Every site that is observed, element by element, at values of the others; none where a
-        latent site is not among the values: it is summed or integrated out.
+    def element_logs(self, settings: Mapping[str, object], inputs: SiteValues,
+                     values: SiteValues) -> dict[str, jax.Array]:
+        """The log density of each element of every observed site, at values of the others; none
+        where a latent site is not among the values: it is summed or integrated out.
 
         Args:
             inputs: name of the input → value, without the one row.
@@ -208,15 +213,11 @@ class JointReading(Reading):
         trace = stochastic_sites(call, seen, single)
         if any(not site["is_observed"] and name not in single for name, site in trace.items()):
             return {}
-        return {name: ObservedSite(site["value"], log_of_events(site), site["fn"].event_dim,
-                                   tuple((frame.name, frame.dim)
-                                         for frame in site["cond_indep_stack"]))
-                for name, site in trace.items() if site["is_observed"]}
+        return {name: log_of_events(site) for name, site in trace.items() if site["is_observed"]}
 
     def observed(self, settings: Mapping[str, object],
-                 inputs: SiteValues) -> dict[str, tuple[np.ndarray, int]]:
-        """What each site observes, unseen cells NaN, of a scan behind its steps; and how many
-        trailing axes are one element's.
+                 inputs: SiteValues) -> dict[str, ObservedSite]:
+        """The observed sites, factors left out.
 
         Args:
             inputs: name of the input → value, without the one row.
@@ -224,11 +225,12 @@ class JointReading(Reading):
         call, seen = self._bound(settings, inputs, super().call)
         out = {}
         for name, site in observed_sites(call, seen, {}).items():
-            event, value = site["fn"].event_dim, np.asarray(site["value"])
+            value, batch = np.asarray(site["value"]), observed_batch(site["fn"], site["value"])
             if name in self.observed_cells:
                 value = np.where(self.observed_cells[name], value, np.nan)
-            own = value.shape[value.ndim - event :]
-            out[name] = np.broadcast_to(value, (*observed_batch(site["fn"], value), *own)), event
+            whole = (*batch, *value.shape[value.ndim - site["fn"].event_dim :])
+            out[name] = ObservedSite(np.broadcast_to(value, whole), len(batch), tuple(
+                (frame.name, frame.dim) for frame in site["cond_indep_stack"]))
         return out
 
     def call(self, arguments: SiteValues, params: bool = True) -> object:

@@ -5,7 +5,6 @@ from types import MappingProxyType
 
 import jax
 import numpy as np
-from jax.typing import ArrayLike
 from numpyro import handlers
 from numpyro.distributions.distribution import validation_enabled
 from numpyro.primitives import Messenger
@@ -16,14 +15,14 @@ from probml.families import registry
 from probml.interface.functions.find_rows import AsRows
 from probml.interface.functions.given.params import ParamsAsSites, ParamSpec
 from probml.interface.functions.readings import Reading
-from probml.interface.functions.steps import step_posteriors
 from probml.interface.functions.survey import survey_run
 from probml.language.language import Bound, RowsUnknown, mentions_rows, row_scope
 from probml.language.named_rows import Tables
 from probml.language.settings import thaw
 from probml.numerics.process.threads import single_thread
+from probml.queries import step_posteriors
 from probml.queries.fitted import Fitted
-from probml.typing import SiteValues
+from probml.typing import ArrayLike, SiteValues
 
 
 def lacks_rows(model: Bound) -> bool:
@@ -139,8 +138,7 @@ def simulate_joint(fit: Fitted, arguments: SiteValues, seed: int,
     values = (reading.steps.split_steps(values)
               | step_posteriors.steps_at(fit, values, seed, plug_in))
     held = {} if fit.data is None else {
-        own: fit.data.table.inputs[name][0] for name, own in reading.own.items()
-    }
+        own: fit.data.inputs_of_one_row[name] for name, own in reading.own.items()}
     defaults = {name: thaw(value) for name, value in reading.generative.defaults.items()}
     new = {own: _encode_labels(fit, name, arguments[own]) for name, own in reading.own.items()
            if own in arguments}

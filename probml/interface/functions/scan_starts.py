@@ -123,8 +123,8 @@ def _forms_of_carry(body: Callable, init: object, first: object) -> list[PyTree]
             return found
         found.append(after)
     raise ModelError("the carry of a scan (what is passed from step to step) that starts at "
-                     f"{init!r} still changes its shape or type after {MOST_CHANGES} steps. Let "
-                     "the body return a carry of the same shape and type in every step")
+                     f"{init!r} still changes its shape or type after {MOST_CHANGES} steps. Return "
+                     "a carry of the same shape and type in every step")
 
 
 def _form(tree: object) -> tuple:
@@ -163,8 +163,7 @@ class _HiddenRun:
         if name in trace:
             return trace[name]["fn"]
         raise ModelError(f"site '{name}' is in the later steps of a scan but not in the first "
-                         "step, in which the carry (what is passed from step to step) is None. Let "
-                         "every step have the same sites")
+                         "step, where init is None. Sample the same sites in every step")
 
 
 class _ChooseByStep(Messenger):
@@ -204,10 +203,10 @@ def _choose_distribution(name: str, which: object, one: dist.Distribution,
     if type(first) is not type(later) or len(leaves) != len(others) or (
             one.event_shape != other.event_shape):
         raise ModelError(
-            f"site '{name}' in a scan that starts at None is {type(first).__name__} in the first "
-            f"step and {type(later).__name__} in the others; expected the same distribution (its "
-            f"arguments may differ). Write the site of the first step outside the scan, and start "
-            f"the scan from its value"
+            f"site '{name}' in a scan with init=None is {type(first).__name__} in the first step "
+            f"and {type(later).__name__} in the others. Use the same distribution in every step "
+            "(its arguments may differ). Or write the site of the first step outside the scan, and "
+            "start the scan from its value"
         )
     made = jax.tree.unflatten(own, [jnp.where(which, *pair)
                                     for pair in zip(leaves, others, strict=True)])

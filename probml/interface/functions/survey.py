@@ -16,8 +16,6 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 import numpyro.distributions as dist
-from jax.typing import ArrayLike
-from numpyro.distributions import constraints
 from numpyro.distributions.distribution import validation_enabled
 
 from probml.errors import DataError, ModelError
@@ -36,7 +34,7 @@ from probml.language.language import Bound, codes_of
 from probml.language.named_rows import OBSERVED
 from probml.numerics.compiling import jit
 from probml.structure.recorder import listless, peel
-from probml.typing import Message, SiteValues
+from probml.typing import ArrayLike, Message, SiteValues
 
 MOST_ERROR_CHARACTERS = 600  # characters of somebody else's error that are shown
 # marks of messages
@@ -65,7 +63,7 @@ class SurveyedSite(NamedTuple):
     batch: tuple[int, ...]
     shape: tuple[int, ...]
     value: Any
-    support: constraints.Constraint
+    support: dist.constraints.Constraint
     states: int | None = None
     masked: bool = False
     kind: str = ""
@@ -191,8 +189,8 @@ def survey_run(model: Bound, arguments: SiteValues, given: SiteValues) -> Survey
         sites.update({msg["name"]: _survey_site(msg) for msg in record.of("sample")})
         begin = {msg["name"]: msg[INITIAL_VALUE] for msg in record.of("param")}
         specs.update({msg["name"]: ParamSpec.of(
-            msg[INITIAL_VALUE], msg["kwargs"].get("constraint", constraints.real), msg["value"])
-            for msg in record.of("param")})
+            msg[INITIAL_VALUE], msg["kwargs"].get("constraint", dist.constraints.real),
+            msg["value"]) for msg in record.of("param")})
         return {name: specs[name].flat(value) for name, value in begin.items()
                 if not all(specs[name].idle)}
 
@@ -242,8 +240,9 @@ def _hint_at_text(model: str, name: str, value: object) -> str:
     """What may be wrong with an argument that is a mapping."""
     text = [key for key, own in value.items() if np.asarray(own).dtype.kind in "OUST"
             ] if isinstance(value, Mapping) else []
-    return (f"'{name}' contains the text column '{text[0]}': make the column a separate argument, "
-            f"def {model}({text[0]}, ...); its labels become integer codes. " if text else "")
+    return (f"the argument '{name}' contains the text column '{text[0]}'. Make the column a "
+            f"separate argument, def {model}({text[0]}, ...); its labels become integer "
+            "codes. " if text else "")
 
 
 def describe_first(holds: np.ndarray) -> str:

@@ -9,17 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
-from jax.typing import ArrayLike
 
 from probml.assessment import dimensions
 from probml.dataset.frames import shortest
 from probml.engines.findings import Finding
 from probml.fits.standard_errors import StandardErrors
-from probml.interface.functions.steps import step_posteriors
 from probml.interface.showing.summary import P, Table
 from probml.numerics.process.libraries import LateModule, pd
 from probml.posteriors.units import in_units
-from probml.typing import FitOrEstimator, SiteValues
+from probml.typing import ArrayLike, FitOrEstimator, SiteValues
 
 if TYPE_CHECKING:
     from probml.assessment import reports
@@ -105,8 +103,7 @@ class Estimates:
 
     @functools.cached_property
     def _draws(self) -> Mapping[str, np.ndarray]:
-        steps = functools.partial(step_posteriors.draw_steps_by_chain, self.fit)
-        return reports.draws_in_units(self.fit, steps) if self._with_errors else {}
+        return reports.draws_in_units(self.fit) if self._with_errors else {}
 
     @functools.cached_property
     def _given(self) -> SiteValues:

@@ -36,6 +36,7 @@ from probml.assessment.reports import posterior_draws
 from probml.dataset import dataset, read
 from probml.errors import DataError, ModelError, Refusal
 from probml.fits.fitting import planned
+from probml.interface.explain import role_of
 from probml.interface.functions.read_function import read_function
 from probml.interface.showing.subject import LIBRARY_PREFIX, Subject, count_words
 from probml.interface.showing.summaries import summarize
@@ -46,7 +47,6 @@ from probml.numerics.process.libraries import pd
 from probml.plan.plan import Plan
 from probml.posteriors.units import in_units
 from probml.queries.fitted import Fitted
-from probml.structure.site import Site
 from probml.structure.structure import Structure
 from probml.structure.trace import trace
 
@@ -310,7 +310,7 @@ def _scene(structure: Structure, held: dataset.Data | None, plan: Plan | None) -
         plates = [name for name, _ in site.plates if name != "rows"]
         frames |= {name: f"{name} ({size})" for name, size in site.plates}
         own = tuple(["rows"] * site.rows + plates)
-        nodes.append(Node(site.name, _role(site, held, plan),
+        nodes.append(Node(site.name, role_of(site, held, plan)[0],
                           "" if site.name in structure.deterministics else site.kind, own))
         edges += [(parent, site.name) for parent in (*site.parents, *site.inputs)]
     used = {name for site in structure.named.values() for name in site.inputs}
@@ -319,24 +319,6 @@ def _scene(structure: Structure, held: dataset.Data | None, plan: Plan | None) -
               if name in used]
     frames["rows"] = "rows" if held is None else f"rows ({held.size:,})"
     return scene(nodes, edges, frames)
-
-
-def _role(site: Site, held: dataset.Data | None, plan: Plan | None) -> str:
-    """A key of pages.scene.ROLES."""
-    if site.kind in ("factor", "deterministic"):
-        return "factor" if site.factor else "computed"
-    if held is not None and site.name in held.table.values:
-        return "seen"
-    if not site.rows:
-        if plan is not None and site.name in plan.effects:
-            return "integrated"
-        return "summed" if site.discrete else "parameter"
-    state = None if held is None else held.pattern.get(site.name)
-    if state is not None:
-        return "seen" if state == "seen" else "part"
-    if plan is not None and site.name in plan.variables:
-        return "summed"
-    return "integrated" if plan is not None and site.name in plan.hidden else "unseen"
 
 
 def graph_html(model: Bound, data: object = None, scene: Scene | None = None) -> str:

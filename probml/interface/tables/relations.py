@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.typing import ArrayLike
 from numpyro.distributions.distribution import validation_enabled
 
 from probml.dataset import arrays, grid
@@ -29,7 +28,7 @@ from probml.language.language import Bound, row_scope, unwrapped
 from probml.language.named_rows import Nested, Relation, RowPlate, Tables, UnnamedTable
 from probml.structure.site import Site
 from probml.structure.sites import dtype_of, input_specs, leaves_of, sites_of
-from probml.typing import SiteValues
+from probml.typing import ArrayLike, SiteValues
 
 
 @dataclass(eq=False)
@@ -258,9 +257,9 @@ def _key(model: Bound, name: str, said: Relation, tables: Columns) -> str:
     found = [own for own in model.inputs if own in tables[name] and own in root]
     if len(found) != 1:
         raise DataError(
-            f"model '{model.name}': {where}: the column that links the two tables is ambiguous: "
-            f"expected one column that is in both tables and is an argument of the function, got "
-            f"{found}. Name the column, rows('{name}', of='{said.of}', by='...')"
+            f"model '{model.name}': {where}: the column that links the two tables must be in both "
+            f"of them and be an argument of the function. These columns are: {found or 'none'}. "
+            f"Name the column, rows('{name}', of='{said.of}', by='...')"
         )
     return found[0]
 
@@ -279,7 +278,8 @@ def _tables_of_names(model: Bound, shown: Survey, root: str, others: Mapping[str
             )
         if inside and site.factor and inside[0] in others:
             raise ModelError(f"model '{model.name}', site '{site.name}': numpyro.factor in "
-                             f"rows('{inside[0]}', of=…) would also count the padded rows. Use a "
+                             f"rows('{inside[0]}', of=…) is not supported, because shorter groups "
+                             "are filled up with empty rows, which the factor would count. Use a "
                              f"distribution, or put the factor in rows('{root}')")
         if inside:
             home[site.name] = inside[0]
@@ -308,7 +308,7 @@ def _check_exchangeable(model: Bound, flat: SiteValues, others: Iterable[str]) -
             if mixed:
                 whys = {exchangeability.NUMBER: "on its row number",
                         exchangeability.COUNT: "on the number of rows"}
-                why = whys.get(mixed, f"on other rows of its table through '{mixed}'")
+                why = whys.get(mixed, f"on other rows of its table through the operation '{mixed}'")
                 raise ModelError(
                     f"model '{model.name}', site '{owner}': a row of table '{table}' depends "
                     f"{why}, but the rows must be independent of one another and of their order. "

@@ -9,7 +9,6 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.typing import ArrayLike
 from numpyro.distributions import Distribution
 
 from probml.dataset.frames import columns_of, is_table, names_of, tables_of
@@ -17,7 +16,7 @@ from probml.dataset.grid import Places
 from probml.errors import DataError
 from probml.interface.tables.relations import RelationalFunction, flatten_tables, widen
 from probml.queries.fitted import Fitted
-from probml.typing import DataLike, SiteValues
+from probml.typing import ArrayLike, DataLike, SiteValues
 
 
 def answers_in_tables(of_site: bool = False) -> Callable:

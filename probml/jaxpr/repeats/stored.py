@@ -15,8 +15,8 @@ from jax import lax
 from jax.extend.core import ClosedJaxpr, JaxprEqn
 
 from probml.jaxpr.analysis import Domain, analyse
+from probml.jaxpr.primitives import as_integers, folded
 from probml.jaxpr.program import CALLS, bind, equations
-from probml.jaxpr.whole_numbers import as_integers, folded
 
 MIN_ELEMENTS = 8  # stored, from which an array is rewritten
 

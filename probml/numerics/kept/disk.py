@@ -69,8 +69,8 @@ class Folder:
         if hasattr(os, "getuid"):
             found = path.lstat()
             if found.st_uid != os.getuid() or found.st_mode & 0o077:
-                raise PermissionError(f"the folder {path} is accessible to other users. Run chmod "
-                                      f"700 {path}")
+                raise PermissionError(f"the folder {path} is accessible to other users, who could "
+                                      f"change the files in it. Run chmod 700 {path}")
         self._path, self._cleared = path, False
 
     def get(self, key: str) -> bytes | None:

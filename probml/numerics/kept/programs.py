@@ -39,7 +39,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import jax
 from jax.api_util import shaped_abstractify
@@ -97,7 +97,7 @@ class ProgramCache:
         self._function, self._keywords, self._seldom = function, keywords, seldom
         self._on_host = on_host
         self._held: OrderedDict[tuple, Callable | None] = OrderedDict()  # most recently used last
-        register_cache(self)
+        _CACHES.add(self)
         names = list(inspect.signature(function).parameters)
         numbers, named = (keywords.get(key, ()) for key in ("static_argnums", "static_argnames"))
         numbers = (numbers,) if isinstance(numbers, int) else tuple(numbers)
@@ -312,7 +312,7 @@ PROGRAMS_BETWEEN_CHECKS = 32  # a check takes as long as compiling one small pro
 
 _MAPS, _PAGES = Path("/proc/self/maps"), Path("/proc/self/statm")
 _LOCK = threading.Lock()
-_CACHES: "weakref.WeakSet[ReleasableCache]" = weakref.WeakSet()
+_CACHES: "weakref.WeakSet[ProgramCache]" = weakref.WeakSet()
 _NEW_PROGRAMS = [0]  # since the last check
 _PROGRAMS_SINCE_RELEASE = [0]  # as of the last check
 
@@ -325,18 +325,6 @@ class MemoryUse(NamedTuple):
 
 
 _AFTER_RELEASE: list[MemoryUse] = []  # after the last release; at first, at the first check
-
-
-class ReleasableCache(Protocol):
-    """A cache of programs that can release some of them."""
-
-    def release_half(self) -> None:
-        """Releases the least recently used half."""
-
-
-def register_cache(cache: ReleasableCache) -> None:
-    """Registers a cache, whose `release_half` is called when memory is to be released."""
-    _CACHES.add(cache)
 
 
 def count_program() -> None:

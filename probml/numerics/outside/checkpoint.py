@@ -186,9 +186,9 @@ class Journal:
         for kind, own in self.of.items():
             if of.get(kind) != own:
                 wrong = DataError if kind == "data" else ModelError
-                raise wrong(f"the checkpoint '{self.path}' belongs to a fit with another {kind}: "
-                            f"{of.get(kind)} in the checkpoint, {own} in this fit. Give another "
-                            f"path, or delete the checkpoint")
+                raise wrong(f"the checkpoint '{self.path}' belongs to another fit. Different "
+                            f"{kind}: {of.get(kind)} in the checkpoint, {own} in this fit. Give "
+                            f"another path, or delete the checkpoint")
         return pasts
 
 

@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from probml.numerics.precision import in_same_precision
+from probml.numerics.process.threads import in_same_precision
 from probml.typing import PyTree
 
 _OPEN: dict[int, "Supply"] = {}

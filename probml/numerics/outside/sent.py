@@ -18,7 +18,7 @@ from jax.custom_batching import custom_vmap
 from jax.typing import ArrayLike
 
 from probml.jaxpr.program import evaluate
-from probml.numerics import compile_effort
+from probml.numerics.compiling import jit
 from probml.numerics.outside.feeding import Supply, called_back
 from probml.typing import PyTree
 
@@ -60,22 +60,11 @@ def received_for_many(digest: str, content: bytes) -> Callable:
     """A program that was sent, mapped over stacked chunks in one call: (constants, stacked leaves)
     → stacked arrays."""
     program = pickle.loads(content).call
-    options = compile_effort.FULL if jax.default_backend() == "cpu" else None
 
     def run(constants: Sequence[ArrayLike], leaves: Sequence[ArrayLike]) -> PyTree:
         return jax.lax.map(lambda own: program(constants, own), list(leaves))
 
-    fast, plain = jax.jit(run, compiler_options=options), jax.jit(run)
-
-    def call(constants: Sequence[ArrayLike], leaves: Sequence[ArrayLike]) -> PyTree:
-        try:
-            return fast(constants, leaves)
-        except jax.errors.JaxRuntimeError as error:
-            if "No such compile option" not in str(error):
-                raise
-            return plain(constants, leaves)
-
-    return call
+    return jit(run, often=True)
 
 
 def summed(function: Callable, number: object, chunk: object) -> PyTree:

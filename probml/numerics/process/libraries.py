@@ -1,9 +1,53 @@
 """Libraries that take 0.1 s and more to import, each imported at its first use: a fit of arrays
-needs none of them, and every script and every process would pay for all."""
+needs none of them, and every script and every process would pay for all. So are the names of a
+package: JAX, NumPyro and scikit-learn take seconds, and `probml --help` needs none of them.
+"""
 
+import gc
+import importlib
+import importlib.util
+import sys
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from probml.numerics.process.late import import_late
+from probml.numerics.process.shared_changes import uncollected
+
+
+def import_late(name: str) -> Any:
+    """The module. What imports create stays: as old objects, the collector does not visit them
+    during the first fit (0.1 s)."""
+    if name in sys.modules:
+        return importlib.import_module(name)  # after an import by another thread has ended
+    with uncollected():
+        found = importlib.import_module(name)
+    if gc.isenabled() and not gc.get_freeze_count():  # what a user has frozen stays frozen
+        gc.freeze()
+        gc.unfreeze()
+    return found
+
+
+def late(package: str, homes: Mapping[str, str], known: Iterable[str],
+         hint: Callable[[str], str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """`__getattr__` and `__dir__` of a package.
+
+    Args:
+        homes: name → the module inside the package that has it.
+        known: further names for `dir`, such as folders.
+        hint: an unknown name → the names that may be meant, the end of the error's sentence.
+    """
+    names = sorted({*homes, *known})
+
+    def find(name: str) -> Any:
+        if name in homes:
+            found = getattr(import_late(f"{package}.{homes[name]}"), name)
+            setattr(sys.modules[package], name, found)  # so that this is called once
+            return found
+        whole = f"{package}.{name}"
+        if not name.startswith("_") and importlib.util.find_spec(whole) is not None:
+            return importlib.import_module(whole)
+        raise AttributeError(f"module '{package}' has no attribute '{name}'{hint(name)}")
+
+    return find, lambda: list(names)
 
 
 class LateModule:

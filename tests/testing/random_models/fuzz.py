@@ -27,7 +27,7 @@ from hypothesis import HealthCheck, Phase, find, settings
 from hypothesis.errors import Flaky, NoSuchExample
 
 from probml.errors import present
-from probml.numerics.compile_effort import EMITTERS
+from probml.numerics.compiling import EMITTERS
 from probml.numerics.kept import programs
 from random_models.case import Case
 from random_models.claims import CLAIMS, check

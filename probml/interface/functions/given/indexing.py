@@ -6,7 +6,6 @@ so): JAX would take the last entry for them.
 
 
 import numpy as np
-from jax.typing import ArrayLike
 
 from probml.dataset.coding.indices import within
 from probml.errors import DataError, ModelError
@@ -14,7 +13,7 @@ from probml.interface.functions.given.values import codes_of
 from probml.interface.functions.survey import Survey, describe_first, survey_run
 from probml.language.language import Bound, RowsUnknown
 from probml.structure.indices import Index
-from probml.typing import SiteValues
+from probml.typing import ArrayLike, SiteValues
 
 
 def recode_out_of_bounds(model: Bound, shown: Survey, items: SiteValues,
@@ -112,8 +111,8 @@ def _why(name: str, item: object, value: object) -> str:
         missing, fractional = np.isnan(value), value != np.floor(value)
         if missing.any():
             return (f"{index}, but is missing in {describe_first(missing)}: an index cannot be "
-                    f"missing, since it selects an entry. Drop these rows, give them a group of "
-                    f"their own, or make '{name}' a site")
+                    "missing, since it selects an entry. Drop these rows, give them a new label, "
+                    f"such as 'missing', or make '{name}' a site")
         return (f"{index}, but has {value[fractional][0]:g} in {describe_first(fractional)}. Pass "
                 f"integers, or text")
     first = array.ravel()[0] if array.size else item

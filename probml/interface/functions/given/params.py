@@ -16,7 +16,6 @@ import jax
 import jax.numpy as jnp
 import numpyro.distributions as dist
 from jax.tree_util import PyTreeDef
-from numpyro.distributions import constraints
 from numpyro.primitives import Messenger
 
 
@@ -31,7 +30,7 @@ class Scaled(dist.Distribution):
         super().__init__(base_dist.batch_shape, base_dist.event_shape)
 
     @property
-    def support(self) -> constraints.Constraint:
+    def support(self) -> dist.constraints.Constraint:
         return self.base_dist.support
 
     def log_prob(self, value: jax.Array) -> jax.Array:
@@ -48,7 +47,7 @@ class ParamSpec(NamedTuple):
     """What a param holds: its constraint, the shapes of its arrays, and of which nothing is to be
     found, since the function samples others in their place."""
 
-    constraint: constraints.Constraint
+    constraint: dist.constraints.Constraint
     tree: PyTreeDef
     shapes: tuple[tuple[int, ...], ...]
     idle: tuple[bool, ...]

@@ -16,13 +16,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.typing import ArrayLike
 
 from probml.dataset import arrays
-from probml.dataset.arrays import Categories
 from probml.dataset.coding import labels as naming
 from probml.errors import DataError
-from probml.typing import SiteValues
+from probml.typing import ArrayLike, SiteValues
 
 
 class GivenArray(np.ndarray):
@@ -37,7 +35,7 @@ class GivenArray(np.ndarray):
     """
 
     labels: tuple = ()
-    categorical = Categories.FOUND
+    categorical = arrays.Categories.FOUND
 
     def __getitem__(self, key: Any) -> Any:
         parts = key if isinstance(key, tuple) else (key,)

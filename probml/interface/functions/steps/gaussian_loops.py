@@ -98,17 +98,17 @@ def find_linear_loops(call: Callable[[], object], steps: LoopSites,
         if name in places:
             lags = [places[name][1] - places[step][1] for step in found[name, "loc"]]
             if min(lags, default=0) < 0:
-                raise ModelError(f"site '{name}' depends on a later step of the loop. Let it "
-                                 "depend on earlier steps only")
+                raise ModelError(f"site '{name}' depends on a later step of the loop, which is "
+                                 "sampled after it. Let it depend on earlier steps only")
             back = max(back, *lags, 1)
     for name, first, last in _step_windows(program, [name for name in near if name not in places]):
         times[name], back = np.maximum(last, first.min()), max(back, int((last - first).max()) + 1)
     if not times:
         raise NotLinearGaussian("no observed site depends on the sites of the loop")
     if numbers * back > MOST_STATE_ELEMENTS:
-        raise ModelError(f"the observed sites depend on states with {numbers * back} elements, "
-                         f"more than the limit of {MOST_STATE_ELEMENTS}. Let them depend on fewer "
-                         "earlier steps")
+        raise ModelError(f"the observed sites depend on {back} steps of the loop with {numbers} "
+                         f"elements each, {numbers * back} in all, more than the limit of "
+                         f"{MOST_STATE_ELEMENTS}. Let them depend on fewer earlier steps")
     own = program.only([i for i, (name, kind) in enumerate(owners)
                         if (kind in ("loc", *INDEPENDENT_OF_STEPS) if name in near
                             else kind == "log" and name not in others)])

@@ -131,7 +131,8 @@ def body_of(loop: Loop, init: Sequence[jax.Array], tree: object, first: object,
     found = uses.found
     for i in (*range(count), *told_of):
         if handed[i] in uses.curved:
-            raise NotLinearGaussian("the carry of the scan is not an affine function of its sites")
+            raise NotLinearGaussian("the carry of the scan (what is passed from step to step) is "
+                                    "not a linear function of its sites")
     for name, kind in owners:
         if kind == "log" and (found[name, kind] or name in order) and not uses.is_linear(name):
             raise NotLinearGaussian(f"site '{name}' is not linear and Gaussian in the sites of the "
@@ -327,8 +328,8 @@ def chain_of_scan(loop: Loop, call: ScanCall, rows: Rows | None) -> Chain:
     body = body_of(loop, flat, tree, first, () if rows is None else rows.looked)
     seen = [name for name, kind in body.owners if kind == "log" and name not in body.order]
     if not body.normal and rows is None:
-        raise ModelError("no observed site depends on the sites of the scan. Observe a site that "
-                         "depends on them (obs=)")
+        raise ModelError("no observed site depends on the sites of the scan, so the data contain "
+                         "no information about them. Observe a site that depends on them (obs=)")
     step = compute_steps(body, flat, xs, at)
     if rows is not None:
         step = step.with_rows(rows, at)

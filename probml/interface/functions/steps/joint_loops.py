@@ -16,7 +16,6 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 from numpyro import handlers
-from numpyro.distributions import constraints
 from numpyro.distributions.batch_util import promote_batch_shape
 
 from probml.errors import ModelError
@@ -94,7 +93,7 @@ class _JointSteps(dist.Distribution):
         super().__init__((count, *like.batch_shape), tuple(like.event_shape))
 
     @property
-    def support(self) -> constraints.Constraint:
+    def support(self) -> dist.constraints.Constraint:
         return self.like.support
 
     def log_prob(self, value: jax.Array) -> jax.Array:
@@ -126,6 +125,7 @@ def _joint_distribution(program: Program, title: str,
     made = promote_batch_shape(jax.tree.unflatten(tree, arrays))
     shape = (len(names), *program.likes[title].batch_shape)
     if tuple(made.batch_shape) != shape:
-        raise ModelError(f"the steps of '{title}' have the batch shape {made.batch_shape}, but the "
-                         f"first step has {shape}. Give all steps the same shape")
+        raise ModelError(f"the {len(names)} steps of '{title}' have different shapes: stacked, "
+                         f"they have the shape {made.batch_shape}, expected {shape}, as if all "
+                         f"were like the first step. Give all steps the same shape")
     return made

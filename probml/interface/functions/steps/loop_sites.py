@@ -7,11 +7,10 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
-from jax.typing import ArrayLike
 
 from probml.families import domains
 from probml.interface.functions.survey import Survey
-from probml.typing import SiteValues
+from probml.typing import ArrayLike, SiteValues
 
 SHORTEST_LOOP = 8  # steps from which a loop is worked on as one
 

@@ -26,7 +26,7 @@ from probml.interface.functions.messages import trace_isolated
 from probml.interface.functions.states import logs_of
 from probml.interface.functions.steps.loop_sites import SHORTEST_LOOP, LoopSites, remove_numbers
 from probml.jaxpr import levels
-from probml.jaxpr.opened.backward import shortened
+from probml.jaxpr.backward import shortened
 from probml.jaxpr.program import ClosedJaxpr, Literal, bodies, equations, evaluate, jaxpr_of
 from probml.jaxpr.repeats.patterns import equivalent_results
 from probml.jaxpr.repeats.rolled import evaluated, recursion
@@ -274,7 +274,8 @@ def _site_records(name: str, site: Message, places: Mapping,
         bounds = domains.of(site["fn"].support).bounds if latent_values({name: site}) else {}
         return [("log", log), *(("end", jnp.asarray(bound)) for bound in bounds.values())]
     if site["scale"] is not None:
-        raise ModelError(f"site '{name}' is inside handlers.scale. Move it out")
+        raise ModelError(f"site '{name}' is inside handlers.scale, which is not supported inside "
+                         f"scan. Move '{name}' out of handlers.scale")
     leaves, trees[name] = leaves_of_distribution(site["fn"])
     return [("argument", jnp.asarray(leaf)) for leaf in leaves]
 

@@ -190,8 +190,9 @@ def _where(outside: Outside) -> tuple[tuple[np.ndarray, np.ndarray], ...]:
         where = np.full(var.shape, NONE)
         for marks in own.values():
             if not merge_cells(where, marks):
-                raise ModelError(f"an element of '{name}' depends on several steps of a scan. Let "
-                                 "each element depend on one step")
+                raise ModelError(f"an element of '{name}' depends on several steps of a scan, so "
+                                 "the scan cannot be integrated out. Let each element depend on "
+                                 "one step")
         where = np.where(where == NONE, some, where).ravel()
         scan = np.searchsorted(first, where, side="right") - 1
         out.append((scan, where - first[scan]))

@@ -160,8 +160,8 @@ def _system(step: Step, carried: Carried, mixing: bool) -> kalman.System:
     seats |= {p: sites + len(own) + i for i, p in enumerate(held)}
     width = sites + len(own) + len(held)
     if width > MOST_STATE_ELEMENTS:
-        raise ModelError(f"a state of the chain has {width} elements, more than the limit of "
-                         f"{MOST_STATE_ELEMENTS}. Pass fewer elements from step to step")
+        raise ModelError(f"the scan passes {width} numbers from step to step, more than the limit "
+                         f"of {MOST_STATE_ELEMENTS}. Pass fewer numbers")
     pick, sight = np.zeros((handed, width)), np.zeros((handed, width))
     pick[np.arange(handed), place] = 1.0
     for p in np.flatnonzero(carried.looked):

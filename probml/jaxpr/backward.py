@@ -23,6 +23,7 @@ from jax import lax
 from jax.extend.core import JaxprEqn
 from jax.tree_util import PyTreeDef
 
+from probml.errors import ModelError, Refusal
 from probml.jaxpr.compat import OFF
 from probml.jaxpr.program import CALLS, RULES, Line, Program, bind, flatten
 from probml.typing import PyTree
@@ -175,7 +176,8 @@ def _equation_vjp(line: Line, ins: Sequence[jax.Array],
         return ([value for value, real in zip(found, inexact, strict=True) if real],
                 [value for value, real in zip(found, inexact, strict=True) if not real])
 
-    real, back, rest = jax.vjp(call_equation, *(ins[i] for i in at), has_aux=True)
+    real, back, rest = _by_rule(eqn, functools.partial(jax.vjp, has_aux=True), call_equation,
+                                *(ins[i] for i in at))
     first, second = iter(real), iter(rest)
     found = [next(first if each else second) for each in inexact]
 
@@ -183,11 +185,28 @@ def _equation_vjp(line: Line, ins: Sequence[jax.Array],
         told = [jnp.zeros(var.aval.shape, var.aval.dtype) if share is None else share
                 for share, var, each in zip(shares, eqn.outvars, inexact, strict=True) if each]
         out: list[Callable | None] = [None] * len(operands)
-        for i, share in zip(at, back(told), strict=True):
+        for i, share in zip(at, _by_rule(eqn, back, told), strict=True):
             out[i] = functools.partial(lambda same: same, share)
         return out
 
     return found, pull
+
+
+def _by_rule(eqn: JaxprEqn, rule: Callable, *args: object) -> Any:
+    """What a rule of JAX's derivatives returns.
+
+    Raises:
+        Refusal: JAX has no derivative of the equation, with its name.
+    """
+    try:
+        return rule(*args)
+    except (NotImplementedError, ValueError) as error:
+        if isinstance(error, ModelError):
+            raise
+        said = str(error).partition("\n")[0].rstrip(".")
+        raise Refusal(f"the density needs the derivative of '{eqn.primitive.name}', which JAX does "
+                      f"not have ({said:.200}). Write the function in other operations of JAX, or "
+                      "fix the parameters that it depends on") from error
 
 
 def _back(program: Program, values: Sequence[jax.Array], pulls: Sequence[Callable | None],

@@ -9,27 +9,31 @@ import numpy as np
 import numpyro.distributions as dist
 from jax.typing import ArrayLike
 
-from probml.interface.functions.marginal_weights import inputs_of, point_or_draws
-from probml.interface.functions.readings import JointReading
+from probml.errors import present
 from probml.language.language import Bound
 from probml.numerics.compiling import jit
 from probml.numerics.transfer import placed_all, random_key
 from probml.queries.fitted import Fitted
-from probml.typing import SiteValues
+from probml.typing import PyTree, SiteValues
 
+DRAWS = 256  # of the parameters, over which an answer is averaged
 DRAW_PAIRS = 32  # draws of steps at one point, over which what is computed from them is averaged
+
+
+def point_or_draws(fit: Fitted) -> dict[str, ArrayLike]:
+    """Draws of the parameters, (draws, ...); the point alone, where nothing more is known."""
+    if fit.belief.varies:
+        draws = fit._draws(DRAWS, 0)
+        return {name: draws[name] for name in fit.point}
+    return {name: jnp.asarray(value)[None] for name, value in fit.point.items()}
 
 
 def draw_steps(fit: Fitted, draws: SiteValues, n: int, seed: int) -> dict[str, np.ndarray]:
     """Steps of loops, and what the function computes from them, each drawn given one of the draws
     of the parameters: name of a step, and of all → (n, ...)."""
-    inputs = _inputs(fit)
-    if inputs is None:
+    if not _integrates_steps(fit):
         return {}
-    at = placed_all({name: draws[name] for name in fit.point})
-    keys = jax.random.split(random_key(seed), n)
-    found = {name: np.asarray(value)
-             for name, value in _paths(fit.model, placed_all(inputs), at, keys).items()}
+    found = _at(fit, "path", draws, jax.random.split(random_key(seed), n))
     return found | _single(fit, found, 1)
 
 
@@ -46,64 +50,54 @@ def steps_at(fit: Fitted, values: SiteValues, seed: int,
              plug_in: bool) -> dict[str, np.ndarray]:
     """Single steps that are integrated out at one value of the parameters: a draw, or their
     means."""
-    inputs = _inputs(fit)
-    if inputs is None:
+    if not _integrates_steps(fit):
         return {}
     one = {name: np.asarray(values[name])[None] for name in fit.point}
-    if plug_in:
-        found = {title: mean for title, (mean, _) in _moments(
-            fit.model, placed_all(inputs), placed_all(one)).items()}
-    else:
-        found = draw_steps(fit, one, 1, seed)
+    found = {title: mean for title, (mean, _) in _at(fit, "moments", one).items()
+             } if plug_in else draw_steps(fit, one, 1, seed)
     own = _single(fit, found, 1) | {name: found[name] for name in fit.model.generative.steps.scans}
     return {name: value[0] for name, value in own.items()}
 
 
 def names_of_loops(fit: Fitted) -> tuple[str, ...]:
     """The names of the joint sites of loops, whose steps tables show one by one."""
-    reading = fit.model.generative
-    return (tuple(title for title in reading.steps.groups if title not in reading.steps.scans)
-            if isinstance(reading, JointReading) else ())
+    groups = fit.model.generative.steps.groups if fit.model.whole else {}
+    return tuple(title for title, names in groups.items() if names)
 
 
 def compute_step_means(fit: Fitted) -> dict[str, np.ndarray]:
     """The mean of every step, and of what is computed from steps, of a posterior over its draws."""
-    inputs = _inputs(fit)
-    if inputs is None:
+    if not _integrates_steps(fit):
         return {}
-    found = {name: np.asarray(mean.mean(0)) for name, (mean, _) in _at(fit, inputs).items()}
-    computed = {}
+    values, computed = point_or_draws(fit), {}
+    found = {name: mean.mean(0) for name, (mean, _) in _at(fit, "moments", values).items()}
     if not {*fit.model.generative.derived} <= {*fit.structure.derived}:
-        values = point_or_draws(fit)
         lead = len(next(iter(values.values())))
         keys = jax.random.split(random_key(0), (lead, DRAW_PAIRS if lead == 1 else 1))
-        computed = {name: np.asarray(value.mean(0)) for name, value in _computed(
-            fit.model, placed_all(inputs), placed_all(values), keys).items()}
+        computed = {name: value.mean(0)
+                    for name, value in _at(fit, "means_computed", values, keys).items()}
     return computed | found | _single(fit, found, 0)
 
 
 def posterior_of_step(fit: Fitted, name: str) -> dist.Distribution | None:
     """The distribution of a step, or of each of all; None where no such loop is integrated out."""
-    inputs = _inputs(fit)
-    if inputs is None:
+    if not _integrates_steps(fit):
         return None
     steps = fit.model.generative.steps
     title, at = steps.places.get(name, (name, None))
     if title not in steps.groups:
         return None
-    mean, spread = (each if at is None else each[:, at] for each in _at(fit, inputs)[title])
+    mean, spread = (each if at is None else each[:, at]
+                    for each in _at(fit, "moments", point_or_draws(fit))[title])
     if len(mean) == 1:
         return dist.Normal(mean[0], spread[0])
     mixed = dist.Normal(jnp.moveaxis(mean, 0, -1), jnp.moveaxis(spread, 0, -1))
     return dist.MixtureSameFamily(dist.Categorical(jnp.full(len(mean), 1 / len(mean))), mixed)
 
 
-def _inputs(fit: Fitted) -> dict[str, ArrayLike] | None:
-    """The data by the names of the reading's inputs; None where no loop is integrated out."""
-    reading = fit.model.generative
-    if fit.data is None or not (isinstance(reading, JointReading) and reading.integrated):
-        return None
-    return inputs_of(fit.data)
+def _integrates_steps(fit: Fitted) -> bool:
+    """Whether the fit has its data, and its model integrates loops or scans out."""
+    return fit.data is not None and fit.model.whole and fit.model.generative.integrated
 
 
 def _single(fit: Fitted, found: Mapping[str, np.ndarray], axis: int) -> dict[str, np.ndarray]:
@@ -112,24 +106,15 @@ def _single(fit: Fitted, found: Mapping[str, np.ndarray], axis: int) -> dict[str
             for name, (title, i) in fit.model.generative.steps.places.items()}
 
 
-def _at(fit: Fitted, inputs: SiteValues) -> dict[str, tuple[jax.Array, jax.Array]]:
-    """Means and standard deviations of all steps, (draws, steps, ...)."""
-    return _moments(fit.model, placed_all(dict(inputs)), placed_all(point_or_draws(fit)))
+def _at(fit: Fitted, ask: str, values: SiteValues, *keys: jax.Array) -> dict[str, PyTree]:
+    """What a method of SmoothedSteps says of the fitted data at each of some values of the
+    parameters, name → (values, ...)."""
+    return jax.tree.map(np.asarray, _smoothed(
+        fit.model, ask, placed_all(present(fit.data).inputs_of_one_row),
+        placed_all({name: values[name] for name in fit.point}), *keys))
 
 
-@jit(static_argnums=0, draws=2)
-def _moments(model: Bound, inputs: Mapping, values: Mapping):
-    return jax.lax.map(lambda own: model.generative.smoothed(model.bound, inputs, own).moments(),
-                       values)
-
-
-@jit(static_argnums=0, draws=2)
-def _computed(model: Bound, inputs: Mapping, values: Mapping, keys: jax.Array):
-    return jax.lax.map(lambda own: model.generative.smoothed(
-        model.bound, inputs, own[0]).means_computed(own[1]), (values, keys))
-
-
-@jit(static_argnums=0, draws=2)
-def _paths(model: Bound, inputs: Mapping, values: Mapping, keys: jax.Array):
-    return jax.lax.map(lambda own: model.generative.smoothed(
-        model.bound, inputs, own[0]).path(own[1]), (values, keys))
+@jit(static_argnums=(0, 1), draws=3)
+def _smoothed(model: Bound, ask: str, inputs: Mapping, values: Mapping, *keys: jax.Array):
+    return jax.lax.map(lambda own: getattr(model.generative.smoothed(
+        model.bound, inputs, own[0]), ask)(*own[1:]), (values, *keys))

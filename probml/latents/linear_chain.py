@@ -36,20 +36,25 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.scipy.linalg import block_diag, solve_triangular
 
+from probml.jaxpr.memo import memo
 from probml.latents.gaussian import KINDS, not_affine
 from probml.latents.latent import Group, placed, places
-from probml.latents.pooled_normal import Second, locations, shifted
-from probml.latents.residuals import root_of
+from probml.latents.pooled_normal import Second, locations, root_of, shifted
+from probml.numerics.compiling import jit
 from probml.numerics.lapack import root, standardised
 from probml.numerics.logs import LOG_TWO_PI
+from probml.numerics.process.inline_calls import evaluated
+from probml.structure.densities import example
 from probml.structure.site import Site
 from probml.structure.structure import Structure
 
 # kind → the arguments that may depend on latents
-MOVED = {"GaussianChain": ("offset",), "GaussianWalk": ("offset",),
-         **dict.fromkeys(KINDS, ("loc",))}
+MOVED = {"GaussianChain": ("offset",), **dict.fromkeys(KINDS, ("loc",))}
+# what a parameter moves → the covariance about it
+ABOUT = {"transition": "covariance", "offset": "covariance", "initial_mean": "initial_covariance"}
 
 
 class Moves(NamedTuple):
@@ -75,7 +80,7 @@ class Sight(NamedTuple):
 class LinearChain:
     """Chains of normal numbers; see the top of this file."""
 
-    description = "integrated out, exact Gaussian along time (Kalman's filter)"
+    description = "integrated out, in closed form along time (Kalman filter)"
     pools = exact = True
     averages = False
     breadth, finer, tolerance = 1, None, 0.0
@@ -277,3 +282,32 @@ def _trace(matrix: jax.Array) -> jax.Array:
 
 def _diagonal(matrix: jax.Array) -> jax.Array:
     return jnp.diagonal(matrix, axis1=-2, axis2=-1)
+
+
+@memo(256)
+def noiseless_parameters(structure: Structure, name: str) -> tuple[tuple[str, str, int], ...]:
+    """(parameter, argument, number of the state) where the argument of a chain moves with the
+    parameter and the number has no noise, at a point without zeros. EM cannot move such a
+    parameter: no path that is possible now would be possible at other values."""
+    env = example(structure, name)
+    mine = [key for key in env if np.issubdtype(env[key].dtype, np.floating)]
+    if not mine:
+        return ()
+
+    @jit
+    def derivatives(env: Mapping[str, jax.Array]):
+        def at(key: str, step: float):
+            return structure.cells(name, {**env, key: env[key] + step * (1 + env[key])})
+
+        return {key: jax.jvp(lambda step, key=key: at(key, step), (jnp.zeros(()),),
+                             (jnp.ones(()),)) for key in mine}
+
+    with evaluated():
+        found = jax.tree.map(np.asarray, derivatives(env))
+    out = []
+    for key, (values, slopes) in found.items():
+        for argument, about in ABOUT.items():
+            still = np.diagonal(values[about][0]) == 0
+            rows = (slopes[argument][0] != 0).reshape(len(still), -1).any(1) & still
+            out += [(key, argument, int(i)) for i in np.flatnonzero(rows)]
+    return tuple(out)

@@ -1,0 +1,85 @@
+"""Modes of a posterior density: what was measured at one, and which others are far from it."""
+
+from typing import NamedTuple
+
+import jax
+import numpy as np
+
+from probml.engines.findings import Code, Finding
+from probml.evidence import density
+from probml.numerics.curvature import Frame, Starts
+from probml.plan.plan import Plan
+
+# log density by which another mode may be lower, and its least distance in standard deviations
+MAX_LOWER, MIN_DISTANCE = 5.0, 5.0
+
+
+class Optima(NamedTuple):
+    """Results of optimisations from several points."""
+
+    u: jax.Array  # (k, d)
+    value: jax.Array  # (k,)
+    converged: jax.Array  # (k,)
+
+
+class Mode(NamedTuple):
+    """A mode of the density of unbounded coordinates, or a point near one, with what a sampler, a
+    guide or a normal approximation needs.
+
+    Attributes:
+        frame: coordinates in which the negative Hessian is the identity. hessian: (d, d), negative.
+        value: the log density. converged: the gradient is zero there.
+        history: values of the optimisation. starts: points about the mode.
+        optima: results of all optimisations, if there were several.
+    """
+
+    frame: Frame
+    hessian: jax.Array
+    value: jax.Array
+    converged: jax.Array
+    history: jax.Array
+    starts: Starts
+    optima: Optima | None = None
+
+
+def distinct_optima(begun: Mode) -> list[int]:
+    """Indices of other optima that are modes, far from this one and from one another, the highest
+    first."""
+    if begun.optima is None or begun.frame.centre.size == 0:
+        return []
+    optima, frame = jax.device_get((begun.optima, begun.frame))
+    z = frame.inverse(np.concatenate([frame.centre[None], optima.u]))
+    found = [0]
+    for i in np.argsort(-np.asarray(optima.value)):
+        near = min(np.linalg.norm(z[i + 1] - z[j]) for j in found)
+        if optima.converged[i] and np.isfinite(optima.value[i]) and near > MIN_DISTANCE:
+            found.append(i + 1)
+    return [i - 1 for i in found[1:]]
+
+
+def other_high_modes(begun: Mode) -> list[np.ndarray]:
+    """Unbounded coordinates of other modes that are not much lower than the highest."""
+    optima, found = begun.optima, distinct_optima(begun)
+    if optima is None or not found:
+        return []
+    least = max(float(optima.value[found[0]]), float(begun.value)) - MAX_LOWER
+    return [np.asarray(optima.u[i]) for i in found if float(optima.value[i]) > least]
+
+
+def several_modes_finding(plan: Plan, begun: Mode) -> tuple[Finding, ...]:
+    """A finding if there is another mode that is not much lower."""
+    found = other_high_modes(begun)
+    if not found:
+        return ()
+    optima, frame = jax.device_get((begun.optima, begun.frame))
+    best = distinct_optima(begun)[0]
+    lower = optima.value[optima.converged].max() - optima.value[best]
+    away = np.linalg.norm(frame.inverse(optima.u[best]))
+    moved = np.abs(optima.u[best] - frame.centre)
+    most, names = int(np.argmax(moved / frame.diagonal().root)), density.coordinate_names(plan)
+    where = (f"'{names[most]}' is {optima.u[best][most]:.3g} at that mode and "
+             f"{frame.centre[most]:.3g} at the approximated mode"
+             if plan.structure.sites[names[most].partition("[")[0]].domain.unbounded
+             else f"'{names[most]}' differs most between the two modes")
+    return (Finding.of(Code.SEVERAL_MODES, names[most], lower=max(lower, 0.0), away=away,
+                       where=where),)

@@ -1,1 +1,0 @@
-"""Functions flattened to one list of equations, and gradients of them."""
