@@ -59,7 +59,7 @@ ALLOWED = {
     "A new look at": "the title of a paper of Akaike's",
 }
 # warnings of other libraries, which the code ignores by their text
-FOREIGN = {"X has feature names", "The least populated class"}
+FOREIGN = {"X has feature names", "The least populated class", "Solver terminated early"}
 # arguments of other libraries that messages name
 OF_OTHERS = {"days", "decimal", "encoding", "frozen", "margins", "npartitions", "sep", "subset",
              "use_colnames", "n_features"}

@@ -27,13 +27,6 @@ from probml.models.frames.complete import LossOnly
 from probml.models.frames.standardized import row_weights
 from probml.models.kernels.interior_point import Solution, hinge, solution
 
-try:
-    from sklearn.exceptions import ConvergenceWarning as SolverWarning
-    from sklearn.svm import SVC
-except ModuleNotFoundError as error:
-    raise ImportError(f"the estimators of probml.models need scikit-learn ({error}). Install it: "
-                      "pip install 'probml[sklearn]'") from error
-
 # by which the dual's maximum may be missed, relative to it
 GAP = 1e-6
 IDLE = 1e-6  # a decision value of which no digit is told
@@ -165,13 +158,15 @@ class LinearSVM(LossOnly, Planes):
 def _plane(x: np.ndarray, sign: np.ndarray, cost: np.ndarray, most: int) -> Solution:
     """The plane of rows of sign 1 and −1; where its margin is so hard that an interior point runs
     out of digits, by LIBSVM's steps, `most` for each row."""
+    from sklearn.svm import SVC
+
     found = hinge(x, sign, cost, most)
     if found.gap <= GAP:
         return found
     steps = SVC(C=1.0, kernel="linear", tol=1e-6,
                 max_iter=min(most * len(x), LARGEST_INTEGER))
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", SolverWarning)
+        warnings.filterwarnings("ignore", "Solver terminated early")
         steps.fit(x, sign, sample_weight=cost)
     beta = np.zeros(len(x))
     beta[steps.support_] = steps.dual_coef_[0]

@@ -30,9 +30,9 @@ def engine_of(text: str | None) -> Engine | None:
         own = inspect.signature(KNOWN[kind]).parameters.values()
         needed = [each.name for each in own if each.default is each.empty]
         if needed:
-            raise ModelError(f"--engine {text}: the engine needs the settings "
-                             f"{' and '.join(needed)}, with names of settings of the model. For a "
-                             f"setting named scale write \"{kind}({needed[0]}=('scale',))\"")
+            raise ModelError(f"--engine {text}: {kind} needs {' and '.join(needed)}, names of "
+                             f"arguments of the model's function. For an argument named scale "
+                             f"write \"{kind}({needed[0]}=('scale',))\"")
         return KNOWN[kind]()
     try:
         call = ast.parse(kind + text[len(name):], mode="eval").body

@@ -27,7 +27,6 @@ from probml.estimators.validation import (
     check_consistent_length,
     check_is_fitted,
     column_or_1d,
-    require_target,
 )
 from probml.models.experts.experts_frame import BRANCHES, ExpertsEstimator, centre_and_unit
 from probml.models.frames.complete import require_classes
@@ -115,7 +114,6 @@ class MixtureOfExperts(_Settings, RegressorMixin, ExpertsEstimator):
                 by name.
         """
         check(self)
-        require_target(self, y)
         X, y = self._validated(X, reset=True), _answers(y)
         check_consistent_length(X, y)
         weights, kept = self._weigh(X, sample_weight)

@@ -202,10 +202,10 @@ class Columns:
                 return np.where(bad, -1, codes)
             shown = ", ".join(map(repr, labels[:12])) + (", …" if len(labels) > 12 else "")
             raise DataError(
-                f"{self.describe_column(j)} is {np.asarray(column, object)[i]!r} in row {i}, which "
-                f"was not in the training data; expected one of {shown}. Give all categories "
-                f"before the fit, categories={{...}}, or pass unknown='prior' to give the category "
-                f"its prior probability"
+                f"{self.describe_column(j)} is {np.asarray(column, object)[i]!r} in row {i}, a "
+                f"category that was not in the training data; expected one of {shown}. Create the "
+                f"estimator with all categories, categories={{{self.names[j]!r}: [...]}}, or with "
+                f"unknown='prior', which takes the probability of a category without rows"
             )
         return codes
 

@@ -13,7 +13,6 @@ from probml.estimators.validation import (
     column_or_1d,
     finite,
     refuse_nonfinite,
-    require_target,
 )
 
 
@@ -92,15 +91,11 @@ class Numbered(Complete):
                 by name.
         """
         check(self)
-        require_target(self, y)
         X = self._require_complete(X, reset=True)
         y = finite_target(y)
         check_consistent_length(X, y)
         weights, kept = self._weigh(X, sample_weight)
         rows = np.arange(len(y)) if kept is None else kept
-        if not len(rows):
-            raise DataError("all weights are zero (sample_weight). Give at least one row a weight "
-                            "above 0")
         if kept is not None:
             X, y = X[kept], y[kept]
         return X, y, np.ones(len(rows)) if weights is None else weights, rows

@@ -11,7 +11,6 @@ from probml.estimators.validation import (
     check_is_fitted,
     column_or_1d,
     compute_class_weight,
-    require_target,
 )
 from probml.models.frames.complete import Complete, require_classes
 
@@ -28,7 +27,6 @@ class Margin(Complete, Classifier):
                 be used, by name; one class only.
         """
         check(self)
-        require_target(self, y)
         X = self._require_complete(X, reset=True)
         check_consistent_length(X, y)
         weights, kept = self._weigh(X, sample_weight)

@@ -45,13 +45,6 @@ from probml.models.kernels.support_vectors import (
     support_vector_regression,
 )
 
-try:
-    from sklearn.exceptions import ConvergenceWarning as SolverWarning
-    from sklearn.svm import SVC, SVR
-except ModuleNotFoundError as error:
-    raise ImportError(f"the estimators of probml.models need scikit-learn ({error}). Install it: "
-                      "pip install 'probml[sklearn]'") from error
-
 LARGEST = float(np.finfo(np.float32).max)  # LIBSVM keeps its kernel in float32
 CACHE = 1000  # MB of it
 REAL: Rule = ("a number",
@@ -128,7 +121,7 @@ class _Machine(Estimator):
                          degree=int(kernel.degree), coef0=kernel.coef0, tol=self.tol,
                          max_iter=self.max_iter, cache_size=CACHE, **settings)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", SolverWarning)
+            warnings.filterwarnings("ignore", "Solver terminated early")
             solver.fit(X, y, sample_weight=weights)
         self.n_iter_ = np.atleast_1d(solver.n_iter_)
         self.converged_ = solver.fit_status_ == 0
@@ -265,6 +258,8 @@ class SupportVectorMachine(LossOnly, _Machine, Margin):
             ModelError, DataError, ValueError: a parameter, a cell, a label or a weight that cannot
                 be used, by name; one class only.
         """
+        from sklearn.svm import SVC
+
         X, codes, weights, kept = self._read(X, y, sample_weight)
         solver = self._run_solver(SVC, self._settle(X, weights), codes,
                                   weights * self._weights_of_classes(codes)[codes])
@@ -377,6 +372,8 @@ class SupportVectorRegression(RegressorMixin, _Machine, Numbered, NoProbabilitie
             ModelError, DataError, ValueError: a parameter, a cell or a weight that cannot be used,
                 by name.
         """
+        from sklearn.svm import SVR
+
         X, y, weights, kept = self._read(X, y, sample_weight)
         solver = self._run_solver(SVR, self._settle(X, weights), y, weights, epsilon=self.epsilon)
         self.support_, self.support_vectors_ = kept[solver.support_], X[solver.support_]

@@ -128,8 +128,9 @@ def normals(asked: Asked):
     that each belongs to (m,)."""
     params = asked.fit.params
     if "mean" not in params or "precision" not in params:
-        raise ModelError(f"model '{asked.fit.model.name}' has no normal components ('mean' and "
-                         f"'precision'). Use pictures.profile(fitted) instead")
+        raise ModelError(f"this picture draws the components of a Gaussian mixture from the "
+                         f"parameters 'mean' and 'precision', which model "
+                         f"'{asked.fit.model.name}' does not have. Use pictures.profile(fitted)")
     mean, precision = np.asarray(params["mean"]), np.asarray(params["precision"])
     d, lead = mean.shape[-1], mean.shape[:-1]
     kind = next(site.kind for site in asked.fit.structure.sites.values() if site.rows

@@ -23,7 +23,6 @@ from probml.estimators.validation import (
     check_is_fitted,
     column_or_1d,
     refuse_nonfinite,
-    require_target,
 )
 from probml.models.frames.complete import Complete, NoProbabilities
 from probml.models.regression.results import RegressionResults
@@ -59,7 +58,6 @@ class FromMoments(RegressionResults, RegressorMixin, Complete, NoProbabilities, 
     def _read(self, X, y, sample_weight):
         """(X (n, d), y (n, m), weights or None) as floats, checked."""
         check(self)
-        require_target(self, y)
         X = self._require_complete(X, reset=True)
         y = y if hasattr(y, "iloc") else np.asarray(y)
         many = y.ndim == 2 and self._several

@@ -282,7 +282,7 @@ def likelihood_ratio_test(small: FitOrEstimator, large: FitOrEstimator):
     if df <= 0:
         raise ModelError(f"likelihood_ratio_test: the second model must be the larger one, but the "
                          f"models have {small.n_parameters_} and {large.n_parameters_} parameters. "
-                         f"Exchange the two")
+                         f"Give a smaller model first, then one with further terms")
     if gained < -1e-4 * (1 + abs(small.loglik_)) ** 0.5:
         raise ModelError("likelihood_ratio_test: the larger model cannot fit worse than the "
                          f"smaller one, but its log-likelihood is lower by {-gained:.4g}. Check "

@@ -117,8 +117,11 @@ def bspline_basis(z, knots=3, boundary=None) -> np.ndarray:
         z, np.linspace(0, 1, int(knots) + 2)[1:-1])
     if not low < high or (inner.size and not (low < inner.min() and inner.max() < high
                                               and (np.diff(inner) > 0).all())):
-        raise probml.DataError(f"bspline_basis: the knots must be increasing and between {low:g} "
-                               f"and {high:g}, got {inner.tolist()}. Use fewer knots")
+        raise probml.DataError(f"bspline_basis: knots must be increasing and between {low:g} and "
+                               f"{high:g}, got {inner.tolist()}. "
+                               + ("Sort them, and leave out repeated ones and those at or beyond "
+                                  "the ends" if np.ndim(knots) else "They are quantiles of x, "
+                                  "which has too few different values. Use fewer knots"))
     return _splines(np.concatenate([[low] * 4, inner, [high] * 4]), z).sparse().toarray()
 
 

@@ -23,7 +23,7 @@ from probml.estimators.rules import (
     optional,
     parameter,
 )
-from probml.estimators.validation import check_is_fitted, column_or_1d, require_target
+from probml.estimators.validation import check_is_fitted, column_or_1d
 from probml.language.given import floats
 from probml.models.frames.scaling import middle_and_unit
 
@@ -188,7 +188,6 @@ class Boosted(Estimator):
         return _programs_of(self.likelihood)
 
     def _target_of(self, X, y, programs: _Programs) -> np.ndarray:
-        require_target(self, y)
         y = floats(column_or_1d(y, warn=True), "Boosted: y")
         if len(y) != len(X):
             raise DataError(f"Boosted: X has {len(X)} rows, y has {len(y)}: inconsistent numbers "
@@ -204,9 +203,10 @@ class Boosted(Estimator):
                              "lambda f: dist.StudentT(4, f, 2.0)") from error
         given = found[0]
         if not isinstance(given, dist.Distribution) or given.shape() != (len(y),):
+            got = (given.shape() if isinstance(given, dist.Distribution)
+                   else f"an object of the type {type(given).__name__}")
             raise DataError("Boosted: expected the function likelihood= to return a NumPyro "
-                            f"distribution of the shape ({len(y)},) for {len(y)} scores, got "
-                            f"{getattr(given, 'shape', lambda: type(given).__name__)()}")
+                            f"distribution of the shape ({len(y)},) for {len(y)} scores, got {got}")
         with jax.enable_x64(True):
             within = np.asarray(programs.within(y)) & np.isfinite(y)
         if not within.all():
@@ -234,8 +234,9 @@ class Boosted(Estimator):
             if abs(step) < 1e-12:
                 break
         if not abs(step) < 1e-3:
-            raise DataError("Boosted: no constant score maximises the likelihood of y, so boosting "
-                            "cannot start. Check whether y is the same in every row")
+            raise DataError("Boosted: boosting starts from the best prediction that is the same in "
+                            "all rows, but the likelihood of y has no maximum there. Check whether "
+                            "y is the same in every row")
         return score
 
     def _safe(self, step: np.ndarray, leaf: np.ndarray, scores: np.ndarray,

@@ -168,13 +168,6 @@ def _read_input(model: Bound, known: dict[str, ArrayLike], name: str, rows: int 
         tables.read(known, {}, [name], model=model.name, rows=rows)  # raises, naming the input
     value = ragged.of_column(known[name])
     full = ragged.padded(name, value, unseen=False)
-    # np.ndim would convert a column of Arrow
-    if not hasattr(full, "to_pandas") and not np.ndim(full):
-        raise DataError(
-            f"model '{model.name}': the input '{name}' is a single value, {value!r}, but an input "
-            f"needs one value per row, shape (n, ...). If it is the same in all rows, give it as "
-            f"an argument of the model, {model.name}({name}={value!r})"
-        )
     padded = full is not value
     # text is padded with None
     full = ragged.padded(name, value) if padded and full.dtype.hasobject else full

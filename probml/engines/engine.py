@@ -346,9 +346,10 @@ class Engine(ABC):
         old = {each.name: getattr(self, each.name) for each in fields(Capabilities)
                if hasattr(type(self), each.name) and each.name not in settings}
         if old:
-            warnings.warn(f"{type(self).__name__} is an engine whose class has the attributes "
-                          f"{', '.join(old)}. Return them from its property `capabilities` "
-                          f"instead", DeprecationWarning, stacklevel=2)
+            warnings.warn(f"engine {type(self).__name__}: the class attributes "
+                          f"{', '.join(old)} will not be read any more in the next minor version. "
+                          f"Return them from the property `capabilities` as probml.extend."
+                          f"Capabilities({next(iter(old))}=...)", DeprecationWarning, stacklevel=2)
         return Capabilities(**old)
 
     def refuse(self, problem: Problem) -> None:

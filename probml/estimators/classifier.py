@@ -22,7 +22,6 @@ from probml.estimators.validation import (
     check_consistent_length,
     check_is_fitted,
     column_or_1d,
-    require_target,
 )
 from probml.interface.fit import Fit
 from probml.interface.model import Model
@@ -89,7 +88,6 @@ class Classifier(ClassifierMixin, Estimator):
     def _batch(self, X: object, y: object, sample_weight: object, classes: object,
                reset: bool) -> tuple:
         """(X, codes, weights) of one batch, checked; `reset`: columns and classes are set by it."""
-        require_target(self, y)
         weights, kept = self._weigh(X, sample_weight)
         if kept is not None:
             y = np.asarray(y)

@@ -4,6 +4,7 @@
 import numpy as np
 
 from probml import errors
+from probml.dataset.frames import check_once
 from probml.errors import DataError, KindError, describe_dates, shortly, type_of
 from probml.numerics.process.threads import finite
 from probml.typing import DataLike
@@ -60,7 +61,6 @@ __all__ = [
     "finite",
     "places_of",
     "refuse_nonfinite",
-    "require_target",
     "validate_data",
 ]
 
@@ -72,16 +72,6 @@ class ConvergenceWarning(errors.ConvergenceWarning, exceptions.ConvergenceWarnin
 errors.ConvergenceWarning.kind = ConvergenceWarning
 
 
-def require_target(estimator: object, y: object) -> None:
-    """
-    Raises:
-        DataError: there is no y; in scikit-learn's words.
-    """
-    if y is None:
-        raise DataError(f"This {type(estimator).__name__} estimator requires y to be passed, but "
-                        f"the target y is None. Pass y")
-
-
 def validate_data(estimator: object, X: object, **settings: object) -> np.ndarray:
     """scikit-learn's `validate_data` of X, which stores the names of its columns.
 
@@ -89,11 +79,8 @@ def validate_data(estimator: object, X: object, **settings: object) -> np.ndarra
         DataError: two columns with one name, an infinite cell, by column and row, a column of
             dates, or one axis alone. ValueError, TypeError: other refusals of scikit-learn.
     """
+    check_once(X)
     names = [str(name) for name in getattr(X, "columns", ())]
-    twice = next((name for i, name in enumerate(names) if name in names[:i]), None)
-    if twice is not None:
-        raise DataError(f"X has {names.count(twice)} columns named '{twice}'. Rename them, or drop "
-                        f"all but one")
     if getattr(X, "ndim", 0) == 1:
         raise _one_axis(X)
     if settings.get("skip_check_array"):

@@ -328,8 +328,8 @@ def _read_range(entry: dict, read: _Reader) -> range:
     first, step = [*found[:1], 0][0], found[1] - found[0] if len(found) > 1 else 1
     every = range(first, first + step * len(found), step)
     if len(every) != len(found) or any(a != b for a, b in zip(every, found, strict=True)):
-        raise ModelError(f"the file is damaged: the numbers of a range are not equally spaced, "
-                         f"{found!r:.60}. Save the fit again")
+        raise ModelError(f"the file is damaged: labels that were saved as a range are not "
+                         f"equally spaced, {found!r:.60}. Save the fit again, or fit again")
     return every
 
 

@@ -140,7 +140,8 @@ def standard_errors(fitted: FittedRows, engine: Engine, point: Mapping[str, np.n
         plan = planned(data, fitted.first)
         missing = next((name for name in plan.free if name not in point), None)
         if missing is not None:
-            return StandardErrors.missing(f"'{missing}' is not a parameter of the fit")
+            return StandardErrors.missing(f"the fit has no estimate of '{missing}'; fit the model "
+                                          f"again")
         if not plan.free:
             return StandardErrors({}, {})
         sites = plan.structure.sites
@@ -157,9 +158,9 @@ def standard_errors(fitted: FittedRows, engine: Engine, point: Mapping[str, np.n
                                           f"derivatives; {INSTEAD}")
         work = 4 * size * data.table.rows * (data.numbers + 1)
         if not (unlimited or is_smooth(plan)) and work > MAX_UNASKED_WORK:
-            return StandardErrors.missing(f"the standard errors need {4 * size:,} passes over all "
-                                          f"rows, which may take long; fit.summary(data) computes "
-                                          f"them")
+            return StandardErrors.missing(f"they need {4 * size:,} passes over all rows, which may "
+                                          f"take long, and are not computed unless asked for. Call "
+                                          f"fit.summary(data) to compute them")
         rows, known = load(data, plan, fitted.weights, params=point)
         params = placed_all({name: np.asarray(point[name], float) for name in plan.free})
         u = np.array(flat(plan, params, known))

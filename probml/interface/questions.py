@@ -222,9 +222,9 @@ class Questions(Serving):
             site → (n, *cells), labels where it has some.
 
         Raises:
-            ModelError: `sites` is no list, or names no discrete site in rows; there is none with
-                a finite list of values. Refusal: a maximum along time over some of the latent sites
-                there, which has no recursion.
+            ModelError: `sites` names no discrete site in rows; there is none with a finite list of
+                values. Refusal: a maximum along time over some of the latent sites there, which has
+                no recursion.
 
         Cost: one pass; along a chain O(steps · K²) a row (Viterbi 1967).
 
@@ -232,8 +232,7 @@ class Questions(Serving):
         steps, (*cells), at the point `params`.
         """
         held = self._read(data)
-        if sites is not None and isinstance(sites, str):
-            raise ModelError(f"decode(sites={sites!r}): expected a list of names, ['{sites}']")
+        sites = (sites,) if isinstance(sites, str) else sites
         if self.model.whole:
             return self._decode_joint_density(held, sites)
         # the best path of a longer sequence need not begin with that of the one that was given

@@ -284,9 +284,9 @@ class Closed(Conjugate, Posterior):
         count = len(jax.tree.leaves(template))
         missing = [i for i in range(count) if f"closed/{i}" not in arrays]
         if missing or meta["closed"] != count:
-            raise ModelError(f"the saved posterior is damaged: the model needs {count} arrays, the "
-                             f"file lists {meta['closed']} and lacks {len(missing)} of them. Fit "
-                             f"the model and save the fit again")
+            raise ModelError(f"the saved fit is damaged: the file has {count - len(missing)} of "
+                             f"the {count} arrays of its posterior. Fit the model and save the fit "
+                             f"again")
         leaves = [arrays[f"closed/{i}"] for i in range(count)]
         leaves = leaves if meta.get("double") else [jnp.asarray(leaf) for leaf in leaves]
         return unflattened(template, leaves, meta.get("former", {}))

@@ -236,8 +236,8 @@ class _Form:
             name in self.plan.structure.sites
             and all(map(_hidden, np.ravel(np.asarray(value, object)))))), None)
         if unknown is not None:
-            raise DataError(f"model '{self.model}': the row contains '{unknown}', which is not "
-                            "among the names of the example. Use only the names "
+            raise DataError(f"model '{self.model}': the row contains '{unknown}', which the "
+                            "row that serving was set up with does not have. Use only the names "
                             f"{listed(self.writers)}")
         out = jax.tree.map(np.copy, self.stacked)
         for name, (inner, write) in self.writers.items():

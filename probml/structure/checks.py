@@ -142,8 +142,9 @@ def _check_events(model: Bound, found: Mapping[str, Site], events: Mapping[str, 
         own = found[name].independent + found[name].event
         if event != own:
             raise ModelError(
-                f"model '{model.name}', site '{name}': its event axes are {own} for one row and "
-                f"{event} for {rows} rows, so the axis of the rows was declared as an event axis. "
-                f"rows() is the last batch axis. Omit .to_event(1) for one value per row; a vector "
-                f"in each row needs a separate axis, x[:, None], before .to_event(1)"
+                f"model '{model.name}', site '{name}': its event shape is {own} for one row and "
+                f"{event} for {rows} rows, so .to_event() has made the rows a part of the event. "
+                f"If each row has one value, omit .to_event(1). If each row has a vector, give its "
+                f"parameters the shape (rows, length), as dist.Normal(mean[:, None] * weights, 1)"
+                f".to_event(1) does"
             )

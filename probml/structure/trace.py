@@ -214,6 +214,9 @@ def _check_sizes(model: Bound, found: Mapping[str, Site]) -> None:
         raise ModelError(f"model '{model.name}' has no sample site, expected at least one, such as "
                          f'sample("mean", ...)')
     for name, site in found.items():
+        if site.states == 0:
+            raise ModelError(f"model '{model.name}': site '{name}' ({site.kind}) has no states, "
+                             "expected at least one. Use larger sizes in the settings of the model")
         if math.prod(site.shape) > MAX_VALUE_SIZE:
             raise ModelError(f"model '{model.name}': a value of '{name}' has the shape "
                              f"{site.shape}, more than the limit of {MAX_VALUE_SIZE:,} numbers. "
@@ -285,8 +288,9 @@ def intervened(model: Bound, values: SiteValues,
                              f"got {shortly(value)}") from None
         if site.time is not None:
             raise ModelError(f"{where}: '{name}' has time steps, but do() sets one value per row. "
-                             f"Give '{name}' in the data instead, or make it an input (an argument "
-                             "of the model function)")
+                             f"To set it, make '{name}' an input (an argument of the model "
+                             "function), with a value for each step. To condition on it, which is "
+                             f"another question, give '{name}' in the data")
         if array.dtype.kind not in "biuf" or not np.isfinite(array).all():
             raise ModelError(f"{where}: expected a finite number, got {shortly(value)}")
         if array.shape not in (site.cells, ()):

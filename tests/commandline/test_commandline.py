@@ -219,7 +219,7 @@ def test_dates_and_names_are_left_out_by_request(place):
     (("fit", "@rows.csv", "-m", "mixture", "--engine", "magic"), 4, "expected one of Exact"),
     (("fit", "@rows.csv", "-m", "mixture", "--engine", "EM(restart=2)"), 4, "no such setting"),
     (("fit", "@rows.csv", "-m", "mixture", "--engine", "EM(restarts=x)"), 4, "'NUTS(draws=500)'"),
-    (("fit", "@rows.csv", "-m", "mixture", "--engine", "EmpiricalBayes"), 4, "needs the settings choose"),
+    (("fit", "@rows.csv", "-m", "mixture", "--engine", "EmpiricalBayes"), 4, "needs choose"),
     (("fit", "@rows.csv", "-m", "mixture", "--target", "kind"), 4, "Omit --target"),
     (("fit", "@line.csv", "-m", "regression", "--target", "y", "--engine", "em"), 4, "exact"),
     (("fit", "@rows.csv", "-m", "network", "--components", "3"), 4, "factor and hmm have"),

@@ -114,6 +114,18 @@ def test_a_tree_with_equal_heights_at_the_cut_has_no_such_parts():
     np.testing.assert_array_equal(labelling.cut(square, 2), [0, 0, 1, 1])
 
 
+@pytest.mark.parametrize("states", [5, 100_000])
+def test_states_are_points_equally_far_from_each_other_in_a_bounded_number_of_columns(states):
+    codes = np.random.default_rng(2).choice(states, (50, 2)).astype(float)
+    codes[0, 0] = np.nan
+    points = labelling._indicators(codes, states)
+    assert points.shape == (50, 2, min(states, labelling.MAX_INDICATORS))
+    assert not points[0, 0].any()
+    flat, own = points.reshape(100, -1)[1:], codes.reshape(100)[1:]
+    apart = np.linalg.norm(flat[:, None] - flat, axis=-1)
+    np.testing.assert_allclose(apart, own[:, None] != own, atol=1e-6 if states == 5 else 0.25)
+
+
 def test_an_outlier_does_not_hide_the_spread_of_a_column():
     x = np.concatenate([GLANDS[:, :1], [[1e8]]])
     found = labelling._standardised(x)
@@ -379,3 +391,17 @@ def test_a_prior_without_width_is_refused_by_name(kind, arguments):
 
     with pytest.raises(probml.ModelError, match=r"the log prior density of 'b' is .* with scale 0"):
         pinned().fit({"y": np.ones(3)}, probml.MAP())
+
+
+@pytest.mark.parametrize("engine", [probml.NUTS(), probml.SVI()], ids=lambda each: type(each).__name__)
+def test_a_density_whose_derivative_is_nowhere_finite_is_refused(engine):
+    """All chains stayed where they began."""
+    @probml.model
+    def roots(x):
+        a = sample("a", dist.LogNormal(0.0, 1.0))
+        with probml.rows():
+            sample("y", dist.Normal(jnp.sqrt(x * a), 1.0))
+
+    data = {"x": np.array([0.0, 1.0, 2.0]), "y": np.array([0.1, 1.0, 1.5])}
+    with pytest.raises(probml.Refusal, match="derivative of the log density is NaN or infinite"):
+        roots().fit(data, engine)

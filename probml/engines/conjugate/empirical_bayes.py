@@ -289,9 +289,11 @@ class EmpiricalBayes(Engine):
     def refuse(self, problem: Problem) -> None:
         """Raise ModelError or Refusal, naming the setting or the site, and the reason."""
         if not problem.plan.free:
-            raise Refusal(f"EmpiricalBayes cannot fit {problem}: all parameters are given in the "
-                          "data, so nothing is left to estimate. Remove a parameter from the data; "
-                          "or make the setting a site, and fit with probml.MAP(prior=False)")
+            raise Refusal(f"EmpiricalBayes cannot fit {problem}: the data give values of all "
+                          "parameters, and EmpiricalBayes integrates over parameters that are not "
+                          "given. Leave one out of the data. To estimate "
+                          f"{quoted(self.names)} from given parameters, use "
+                          "sample statements for them, and fit with probml.MAP(prior=False)")
         try:
             Exact().refuse(problem)
         except Refusal as refusal:

@@ -417,6 +417,14 @@ def check_density(plan: Plan, begun: Mode, params: Mapping, known: Known, engine
     values = np.asarray(begun.starts.value)
     if not np.isfinite(values).any():
         raise_impossible_start(plan, params, known, engine, values[0])
+    if not np.isfinite(np.asarray(begun.starts.gradient)).all(1).any():
+        raise Refusal(
+            f"{engine} cannot fit model '{name}', because the derivative of the log density is NaN "
+            f"or infinite at all initial values, although the density is finite there. A usual "
+            f"cause is the derivative of log(0), sqrt(0) or 0**k, where a value of the data is 0, "
+            f"such as the lower bound of a censored time. Change this value a little, such as to "
+            f"1e-6, or give other initial values, fit(..., start={{...}})"
+        )
     flat = [site for site in plan.free if plan.structure.sites[site].entry.improper]
     if not flat or begun.frame.axes.size == 0:
         return

@@ -281,12 +281,9 @@ def _refuse_missing_input(model: Bound, data: object, arguments: Mapping,
 
 def _check_data(model: Bound, shown: Survey, arguments: Mapping, given: Mapping) -> None:
     """Refuse data that are given twice or unknown, and too few."""
-    if not shown.sites:
-        raise ModelError(f"model '{model.name}' has no sample site, expected at least one, such as "
-                         f'sample("mean", ...)')
     frames.refuse_computed(model.name, shown.computed, given)
     unknown = next((name for name in given if name not in shown.sites), None)
-    if unknown is not None:
+    if unknown is not None and shown.sites:  # a function without sites is refused later
         own = dict.fromkeys((*model.generative.arguments, *shown.sites))
         raise frames.unknown_name(model.name, unknown, own,
                                   [name for name in own if name not in arguments])
@@ -305,7 +302,7 @@ def _check_data(model: Bound, shown: Survey, arguments: Mapping, given: Mapping)
         through = f" as the argument '{by}'" if by else " inside the function (obs=)"
         raise DataError(f"model '{model.name}': '{name}' is given twice, as a site and{through}. "
                         f"Drop one of them")
-    if not shown.seen and not any(site.factor for site in shown.sites.values()):
+    if shown.sites and not shown.seen and not any(site.factor for site in shown.sites.values()):
         free = [name for name, value in model.bound.items() if value is None
                 and name not in arguments]
         advice = f"{quoted(free, ' or ')}, or one of" if free else "one of"

@@ -274,8 +274,8 @@ def _site_records(name: str, site: Message, places: Mapping,
         bounds = domains.of(site["fn"].support).bounds if latent_values({name: site}) else {}
         return [("log", log), *(("end", jnp.asarray(bound)) for bound in bounds.values())]
     if site["scale"] is not None:
-        raise ModelError(f"site '{name}' is inside handlers.scale, which is not supported for the "
-                         f"steps of a loop. Move '{name}' out of handlers.scale")
+        raise ModelError(f"site '{name}' is inside handlers.scale, which is not supported inside "
+                         f"scan. Move '{name}' out of handlers.scale")
     leaves, trees[name] = leaves_of_distribution(site["fn"])
     return [("argument", jnp.asarray(leaf)) for leaf in leaves]
 
