@@ -73,7 +73,7 @@ class Answers(Record):
                             f"{list(found.parents)}, fit.draws(1000)") if found.parents else (
                 "do not inform it", f"by model.simulate(1, parameters=True)['{site}']"))
             raise Refusal(f"posterior('{site}'): no observed site depends on '{site}' "
-                          f"({found.kind}), so the data {known}. It has infinitely many "
+                          f"({found.kind}), so the data {reason}. It has infinitely many "
                           f"values, which are not returned as a table. Draw it {draw}")
         if found.discrete and table is not None:
             axis = plan.globals.index(site)
