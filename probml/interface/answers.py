@@ -69,7 +69,7 @@ class Answers(Record):
                              f"posterior for each row. Use predict_proba(data, '{site}')")
         plan, table = self._plan, self.belief.table
         if found.discrete and not {site} & {*plan.variables, *self.given, *self.point}:
-            known, draw = (("inform it only through its parents", "from the draws of "
+            reason, draw = (("inform it only through its parents", "from the draws of "
                             f"{list(found.parents)}, fit.draws(1000)") if found.parents else (
                 "do not inform it", f"by model.simulate(1, parameters=True)['{site}']"))
             raise Refusal(f"posterior('{site}'): no observed site depends on '{site}' "
