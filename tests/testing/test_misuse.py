@@ -32,7 +32,7 @@ FOUND = [
       for own in ("degree", "max_iter")), ("LinearSVM", "max_iter", "10**18"),
     ("screen", "X", "ragged"), ("screen", "y", "ragged"), ("how_many", "sizes", "an inf array"),
     ("ParzenClassifier.score", "X", "huge array"), ("Boosted", "likelihood", "int"),
-    ("LeastSquaresClassifier.as_data", "y", "[None]"),
+    ("LeastSquaresClassifier.as_data", "y", "[None]"), ("softmax_regression", "states", "0"),
 ]
 
 
