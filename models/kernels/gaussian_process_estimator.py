@@ -89,7 +89,7 @@ class GaussianProcess(Numeric):
     _: KW_ONLY
     separate: bool = parameter(True, FLAG)
     period: float | None = parameter(None, optional(number(0.0, above=True)))
-    n_starts: int = parameter(3, integer(1))
+    n_starts: int = parameter(3, integer(1, 10_000))
     random_state: Seed = parameter(None, SEED)
     engine: Engine | None = parameter(None, ENGINE)
 
