@@ -171,5 +171,5 @@ def test_dates_that_are_left_out_are_counted(kind):
 def test_a_series_with_a_gap_in_its_dates_warns():
     series = pd.Series(np.asarray(Y[:24]), index=DATES["days"])
     models.StructuralTimeSeries().fit(series)
-    with pytest.warns(probml.ReliabilityWarning, match="1 of the regular dates of X is missing, the first after 2020-01-09"):
+    with pytest.warns(probml.ReliabilityWarning, match="the dates of X leave out 1 time step, the first after 2020-01-09"):
         models.StructuralTimeSeries().fit(series.drop(series.index[9]))
