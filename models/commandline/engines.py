@@ -39,9 +39,9 @@ def engine_of(text: str | None) -> Engine | None:
         if not isinstance(call, ast.Call) or call.args:
             raise ValueError("expected name=value")
         settings = {str(word.arg): ast.literal_eval(word.value) for word in call.keywords}
-    except (SyntaxError, ValueError) as error:
-        raise ModelError(f"--engine {text}: expected arguments that are numbers or text, such as "
-                         f"\"NUTS(draws=500)\" ({error})") from None
+    except (SyntaxError, ValueError):
+        raise ModelError(f"--engine {text}: expected arguments name=value, whose values are "
+                         "numbers or text, such as 'NUTS(draws=500)'") from None
     try:
         return KNOWN[kind](**settings)
     except TypeError as error:

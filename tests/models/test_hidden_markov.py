@@ -466,7 +466,7 @@ def test_what_cannot_be_asked_is_refused_by_name(estimator):
     with pytest.raises(probml.DataError, match="3 features.*1 features"):
         estimator.predict(np.zeros((4, 3)))
     with pytest.raises(probml.DataError, match="by name"):
-        estimator.fit(np.zeros((4, 1)), [2, 2])  # hmmlearn's second argument
+        estimator.fit(np.zeros((4, 1)), [2, 3])  # lengths that do not add up
     with pytest.raises(probml.DataError, match="a state from 0 to 1"):
         estimator.fit([[0.0], [1.0]], [0, 2])
     with pytest.raises(probml.ModelError, match="n_steps=0"):
