@@ -513,7 +513,7 @@ def test_data_that_cannot_be_scored_is_refused_by_column_and_row():
     refused(["'a'", "Rename"], pd.concat([data, data[["a"]]], axis=1))
     refused(["strings", "3"], data.rename(columns={"a": 3}))
     refused(["'b'", "2 rows", "3"], {"a": [1, 2, 3], "b": [1, 2]})
-    refused(["DataFrame", "ndarray"], data.to_numpy())
+    refused(["DataFrame", "an array"], data.to_numpy())
     refused(["'a'", "one value per row"], {"a": np.zeros((3, 2))})
     refused(["'a'", "sorted"], {"a": [{1: 2}, {3: 4}]})
     refused(["'x'", "constant", "Drop"], {"x": [1.0, 1.0]}, "bic")
