@@ -21,7 +21,9 @@ from collections.abc import Collection, Hashable, Iterator
 import networkx as nx
 
 from probml import ModelError
+from probml.errors import type_of
 from probml.estimators.rules import hold, integer, optional, several
+from probml.models.bayesian_networks.arc_lists import refuse_cycle
 
 
 def adjustment_sets(dag: nx.DiGraph, cause: Hashable, effect: Hashable, *,
@@ -90,9 +92,10 @@ def _without_arrows_from(dag: nx.DiGraph, node) -> nx.DiGraph:
 
 
 def _check(dag: nx.DiGraph, cause, effect, others: Collection) -> None:
-    if not isinstance(dag, nx.DiGraph) or not nx.is_directed_acyclic_graph(dag):
-        raise ModelError("adjustment_sets: expected a graph without cycles, such as "
-                         "networkx.DiGraph([('treatment', 'outcome')])")
+    if not isinstance(dag, nx.DiGraph):
+        raise ModelError("adjustment_sets: expected a networkx.DiGraph, such as "
+                         f"networkx.DiGraph([('treatment', 'outcome')]), got {type_of(dag)}")
+    refuse_cycle(dag, "adjustment_sets: the graph")
     for node in (cause, effect, *others):
         if not isinstance(node, Hashable) or node not in dag:
             raise ModelError(f"adjustment_sets: {node!r} is not a node of the graph. Use one of "

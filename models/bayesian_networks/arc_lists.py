@@ -13,7 +13,7 @@ from probml.models.bayesian_networks.variables import Variables, use_one_of
 def refuse_cycle(graph: nx.DiGraph, what: str) -> None:
     """Raises ModelError naming a cycle of the graph, if it has one."""
     if not nx.is_directed_acyclic_graph(graph):
-        cycle = [parent for parent, _ in nx.find_cycle(graph)]
+        cycle = [parent for parent, *_ in nx.find_cycle(graph)]
         raise ModelError(f"{what} has the cycle {' → '.join(map(repr, [*cycle, cycle[0]]))}, but "
                          f"the graph must not have cycles. Remove or reverse one of these arcs")
 

@@ -145,9 +145,9 @@ def bayesian_network(
     _check(dag)
     for what, said in (("states", states), ("kinds", kinds)):
         if said is not None and not isinstance(said, Mapping):
-            raise probml.ModelError(f"bayesian_network({what}={said!r:.200}): expected a mapping "
-                                    f"from nodes to {what}, such as {what}={{'smoker': ...}}, or "
-                                    "None")
+            raise probml.ModelError(f"bayesian_network({what}={said!r:.200}): expected a dict from "
+                                    f"nodes to {what}, such as {what}={{'smoker': "
+                                    f"{'categorical' if what == 'kinds' else ['no', 'yes']!r}}}")
     above = number(0.0, above=True)
     hold("bayesian_network", strength=(strength, optional(above)), mean_scale=(mean_scale, above),
          scale=(scale, optional(above)))
@@ -254,7 +254,7 @@ def _check(dag) -> None:
     import networkx as nx
 
     if not isinstance(dag, nx.DiGraph) or dag.is_multigraph():
-        raise probml.ModelError("bayesian_network: expected a graph, such as "
+        raise probml.ModelError("bayesian_network: expected a networkx.DiGraph, such as "
                                 f"networkx.DiGraph([('parent', 'child')]), got {type_of(dag)}")
     if not len(dag):
         raise probml.ModelError("bayesian_network: the graph has no node. Add at least one node")
@@ -280,9 +280,8 @@ def _node(dag, name: str, known: Mapping) -> tuple:
     states, where = known.get(name), f"bayesian_network: node '{name}'"
     if own is not None or parameters is not None:
         if states is not None:
-            raise probml.ModelError(f"{where} has both states and the node attribute "
-                                    f"'distribution', but only one of the two can describe it. "
-                                    f"Drop one of them")
+            raise probml.ModelError(f"{where} has both states and the attribute 'distribution', "
+                                    f"but needs only one. Drop the states or the attribute")
         if not callable(own):
             raise probml.ModelError(f"{where}: its attribute 'distribution' is {own!r:.60}, "
                                     "expected a function that returns a NumPyro distribution, such "
@@ -291,8 +290,9 @@ def _node(dag, name: str, known: Mapping) -> tuple:
         return name, tuple(dag.predecessors(name)), None, own, parameters
     if states is None:
         raise probml.ModelError(
-            f"{where} has no states. Give states={{'{name}': ['no', 'yes']}}, the number of "
-            f"states, or float for a Gaussian node, or give data=, from which the states are read"
+            f"{where} has no states. Give data=, from which the states are read, or give the "
+            f"labels, states={{'{name}': ['no', 'yes']}}, or, if the node is Gaussian, "
+            f"states={{'{name}': float}}"
         )
     if hasattr(states, "__index__") and not isinstance(states, bool):
         states = int(states)
@@ -304,8 +304,8 @@ def _node(dag, name: str, known: Mapping) -> tuple:
     if states is not float and not isinstance(states, int):
         states = tuple(states)
         if any(label is None or label != label for label in states):
-            raise probml.ModelError(f"{where} has the state None or NaN, which mean a missing "
-                                    f"value: {states!r}. Give this state a name, such as 'none'")
+            raise probml.ModelError(f"{where} has None or NaN among its states {states!r}, but "
+                                    f"these mean a missing value. Use a label, such as 'none'")
         twice = next((label for label in states if states.count(label) > 1), None)
         if twice is not None:
             raise probml.ModelError(f"{where} has the state {twice!r} twice. Give every state a "
@@ -332,8 +332,9 @@ def _read(dag, data, known: Mapping, said: Mapping, kinds: Mapping) -> dict:
     wanted = [name for name in dag if name not in {*said, *own, *kept}]
     columns = {name: column for name, column in items(data) if name in wanted}
     if absent := [name for name in wanted if name not in {**columns, **learnt}]:
-        raise probml.DataError(f"bayesian_network: node '{absent[0]}' is not a column of the data. "
-                               f"Give the states of this node, states={{'{absent[0]}': [...]}}")
+        raise probml.DataError(f"bayesian_network: node '{absent[0]}' is not a column of data=. "
+                               f"Rename the node or the column, or, if it is never observed, give "
+                               f"states={{'{absent[0]}': ['no', 'yes']}}")
     as_learnt = {name: "normal" if states is float else "categorical"
                  for name, states in learnt.items() if name in columns}
     found = read(columns, None, {**as_learnt, **kinds}, complete=False).states if columns else {}
@@ -352,13 +353,16 @@ def _check_parents(nodes) -> None:
         if wrong is not None:
             raise probml.ModelError(
                 f"bayesian_network: node '{name}' is discrete, but its parent '{wrong}' is not, "
-                f"and a conditional probability table needs the states of every parent. Cut "
-                f"'{wrong}' into classes, reverse the edge, or give the node "
-                f"'{name}' a function as its attribute 'distribution'"
+                f"so '{name}' has no conditional probability table. Cut '{wrong}' into classes "
+                f"(pandas.cut), reverse the edge, or replace the states of '{name}' by a function, "
+                f"dag.nodes['{name}']['distribution'] = "
+                f"lambda parents: dist.Bernoulli(logits=parents['{wrong}'])"
             )
         for parent in parents:
             if kind is float and states[parent] is None:
                 raise probml.ModelError(
                     f"bayesian_network: node '{name}' is Gaussian, but its parent '{parent}' has a "
-                    f"function as its attribute 'distribution'. Give '{name}' such a function, too"
+                    f"function as its attribute 'distribution'. Replace "
+                    f"the states of '{name}' by a function, too, dag.nodes['{name}']"
+                    f"['distribution'] = lambda parents: dist.Normal(parents['{parent}'], 1.0)"
                 )

@@ -104,14 +104,14 @@ def network_of(fit: probml.Fit) -> Network:
         states[node], table = tuple(map(str, fit.labels(node))), np.asarray(values[f"{node}.table"])
         if len(set(states[node])) < len(states[node]):
             raise probml.ModelError(f"write_bif: two labels of node '{node}' are the same text, "
-                                    f"{fit.labels(node)}. Rename one")
+                                    f"{fit.labels(node)}. Rename one in the data, and fit again")
         # The shortest digits of a narrow float, 0.3 and not 0.30000001192092896, give that float
         # back.
         tables[node] = table if table.dtype == np.float64 else table.astype(str).astype(np.float64)
         if not (np.abs(table.sum(-1) - 1) <= TOLERANCE).all():
-            raise probml.ModelError(f"write_bif: the table of node '{node}' contains probabilities "
-                                    "that do not sum to 1, which a BIF file needs. Fit again until "
-                                    f"the fit has converged. Its present status: {fit.status}")
+            raise probml.ModelError(f"write_bif: the probabilities of node '{node}' do not sum "
+                                    "to 1, which a BIF file needs. Fit again with more iterations. "
+                                    f"The status of this fit: {fit.status}")
     return Network("unknown", states, parents_of(fit.model), tables)
 
 

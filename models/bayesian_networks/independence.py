@@ -84,11 +84,11 @@ def tests_of(variables: Variables, columns: Iterable[int]) -> tuple[str, ...]:
     numbers = [j for j in columns if variables.labels[j] is None]
     if 0 < len(numbers) < len(columns):
         raise DataError(
-            "tests of independence: expected columns of one kind, got the continuous columns "
-            f"{listed(variables.names[j] for j in numbers)} and the discrete columns "
-            f"{listed(variables.names[j] for j in columns if j not in numbers)}. Cut the "
-            "continuous columns into classes (pandas.cut), or pass "
-            f"kinds={{{variables.names[numbers[0]]!r}: 'categorical'}}"
+            "independence tests need columns of one kind. Continuous: "
+            f"{listed(variables.names[j] for j in numbers)}. Discrete: "
+            f"{listed(variables.names[j] for j in columns if j not in numbers)}. Cut "
+            "every continuous column into classes (pandas.cut), or, if its numbers are "
+            f"categories, pass kinds={{{variables.names[numbers[0]]!r}: 'categorical'}}"
         )
     return CONTINUOUS if numbers else DISCRETE
 

@@ -33,7 +33,8 @@ import networkx as nx
 import numpy as np
 
 from probml import ModelError
-from probml.models.bayesian_networks.arc_lists import pairs_of, refuse_counts
+from probml.errors import listed, type_of
+from probml.models.bayesian_networks.arc_lists import pairs_of, refuse_counts, refuse_cycle
 from probml.models.bayesian_networks.independence import independence_test, tests_of
 from probml.models.bayesian_networks.variables import Variables, read
 
@@ -87,9 +88,9 @@ def learn_pattern(
     variables = read(data, states, kinds, complete=False)
     able = tests_of(variables, range(len(variables.names)))
     if test is not None and (not isinstance(test, str) or test not in able):
-        raise ModelError(f"learn_pattern(test={test!r}): "
-                         f"{'numbers' if variables.continuous else 'categories'} need another "
-                         f"test. Use test={' or test='.join(map(repr, able))}")
+        raise ModelError(f"learn_pattern(test={test!r}): this is not a test for "
+                         f"{'continuous' if variables.continuous else 'discrete'} columns. Use "
+                         f"test={' or test='.join(map(repr, able))}")
     joined = ~np.eye(len(variables.names), dtype=bool)
     for i, j in pairs_of(variables, blacklist, "blacklist", "learn_pattern"):
         joined[i, j] = joined[j, i] = False
@@ -168,9 +169,10 @@ def pattern_of(dag: nx.DiGraph) -> nx.DiGraph:
 
     Cost: O(d³) a rule that applies.
     """
-    if not isinstance(dag, nx.DiGraph) or not nx.is_directed_acyclic_graph(dag):
-        raise ModelError("pattern_of: expected a graph without cycles, such as "
-                         f"networkx.DiGraph([('parent', 'child')]), got {dag!r}")
+    if not isinstance(dag, nx.DiGraph):
+        raise ModelError("pattern_of: expected a networkx.DiGraph, such as "
+                         f"networkx.DiGraph([('parent', 'child')]), got {type_of(dag)}")
+    refuse_cycle(dag, "pattern_of: the graph")
     nodes = list(dag)
     arcs = nx.to_numpy_array(dag, nodelist=nodes, weight=None).astype(bool)
     joined = arcs | arcs.T
@@ -199,7 +201,7 @@ def member_of(pattern: nx.DiGraph) -> nx.DiGraph:
     """
     if not isinstance(pattern, nx.DiGraph):
         raise ModelError("member_of: expected the result of learn_pattern or pattern_of, such as "
-                         f"member_of(learn_pattern(data)), got {pattern!r}")
+                         f"member_of(learn_pattern(data)), got {type_of(pattern)}")
     nodes = list(pattern)
     arcs = nx.to_numpy_array(pattern, nodelist=nodes, weight=None).astype(bool)
     left, open_ = arcs.copy(), set(range(len(nodes)))
@@ -209,9 +211,9 @@ def member_of(pattern: nx.DiGraph) -> nx.DiGraph:
         if sink is None:
             raise ModelError(
                 "member_of: no graph without cycles has all arcs of the pattern between the nodes "
-                f"{sorted(map(str, (nodes[x] for x in open_)))[:12]}, because the results of the "
-                "independence tests contradict each other. Use learn_pattern with another "
-                "significance level, or learn_structure"
+                f"{listed(sorted(map(str, (nodes[x] for x in open_))))}. The results of the "
+                "independence tests contradict each other. Choose another level in "
+                "learn_pattern(data, level=...), or use learn_structure(data)"
             )
         out[left[:, sink] & left[sink], sink] = True
         left[sink], left[:, sink] = False, False

@@ -201,8 +201,8 @@ def structure_score(
         refuse_unseen(variables)
     scores = None if unseen else Scores(variables, score, strength)
     if not isinstance(dag, nx.DiGraph):
-        raise ModelError(f"structure_score: expected a graph, a networkx.DiGraph, such as "
-                         f"nx.DiGraph([('parent', 'child')]), got {type_of(dag)}")
+        raise ModelError(f"structure_score: expected a networkx.DiGraph, such as "
+                         f"networkx.DiGraph([('parent', 'child')]), got {type_of(dag)}")
     known = set(variables.names)
     if strange := [node for node in dag if node not in known]:
         raise ModelError(f"structure_score: node {strange[0]!r} of the graph is not a column; "

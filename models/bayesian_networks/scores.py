@@ -77,7 +77,7 @@ class Scores:
         self.continuous = variables.continuous
         if self.continuous and score in ("bdeu", "k2"):
             raise DataError(
-                f"column {variables.names[self.continuous[0]]!r} is continuous, and "
+                f"column {variables.names[self.continuous[0]]!r} is continuous, but "
                 f"score={score!r} supports only discrete columns. Choose score='bic', cut the "
                 f"column into classes (pandas.cut), or pass "
                 f"kinds={{{variables.names[self.continuous[0]]!r}: 'categorical'}} if the numbers "

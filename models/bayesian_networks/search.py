@@ -192,10 +192,10 @@ def exact(variables: Variables, scores: Scores, rules: Rules) -> tuple[list[int]
     size = scores.size
     if size > MAX_EXACT_COLUMNS:
         raise ModelError(
-            f"learn_structure(method='exact'): {size} columns have 2^{size} = {2 ** size:,} "
-            f"subsets and {size * 2 ** (size - 1):,} families (a column with its parents), about "
-            f"{size * 2 ** (size - 1) * 12 / 2 ** 30:,.1f} GiB; expected at most "
-            f"{MAX_EXACT_COLUMNS} columns. Choose method='hill_climb', or fewer columns"
+            f"learn_structure(method='exact'): expected at most {MAX_EXACT_COLUMNS} columns, "
+            f"got {size}. The scores of all {size * 2 ** (size - 1):,} sets of parents would need "
+            f"{size * 2 ** (size - 1) * 12 / 2 ** 30:,.1f} GiB. Choose method='hill_climb', or "
+            "fewer columns"
         )
     whole = np.arange(1 << size)
     others = np.arange(1 << size - 1)
@@ -246,7 +246,8 @@ def tree(variables: Variables, scores: FamilyScores, rules: Rules,
             f"learn_structure: root={root!r} is not a column; {use_one_of(names, root)}")
     if rules.given or rules.most == 0:
         raise ModelError("learn_structure(method='chow_liu'): whitelist, blacklist and "
-                         "max_parents=0 are not supported. Choose method='exact' or 'hill_climb'")
+                         "max_parents=0 are not supported. Omit them, or choose method='exact' or "
+                         "'hill_climb'")
     if 0 < len(variables.continuous) < size:
         continuous, discrete = variables.continuous[0], next(
             j for j, labels in enumerate(variables.labels) if labels is not None

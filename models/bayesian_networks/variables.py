@@ -119,8 +119,9 @@ def _check_mapping(what: str, said, names: tuple[str, ...]) -> dict:
         DataError: a setting that is no mapping from names of columns.
     """
     if said is not None and not isinstance(said, Mapping):
-        raise DataError(f"{what}: expected a mapping from columns to {what}, such as "
-                        f"{what}={{{names[0] if names else 'a'!r}: ...}}, got {type_of(said)}")
+        raise DataError(f"{what}={said!r:.200}: expected a dict from columns to {what}, such as "
+                        f"{what}={{{names[0] if names else 'a'!r}: "
+                        f"{'categorical' if what == 'kinds' else ['no', 'yes']!r}}}")
     if strange := [name for name in said or () if name not in names]:
         raise DataError(f"{what} contains {strange[0]!r}, which is not a column; "
                         f"{use_one_of(names, strange[0])}")
@@ -134,7 +135,7 @@ def items(data) -> list[tuple]:
         return [(name, data.column(j).to_pandas()) for j, name in enumerate(data.column_names)]
     if hasattr(data, "iloc") and hasattr(data, "columns"):
         return [(name, data.iloc[:, j]) for j, name in enumerate(data.columns)]
-    raise DataError(f"data: expected a DataFrame, a pyarrow Table or a mapping from names to "
+    raise DataError(f"data: expected a DataFrame, a pyarrow Table or a dict from names to "
                     f"columns, got {type_of(data)}")
 
 
@@ -143,21 +144,21 @@ def _series(name, value, complete: bool):
                                          "__jax_array__") or isinstance(value, jax.Array) else value
     if getattr(value, "ndim", 1) != 1 or isinstance(value, str) or not hasattr(value, "__len__"):
         raise DataError(f"column {name!r}: expected one value per row, got {type_of(value)} of "
-                        f"shape {np.shape(value)}. Give each value a separate column")
+                        f"shape {np.shape(value)}. Make it a list or an array of shape (rows,)")
     try:
         column = pd.Series(value).reset_index(drop=True)
     except (TypeError, ValueError) as error:  # a set, which has no order
         raise DataError(f"column {name!r}: expected one value per row, got {type_of(value)} "
-                        f"({error}). Give each value a separate column") from None
+                        f"({error}). Make it a list or an array of shape (rows,)") from None
     if column.dtype.kind == "c":
         raise DataError(f"column {name!r} contains complex numbers. Make two columns, one of the "
                         f"real parts and one of the imaginary parts")
     if complete and (hidden := column.isna().to_numpy(bool)).any():
         raise DataError(
             f"column {name!r} is missing in row {int(np.argmax(hidden))} ({int(hidden.sum())} rows "
-            f"in all), but missing values are not supported here. Drop these rows, data.dropna(); "
-            f"or fit a bayesian_network with a known graph, and fill in the values by "
-            f"fit.impute(data)"
+            f"in all), but edge_probabilities does not support missing values. Drop these rows, "
+            f"data.dropna(). If the graph is known, you can fit bayesian_network(dag, data=data), "
+            f"and fill in the values by fit.impute(data)"
         )
     return column
 
@@ -222,8 +223,8 @@ def _codes(name, column, given) -> tuple[tuple, np.ndarray]:
     if len(distinct) < len(labels) or not labels:
         raise DataError(f"column {name!r} is missing in every row, so nothing can be learned about "
                         f"it. Drop the column" if given is None else
-                        f"states={{{name!r}: ...}}: expected at least one label, and different "
-                        f"labels, got {labels}")
+                        f"states={{{name!r}: ...}}: expected one or more labels, each once, got "
+                        f"{labels}")
     lookup = {label: code for code, label in enumerate(labels)}
     if strange := [label for label in found if label not in lookup]:
         row = int(np.argmax(codes == found.index(strange[0])))

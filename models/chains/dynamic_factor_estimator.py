@@ -78,11 +78,12 @@ class DynamicFactor(Projection, OfSequences):
         steps = self._steps(X, lengths, reset=True)
         values, k, d = steps.values, int(self.n_factors), steps.values.shape[1]
         if k > d:
-            raise ModelError(f"DynamicFactor(n_factors={k}): X has only {d} columns. Use at most "
-                             f"{d} factors")
+            raise ModelError(f"DynamicFactor(n_factors={k}) is more than the number of columns of "
+                             f"X. Use n_factors={d} or less")
         if self.order >= steps.lengths.max():
-            raise ModelError(f"DynamicFactor(order={self.order}): the longest sequence of X has "
-                             f"only {steps.lengths.max()} steps. Use a smaller order")
+            raise ModelError(f"DynamicFactor(order={self.order}): the order must be less than the "
+                             f"length of the longest sequence of X, {steps.lengths.max()}. Use a "
+                             f"smaller order")
         if (constant := flat(values)).any():
             raise DataError(f"{self._column(int(np.argmax(constant)))} is constant, so it contains "
                             f"no information about the factors. Drop the column")

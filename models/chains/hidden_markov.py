@@ -223,7 +223,7 @@ def _check(k: int, d: int, emission: str, initial: str) -> None:
                                 f"'stationary'")
     if emission == "categorical" and d != 1:
         raise probml.ModelError(
-            f"hidden_markov(emission='categorical', d={d}): expected d=1, because each step has "
-            "one symbol. For several columns write a model function of your own, with one sample "
-            "statement for each column"
+            f"hidden_markov(emission='categorical', d={d}): expected d=1, one column of symbols. "
+            "For several columns write your own model function, with one sample statement for each "
+            "column"
         )

@@ -172,8 +172,8 @@ class HiddenMarkov(ByName, OfEmissions):
         numbers = self._numbers_of_states()
         if numbers[-1] > len(steps.values):
             raise DataError(
-                f"HiddenMarkov(n_states={self.n_states}): X has only {len(steps.values)} steps. "
-                f"Use at most {len(steps.values)} states"
+                f"HiddenMarkov(n_states={self.n_states}): the number of states must not be more "
+                f"than the number of time steps of X, {len(steps.values)}. Use fewer states"
             )
         if sample_weight is not None and np.shape(sample_weight) != (len(steps.lengths),):
             raise DataError(f"sample_weight has the shape {np.shape(sample_weight)}, expected "
@@ -195,9 +195,9 @@ class HiddenMarkov(ByName, OfEmissions):
                if self.transitions == "even" else VB(**limits))
         engine, start, seed = self.engine or own, self._start_values(), self._seed()
         if start and len(numbers) > 1:
-            raise ModelError("start= gives the initial values for one number of states, but "
-                             f"n_states={self.n_states!r} gives several. Give one, such as "
-                             "n_states=3")
+            raise ModelError("start= needs one number of states, but "
+                             f"n_states={self.n_states!r} gives several. Give one number, such as "
+                             "n_states=3, or omit start=")
         fits = {k: self._model(k).fit(padded | self._measured_priors(steps, sample_weight, k),
                                       engine, weights=sample_weight, seed=seed, start=start)
                 for k in numbers}
@@ -222,11 +222,10 @@ class HiddenMarkov(ByName, OfEmissions):
             and canonical_emission(self.emission) == "normal"):
             raise Refusal(
                 f"HiddenMarkov(transitions={self.transitions!r}, emission={self.emission!r}): "
-                "these two settings cannot be combined. These transitions are fitted by "
-                "variational Bayes (VB), which needs updates in closed form, but "
-                f"emission={self.emission!r} has none. Use emission='full', 'categorical', "
-                "'bernoulli' or 'poisson', or transitions='even' with a number of states, such as "
-                "n_states=3")
+                "these arguments cannot be combined. Such transitions are fitted by variational "
+                "Bayes (VB), which needs closed-form updates, and this emission has none. Use "
+                "emission='full', 'categorical', 'bernoulli' or 'poisson', or use "
+                "transitions='even'")
 
     def _parameter_units(self, fit: Fit) -> dict[str, Unit]:
         """Entries of what states emit by the columns they are of, behind the states."""
@@ -253,7 +252,7 @@ class HiddenMarkov(ByName, OfEmissions):
         y, lengths = self._second(X, y, lengths)
         if not isinstance(self.n_states, Integral):
             raise ModelError("partial_fit needs one number of states, but "
-                             f"n_states={self.n_states!r} gives several. Give one, such as "
+                             f"n_states={self.n_states!r} gives several. Give one number, such as "
                              "n_states=3")
         if not hasattr(self, "fit_"):
             self.fit_ = make_updatable(self.fit(X, y, lengths=lengths, sample_weight=sample_weight),

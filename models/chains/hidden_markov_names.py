@@ -101,8 +101,8 @@ class ByName:
     def startprob_(self, value):
         if self.initial != "free":
             raise ModelError(f"{type(self).__name__}(initial={self.initial!r}): startprob_ cannot "
-                             f"be set, because with this setting it is computed from transmat_. "
-                             f"Use initial='free'")
+                             f"be set, because it is computed from transmat_ unless "
+                             f"initial='free'. Use initial='free', or set transmat_ instead")
         self._set("initial", value)
 
     @property

@@ -143,10 +143,10 @@ def _warn_of_gaps(labels: Iterable[Labels | None]) -> None:
     for own in labels:
         count, before = (0, None) if own is None else left_out(own.index)
         if count:
-            warnings.warn(f"{count} of the regular dates of X {'is' if count == 1 else 'are'} "
-                          f"missing, the first after {before}. The rows before and after a gap are "
-                          "treated as adjacent steps. Add the missing dates with NaN, such as "
-                          "X.asfreq('D') for days", ReliabilityWarning, stacklevel=5)
+            warnings.warn(f"the dates of X leave out {count} time step{'s' * (count != 1)}, the "
+                          f"first after {before}. The rows before and after a gap are treated as "
+                          "adjacent. Add rows of NaN for the missing dates, such as by "
+                          "X.asfreq('D') if the data are daily", ReliabilityWarning, stacklevel=5)
 
 
 def _lengths(lengths, steps: int) -> np.ndarray:
@@ -220,8 +220,8 @@ class OfSequences(Estimator):
             i = int(np.searchsorted(np.cumsum(sizes), step, side="right"))
             step, shown = step - int(sizes[:i].sum()), values[step, column]
             where = f"sequence {i}, step {step}, column {column}"
-            raise DataError(f"X is {shown:g} in {where}, expected {expected}. Missing values are "
-                            f"NaN")
+            raise DataError(f"X is {shown:g} in {where}, expected {expected}. Correct the value, "
+                            f"or set it to NaN if it is missing")
 
     def _padded(self, steps: Steps) -> dict[str, ArrayLike]:
         """The sequences as the model's data: an array where they are equally long, else a list."""
@@ -282,8 +282,8 @@ class OfEmissions(OfSequences):
         if self.emission == "categorical":
             if d != 1:
                 raise DataError(f"X has {d} columns, but emission='categorical' needs one column "
-                                f"of symbols 0, 1, …. Encode the columns as one, or use another "
-                                f"emission")
+                                f"of symbols 0, 1, …. Combine the columns into one, or use "
+                                f"another emission")
             refuse(~whole_, "a symbol, an integer >= 0")
             if reset:
                 most = int(np.nanmax(values)) + 1 if self.n_symbols is None else int(self.n_symbols)
@@ -323,12 +323,13 @@ class OfEmissions(OfSequences):
         known = [floats(part, "y", f"Give states from 0 to {self._numbers_of_states()[0] - 1}, and "
                         "NaN where the state is unknown") for part in parts]
         found = [part.shape for part in known]
-        if found != ([(length,) for length in steps.lengths]
+        if found != (wanted := [(length,) for length in steps.lengths.tolist()]
                      if steps.listed else [(len(steps.values),)]):
             raise DataError(
-                f"y has the shape {found if steps.listed else found[0]}, expected one state for "
-                f"each of the {len(steps.values)} steps of X, and NaN where the state is unknown. "
-                f"Pass the lengths of sequences by name, fit(X, lengths=...)"
+                f"y has the shape {found if steps.listed else found[0]}, expected "
+                f"{wanted if steps.listed else wanted[0]}, a state for each time step of X, or NaN "
+                f"where it is unknown. If y contains the lengths of sequences, pass them by name, "
+                f"fit(X, lengths=y)"
             )
         values = np.concatenate(known)
         wrong = ~np.isnan(values) & (
@@ -337,6 +338,6 @@ class OfEmissions(OfSequences):
         if wrong.any():
             raise DataError(
                 f"y is {values[np.argmax(wrong)]:g} at step {int(np.argmax(wrong))}, expected a "
-                f"state from 0 to {self._numbers_of_states()[0] - 1}, or NaN"
+                f"state from 0 to {self._numbers_of_states()[0] - 1}, or NaN where it is unknown"
             )
         return together(steps.parts(values))

@@ -129,7 +129,7 @@ def cycle_part(shortest: float, longest: float, name: str = "cycle",
     bounds = all(isinstance(one, int | float | np.number) for one in (shortest, longest))
     if not bounds or not 2 <= shortest < longest < np.inf:
         raise probml.ModelError(f"cycle_part({shortest!r}, {longest!r}): expected the shortest and "
-                                f"the longest period in steps, each at least 2, such as 6, 40")
+                                f"the longest period, 2 steps or more, such as cycle_part(6, 40)")
     spread = sample(f"{name}_scale", dist.HalfNormal(scale))
     period = sample(f"{name}_period", dist.Uniform(float(shortest), float(longest)))
     damping = sample(f"{name}_damping", dist.Uniform(0.0, 1.0))

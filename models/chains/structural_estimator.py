@@ -167,30 +167,30 @@ class StructuralTimeSeries(OfSequences):
                             "so its coefficient cannot be estimated separately from the level. "
                             "Drop the column")
 
-    def _read_exog(self, exog: DataLike, lengths: np.ndarray) -> np.ndarray:
+    def _read_exog(self, exog: DataLike, lengths: np.ndarray, what: str = "exog") -> np.ndarray:
         """The columns of exog unscaled, the steps of all series one after another."""
         if exog is None:
-            raise DataError(f"exog=None: {type(self).__name__} was fitted with {self._wide} "
-                            f"columns of exog. Pass the values of these columns")
+            raise DataError(f"exog= is missing, but {type(self).__name__} was fitted with it. Pass "
+                            f"exog= with the columns of the fit (number of columns: {self._wide})")
         x = read(exog, None)
         total = x.lengths if x.listed else np.array([len(x.values)])
         wanted = lengths if x.listed else np.array([lengths.sum()])
         if len(total) != len(wanted) or (total != wanted).any():
-            raise DataError(f"exog has {total.tolist()} steps, but the series have "
-                            f"{wanted.tolist()}. Give the same number of steps")
+            raise DataError(f"{what} has {total.tolist()} steps, expected {wanted.tolist()}. Give "
+                            f"{what} one row for each step")
         if not np.isfinite(x.values).all():
             row, j = np.argwhere(~np.isfinite(x.values))[0]
-            raise DataError(f"exog is {x.values[row, j]} in row {row}, column {j}, expected a "
-                            "finite number, because exog must not have missing values. Fill in the "
+            raise DataError(f"{what} is {x.values[row, j]} in row {row}, column {j}, expected a "
+                            "finite number, because missing values are not supported. Fill in the "
                             "value")
         for labels in x.labels:  # of arrays None
             names = self._names_x if labels is None or labels.column else labels.names
             if self._names_x and tuple(map(str, names)) != self._names_x:
-                raise DataError(f"exog has the columns {list(names)}, but the fit had "
-                                f"{list(self._names_x)}. Pass the columns of the fit, in its order")
+                raise DataError(f"{what} has the columns {list(names)}, but exog of the fit had "
+                                f"{list(self._names_x)}. Pass these columns in this order")
         if self._wide and x.values.shape[1] != self._wide:
-            raise DataError(f"exog has {x.values.shape[1]} columns, but the fit had {self._wide}. "
-                            f"Pass the columns of the fit")
+            raise DataError(f"{what} has the shape {x.values.shape}, but exog of the fit had the "
+                            f"shape (n_steps, {self._wide}). Pass the columns of the fit")
         return x.values
 
     def _scaled(self, steps: Steps, exog: DataLike) -> dict[str, ArrayLike]:
@@ -323,10 +323,10 @@ class StructuralTimeSeries(OfSequences):
         later = {}
         if self._wide:
             if future is None:
-                raise DataError(f"forecast(future=None): the model was fitted with {self._wide} "
-                                "columns of exog. Pass their values at the forecast steps, "
-                                "future=array, with one row per step")
-            x = self._read_exog(future, np.full(len(given.lengths), int(steps)))
+                raise DataError("forecast(future=None): the model was fitted with exog. Pass the "
+                                "values of exog at the forecast steps, future=array, of shape "
+                                f"({int(steps)}, {self._wide})")
+            x = self._read_exog(future, np.full(len(given.lengths), int(steps)), "future")
             later["x"] = ((x - self._centre_x) / self._unit_x).reshape(len(given.lengths),
                                                                       int(steps), -1)
         if interval is not None:
@@ -354,8 +354,9 @@ class StructuralTimeSeries(OfSequences):
         check_count("sample", "n_steps", n_steps)
         if self._wide:
             raise DataError("sample is not supported for a model with exog. Use "
-                            "estimator.fit_.simulate(1, x=...), where x contains the values of "
-                            "exog")
+                            "estimator.fit_.simulate(1, steps=n, x=...), with x of shape "
+                            f"(1, n, {self._wide}). There X and exog are standardised: (value − "
+                            "mean) / sd of the fitted data")
         drawn = self.fit_.simulate(rows=1, steps=int(n_steps),
                                    seed=self._seed(random_state, "sample"))["y"][0]
         return np.asarray(drawn) * self._unit + self._centre

@@ -133,9 +133,9 @@ def _refuse_flat(estimator: Estimator, X, codes) -> None:
               for code, label in enumerate(estimator.classes_.tolist())}
     if canonical(estimator.covariance).startswith("tied") and len(X) <= len(groups):
         raise DataError(f"{type(estimator).__name__}: X has {len(X)} rows of {len(groups)} "
-                        f"classes. The number of samples must be more than the number of classes, "
-                        f"or the variance within classes cannot be estimated. Give more rows, or "
-                        f"use prior=True")
+                        f"classes. The number of samples must be more than the number of classes "
+                        f"to estimate the variance within classes. Give more rows, or use "
+                        f"prior=True")
     # what is left after the classes' means, of all classes together
     if canonical(estimator.covariance).startswith("tied"):
         groups = {" in every class": np.concatenate(
@@ -145,13 +145,13 @@ def _refuse_flat(estimator: Estimator, X, codes) -> None:
         if len(mine) < 2:
             raise DataError(
                 f"{where.removeprefix(' in ')} has only {len(mine)} row, so a normal distribution "
-                "fitted to this class alone has variance 0 and the likelihood has no maximum. Keep "
-                "prior=True, share the covariance (covariance='shared'), or drop the class"
+                "fitted to this class alone has variance 0 and the likelihood has no maximum. Use "
+                "prior=True or covariance='shared', or drop the class"
             )
         if (constant := flat(mine)).any():
             raise DataError(
                 f"{estimator._column(int(np.argmax(constant)))} is constant{where}, so its "
-                "variance is 0 and the likelihood has no maximum. Drop the column, or keep "
+                "variance is 0 and the likelihood has no maximum. Drop the column, or use "
                 "prior=True"
             )
 
@@ -344,9 +344,9 @@ class FisherDiscriminant(Projection, GaussianDiscriminant):
         k, d = self.means_.shape
         most = min(k - 1, d)
         if self.n_components is not None and self.n_components > most:
-            raise DataError(f"FisherDiscriminant(n_components={self.n_components}): {k} classes "
-                            f"and {d} columns have only {most} discriminant directions. Use at "
-                            f"most {most} components")
+            raise DataError(f"FisherDiscriminant(n_components={self.n_components}): expected at "
+                            f"most {most}. The maximum is min(classes − 1, columns), and X has {k} "
+                            f"classes and {d} columns")
         self.mean_ = self.priors_ @ self.means_
         away = self.means_ - self.mean_
         root = np.linalg.cholesky(self.covariance_)

@@ -114,8 +114,8 @@ class LinearSVM(LossOnly, Planes):
         far = np.abs((X - self._centre) @ self.coef_.T).max(initial=0.0)
         if far < IDLE and (X != X[:1]).any():
             warnings.warn(
-                "the penalty of LinearSVM shrinks all weights to nearly 0. The decision values of "
-                f"all rows differ by only {far:.1g}, so the predicted classes are not informative. "
+                "the penalty of LinearSVM shrinks all weights to nearly 0. All decision values "
+                f"differ by at most {2 * far:.1g}, so the predicted classes are not informative. "
                 f"Columns with such small standard deviations ({self._spreads(X)}) need a much "
                 "larger C, about 1 / (standard deviation)². Standardise the columns, or raise "
                 f"C={self.C:g}",

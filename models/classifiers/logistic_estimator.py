@@ -107,7 +107,7 @@ class LogisticRegression(RegressionResults, Planes):
         try:
             fit = model.fit(data, engine, weights=row_weights(weights), seed=self._seed())
         except Refusal as refusal:
-            if self.engine is None or np.isfinite(self.C):
+            if self.engine is None or np.isfinite(self.C) or "improper" not in str(refusal):
                 raise
             raise Refusal(
                 f"LogisticRegression(C={self.C}, engine={self.engine!r}): the posterior is "

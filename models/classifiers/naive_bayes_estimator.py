@@ -164,9 +164,9 @@ class NaiveBayes(Joint, PartlyLabelled, InUnits, Additive, Classifier):
                 raise DataError(f"bayes_factors: {label!r} is not one of the fitted classes. Use "
                                 f"one of {self.classes_.tolist()}")
         if "multinomial" in self.columns_.kinds:
-            raise DataError("bayes_factors: the columns of kind 'multinomial' are one vector, so "
-                            "their Bayes factor cannot be divided among the columns. Use kind "
-                            "'poisson'")
+            raise DataError("bayes_factors: the columns of kind 'multinomial' have one Bayes "
+                            "factor in common, not one for each column. Use 'poisson' in "
+                            "NaiveBayes(kinds=...)")
         alone = {}  # every row d times, with one column seen in each
         for name, (_, js) in self.columns_.groups.items():
             cells = np.full((width, n, len(js)), np.nan)

@@ -70,9 +70,9 @@ def columns_of(found: FitOrEstimator, table: "pd.DataFrame") -> "pd.DataFrame":
     missing = [name for name in wanted if name not in table.columns]
     unseen = found.__sklearn_tags__().input_tags.allow_nan and len(missing) < len(wanted)
     if missing and unseen:
-        warnings.warn(f"the table has no column {', '.join(map(repr, missing))}, which the fitted "
-                      "data had, so these values are treated as missing. Add the column, or rename "
-                      "the one that contains its values",
+        warnings.warn(f"the table lacks columns of the fitted data: {listed(missing)}. Their "
+                      "values are treated as missing. Add these columns, or rename the columns "
+                      "that contain their values",
                       RuntimeWarning, stacklevel=2)
         table = table.assign(**dict.fromkeys(missing))
     elif missing:
@@ -150,8 +150,8 @@ def _latent_site(fit: Fit, data: DataLike, needed: bool) -> str | None:
     names = [site.name for site in sites if site.finite] or [site.name for site in sites]
     if len(names) == 1 or not needed:
         return names[0] if len(names) == 1 else None
-    raise ModelError(f"predict: several sites are latent or missing, {names}. Choose the site to "
-                     f"predict, --site NAME")
+    raise ModelError(f"predict: the sites without values in the table are {listed(names)}, "
+                     f"expected one. Name the site to predict, --site NAME")
 
 
 def impute(found: FitOrEstimator, table: "pd.DataFrame", layout: Layout = PLAIN) -> "pd.DataFrame":
@@ -264,9 +264,9 @@ def score(found: FitOrEstimator, table: "pd.DataFrame", target: str | None,
         lookup = {label: i for i, label in enumerate(found.classes_.tolist())}
         unknown = next((label for label in y.tolist() if label not in lookup), None)
         if unknown is not None:
-            raise DataError(f"score: '{target}' has the value {unknown!r}, which was not in the "
-                            "training data. Correct the value or drop these rows; the known values "
-                            f"are {list(lookup)}")
+            raise DataError(f"score: column '{target}' contains {unknown!r}, but in the training "
+                            f"data it had only the values {listed(lookup)}. Correct the value, or "
+                            "drop these rows")
         own = p[np.arange(len(y)), [lookup[label] for label in y.tolist()]]
         return out | {"accuracy": float(_by_table(found.score, rows, y)),
                       "log_score": float(np.log(np.maximum(own, 1e-300)).mean())}
@@ -343,7 +343,8 @@ def _of_fit(fit: Fit, table: "pd.DataFrame", steps: int, interval: float | None,
     if fit.model.inputs:
         raise ModelError(f"forecast: the model has the inputs {list(fit.model.inputs)}, whose "
                          f"values at the forecast steps are not in the table. Forecast in Python, "
-                         f"fit.forecast(data, steps, {fit.model.inputs[0]}=…)")
+                         f"fit.forecast(data, steps, "
+                         f"{', '.join(f'{name}=...' for name in fit.model.inputs)})")
     laid = of_fit(fit, table, layout)
     out: dict[str, np.ndarray] = {}
     for name, answer in fit.forecast(laid.data, steps=steps, interval=interval).items():

@@ -30,18 +30,18 @@ def engine_of(text: str | None) -> Engine | None:
         own = inspect.signature(KNOWN[kind]).parameters.values()
         needed = [each.name for each in own if each.default is each.empty]
         if needed:
-            raise ModelError(f"--engine {text}: {kind} needs {' and '.join(needed)}, names of "
-                             f"arguments of the model's function. For an argument named scale "
-                             f"write \"{kind}({needed[0]}=('scale',))\"")
+            raise ModelError(f"--engine {text}: {kind} needs {' and '.join(needed)}: which "
+                             f"arguments of the model function to estimate. For an argument "
+                             f"'scale' give --engine \"{kind}({needed[0]}='scale')\"")
         return KNOWN[kind]()
     try:
         call = ast.parse(kind + text[len(name):], mode="eval").body
         if not isinstance(call, ast.Call) or call.args:
-            raise ValueError("settings are name=value")
+            raise ValueError("expected name=value")
         settings = {str(word.arg): ast.literal_eval(word.value) for word in call.keywords}
-    except (SyntaxError, ValueError) as error:
-        raise ModelError(f"--engine {text}: expected settings that are numbers or text, such as "
-                         f"'NUTS(draws=500)' ({error})") from None
+    except (SyntaxError, ValueError):
+        raise ModelError(f"--engine {text}: expected arguments name=value, whose values are "
+                         "numbers or text, such as 'NUTS(draws=500)'") from None
     try:
         return KNOWN[kind](**settings)
     except TypeError as error:

@@ -55,8 +55,8 @@ def read_table(path: str) -> "pd.DataFrame":
         raise DataError(f"'{path}': reading {ending} files needs pyarrow ({error}). Install it: "
                         f"pip install 'probml[data]'") from None
     except Exception as error:
-        raise DataError(f"'{path}' cannot be read as a {ending[1:]} table: {error}. Check the "
-                        "lines of the file, or save the table again") from None
+        raise DataError(f"'{path}' cannot be read as a {ending[1:]} table: {error}. Check "
+                        "whether the file is complete and has this format") from None
     if not len(out):
         raise DataError(f"'{path}' contains no rows. Check the file, which needs a line of column "
                         "names and at least one row")
@@ -285,8 +285,8 @@ def _tell_unseen(said: "pd.DataFrame", out: "pd.DataFrame") -> None:
         words = column[out[name].isna().to_numpy() & (column.str.strip() != "").to_numpy()]
         if len(words):
             warnings.warn(f"column '{name}': {len(words)} values with the text "
-                          f"{listed(list(words.unique()[:SHOWN]))} are read as missing. If such a "
-                          "text is a value of its own, write another word for it in the file",
+                          f"{listed(list(words.unique()[:SHOWN]))} are read as missing. If they "
+                          "are not missing, replace this text by another word in the file",
                           RuntimeWarning, stacklevel=2)
 
 

@@ -78,10 +78,10 @@ def of_model(model: Bound, table: "pd.DataFrame", layout: Layout) -> Laid:
     laid = _arrange_columns(structure, model, NONE, table, layout)
     missing = next((name for name in model.inputs if name not in laid.data), None)
     if missing is not None:
-        raise DataError(f"the table has no column '{missing}', which the model needs. If "
-                        f"'{missing}' is a setting of the model, give --set {missing}=VALUE; if it "
-                        f"is an input in a column with another name, give --as {missing}=COLUMN. "
-                        f"The columns of the table are {listed(list(table.columns))}")
+        raise DataError(f"the table has no column '{missing}', which is an argument of the model. "
+                        f"If another column contains its values, give --as {missing}=COLUMN. If it "
+                        f"is one value for all rows, give --set {missing}=VALUE. The columns of "
+                        f"the table are {listed(list(table.columns))}")
     return laid
 
 
@@ -95,9 +95,9 @@ def of_fit(fit: Fit, table: "pd.DataFrame", layout: Layout, without: str | None 
     laid = _arrange_columns(fit.structure, fit.model, fit.columns, table, layout)
     absent = [name for name, _ in fit.pattern if name not in laid.data and name != without]
     if absent and not (without == "" and len(absent) == 1):
-        warnings.warn(f"the table has no column {', '.join(map(repr, absent))}, which the fitted "
-                      f"data had, so these values are treated as missing. If the column has "
-                      f"another name, give --as {absent[0]}=COLUMN", RuntimeWarning, stacklevel=2)
+        warnings.warn(f"the table lacks columns of the fitted data: {listed(absent)}. Their values "
+                      f"are treated as missing. If another column contains the values of "
+                      f"'{absent[0]}', give --as {absent[0]}=COLUMN", RuntimeWarning, stacklevel=2)
     if not without or not (without in table.columns or without in laid.joined):
         return laid
     if isinstance(laid.data, pd.DataFrame):

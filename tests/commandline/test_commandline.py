@@ -170,12 +170,12 @@ def test_a_network_is_learnt_from_rows_with_empty_cells(place):
     assert "a network with continuous columns (such as 'age')" in run.stderr
 
 
-@pytest.mark.filterwarnings("default:the table has no column:RuntimeWarning")
+@pytest.mark.filterwarnings("default:the table lacks columns:RuntimeWarning")
 def test_a_column_that_is_absent_is_unseen_and_said_so(place):
     pd.DataFrame({"size": [5.0, 1.0]}).to_csv(place / "sizes.csv", index=False)
     run = ask(place, "predict", "@fit.probml", "@sizes.csv")
     assert run.stdout.split() == ["prediction", "large", "small"]
-    assert run.stderr.startswith("probml: warning: the table has no column 'colour'")
+    assert "warning: the table lacks columns of the fitted data: 'colour'" in run.stderr
 
 
 @pytest.mark.filterwarnings("default:column 'y' is missing:RuntimeWarning")

@@ -130,7 +130,7 @@ def test_fits_of_own_functions_are_compared(place):
                                          code=4).stderr
 
 
-@pytest.mark.filterwarnings("default:the table has no:RuntimeWarning")
+@pytest.mark.filterwarnings("default:the table lacks columns:RuntimeWarning")
 def test_what_was_seen_at_the_fit_and_is_not_there_is_said(place):
     folder, centre, _ = place
     pd.DataFrame({"far": [1.0], "wide": [5.0]}).to_csv(folder / "far.csv", index=False)
@@ -139,7 +139,8 @@ def test_what_was_seen_at_the_fit_and_is_not_there_is_said(place):
     STEPS.drop(columns="y").to_csv(folder / "still.csv", index=False)
     run = ask(folder, "predict", "@moods.probml", "@still.csv", "--site", "z", "--by", "who",
               *place[2])
-    assert "the table has no column 'y'" in run.stderr and "--as y=COLUMN" in run.stderr
+    assert "the table lacks columns of the fitted data: 'y'" in run.stderr
+    assert "--as y=COLUMN" in run.stderr
 
 
 @pytest.mark.slow

@@ -75,5 +75,5 @@ def test_what_is_no_question_is_refused():
         adjustment_sets(PEARL, "i", "q")
     with pytest.raises(ModelError, match="two different nodes"):
         adjustment_sets(PEARL, "i", "i")
-    with pytest.raises(ModelError, match="without cycles"):
+    with pytest.raises(ModelError, match="has the cycle"):
         adjustment_sets(nx.DiGraph([("a", "b"), ("b", "a")]), "a", "b")

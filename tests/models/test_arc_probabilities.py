@@ -103,5 +103,5 @@ def test_what_has_no_probabilities_is_refused():
         edge_probabilities(data, whitelist=[("a", "q")])
     with pytest.raises(probml.ModelError, match="max_parents"):
         edge_probabilities(data, max_parents=-1)
-    with pytest.raises(probml.DataError, match="missing values are not supported here"):
+    with pytest.raises(probml.DataError, match="does not support missing values"):
         edge_probabilities(data.astype(float).mask(data == 2).astype("Int64"))

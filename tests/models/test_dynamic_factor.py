@@ -72,7 +72,7 @@ def test_a_second_order_reaches_it_too():
 
 
 def test_what_cannot_be_used_is_refused_by_name():
-    with pytest.raises(probml.ModelError, match="n_factors=5.*at most 4 factors"):
+    with pytest.raises(probml.ModelError, match="n_factors=5.*Use n_factors=4 or less"):
         DynamicFactor(5).fit(series())
     y = series()
     y[:, 2] = 1.0

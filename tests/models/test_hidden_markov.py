@@ -285,7 +285,7 @@ def test_unknown_emissions_and_starts_are_refused_by_name():
         hidden_markov(k=2, emission="gauss").fit({"y": np.zeros((1, 5, 1))})
     with pytest.raises(probml.ModelError, match="initial='fixed'.*'free' or 'stationary'"):
         hidden_markov(k=2, initial="fixed").fit({"y": np.zeros((1, 5, 1))})
-    with pytest.raises(probml.ModelError, match="d=2.*one symbol"):
+    with pytest.raises(probml.ModelError, match="d=2.*one column of symbols"):
         hidden_markov(k=2, d=2, emission="categorical").fit({"y": np.zeros((1, 5))})
 
 
@@ -444,7 +444,7 @@ def test_a_sequence_twice_is_one_of_weight_two(sequences):
         ({}, [[0.0], [np.inf], [1.0]], None, ["inf", "sequence 0, step 1, column 0"]),
         ({}, np.full((4, 1), nan), None, ["missing"]),
         ({}, np.zeros((4, 2, 2, 1)), None, [r"\(4, 2, 2, 1\)"]),
-        ({"n_states": 5}, [[0.0], [1.0], [2.0]], None, ["n_states=5", "at most 3 states"]),
+        ({"n_states": 5}, [[0.0], [1.0], [2.0]], None, ["n_states=5", "time steps of X, 3"]),
         ({"n_states": 0}, [[0.0]], None, ["n_states=0"]),
         ({"emission": "gauss"}, [[0.0]], None, ["emission", "'normal'"]),
         ({"emission": "categorical"}, [[0.5], [1.0]], None, ["0.5", "symbol"]),
@@ -466,7 +466,7 @@ def test_what_cannot_be_asked_is_refused_by_name(estimator):
     with pytest.raises(probml.DataError, match="3 features.*1 features"):
         estimator.predict(np.zeros((4, 3)))
     with pytest.raises(probml.DataError, match="by name"):
-        estimator.fit(np.zeros((4, 1)), [2, 2])  # hmmlearn's second argument
+        estimator.fit(np.zeros((4, 1)), [2, 3])  # lengths that do not add up
     with pytest.raises(probml.DataError, match="a state from 0 to 1"):
         estimator.fit([[0.0], [1.0]], [0, 2])
     with pytest.raises(probml.ModelError, match="n_steps=0"):

@@ -149,7 +149,7 @@ def test_exogenous_columns_are_those_of_the_fit_in_their_order():
     fitted = models.StructuralTimeSeries().fit(Y[:50], exog=X[:50])
     future = X[50:]
     assert np.isfinite(fitted.forecast(Y[:50], 10, exog=X[:50], future=future)).all()
-    with pytest.raises(probml.DataError, match=r"exog has the columns \['v', 'u'\], but the fit had"):
+    with pytest.raises(probml.DataError, match=r"future has the columns \['v', 'u'\], but exog of the fit had"):
         fitted.forecast(Y[:50], 10, exog=X[:50], future=future[["v", "u"]])
     with pytest.raises(probml.DataError, match="exog has the columns"):
         fitted.score(Y[:50], exog=X[:50].rename(columns={"v": "w"}))
@@ -171,5 +171,5 @@ def test_dates_that_are_left_out_are_counted(kind):
 def test_a_series_with_a_gap_in_its_dates_warns():
     series = pd.Series(np.asarray(Y[:24]), index=DATES["days"])
     models.StructuralTimeSeries().fit(series)
-    with pytest.warns(probml.ReliabilityWarning, match="1 of the regular dates of X is missing, the first after 2020-01-09"):
+    with pytest.warns(probml.ReliabilityWarning, match="the dates of X leave out 1 time step, the first after 2020-01-09"):
         models.StructuralTimeSeries().fit(series.drop(series.index[9]))

@@ -513,7 +513,7 @@ def test_data_that_cannot_be_scored_is_refused_by_column_and_row():
     refused(["'a'", "Rename"], pd.concat([data, data[["a"]]], axis=1))
     refused(["strings", "3"], data.rename(columns={"a": 3}))
     refused(["'b'", "2 rows", "3"], {"a": [1, 2, 3], "b": [1, 2]})
-    refused(["DataFrame", "ndarray"], data.to_numpy())
+    refused(["DataFrame", "an array"], data.to_numpy())
     refused(["'a'", "one value per row"], {"a": np.zeros((3, 2))})
     refused(["'a'", "sorted"], {"a": [{1: 2}, {3: 4}]})
     refused(["'x'", "constant", "Drop"], {"x": [1.0, 1.0]}, "bic")
@@ -523,7 +523,7 @@ def test_data_that_cannot_be_scored_is_refused_by_column_and_row():
     refused(["'x'", "k2"], mixed(), "k2")
     refused(["'b'", "row 0", "use one of", "states"], {"a": ["u"], "b": ["x"]}, states={"b": ["y"]})
     refused(["'e'", "no", "'a'"], data, states={"e": 2})
-    refused(["different labels"], data, states={"a": [0, 1, 1]})
+    refused(["each once"], data, states={"a": [0, 1, 1]})
 
 
 def test_settings_that_cannot_be_met_are_refused_with_what_is_known():
@@ -552,7 +552,7 @@ def test_settings_that_cannot_be_met_are_refused_with_what_is_known():
     refused(["root", "chow_liu"], data, error=error, root="a")
     refused(["'x'", "'k'", "one kind"], mixed(), "bic", "chow_liu", error=error)
     wide = pd.DataFrame(np.zeros((3, 25), int)).add_prefix("x")
-    refused(["25 columns", "33,554,432 subsets", "4.7 GiB", "hill_climb"], wide, method="exact",
+    refused(["got 25", "419,430,400 sets", "4.7 GiB", "hill_climb"], wide, method="exact",
             error=error)
 
 

@@ -206,5 +206,5 @@ def test_unseen_cells_that_cannot_be_taken_are_refused_with_what_to_do():
     refused("'a'", f"row {row} ", "'x'", "pandas.cut", "dropna", "impute",
             data=data.assign(x=np.linspace(0, 1, 80)))
     refused("'c'", "every row", "Drop", data=data.assign(c=pd.Categorical([None] * 80, ["u", "v"])))
-    with pytest.raises(probml.DataError, match="'a' is missing in row .* 'x' are continuous"):
+    with pytest.raises(probml.DataError, match="'a' is missing in row .*Continuous: 'x'"):
         structure_score(data.assign(x=np.linspace(0, 1, 80)), nx.DiGraph([*CHAIN, ("a", "x")]), "bic")

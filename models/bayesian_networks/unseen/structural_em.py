@@ -160,11 +160,11 @@ def refuse_unseen(variables: Variables) -> None:
                         zip(variables.names, variables.unseen, strict=True) if hidden.any())
     raise DataError(
         f"column {name!r} is missing in row {int(np.argmax(hidden))} ({int(hidden.sum())} rows in "
-        "all). Missing values are supported only if all columns are discrete, but the columns "
-        f"{listed(variables.names[j] for j in variables.continuous)} are continuous. Drop the rows "
+        "all). Missing values are supported only if all columns are discrete. Continuous: "
+        f"{listed(variables.names[j] for j in variables.continuous)}. Drop the rows "
         "with missing values, data.dropna(), or cut the continuous columns into classes "
-        "(pandas.cut). Or fit a bayesian_network with a known graph, and fill in the values by "
-        "fit.impute(data)"
+        "(pandas.cut). If the graph is known, you can fit bayesian_network(dag, data=data), and "
+        "fill in the values by fit.impute(data)"
     )
 
 
