@@ -35,7 +35,7 @@ from jax.typing import ArrayLike
 from probml.dataset.dataset import Data
 from probml.device.rows import Known, Rows
 from probml.engines.findings import Code, Finding
-from probml.errors import ModelError, meant, shortly
+from probml.errors import ModelError, listed, meant, shortly
 from probml.language.former_members import former_members
 from probml.language.language import Bound
 from probml.numerics.optimum import Optimum
@@ -346,10 +346,9 @@ class Engine(ABC):
         old = {each.name: getattr(self, each.name) for each in fields(Capabilities)
                if hasattr(type(self), each.name) and each.name not in settings}
         if old:
-            warnings.warn(f"engine {type(self).__name__}: the class attributes "
-                          f"{', '.join(old)} will not be read any more in the next minor version. "
-                          f"Return them from the property `capabilities` as probml.extend."
-                          f"Capabilities({next(iter(old))}=...)", DeprecationWarning, stacklevel=2)
+            warnings.warn(f"{type(self).__name__}, an engine, has the class attributes "
+                          f"{listed(old)}. Return them from its property `capabilities`, as probml."
+                          f"extend.Capabilities({next(iter(old))}=...)", DeprecationWarning, 2)
         return Capabilities(**old)
 
     def refuse(self, problem: Problem) -> None:

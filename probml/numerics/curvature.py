@@ -118,7 +118,7 @@ def one_by_one(function: Callable) -> Callable:
 
 def measure(
     both: Callable, u: jax.Array, spread: jax.Array, apart: jax.Array, widest: jax.Array,
-    mapped: Callable, hessian: jax.Array | None = None
+    mapped: Callable = one_by_one, hessian: jax.Array | None = None
 ) -> tuple[Frame, jax.Array, Starts]:
     """Returns the frame at u, the negative Hessian (d, d), and starting points at z = spread.
 

@@ -239,7 +239,7 @@ Y = {"y": np.array([0.3, 1.2, -0.4])}
          "'weights': the entries of this setting cannot be chosen one by one"),
         (rates(), {"y": np.array([1, 2])}, ("scale",), probml.Refusal,
          "exact log evidence .*cannot be computed.*'rate'"),
-        (level(), {**Y, "mean": 0.5}, ("noise",), probml.Refusal, "all parameters are given"),
+        (level(), {**Y, "mean": 0.5}, ("noise",), probml.Refusal, "values of all parameters"),
         (level(), Y, {"scale": (2.0, 3.0)}, probml.ModelError, "the value of the setting in the model, 1"),
         (level(), Y, {"scale": (-1.0, 3.0)}, probml.ModelError, "above 0"),
     ],

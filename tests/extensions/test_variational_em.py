@@ -246,7 +246,7 @@ class Attributes(Listed):
 
 
 def test_what_an_engine_needs_may_still_be_attributes_of_its_class():
-    with pytest.warns(DeprecationWarning, match="has the attributes statistics"):
+    with pytest.warns(DeprecationWarning, match="has the class attributes 'statistics'"):
         assert Attributes().capabilities == Capabilities(statistics=True)
     assert Listed().capabilities == Capabilities()
 

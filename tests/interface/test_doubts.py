@@ -73,7 +73,7 @@ def test_what_a_function_writes_itself_is_no_change_of_its_surroundings():
 
 
 def test_rows_declared_as_a_vector_in_each_row_are_refused():
-    with pytest.raises(probml.ModelError, match=r"'y'.*axis of the rows was declared as an event axis"):
+    with pytest.raises(probml.ModelError, match=r"'y'.*made the rows a part of the event"):
         slope().fit({"x": Y, "y": Y})
 
 

@@ -158,5 +158,5 @@ def test_what_cannot_be_summed_is_refused_in_words():
     with pytest.raises(probml.Refusal, match="the prior of 'b' depends on the latent discrete site .g."):
         one_effect().fit({"y": np.zeros(3)}, probml.MAP(prior=False))
     with pytest.raises(probml.Refusal,
-                       match="'g' is discrete and .*latent.*posterior of the parameters"):
+                       match="site 'g' .*discrete and latent.*posterior of the parameters"):
         one_effect().fit({"y": np.zeros(3)}, probml.Exact())

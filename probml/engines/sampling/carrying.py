@@ -132,8 +132,7 @@ def _joint_mode_from(plan: Plan, params: Mapping, known: Known, rows: Rows, nois
     widest = np.full(len(top), np.inf, top.dtype)
     widest[: len(first)] = widest_units(plan)
     frame, hessian, starts = curvature.measure(both, top, spread.astype(top.dtype),
-                                               jnp.zeros(len(top), bool), widest,
-                                               curvature.one_by_one)
+                                               jnp.zeros(len(top), bool), widest)
     left = jnp.sqrt(jnp.sum(frame.pull(slopes) ** 2, 1)) < AWAY
     return Mode(frame, hessian, values[best], left[best], trails[best], starts,
                  Optima(tops, values, left))
