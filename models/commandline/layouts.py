@@ -122,8 +122,8 @@ def _arrange_columns(structure: Structure | None, model: Bound,
     joined = {**own, **layout.joined}
     chained = structure is not None and bool(structure.chains)
     if layout.by is not None and not chained:
-        raise ModelError(f"--by {layout.by}: model '{model.name}' has no chain, so its rows are "
-                         f"not the steps of sequences. Omit --by")
+        raise ModelError(f"--by {layout.by}: model '{model.name}' has no chain (MarkovChain or "
+                         f"GaussianChain), so its rows are not the steps of sequences. Omit --by")
     plain = [name for name in table.columns if name not in joined
              and (name in known or structure is None and not joined)]
     made = {name: table[columns[0]] if len(columns) == 1 and not _is_vector_site(structure, name)

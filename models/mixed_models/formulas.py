@@ -108,7 +108,7 @@ class Formula:
         if other := next((name for name in given if name not in signature(model.fit).parameters),
                          None):
             raise ModelError(f"fit(family={family!r}): {type(model).__name__} does not support "
-                             f"{other}. Omit {other}")
+                             f"{other}. Remove {other} from the formula and from fit(...)")
         model.fit(self.X, self.y, sample_weight=sample_weight, **given)
         model.formula_ = self.terms
         return model
@@ -198,7 +198,7 @@ def formula(text: str, table: DataLike, family: str | None = None, *,
         return _read(text, table).fit("normal" if family is None else family,
                                       sample_weight=weights, **settings)
     except TypeError as error:  # a setting that the estimator has not
-        raise ModelError(f"formula({text!r}): {error}. Correct the formula") from None
+        raise ModelError(f"formula({text!r}): {error}. Correct this argument") from None
 
 
 def missing_cells(text: str, table: DataLike) -> dict[str, int]:
@@ -215,8 +215,8 @@ def _refuse_missing(text: str, table: DataLike) -> None:
     """Missing cells of columns that a formula names, all at once, with what to type."""
     if short := missing_cells(text, table):
         counts = ", ".join(f"{name!r} in {count}" for name, count in short.items())
-        raise DataError(f"formula({text!r}): some columns have missing values, {counts} of "
-                        f"{len(table)} rows. Drop these rows, table.dropna(subset={list(short)})")
+        raise DataError(f"formula({text!r}): values are missing, {counts} of {len(table)} "
+                        f"rows. Drop these rows, table.dropna(subset={list(short)})")
 
 
 def _read(text: str, table: DataLike) -> Formula:
