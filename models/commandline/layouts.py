@@ -183,7 +183,8 @@ def _sequence_constant(name: str, value: np.ndarray, steps: tuple[np.ndarray, ..
             which = "the sequence" if by is None else f"sequence {i} of --by {by}"
             raise DataError(f"column '{name}' must have one value in each sequence, but it has "
                             f"{len(own)} different values in {which}: {list(own[:3])}. Correct "
-                            "these rows, or omit --by")
+                            f"these rows, or name {'another' if by else 'the'} column that "
+                            "identifies the sequences, --by NAME")
     return np.stack([value[places[0]] for places in steps])
 
 

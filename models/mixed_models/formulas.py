@@ -95,8 +95,8 @@ class Formula:
         if not len(self.X.columns):
             raise ModelError(f"fit: formula({self.text!r}) has no term but the intercept, and "
                              "estimators need at least one column. Add a term, such as 'y ~ x'. "
-                             "The deviance of the intercept alone is null_deviance_ of a "
-                             "GeneralizedLinearModel with any column")
+                             "The deviance without columns is null_deviance_ of a fitted "
+                             "GeneralizedLinearModel")
         model, given = self._estimator(family, settings), dict(self.others)
         if offset is not None:
             given["offset"] = given.get("offset", 0.0) + np.asarray(offset, float)
@@ -122,12 +122,11 @@ class Formula:
                              "such as (1 | group), which are not supported with this family. Drop "
                              "them, or write the model as a function of NumPyro (@probml.model)")
         if family in ("ordinal", "cumulative") and not self.intercept:
-            raise ModelError(f"fit(family={family!r}): '0 +' leaves out the intercept, but the "
-                             f"thresholds of this family are intercepts. Remove '0 +' from "
-                             f"formula({self.text!r})")
+            raise ModelError(f"fit(family={family!r}): formula({self.text!r}) has no intercept, but "
+                             f"the thresholds of this family are intercepts. Remove '0 +' or '- 1'")
         if self.effects and not self.intercept:
             raise ModelError(f"fit: formula({self.text!r}) has no intercept, but MixedModel always "
-                             f"has one. Remove '0 +'")
+                             f"has one. Remove '0 +' or '- 1'")
         if self.effects:
             columns = len(self.X.columns) - len(self.effects)
             return MixedModel(self.effects, family=family, correlated=self.correlated,
