@@ -122,8 +122,8 @@ class Formula:
                              "such as (1 | group), which are not supported with this family. Drop "
                              "them, or write the model as a function of NumPyro (@probml.model)")
         if family in ("ordinal", "cumulative") and not self.intercept:
-            raise ModelError(f"fit(family={family!r}): formula({self.text!r}) has no intercept, but "
-                             "the thresholds of this family are intercepts. Remove '0 +' or "
+            raise ModelError(f"fit(family={family!r}): formula({self.text!r}) has no intercept, "
+                             "but the thresholds of this family are intercepts. Remove '0 +' or "
                              "'- 1'")
         if self.effects and not self.intercept:
             raise ModelError(f"fit: formula({self.text!r}) has no intercept, but MixedModel always "
