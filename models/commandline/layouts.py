@@ -122,8 +122,8 @@ def _arrange_columns(structure: Structure | None, model: Bound,
     joined = {**own, **layout.joined}
     chained = structure is not None and bool(structure.chains)
     if layout.by is not None and not chained:
-        raise ModelError(f"--by {layout.by}: model '{model.name}' has no chain, so its rows are "
-                         f"not the steps of sequences. Omit --by")
+        raise ModelError(f"--by {layout.by}: model '{model.name}' has no chain (MarkovChain or "
+                         f"GaussianChain), so its rows are not the steps of sequences. Omit --by")
     plain = [name for name in table.columns if name not in joined
              and (name in known or structure is None and not joined)]
     made = {name: table[columns[0]] if len(columns) == 1 and not _is_vector_site(structure, name)
@@ -183,7 +183,8 @@ def _sequence_constant(name: str, value: np.ndarray, steps: tuple[np.ndarray, ..
             which = "the sequence" if by is None else f"sequence {i} of --by {by}"
             raise DataError(f"column '{name}' must have one value in each sequence, but it has "
                             f"{len(own)} different values in {which}: {list(own[:3])}. Correct "
-                            "these rows, or omit --by")
+                            f"these rows, or name {'another' if by else 'the'} column that "
+                            "identifies the sequences, --by NAME")
     return np.stack([value[places[0]] for places in steps])
 
 

@@ -63,8 +63,7 @@ def learn(model: str, table: "pd.DataFrame", wish: Wish) -> FitOrEstimator:
     if model in MODELS:
         if wish.layout.joined or wish.layout.by and model not in SEQUENCES:
             said = "--as" if wish.layout.joined else "--by"
-            raise ModelError(f"{said}: {model} uses the columns of the table as they are. Omit "
-                             f"{said}")
+            raise ModelError(f"{said} is not supported by --model {model}. Omit {said}")
         _refuse_options(model, wish, MODELS[model].takes)
         if model not in (*SEQUENCES, "meta") and wish.formula is None:
             _refuse_names(table)
@@ -244,10 +243,9 @@ def _by_formula(table: "pd.DataFrame", wish: Wish) -> FitOrEstimator:
     told = {name: value for name, value in given.items() if value is not None}
     if short := list(missing_cells(wish.formula, table)):
         rows, table = len(table), table.dropna(subset=short)
-        warnings.warn(f"the columns {listed(short)} of the formula have missing values in "
-                      f"{rows - len(table)} of {rows} rows; these rows are dropped. To use these "
-                      "rows, fill in the values in the file",
-                      RuntimeWarning, stacklevel=2)
+        warnings.warn(f"{rows - len(table)} of {rows} rows are dropped, because columns of "
+                      f"the formula have missing values: {listed(short)}. To use these rows, "
+                      "fill in the values in the file", RuntimeWarning, stacklevel=2)
     return formula(wish.formula, table).fit(**{**told, **wish.settings})
 
 
@@ -291,10 +289,9 @@ def _regression(table: "pd.DataFrame", wish: Wish) -> FitOrEstimator:
                  f"kind and missing values, and predict with --site '{wish.target}'")
     if pd.api.types.is_numeric_dtype(y) and not pd.api.types.is_bool_dtype(y):
         if wish.engine is not None:
-            raise ModelError(f"--engine {type(wish.engine).__name__} is not supported for a linear "
-                             "regression, whose posterior is computed exactly, with the scales "
-                             "that make the data most probable. Omit --engine, or write the model "
-                             "as a function (@probml.model) and give it as FILE.py:name")
+            raise ModelError(f"--engine {type(wish.engine).__name__}: a linear regression is "
+                             "always computed exactly. Omit --engine, or write the model as a "
+                             "function (@probml.model), --model FILE.py:name")
         return _made(BayesianLinearRegression, wish).fit(X, y)
     return _made(LogisticRegression, wish, engine=wish.engine).fit(X, y.to_numpy())
 

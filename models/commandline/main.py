@@ -361,9 +361,9 @@ def report(fitted: str, data: str | None, target: str | None, out: str, model: s
     rows = () if table is None else (answers.rows_of(found, table, layout),)
     if target is not None:
         if table is None or files.is_fit(found):
-            raise ModelError(f"report --target {target}: --target is used only together with "
-                             f"--data, for a fitted model of the library. A model that you wrote "
-                             f"takes its columns by name. Omit --target")
+            raise ModelError(f"report --target {target}: " + (
+                "a model of your own finds its columns by name. Omit --target"
+                if files.is_fit(found) else "the table is not given. Give it, --data FILE"))
         files.require_columns(table, [target], "--target")
         rows += (table[target].to_numpy(),)
     found.report(out, *rows, name=None if data in (None, "-") else Path(data).name)

@@ -77,9 +77,9 @@ class Learnt:
     def _gates(self, part: int):
         check_is_fitted(self, "fit_")
         if self._sites and not self.gate:
-            raise AttributeError(f"{type(self).__name__}(gate=False) has no gate, because the "
-                                 f"probabilities of the experts are the same in every row. Use "
-                                 f"shares_")
+            raise AttributeError(f"{type(self).__name__}(gate=False) has no gate_coef_ and no "
+                                 f"gate_intercept_, because the probabilities of the experts are "
+                                 f"the same in every row. Use shares_")
         out = []
         for site in self._sites:
             # (*above, ways − 1[, d])
@@ -179,8 +179,8 @@ class ExpertsEstimator(Learnt, Complete, Estimator):
         if not self.prior and (constant := flat(X)).any():
             raise DataError(
                 f"{self._column(int(np.argmax(constant)))} of X is constant (n_samples={len(X)}), "
-                "so its weight cannot be estimated separately from the intercept. Drop the column, "
-                "or keep prior=True"
+                "so its coefficient cannot be estimated separately from the intercept. Drop the "
+                "column, or use prior=True"
             )
         self._centre, self._unit = centre_and_unit(X, weights)
 

@@ -42,13 +42,13 @@ def numbers_of(column, name: str) -> np.ndarray:
             if isinstance(value, str):
                 raise DataError(
                     f"{name} is {value!r} in row {i}, expected a number. If the column is "
-                    f"categorical, name it in categorical=[...]"
+                    f"categorical, use NaiveBayes or MixedMixture with categorical=[...]"
                 ) from None
         row, odd = next(((i, value) for i, value in enumerate(column)
                          if not isinstance(value, Number)), (0, column))
         raise KindError(f"{name}: float() argument must be a string or a real number, got "
-                        f"{type_of(odd)}, {shortly(odd)}, in row {row}. Give each number a "
-                        "separate column, or drop the column") from None
+                        f"{type_of(odd)}, {shortly(odd)}, in row {row}. Give one number per "
+                        "cell, or drop the column") from None
 
 
 def labels_of(column, name: str) -> tuple:

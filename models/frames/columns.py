@@ -19,7 +19,7 @@ from probml.errors import meant
 from probml.models.frames.cells import codes_of, column_of, numbers_of
 from probml.numerics.process.libraries import pd
 
-COUNT = (lambda a: (a >= 0) & (a == np.floor(a)), "a count, an integer >= 0")
+COUNT = (lambda a: (a >= 0) & (a == np.floor(a)), "an integer of at least 0")
 # kind of a numeric column -> whether a value may be, in words; None where every number may
 KINDS = {
     "normal": None,
@@ -27,7 +27,7 @@ KINDS = {
     "poisson": COUNT,
     "geometric": COUNT,
     "multinomial": COUNT,
-    "exponential": (lambda a: a >= 0, ">= 0, a waiting time"),
+    "exponential": (lambda a: a >= 0, "a number of at least 0"),
 }
 
 
@@ -194,8 +194,8 @@ class Columns:
                     f"{self.describe_column(j)} is {np.asarray(column, object)[i]!r} in row {i}, "
                     f"which was not in the training data. The {len(labels)} integers of this "
                     f"column were treated as categories, so this value is treated as missing. To "
-                    f"treat the column as numbers, pass kinds={{{self.names[j]!r}: 'normal'}} (or "
-                    f"'poisson') before the fit",
+                    f"treat the column as numbers, create the estimator with "
+                    f"kinds={{{self.names[j]!r}: 'normal'}} (or 'poisson') and fit again",
                     UserWarning,
                     stacklevel=2,
                 )
@@ -205,7 +205,7 @@ class Columns:
                 f"{self.describe_column(j)} is {np.asarray(column, object)[i]!r} in row {i}, a "
                 f"category that was not in the training data; expected one of {shown}. Create the "
                 f"estimator with all categories, categories={{{self.names[j]!r}: [...]}}, or with "
-                f"unknown='prior', which takes the probability of a category without rows"
+                f"unknown='prior', which reserves a small probability for new categories"
             )
         return codes
 
@@ -221,6 +221,7 @@ class Columns:
             i, c = map(int, np.unravel_index(np.argmax(bad), bad.shape))
             sign = "Negative values in data: " if values[i, c] < 0 else ""
             raise DataError(
-                f"{sign}{self.describe_column(js[c])} is {values[i, c]:g} in row {i}, but a column "
-                f"of the kind {kind!r} needs {words}. Correct the value, or give the column "
-                "another kind, kinds={...}")
+                f"{sign}{self.describe_column(js[c])} is {values[i, c]:g} in row {i}, but its "
+                f"distribution, {kind!r}, needs {words}. Correct the value, or use NaiveBayes or "
+                f"MixedMixture with another distribution, "
+                f"kinds={{{self.names[js[c]]!r}: 'normal'}}")

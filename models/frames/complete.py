@@ -50,7 +50,7 @@ def refuse_missing(estimator, X: np.ndarray, but: str) -> None:
     if (missing := np.isnan(X)).any():
         row, j = np.argwhere(missing)[0]
         raise DataError(f"Input X contains NaN: {estimator._column(int(j))} is missing in row "
-                        f"{row} ({missing.any(1).sum()} rows have missing values), but {but}")
+                        f"{row} (rows with missing values: {missing.any(1).sum()}), but {but}")
 
 
 class Complete:

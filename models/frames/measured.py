@@ -41,8 +41,8 @@ def from_data(name: str, value, d: int, support=constraints.positive):
     if not isinstance(value, str):
         return jnp.broadcast_to(jnp.asarray(value, float), (d,))
     if value != "each":
-        raise probml.ModelError(f"{name.rpartition('_')[2]}={value!r}: expected numbers, or 'each' "
-                                f"if the site '{name}' is given in the data")
+        raise probml.ModelError(f"{value!r}: expected numbers for the prior, or 'each', which "
+                                f"reads them from '{name}' of the data")
     # flat: given in the data it adds nothing to the evidence
     return sample(name, dist.ImproperUniform(support, (), (d,)))
 

@@ -46,9 +46,8 @@ def _warn(shown: list[str], values: np.ndarray, advice: str) -> None:
         which = (f"{', '.join(said)}{f' and {more} more columns' * bool(more)} have few distinct "
                  f"values (as listed) in {len(values)} rows and are")
     warnings.warn(
-        f"{which} fitted by normal distributions. A component can shrink onto one of these values, "
-        f"where only the prior bounds its density, so the score always prefers more components. "
-        f"{advice}",
+        f"{which} fitted by normal distributions. The variance of a component can shrink to 0 at "
+        f"one of these values, so the score prefers too many components. {advice}",
         UserWarning,
         stacklevel=5,
     )
@@ -67,7 +66,7 @@ def refuse_constant(columns: Columns, data: Mapping[str, np.ndarray], label: obj
     if label is not None and len(values) < 2:
         raise DataError(
             f"class {label!r} has only {len(values)} row, so normal distributions fitted to this "
-            "class have variance 0 and the likelihood has no maximum. Keep prior=True, or drop the "
+            "class have variance 0 and the likelihood has no maximum. Use prior=True, or drop the "
             "class"
         )
     if flat(values).any():
@@ -75,5 +74,5 @@ def refuse_constant(columns: Columns, data: Mapping[str, np.ndarray], label: obj
         raise DataError(
             f"{columns.describe_column(columns.groups['normal'][1][i])} is constant{where}, so a "
             "normal distribution fitted to it has variance 0 and the likelihood has no maximum. "
-            "Drop the column, or keep prior=True"
+            "Drop the column, or use prior=True"
         )

@@ -106,9 +106,10 @@ def _basket_matrix(baskets) -> tuple[np.ndarray, dict]:
     if odd.any() or not len(table):
         where = (f"row {np.argwhere(odd)[0, 0]} of column "
                  f"{baskets.columns[np.argwhere(odd)[0, 1]]!r} has the value "
-                 f"{table[tuple(np.argwhere(odd)[0])]}" if odd.any() else "the table has no rows")
-        raise DataError(f"association_rules: {where}, but the items of a basket must be True or "
-                        "False, or 1 or 0. Convert them, such as baskets > 0")
+                 f"{table[tuple(np.argwhere(odd)[0])]}, expected True, False, 1 or 0. Convert "
+                 f"the table, such as baskets > 0" if odd.any() else "the table has no rows. Give "
+                                                                     "at least one basket")
+        raise DataError(f"association_rules: {where}")
     return numbers.astype(bool), {name: j for j, name in enumerate(baskets.columns)}
 
 

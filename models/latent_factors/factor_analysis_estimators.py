@@ -162,14 +162,13 @@ class _Linear(InformationCriteria, Projection, Estimator):
         if self.prior and len(narrow) and (found > 2 * noise).all():
             at, unit = int(narrow[0]), float(self._unit[narrow[0]])
             warnings.warn(
-                f"{type(self).__name__}: the columns have different units, and the prior of the "
-                f"noise (scale={self.scale}, in units of the standard deviation of all columns) "
-                f"dominates the data. The standard deviation of the noise was estimated as "
-                f"{np.sqrt(found.max()) * unit:.2g}, where maximum likelihood gives "
-                f"{np.sqrt(np.max(noise)) * unit:.2g}, and {self._column(at)} of X has the "
-                f"standard deviation {spread[at] * unit:.2g}. Standardise the columns, lower "
-                f"scale, or use FactorAnalysis, which does not depend on "
-                f"units", RuntimeWarning, stacklevel=3)
+                f"{type(self).__name__}(scale={self.scale}): the columns have different units, and "
+                f"the prior of the noise dominates the data: the noise was estimated as "
+                f"{np.sqrt(found.max()) * unit:.2g}, but by maximum likelihood it is "
+                f"{np.sqrt(np.max(noise)) * unit:.2g} (standard deviations; that of "
+                f"{self._column(at)} of X is {spread[at] * unit:.2g}). Standardise the columns, "
+                f"lower scale, or use FactorAnalysis, which does not depend on units",
+                RuntimeWarning, stacklevel=3)
 
     def _check_rank(self, X, root) -> None:
         k, d = self.n_components, X.shape[1]
@@ -180,7 +179,7 @@ class _Linear(InformationCriteria, Projection, Estimator):
                 f"{type(self).__name__}(n_components={k}, prior=False): the rows "
                 f"(n_samples={len(X)}) vary in only {int((values > least * values[0]).sum())} of "
                 f"{d} dimensions. {k} components reproduce them without noise, so the likelihood "
-                "has no maximum. Use fewer components, or keep prior=True"
+                "has no maximum. Use fewer components, or prior=True"
             )
 
     def _data(self, X):
@@ -426,7 +425,7 @@ class FactorAnalysis(_Linear):
         if (constant := flat(X)).any():
             raise DataError(
                 f"{self._column(int(np.argmax(constant)))} is constant (n_samples={len(X)}), so "
-                "its noise is 0 and the likelihood has no maximum. Drop the column, or keep "
+                "its noise is 0 and the likelihood has no maximum. Drop the column, or use "
                 "prior=True"
             )
         super()._check_rank(X, root)

@@ -123,8 +123,8 @@ def square(distances, where: str) -> np.ndarray:
     d = floats(distances, f"{where}: the distances")
     if d.ndim != 2 or d.shape[0] != d.shape[1] or len(d) < 2:
         raise probml.DataError(f"{where}: expected an array (n, n) of the distances of n points, n "
-                               f"at least 2, got the shape {d.shape}. For n (n − 1) / 2 distances "
-                               f"use scipy.spatial.distance.squareform")
+                               f"at least 2, got the shape {d.shape}. Convert a vector of "
+                               f"n (n − 1) / 2 distances by scipy.spatial.distance.squareform")
     size = np.nanmax(np.abs(d)) if not np.isnan(d).all() else 0.0
     for wrong, what in ((np.isinf(d) | (d < 0), "0 or more, or NaN where missing"),
                         (~(np.isclose(d, d.T, rtol=1e-7, atol=1e-9 * size)

@@ -262,12 +262,12 @@ def _matrix(text: str, source: "Formula | ModelSpec", table: DataLike) -> "Model
         if isinstance(error, DataMismatchWarning):
             new = re.search(r"\{(.*)\}", str(error))
             names = re.sub(r"np\.\w+\((.*?)\)", r"\1", new.group(1)) if new else ""
-            raise DataError(f"formula({text!r}): the fitted rows had no category {names}, so its "
-                            f"coefficient is unknown. Drop rows of this category, or fit with rows "
-                            f"of it"
+            raise DataError(f"formula({text!r}): the table contains categories without a "
+                            f"coefficient, because no fitted row had them: {names}. Drop the rows "
+                            f"with these categories, or add them to the fitted table and fit again"
                             ) from None
-        raise DataError(f"formula({text!r}): {error_text(error)}. Use columns of the table, "
-                        f"{list(table.columns)}") from None
+        raise DataError(f"formula({text!r}): {error_text(error)}. Correct the formula; the "
+                        f"table has the columns {list(table.columns)}") from None
 
 
 def _state(spec: "ModelSpec") -> tuple[dict, dict]:
@@ -352,9 +352,9 @@ def _numbers(text: str, expression: str, table: DataLike,
         raise ModelError(f"formula({text!r}): {error_text(error)}. Correct the formula") from None
     made = _matrix(text, parsed, table)
     if made.shape[1] != 1:
-        raise ModelError(f"formula({text!r}): the left side of ~ must be one numeric column, but "
-                         f"it is the columns {list(made.columns)}. Name one response, and code a "
-                         f"category as 0 and 1")
+        raise ModelError(f"formula({text!r}): {expression!r} on the left side of ~ must be one "
+                         f"numeric column, but gives {list(made.columns)}. Use a column of "
+                         f"numbers, such as 0 and 1 for two categories")
     return made.iloc[:, 0].to_numpy(float)
 
 

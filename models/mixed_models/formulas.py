@@ -95,8 +95,8 @@ class Formula:
         if not len(self.X.columns):
             raise ModelError(f"fit: formula({self.text!r}) has no term but the intercept, and "
                              "estimators need at least one column. Add a term, such as 'y ~ x'. "
-                             "The deviance of the intercept alone is null_deviance_ of a "
-                             "GeneralizedLinearModel with any column")
+                             "The deviance without columns is null_deviance_ of a fitted "
+                             "GeneralizedLinearModel")
         model, given = self._estimator(family, settings), dict(self.others)
         if offset is not None:
             given["offset"] = given.get("offset", 0.0) + np.asarray(offset, float)
@@ -108,7 +108,7 @@ class Formula:
         if other := next((name for name in given if name not in signature(model.fit).parameters),
                          None):
             raise ModelError(f"fit(family={family!r}): {type(model).__name__} does not support "
-                             f"{other}. Omit {other}")
+                             f"{other}. Remove {other} from the formula and from fit(...)")
         model.fit(self.X, self.y, sample_weight=sample_weight, **given)
         model.formula_ = self.terms
         return model
@@ -122,12 +122,12 @@ class Formula:
                              "such as (1 | group), which are not supported with this family. Drop "
                              "them, or write the model as a function of NumPyro (@probml.model)")
         if family in ("ordinal", "cumulative") and not self.intercept:
-            raise ModelError(f"fit(family={family!r}): '0 +' leaves out the intercept, but the "
-                             f"thresholds of this family are intercepts. Remove '0 +' from "
-                             f"formula({self.text!r})")
+            raise ModelError(f"fit(family={family!r}): formula({self.text!r}) has no intercept, "
+                             "but the thresholds of this family are intercepts. Remove '0 +' or "
+                             "'- 1'")
         if self.effects and not self.intercept:
             raise ModelError(f"fit: formula({self.text!r}) has no intercept, but MixedModel always "
-                             f"has one. Remove '0 +'")
+                             f"has one. Remove '0 +' or '- 1'")
         if self.effects:
             columns = len(self.X.columns) - len(self.effects)
             return MixedModel(self.effects, family=family, correlated=self.correlated,
@@ -198,7 +198,7 @@ def formula(text: str, table: DataLike, family: str | None = None, *,
         return _read(text, table).fit("normal" if family is None else family,
                                       sample_weight=weights, **settings)
     except TypeError as error:  # a setting that the estimator has not
-        raise ModelError(f"formula({text!r}): {error}. Correct the formula") from None
+        raise ModelError(f"formula({text!r}): {error}. Correct this argument") from None
 
 
 def missing_cells(text: str, table: DataLike) -> dict[str, int]:
@@ -215,8 +215,8 @@ def _refuse_missing(text: str, table: DataLike) -> None:
     """Missing cells of columns that a formula names, all at once, with what to type."""
     if short := missing_cells(text, table):
         counts = ", ".join(f"{name!r} in {count}" for name, count in short.items())
-        raise DataError(f"formula({text!r}): some columns have missing values, {counts} of "
-                        f"{len(table)} rows. Drop these rows, table.dropna(subset={list(short)})")
+        raise DataError(f"formula({text!r}): values are missing, {counts} of {len(table)} "
+                        f"rows. Drop these rows, table.dropna(subset={list(short)})")
 
 
 def _read(text: str, table: DataLike) -> Formula:

@@ -229,8 +229,8 @@ class MixedModel(OffsetResults, NoProbabilities, RegressorMixin, Estimator):
         self._fixed = free if self.fixed is None else list(self.fixed)
         if wrong := [name for name in self._fixed if name not in free]:
             what = "a grouping of effects=" if wrong[0] in self.effects else "not a column of X"
-            raise DataError(f"MixedModel(fixed={self._fixed!r}): {wrong[0]!r} is {what}. Expected "
-                            f"some of {free}")
+            raise DataError(f"MixedModel(fixed={self._fixed!r}): {wrong[0]!r} is {what}. Use only "
+                            f"columns of {free}")
         self._sites = effect_sites(self.effects)
         self.groups_ = {name: np.unique(labels_of(table, name)) for name in self.effects}
         for name, labels in self.groups_.items():

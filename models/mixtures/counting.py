@@ -200,6 +200,6 @@ def _rows(X, most: int) -> np.ndarray:
                         f"distances need a finite number in every column. Fill in the value, or "
                         f"use GaussianMixture(range(1, 9)), which supports missing values")
     if len(out) < most:
-        raise DataError(f"how_many: X has only {len(out)} rows, which cannot form {most} groups. "
-                        f"Try fewer groups")
+        raise DataError(f"how_many: X has only {len(out)} rows, which cannot form {most} clusters. "
+                        f"Use sizes= of at most {len(out)}")
     return out

@@ -186,7 +186,7 @@ def _parse(name, kind) -> tuple[str, tuple[int, ...]]:
             return kind[0], tuple(kind[1:])
     scalars = ", ".join(repr(kind) for kind, (_, _, inner) in _KINDS.items() if inner == 0)
     raise probml.ModelError(
-        f"naive_bayes: feature '{name}' is {kind!r}, which is not a kind of column. Use a number "
-        f"of states (categorical), or one of {scalars}. For d features in one array use (kind, d), "
-        "('categorical', d, states) or ('multinomial', d)"
+        f"naive_bayes: feature '{name}' is {kind!r}, expected one of {scalars}, or the number of "
+        f"categories, such as 3, of a categorical feature. For d features in one array use "
+        "(kind, d), ('categorical', d, states) or ('multinomial', d)"
     )

@@ -51,8 +51,8 @@ class Prototypes(Estimator):
         name, able = type(self).__name__, int((out > 0).sum())
         if able < self.n_clusters:
             raise DataError(f"{name}(n_clusters={self.n_clusters}): X has only {able} rows with a "
-                            f"weight above 0 (n_samples = {len(X)}), and each group needs one. Use "
-                            f"at most {able} groups")
+                            f"weight above 0 (n_samples = {len(X)}), fewer than clusters. Use "
+                            f"at most {able} clusters")
         if (empty := np.isnan(X).all(1)).any():
             raise DataError(f"{name}: row {int(np.argmax(empty))} of X has no observed value. Drop "
                             f"this row")
@@ -146,7 +146,9 @@ class KMedoids(Prototypes):
             if X.shape[0] != X.shape[1] and Y is X or np.isnan(X).any() or (X < 0).any():
                 raise DataError("KMedoids(metric='precomputed'): expected an array (n, n) of the "
                                 "distances of n rows, without missing or negative values, such as "
-                                f"scipy.spatial.distance.squareform(pdist(X)), got shape {X.shape}")
+                                f"scipy.spatial.distance.squareform(pdist(X)), got shape {X.shape} "
+                                f"with {np.isnan(X).sum()} missing and {(X < 0).sum()} negative "
+                                f"values")
             return X
         if self.metric != "cosine":  # far from 0 the distances would lose their digits
             X, Y = X - self._middle, None if Y is X else Y - self._middle

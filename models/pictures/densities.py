@@ -132,8 +132,8 @@ def responsibilities(fitted, X, *, ax=None):
             so-and-so-many-th is drawn.
     """
     if X is None:
-        raise ModelError("responsibilities(X=None): the rows are missing. Pass X, the rows of the "
-                         "estimator or the data of the Fit")
+        raise ModelError("responsibilities(X=None): expected rows of an estimator, or data of a "
+                         "Fit. Pass them, responsibilities(fitted, X)")
     asked = ask(fitted, X, numbers=False)
     probability = np.asarray(asked.fit.predict_proba(asked.data(asked.values), asked.target))
     best = probability.argmax(1)

@@ -52,8 +52,8 @@ def effects(fitted: FitOrEstimator, name: str | None = None, labels: Sequence | 
     if name is None:
         have = list(sites) or groupings(fitted)
         if len(have) != 1:
-            raise ModelError(f"effects: the fit has {len(have)} groupings with effects, {have}. "
-                             "Give the name of one, such as effects(fitted, name='subject')")
+            raise ModelError(f"effects: expected a fit with one grouping, but its groupings are "
+                             f"{have}. Name one of several, effects(fitted, name='subject')")
         name = have[0]
     heading, name = name, sites.get(name, name)
     mean, spread, found, columns = _moments_of_levels(fitted, name)

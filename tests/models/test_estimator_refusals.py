@@ -66,7 +66,7 @@ def test_an_estimator_says_each_parameter_once_with_its_rule(estimator):
         (MixedMixture(kinds="gamma"), "kinds.*'gamma'.*'poisson'"),
         (MixedMixture(kinds={7: "poisson"}), "kinds contains 7.*0, 1, 2, 3"),
         (MixedMixture(categorical=["height"]), "categorical contains 'height'"),
-        (PoissonMixture(), r"column 0 is 5.1 in row 0.*'poisson' needs a count"),
+        (PoissonMixture(), r"column 0 is 5.1 in row 0.*'poisson', needs an integer"),
     ],
 )
 def test_a_bad_parameter_is_refused_by_name(estimator, words):
@@ -99,7 +99,7 @@ def changed(row, column, value):
         (NaiveBayes(kinds="poisson"), -COUNTS, Y,
          "Negative values in data: column 0.*-51 in row 0"),
         (NaiveBayes(kinds="multinomial"), X, Y,
-         "column 0 is 5.1 in row 0.*'multinomial' needs a count, an integer"),
+         "column 0 is 5.1 in row 0.*'multinomial', needs an integer"),
         (NaiveBayes(kinds="bernoulli"), COUNTS, Y, "column 0 is 51 in row 0.*needs 0 or 1"),
         (GaussianMixture(2), np.full((10, 2), nan), None, "every value of X is missing"),
         (LatentClass(2), np.full((10, 2), None), None, "every value of X is missing"),

@@ -126,7 +126,7 @@ def test_a_new_category_is_refused_in_every_term(text, kind, mixed):
     found = formula(text, ARMS)
     old = ARMS[name].iloc[0]
     new = ARMS[:2].assign(**{name: kind([value, old if mixed else value])})
-    with pytest.raises(probml.DataError, match=f"no category {value!r}.*Drop rows of this category"):
+    with pytest.raises(probml.DataError, match=f"no fitted row had them: {value!r}.*Drop the rows"):
         found.of(new)
 
 

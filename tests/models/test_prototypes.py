@@ -107,7 +107,7 @@ def test_cells_may_be_unseen():
 
 def test_what_cannot_be_grouped_is_refused():
     X = groups(6)
-    with pytest.raises(DataError, match="6 rows .* at most 6 groups"):
+    with pytest.raises(DataError, match="6 rows .* at most 6 clusters"):
         KMedoids(7).fit(X)
     with pytest.raises(DataError, match=r"\(n, n\)"):
         KMedoids(2, metric="precomputed").fit(X)
