@@ -330,7 +330,7 @@ def _row_groups(fit: Fitted, held: dataset.Data, draws: dict, seen: list[str],
     if fit.weighted:
         warnings.warn("to_arviz(): the fitted rows had weights, which ArviZ does not know: its "
                       "leave-one-out scores and predictive checks count every row once. Use "
-                      "probml.compare(fits, weights=...), or fit to repeated rows",
+                      "probml.compare(fits, weights=...), or repeat rows instead of weights",
                       ReliabilityWarning, stacklevel=4)
     try:
         logs = log_likelihood(fit, held, draws) - _log_unit_change(fit, held, seen)

@@ -207,10 +207,10 @@ def _contestant(name: str, given: object, rows: object, target: str, truth: np.n
     if isinstance(given, Fit):
         site = given.structure.sites.get(target)
         if site is None or not site.rows or site.factor or site.cells:
-            what = ("is not a site" if site is None else "lies outside rows()" if not site.rows
-                    else "has several values per row")
+            what = ("is not a site" if site is None else "has several values per row" if site.rows
+                    else "is sampled outside rows()")
             raise ModelError(f"compare(target='{target}'): expected a site with one value per row, "
-                             f"but '{target}' {what} in '{name}', model '{given.model.name}'. "
+                             f"but '{target}' {what} in model '{given.model.name}' of '{name}'. "
                              "Choose another target")
         return _Predictor(name, given, reports.own_data(given, rows, f"compare('{name}')"),
                           engine, target)
@@ -260,8 +260,8 @@ def _columns(rows: DataLike, target: str, name: str) -> DataLike:
     n = len(np.asarray(rows[target]))
     odd = next((site for site, array in arrays.items() if array.ndim < 1 or len(array) != n), None)
     if odd is not None:
-        raise DataError(f"compare('{name}'): '{odd}' has shape {arrays[odd].shape}, but '{target}' "
-                        f"has {n} rows. Give both the same number of rows")
+        raise DataError(f"compare: in the data of '{name}', '{odd}' has shape {arrays[odd].shape}, "
+                        f"but '{target}' has {n} rows. Give both the same number of rows")
     flat = {site: array.reshape(n, -1) for site, array in arrays.items()}
     tables = {site: value for site, value in given.items() if is_table(value)}
     if not tables and all(array.dtype.kind in "fiub" for array in flat.values()):

@@ -251,7 +251,7 @@ def test_what_cannot_be_compared_is_refused_by_name():
             probml.compare(fits, rows, target="y", **more)
     with pytest.raises(probml.ModelError, match="'a' has the type GaussianNB, expected a Fit.*target="):
         probml.compare({"a": GaussianNB()}, data)
-    with pytest.raises(probml.ModelError, match="target='mean'.*lies outside rows"):
+    with pytest.raises(probml.ModelError, match="target='mean'.*is sampled outside rows"):
         probml.compare({"a": known}, {**data, "mean": np.zeros(20)}, target="mean")
     with pytest.raises(probml.ModelError, match="none of the models could be evaluated.*'a': "
                        ".*parameters were given"):
