@@ -137,7 +137,7 @@ def learning(fitted: FitOrEstimator, X: DataLike = None, *, ax: "Axes | None" = 
     history = np.asarray([] if fit.history is None else fit.history, float).ravel()
     if history.size < 2:
         raise ModelError(f"learning: {fit.engine} does not store the objective of each iteration, "
-                         f"so there is nothing to draw. Fit by an optimiser, such as EM or MAP")
+                         f"so there is nothing to draw. Fit by EM() or MAP(), for example")
     ax = axes_of(ax)
     lines = ax.plot(history, color=COLOURS[0], label="objective")
     ax.set(xlabel="iteration", ylabel="objective")

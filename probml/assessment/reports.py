@@ -227,8 +227,8 @@ def own_data(fit: Fitted, data: object, verb: str) -> dataset.Data:
     held = present(fit.data) if data is None else fit._read(data)
     if not held.table.columns and not (held.structure.losses
                                        and (held.table.inputs or fit.model.whole)):
-        raise ModelError(f"{verb}: the data contain no observed value of model '{fit.model.name}'. "
-                         f"Pass the data to which the model was fitted")
+        raise ModelError(f"{verb}: the data contain no observed value of a site of model "
+                         f"'{fit.model.name}'. Pass the data to which the model was fitted")
     return held
 
 

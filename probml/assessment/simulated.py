@@ -206,13 +206,12 @@ def from_prior(structure: Structure, held: dataset.Data, names: tuple[str, ...],
     flat = next((s.name for s in sites.values() if s.entry.improper and s.name not in given
                  and not s.rows), None)
     if structure.penalties or flat is not None:
-        what = (f"the factor '{structure.penalties[0]}' of the model modifies the "
-                f"prior" if structure.penalties
-                else f"the prior of '{flat}' is improper")
-        raise Refusal(f"{verb}: model '{structure.model.name}' cannot be simulated, because "
-                      f"{what}. Use a proper prior (one that integrates to 1), such as "
-                      f"sample(\"{flat or 'mean'}\", dist.Normal(0, 10)), or give the value of the "
-                      "parameter in the data")
+        what = (f"the factor '{structure.penalties[0]}' modifies the prior. Write this prior as "
+                "numpyro.sample statements" if structure.penalties
+                else f"the prior of '{flat}' is improper. Use a prior that integrates to 1, such "
+                f"as sample('{flat}', dist.Normal(0, 10)), or give its value in the data, "
+                f"'{flat}': ...")
+        raise Refusal(f"{verb}: model '{structure.model.name}' cannot be simulated, because {what}")
     size = count * n * sum(math.prod(structure.named[name].along(held.steps)) for name in names
                            if structure.named[name].rows)
     if size > MAX_SIMULATED_NUMBERS:

@@ -134,8 +134,8 @@ def predictions(fits: Mapping[str, FitOrEstimator], data: object, target: str, f
     discrete = next(iter(kinds.values()))
     known = np.flatnonzero(~missing(truth))
     if len(known) < 2:
-        raise DataError(f"compare(target='{target}'): the data contain only {len(known)} values of "
-                        f"'{target}', but at least 2 are needed. Give more rows")
+        raise DataError(f"compare(target='{target}'): '{target}' is observed in {len(known)} of "
+                        f"{len(truth)} rows, but at least 2 are needed. Give more rows")
     others = np.setdiff1d(np.arange(len(truth)), known)
     splits = _splits(truth, known, others, folds, discrete, seed)
     scores, plain = (DISCRETE, "accuracy") if discrete else (CONTINUOUS, "rmse")
@@ -222,10 +222,10 @@ def _contestant(name: str, given: object, rows: object, target: str, truth: np.n
                          "Install it: pip install 'probml[sklearn]'") from None
     if isinstance(given, type) or not hasattr(given, "get_params") or not (is_classifier(given)
                                                                            or is_regressor(given)):
-        what = given.__name__ if isinstance(given, type) else type(given).__name__
+        what = f"the class {given.__name__}" if isinstance(given, type) else type_of(given)
         raise ModelError(
             "compare(fits): expected a Fit, or a classifier or regressor with the interface of "
-            f"scikit-learn, for '{name}', got a {what}. Pass an object that has fit and predict"
+            f"scikit-learn, for '{name}', got {what}. Pass an object, such as LogisticRegression()"
         )
     return _ComparedEstimator(name, given, _columns(rows, target, name), truth)
 
