@@ -88,16 +88,18 @@ def naive_bayes(columns: int, kind: str = "normal") -> str:
     return f"accuracy {np.mean(fit.predict(x[100:]) == y[100:]):.2f}"
 
 
-def wide(columns: int, estimator: str) -> str:
+def wide(columns: int, estimator: str, rows: int = 300, missing: float = 0.0) -> str:
     import probml.models as models
 
     random = np.random.default_rng(0)
-    z = random.normal(size=(300, 3))
-    x = z @ random.normal(size=(3, columns)) + random.normal(size=(300, columns))
+    z = random.normal(size=(rows, 3))
+    x = z @ random.normal(size=(3, columns)) + random.normal(size=(rows, columns))
     y = z[:, 0] > 0
-    if estimator == "PCA":
-        fit = models.ProbabilisticPCA(3).fit(x)
-        return f"noise {fit.noise_variance_:.3f}, true 1"
+    x[random.random(x.shape) < missing] = np.nan
+    if estimator != "logistic":
+        kinds = {"PCA": models.ProbabilisticPCA, "factor analysis": models.FactorAnalysis}
+        fit = kinds[estimator](3).fit(x)
+        return f"noise {np.mean(fit.noise_variance_):.3f}, true 1"
     fit = models.LogisticRegression().fit(x[:200], y[:200])
     return f"accuracy {np.mean(fit.predict(x[200:]) == y[200:]):.2f}"
 
@@ -151,6 +153,15 @@ def topics(documents: int) -> str:
     counts = np.stack([random.multinomial(100, p) for p in mix @ words])
     fit = TopicModel(5).fit(counts)
     return f"{type(fit).__name__} of {counts.shape}"
+
+
+def symbols(steps: int) -> str:
+    """A hidden Markov model of codes of which nearly each occurs once."""
+    from probml.models import HiddenMarkov
+
+    codes = np.random.default_rng(0).integers(0, 10**6, size=steps)
+    fit = HiddenMarkov(2, emission="categorical", n_init=1).fit(codes)
+    return f"{len(np.unique(codes)):,} symbols, {fit.n_iter_} iterations"
 
 
 def row_draws(rows: int, count: int) -> str:
@@ -220,13 +231,20 @@ def cases(quick: bool) -> dict:
         out[f"naive Bayes of {columns:,} columns"] = (naive_bayes, [columns])
     for name in ("PCA", "logistic"):
         out[f"{name} of {10_000 // some:,} columns"] = (wide, [10_000 // some, name])
+    for name in ("PCA", "factor analysis"):
+        out[f"{name} of 1,000 rows × {10_000 // some:,} columns"] = (
+            wide, [10_000 // some, name, 1_000])
+    out[f"PCA of {10_000 // some:,} columns, a twentieth missing"] = (
+        wide, [10_000 // some, "PCA", 300, 0.05])
     for rows, ones, twos in ((73_421, 2_972, 1_128), (10**6, 10**5, 10**3)):
         out[f"crossed effects, {rows // some:,} rows, {ones // some:,} + {twos // some:,} levels"] = (
             crossed, [rows // some, ones // some, twos // some])
     out["structural time series, AR(11), 114 steps"] = (structural, {"trend": "still", "order": 11})
     out["structural time series, seasonal of eleven"] = (structural, {"seasonal": 11})
-    out[f"Gaussian process of {5_000 // some:,} rows"] = (gaussian_process, [5_000 // some])
+    for rows in (5_000 // some, 50_000):  # the second is refused with its size
+        out[f"Gaussian process of {rows:,} rows"] = (gaussian_process, [rows])
     out[f"item response, {50_000 // some:,} × 100"] = (items, [50_000 // some, 100])
+    out[f"hidden Markov model of {20_000 // some:,} codes below 10^6"] = (symbols, [20_000 // some])
     out[f"topics of {10_000 // some:,} documents"] = (topics, [10_000 // some])
     out[f"{4_000 // some:,} draws of a number of each of 60 rows"] = (row_draws, [60, 4_000 // some])
     for name in ("GaussianMixture", "NaiveBayes", "LogisticRegression", "BayesianLinearRegression", "ProbabilisticPCA",

@@ -42,7 +42,7 @@ def test_every_finding_that_is_made_has_the_numbers_of_its_sentences():
             seen.add(code)
     # those that another table names: endings of runs, scales and guides by their kind
     named = (ROOT / "probml" / "engines" / "engine.py").read_text() + (
-        ROOT / "probml" / "fits" / "boundary.py").read_text()
+        ROOT / "probml" / "fits" / "latent_findings.py").read_text()
     assert {code.name for code in Code} - seen - {"NOTE"} <= set(re.findall(r"Code\.(\w+)", named))
 
 

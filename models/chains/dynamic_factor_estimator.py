@@ -14,7 +14,7 @@ from probml.estimators.rules import ENGINE, FLAG, SEED, Seed, check, check_count
 from probml.estimators.validation import check_is_fitted
 from probml.models.chains.dynamic_factor import dynamic_factor
 from probml.models.chains.sequences import OfSequences, Steps, together
-from probml.models.latent_factors.factor_analysis import covariance, factors
+from probml.models.latent_factors.factor_analysis import covariance_root, factors
 from probml.posteriors.units import Unit, of_rows
 
 
@@ -88,7 +88,7 @@ class DynamicFactor(Projection, OfSequences):
                             f"no information about the factors. Drop the column")
         self._centre, self._unit = np.nanmean(values, 0), np.nanstd(values, 0)
         scaled = self._scaled(steps)
-        loadings, half = factors(covariance((values - self._centre) / self._unit), k)
+        loadings, half = factors(covariance_root((values - self._centre) / self._unit), k)
         # a factor of variance 1 is one whose news have 1 − φ², at φ = ½
         start = {"loadings": loadings * np.sqrt(0.75), "mean": np.zeros(d),
                  "sigma": np.sqrt(np.maximum(half, 0.01)),

@@ -17,6 +17,7 @@ from probml.estimators.rules import (
     ENGINE,
     FLAG,
     SEED,
+    STARTS,
     Rule,
     Seed,
     check,
@@ -126,7 +127,7 @@ class HiddenMarkov(ByName, OfEmissions):
     emission: str = parameter("normal", EMISSION)
     initial: str = parameter("free", one_of("free", "stationary"))
     n_symbols: int | None = parameter(None, optional(integer(1)))
-    n_init: int | None = parameter(None, optional(integer(1)))
+    n_init: int | None = parameter(None, optional(STARTS))
     max_iter: int = parameter(1000, integer(1))
     tol: float = parameter(1e-7, number(0.0))
     algorithm: str = parameter("viterbi", ALGORITHM)

@@ -106,7 +106,7 @@ class StructuralTimeSeries(OfSequences):
     order: int = parameter(0, integer(0))
     first: float = parameter(10.0, number(0.0, above=True))
     prior: bool = parameter(False, FLAG)
-    n_starts: int = parameter(2, integer(1))
+    n_starts: int = parameter(2, integer(1, 10_000))
     random_state: Seed = parameter(None, SEED)
     engine: Engine | None = parameter(None, ENGINE)
 

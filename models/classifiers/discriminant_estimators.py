@@ -18,6 +18,7 @@ from probml.estimators.rules import (
     ENGINE,
     FLAG,
     SEED,
+    STARTS,
     Seed,
     fixed,
     integer,
@@ -188,10 +189,10 @@ class MixtureDiscriminant(_Normals, Joint, PartlyLabelled, InUnits, Stepwise, Cl
     _title: ClassVar[str] = "Mixture discriminant analysis"
 
     _target = "class"
-    n_components: int = parameter(2, integer(1))
+    n_components: int = parameter(2, integer(1, 1_000_000))
     _: KW_ONLY
     covariance: str = parameter("own", COVARIANCE)
-    n_init: int = parameter(1, integer(1))
+    n_init: int = parameter(1, STARTS)
     prior: bool = parameter(True, FLAG)
     concentration: ArrayLike = parameter(1.0, numbers(0.0))
     centre: ArrayLike | None = parameter(None, optional(numbers(-np.inf)))

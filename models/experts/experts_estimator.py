@@ -13,6 +13,7 @@ from probml.estimators.rules import (
     ENGINE,
     FLAG,
     SEED,
+    STARTS,
     Seed,
     check,
     integer,
@@ -44,7 +45,7 @@ class _Settings:
     gate_scale: float = parameter(1.0, number(0.0, above=True))
     weight_scale: float = parameter(1.0, number(0.0, above=True))
     prior: bool = parameter(True, FLAG)
-    n_init: int | None = parameter(None, optional(integer(1)))
+    n_init: int | None = parameter(None, optional(STARTS))
     tol: float = parameter(1e-8, number(0.0))
     max_iter: int = parameter(1000, integer(1))
     random_state: Seed = parameter(None, SEED)

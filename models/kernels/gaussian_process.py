@@ -101,9 +101,12 @@ def periodic(x: jax.Array, z: jax.Array, length: ArrayLike, period: ArrayLike,
 
 
 def _root(square: jax.Array) -> jax.Array:
-    """√, whose slope at 0 is 0: there a kernel's own is."""
-    near = square <= 0
-    return jnp.where(near, 0.0, jnp.sqrt(jnp.where(near, 1.0, square)))
+    """√, whose slope at 0 is 0: there a kernel's own is. In a compiled program the square of the
+    distance of a row from itself may be above 0 by rounding: the rounding of its slope must not be
+    divided by that."""
+    near = square <= jnp.finfo(square.dtype).eps
+    fixed = jnp.sqrt(jax.lax.stop_gradient(jnp.maximum(square, 0.0)))
+    return jnp.where(near, fixed, jnp.sqrt(jnp.where(near, 1.0, square)))
 
 
 def kernel_of(kernel: str, params: SiteValues) -> Callable[[jax.Array, jax.Array], jax.Array]:

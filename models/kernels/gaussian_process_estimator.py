@@ -30,6 +30,7 @@ from probml.estimators.validation import (
     column_or_1d,
 )
 from probml.models.frames.standardized import Numeric
+from probml.models.kernels.average_information import AverageInformation
 from probml.models.kernels.gaussian_process import (
     KERNELS,
     gaussian_process,
@@ -41,8 +42,7 @@ from probml.posteriors.units import Unit, of_rows
 STARTS = (1.0, 0.2, 5.0, 0.04)  # lengths that are begun with, in standard deviations of a column
 # rows on which starts compete if there are over twice as many: a step costs their cube
 START_ROWS = 500
-TOLERANCE = 1e-10  # of the log-likelihood of more rows, relative to it: the last digits take a half
-# of all steps
+MAX_ROWS = 20_000  # of which a matrix of all pairs has 3.2 GB, and some five are made
 
 
 @dataclass(eq=False, repr=False)
@@ -62,7 +62,8 @@ class GaussianProcess(Numeric):
         n_starts: number of initial values of the lengths, at most 4; of more than 1,000 rows
             they compete on 500, drawn at random, and the best goes on with all.
         random_state: seed of a sampler; None is 0.
-        engine: an engine's value; by default MAP(prior=False).
+        engine: an engine's value; by default MAP(prior=False), of more than 1,000 rows the same
+            optimum by few evaluations in LAPACK (average_information.py).
 
     Attributes:
         variance_, length_ (d,) or (), noise_ (a standard deviation), parameters_: these and a
@@ -88,7 +89,7 @@ class GaussianProcess(Numeric):
     _: KW_ONLY
     separate: bool = parameter(True, FLAG)
     period: float | None = parameter(None, optional(number(0.0, above=True)))
-    n_starts: int = parameter(3, integer(1))
+    n_starts: int = parameter(3, integer(1, 10_000))
     random_state: Seed = parameter(None, SEED)
     engine: Engine | None = parameter(None, ENGINE)
 
@@ -99,7 +100,8 @@ class GaussianProcess(Numeric):
 
         Raises:
             ModelError, DataError, ValueError: a parameter or a cell that cannot be used, by name;
-                weights other than 1, which one density of all rows has not; fewer than 2 rows.
+                weights other than 1, which one density of all rows has not; fewer than 2 rows, or
+                more than 20,000.
         """
         if sample_weight is not None and np.any(np.asarray(sample_weight) != 1):
             raise DataError("sample_weight is not supported by a Gaussian process, in which all "
@@ -108,6 +110,13 @@ class GaussianProcess(Numeric):
         if len(y) < 2:
             raise DataError(f"n_samples={len(y)}: a Gaussian process needs at least 2 rows. Give "
                             "more rows")
+        if len(y) > MAX_ROWS:
+            raise DataError(
+                f"n_samples={len(y):,}: a Gaussian process needs matrices of {len(y):,} × "
+                f"{len(y):,} numbers, {8e-9 * len(y)**2:,.0f} GB each, and time in proportion to "
+                f"the cube of the rows. Fit at most {MAX_ROWS:,} rows, such as a random sample of "
+                f"5,000, or use a model whose cost is linear in rows, such as "
+                f"SmoothingSpline or Boosted")
         spread = X.std(0)
         self._unit_x = np.where(spread > 0, spread, 1.0)
         if not self.separate:
@@ -128,20 +137,21 @@ class GaussianProcess(Numeric):
             if self.kernel == "periodic":
                 start |= {"period": np.asarray(period), "length": 10 * start["length"]}
             starts.append(start)
-        if len(y) > 2 * START_ROWS and len(starts) > 1:
+        many = len(y) > 2 * START_ROWS
+        engine = self.engine or (AverageInformation if many else MAP)(prior=False)
+        if many and len(starts) > 1:
             some = np.random.default_rng(self._seed()).permutation(len(y))[:START_ROWS]
-            few = self._highest(model, {name: value[some] for name, value in data.items()}, starts)
-            starts = [{name: few.params[name] for name in starts[0]}]
-        self._found(self._highest(model, data, starts))
+            few = self._highest(model, {name: value[some] for name, value in data.items()}, starts,
+                                engine)
+            starts = [dict(few.point)]
+        self._found(self._highest(model, data, starts, engine))
         self._learn(data)
         return self
 
-    def _highest(self, model, data, starts) -> Fit:
+    def _highest(self, model, data, starts, engine) -> Fit:
         """The fit of the highest likelihood of those that begin at these points."""
         # of rows near one another the covariance is singular but for the noise, whose share of it
         # may be less than float32 has digits for
-        engine = self.engine or (MAP(prior=False) if len(data["y"]) <= 2 * START_ROWS else
-                                 MAP(prior=False, tolerance=TOLERANCE))
         with jax.enable_x64(True):
             return best_of(partial(model.fit, data, engine, seed=self._seed(), start=start)
                            for start in starts)

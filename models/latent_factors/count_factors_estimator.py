@@ -7,7 +7,7 @@ import numpy as np
 
 from probml import DataError, ModelError
 from probml.estimators.estimator import Estimator, Projection, absent
-from probml.estimators.rules import PARTS, SEED, Seed, check, integer, number, parameter
+from probml.estimators.rules import PARTS, SEED, STARTS, Seed, check, integer, number, parameter
 from probml.estimators.validation import ConvergenceWarning, check_is_fitted, places_of
 from probml.models.latent_factors.count_factors import Factors, factorise
 
@@ -51,7 +51,7 @@ class PoissonFactors(Projection, Estimator):
     rate: float = parameter(0.3, number(0.0, above=True))
     component_shape: float = parameter(0.3, number(0.0, above=True))
     component_rate: float = parameter(0.3, number(0.0, above=True))
-    n_init: int = parameter(5, integer(1, 10_000))
+    n_init: int = parameter(5, STARTS)
     tol: float = parameter(1e-7, number(0.0))
     max_iter: int = parameter(2000, integer(1))
     random_state: Seed = parameter(None, SEED)

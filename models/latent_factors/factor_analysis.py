@@ -72,62 +72,92 @@ def _rows(k, d, precision, centre, mean_scale, loading_scale):
         sample("x", dist.Normal(mean + z @ loadings.T, precision**-0.5).to_event(1))
 
 
-def covariance(X: np.ndarray, weights=None) -> np.ndarray:
-    """The covariance of columns about their means, (d, d); of every pair over the rows that have
-    both, made positive definite.
+def covariance_root(X: np.ndarray, weights=None) -> np.ndarray:
+    """R (m, d) with RᵀR the covariance of the columns about their means, m at most d: of fewer rows
+    than columns the rows themselves, so that no matrix of d × d is made.
 
-    With unseen cells it is where EM starts, so eigenvalues below a thousandth of the largest are
-    raised to that: a noise too near 0 is a start at the foot of another maximum. Cost: two matrix
-    products.
+    With missing cells it is where EM starts. Of fewer rows than columns they are at their column's
+    mean, and a column has the variance of its observed cells. Else the covariance of every pair of
+    columns is over the rows that have both, and eigenvalues below a thousandth of the largest are
+    raised to that, which makes it positive definite: a noise too near 0 is a start at the foot of
+    another maximum.
+
+    Cost: O(n d); of at least as many rows as columns, two matrix products and an
+    eigendecomposition of d × d.
     """
     seen = ~np.isnan(X)
     w = np.ones(len(X)) if weights is None else np.asarray(weights, float)
-    mean = np.where(seen, X, 0.0).T @ w / np.maximum(w @ seen, 1e-300)
-    away = np.where(seen, X - mean, 0.0)
-    found = (w[:, None] * away).T @ away / np.maximum((w[:, None] * seen).T @ seen, 1e-300)
-    if seen.all():
-        return found
-    values, vectors = np.linalg.eigh(found)
-    return (vectors * np.maximum(values, 1e-3 * values[-1])) @ vectors.T
+    total = np.maximum(w @ seen, 1e-300)
+    away = np.where(seen, X - np.where(seen, X, 0.0).T @ w / total, 0.0)
+    if len(X) < X.shape[1]:
+        return away * np.sqrt(w[:, None] / total)
+    found = (w[:, None] * away).T @ away
+    pairs = w.sum() if seen.all() else np.maximum((w[:, None] * seen).T @ seen, 1e-300)
+    values, vectors = np.linalg.eigh(found / pairs)
+    least = 0.0 if seen.all() else 1e-3 * values[-1]
+    return np.sqrt(np.maximum(values, least))[:, None] * vectors.T
 
 
-def principal(S: np.ndarray, k: int) -> tuple[np.ndarray, float]:
-    """W (d, k) and σ² of probabilistic PCA at the maximum of the likelihood, from a covariance
-    (Tipping & Bishop 1999)."""
-    values, vectors = np.linalg.eigh(S)
-    values, vectors = values[::-1], vectors[:, ::-1]
+def spectrum(root: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """The eigenvalues (m,) of RᵀR, the largest first, and its eigenvectors (d, m); 0 where they are
+    rounding, and up to k of them where there are fewer.
+
+    Args:
+        root: R, (m, d).
+
+    Cost: an eigendecomposition of min(m, d) rows, and two products.
+    """
+    m, d = root.shape
+    values, vectors = np.linalg.eigh(root @ root.T if m < d else root.T @ root)
+    values, vectors = np.maximum(values[::-1], 0.0), vectors[:, ::-1]
+    if m < d:
+        values = np.where(values > 8 * m * np.finfo(float).eps * values[0], values, 0.0)
+        vectors = root.T @ (vectors / np.sqrt(np.where(values > 0, values, np.inf)))
+    fill = max(k - m, 0)
+    return np.pad(values, (0, fill)), np.pad(vectors, ((0, 0), (0, fill)))
+
+
+def principal(root: np.ndarray, k: int) -> tuple[np.ndarray, float]:
+    """W (d, k) and σ² of probabilistic PCA at the maximum of the likelihood, from a root of the
+    covariance, (m, d) (Tipping & Bishop 1999)."""
+    values, vectors = spectrum(root, k)
+    d = root.shape[1]
     # as many components as columns: any noise below the last is as good
-    noise = values[k:].mean() if k < len(S) else values[-1] / 2
+    noise = values[k:].sum() / (d - k) if k < d else values[k - 1] / 2
     noise = max(noise, np.finfo(float).eps * values[0], 1e-300)
     return vectors[:, :k] * np.sqrt(np.maximum(values[:k] - noise, 0.0)), float(noise)
 
 
-def factors(S: np.ndarray, k: int, rounds: int = 500) -> tuple[np.ndarray, np.ndarray]:
+def factors(root: np.ndarray, k: int, rounds: int = 500) -> tuple[np.ndarray, np.ndarray]:
     """W (d, k) and ψ (d,) near a maximum of the likelihood of factor analysis, the best of three
-    starts.
+    starts, from a root R of the covariance, (m, d).
 
-    In turn, W given ψ (principal components in units of the noise: Jöreskog 1967) and ψ = diag(S −
-    W Wᵀ). The likelihood has several maxima, many of them with a noise near 0; the starts are what
-    the other columns leave of each, half its variance, and all.
+    In turn, W given ψ (principal components in units of the noise: Jöreskog 1967) and ψ = diag(RᵀR
+    − W Wᵀ). The likelihood has several maxima, many of them with a noise near 0; the starts are
+    what the other columns leave of each, half its variance, and all.
 
-    Cost: an eigendecomposition of d × d a round.
+    Cost: an eigendecomposition of min(m, d) rows a round.
     """
-    variance = np.where(np.diag(S) > 0, np.diag(S), 1.0)
-    unit = S / np.sqrt(variance) / np.sqrt(variance)[:, None]
-    left = (1 - k / (2 * len(S))) / np.diag(np.linalg.inv(unit + MIN_NOISE_SHARE * np.eye(len(S))))
-    found = [_descend(unit, psi, k, rounds) for psi in (left, np.full(len(S), 0.5),
-                                                        np.ones(len(S)))]
+    d = root.shape[1]
+    variance = (root**2).sum(0)
+    variance = np.where(variance > 0, variance, 1.0)
+    unit = root / np.sqrt(variance)
+    values, vectors = spectrum(unit, k)
+    # the diagonal of (RᵀR + c I)⁻¹
+    inverse = (1 - vectors**2 @ (values / (values + MIN_NOISE_SHARE))) / MIN_NOISE_SHARE
+    left = (1 - k / (2 * d)) / inverse
+    found = [_descend(unit, psi, k, rounds) for psi in (left, np.full(d, 0.5), np.ones(d))]
     _, W, psi = max(found, key=lambda each: each[0])
     return W * np.sqrt(variance)[:, None], psi * variance
 
 
-def _descend(S, psi, k, rounds):
-    """(log-likelihood a row but for a constant, W, ψ) of correlations S from a start of ψ."""
+def _descend(unit, psi, k, rounds):
+    """(log-likelihood a row but for a constant, W, ψ) from a start of ψ; `unit`: a root of the
+    correlations, (m, d)."""
     best = -np.inf
     for _ in range(rounds):
         root = np.sqrt(np.maximum(psi, MIN_NOISE_SHARE))
-        values, vectors = np.linalg.eigh(S / root / root[:, None])
-        values, vectors = values[::-1], vectors[:, ::-1]
+        values, vectors = spectrum(unit / root, k)
         top = np.maximum(values[:k], 1.0)
         W = root[:, None] * vectors[:, :k] * np.sqrt(top - 1)
         now = -0.5 * (2 * np.log(root).sum() + np.log(top).sum() + values.sum() - (top - 1).sum())

@@ -30,11 +30,12 @@ from probml.estimators.validation import check_is_fitted, clone, places_of
 from probml.interface.showing.estimates import Estimates, Quantity
 from probml.interface.showing.summary import Table
 from probml.models.latent_factors.factor_analysis import (
-    covariance,
+    covariance_root,
     factor_analysis,
     factors,
     principal,
     probabilistic_pca,
+    spectrum,
 )
 from probml.models.latent_factors.rotation import ROTATIONS, rotate
 from probml.models.summaries.factors import factor_tables
@@ -86,18 +87,18 @@ class _Linear(InformationCriteria, Projection, Estimator):
             raise ModelError(f"{type(self).__name__}(n_components={k}): X has only {d} columns "
                              f"(n_features={d}). Use at most {d} components")
         self._centre, self._unit = _means(X, weights), np.ones(d)
-        self._unit = self._units(covariance(X - self._centre, weights))
+        self._unit = self._units((covariance_root(X - self._centre, weights)**2).sum(0))
         x = self._data(X)["x"]
-        S = covariance(x, weights)
+        root = covariance_root(x, weights)
         if not self.prior:
-            self._check_rank(X, S)
-        W, noise = self._begin(S, int(k))
+            self._check_rank(X, root)
+        W, noise = self._begin(root, int(k))
         start = {"mean": np.zeros(d), "loadings": W, "precision": 1 / noise}
         model = self._function(k=int(k), d=d, loading_scale=float(self.loading_scale),
                                scale=float(self.scale))
         self._keep(self._infer(model, {"x": x}, weights, start, not np.isnan(x).any()),
                    n if weights is None else weights.sum())
-        self._tell_units(np.sqrt(np.diag(S)), noise)
+        self._tell_units(np.sqrt((root**2).sum(0)), noise)
         seen = ~np.isnan(X)
         lost = np.log(self._unit) @ (seen.sum(0) if weights is None else weights @ seen)
         # log density in the units of X
@@ -108,16 +109,19 @@ class _Linear(InformationCriteria, Projection, Estimator):
         return self
 
     def _log_likelihood(self, x: np.ndarray, weights: np.ndarray | None) -> float:
-        """log p of the rows as they were fitted; of complete ones from their second moments, for
-        which nothing is compiled."""
+        """log p of the rows as they were fitted; of complete ones in NumPy, for which nothing is
+        compiled."""
         w = np.ones(len(x)) if weights is None else weights
         if np.isnan(x).any():
             return float(w @ self.fit_.log_prob({"x": x}, plug_in=True))
         p = {name: np.asarray(value, float) for name, value in self.fit_.params.items()}
-        implied = p["loadings"] @ p["loadings"].T + np.eye(len(p["mean"])) / p["precision"]
-        about = x - p["mean"]
-        squares = np.trace(np.linalg.solve(implied, (about * w[:, None]).T @ about))
-        return float(-0.5 * (w.sum() * np.linalg.slogdet(2 * np.pi * implied)[1] + squares))
+        sd = np.broadcast_to(p["precision"]**-0.5, p["mean"].shape)
+        about, slope = (x - p["mean"]) / sd, p["loadings"] / sd[:, None]
+        inner = slope.T @ slope + np.eye(slope.shape[1])
+        z = np.linalg.solve(inner, slope.T @ about.T).T  # E[z | x]
+        squares = ((about - z @ slope.T)**2).sum(1) + (z**2).sum(1)
+        log = 2 * np.log(sd).sum() + np.linalg.slogdet(inner)[1] + len(sd) * np.log(2 * np.pi)
+        return float(-0.5 * (w.sum() * log + w @ squares))
 
     @property
     def aic_(self):
@@ -167,9 +171,9 @@ class _Linear(InformationCriteria, Projection, Estimator):
                 f"scale, or use FactorAnalysis, which does not depend on "
                 f"units", RuntimeWarning, stacklevel=3)
 
-    def _check_rank(self, X, S) -> None:
-        values = np.linalg.eigvalsh(S)[::-1]
+    def _check_rank(self, X, root) -> None:
         k, d = self.n_components, X.shape[1]
+        values = spectrum(root, d)[0]
         least = 64 * np.finfo(float).eps * d
         if len(X) == 1 or not np.isnan(X).any() and values[min(k, d - 1)] <= least * values[0]:
             raise DataError(
@@ -340,12 +344,12 @@ class ProbabilisticPCA(_Linear):
 
     _function = staticmethod(probabilistic_pca)
 
-    def _units(self, S):
-        spread = np.sqrt(np.diag(S).mean())
-        return np.full(len(S), spread if spread > 0 else 1.0)
+    def _units(self, variance):
+        spread = np.sqrt(variance.mean())
+        return np.full(len(variance), spread if spread > 0 else 1.0)
 
-    def _begin(self, S, k: int):
-        W, noise = principal(S, k)
+    def _begin(self, root, k: int):
+        W, noise = principal(root, k)
         return W, np.asarray(max(noise, 1e-12))
 
     @property
@@ -370,7 +374,7 @@ class ProbabilisticPCA(_Linear):
     @property
     def explained_variance_ratio_(self):
         """The explained variances as shares of the variance of all columns, (k,)."""
-        return self.explained_variance_ / np.trace(self.get_covariance())
+        return self.explained_variance_ / ((self._W**2).sum() + self._psi.sum())
 
 
 @dataclass(eq=False, repr=False)
@@ -411,21 +415,21 @@ class FactorAnalysis(_Linear):
     rotation: str | None = parameter(None, optional(one_of(*ROTATIONS)))  # type: ignore[misc]
     _function = staticmethod(factor_analysis)
 
-    def _units(self, S):
-        spread = np.sqrt(np.diag(S))
+    def _units(self, variance):
+        spread = np.sqrt(variance)
         return np.where(spread > 0, spread, 1.0)
 
-    def _begin(self, S, k: int):
-        return factors(S, k)
+    def _begin(self, root, k: int):
+        return factors(root, k)
 
-    def _check_rank(self, X, S):
+    def _check_rank(self, X, root):
         if (constant := flat(X)).any():
             raise DataError(
                 f"{self._column(int(np.argmax(constant)))} is constant (n_samples={len(X)}), so "
                 "its noise is 0 and the likelihood has no maximum. Drop the column, or keep "
                 "prior=True"
             )
-        super()._check_rank(X, S)
+        super()._check_rank(X, root)
 
     @property
     def components_(self):

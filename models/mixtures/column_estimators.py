@@ -14,6 +14,7 @@ from probml.estimators.rules import (
     ENGINE,
     FLAG,
     SEED,
+    STARTS,
     Seed,
     integer,
     number,
@@ -143,7 +144,7 @@ class MixedMixture(_Columns):
     unknown: str = parameter("refuse", one_of("refuse", "prior"))
     tol: float = parameter(1e-7, number(0.0))
     max_iter: int = parameter(1000, integer(1))
-    n_init: int | None = parameter(None, optional(integer(1)))
+    n_init: int | None = parameter(None, optional(STARTS))
     random_state: Seed = parameter(None, SEED)
     criterion: str = parameter("bic", one_of("bic", "icl", "aic"))
     prior: bool = parameter(True, FLAG)
@@ -193,7 +194,7 @@ class LatentClass(_Columns):
     unknown: str = parameter("refuse", one_of("refuse", "prior"))
     tol: float = parameter(1e-7, number(0.0))
     max_iter: int = parameter(1000, integer(1))
-    n_init: int | None = parameter(None, optional(integer(1)))
+    n_init: int | None = parameter(None, optional(STARTS))
     random_state: Seed = parameter(None, SEED)
     criterion: str = parameter("bic", one_of("bic", "icl", "aic"))
     prior: bool = parameter(True, FLAG)
@@ -236,7 +237,7 @@ class PoissonMixture(_Columns):
     _: KW_ONLY
     tol: float = parameter(1e-7, number(0.0))
     max_iter: int = parameter(1000, integer(1))
-    n_init: int | None = parameter(None, optional(integer(1)))
+    n_init: int | None = parameter(None, optional(STARTS))
     random_state: Seed = parameter(None, SEED)
     criterion: str = parameter("bic", one_of("bic", "icl", "aic"))
     prior: bool = parameter(True, FLAG)

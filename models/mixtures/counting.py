@@ -67,8 +67,8 @@ def how_many(X: DataLike, sizes: Sequence[int] = range(1, 9), *, covariance_type
         DataError: cells that are no finite numbers, more groups than rows. ModelError: sizes or
             references that are none.
 
-    Cost: the mixtures are a program of EM and one of VB a size; k-means of every size for every
-        reference; silhouettes are O(n² d) a size, of 5,000 rows at the most.
+    Cost: the mixtures are two programs, EM's and VB's; k-means of every size for every reference;
+        silhouettes are O(n² d) a size, of 5,000 rows at the most.
     """
     from sklearn.cluster import AgglomerativeClustering
 

@@ -17,6 +17,7 @@ from probml.estimators.rules import (
     ENGINE,
     FLAG,
     SEED,
+    STARTS,
     Seed,
     integer,
     number,
@@ -108,7 +109,7 @@ class GaussianMixture(InUnits, Mixture):
     covariance_type: str = parameter("full", COVARIANCE)
     tol: float = parameter(1e-7, number(0.0))
     max_iter: int = parameter(1000, integer(1))
-    n_init: int | None = parameter(None, optional(integer(1)))
+    n_init: int | None = parameter(None, optional(STARTS))
     weights_init: ArrayLike | None = parameter(None, ANY)
     means_init: ArrayLike | None = parameter(None, ANY)
     precisions_init: ArrayLike | None = parameter(None, ANY)

@@ -11,6 +11,7 @@ from probml.estimators.estimator import Estimator, Projection, absent
 from probml.estimators.rules import (
     ENGINE,
     SEED,
+    STARTS,
     Seed,
     check,
     hold,
@@ -71,7 +72,7 @@ class TopicModel(Projection, Estimator):
     topic_word_prior: float | None = parameter(None, optional(number(0.0, above=True)))
     tol: float = parameter(1e-7, number(0.0))
     max_iter: int = parameter(1000, integer(1))
-    n_init: int | None = parameter(None, optional(integer(1)))
+    n_init: int | None = parameter(None, optional(STARTS))
     random_state: Seed = parameter(None, SEED)
     engine: Engine | None = parameter(None, ENGINE)
 

@@ -11,12 +11,10 @@ from probml import DataError, Exact, Fit, ModelError
 from probml.estimators.rules import (
     FLAG,
     Rule,
-    number,
-    optional,
     parameter,
 )
 from probml.models.regression import evidence
-from probml.models.regression.from_moments import FLAT_PRIOR_SD, FromMoments, is_scale
+from probml.models.regression.from_moments import FLAT_PRIOR_SD, NOISE, FromMoments, is_scale
 from probml.models.regression.linear_regression import linear_regression
 from probml.models.regression.moments import few_rows, moments
 from probml.posteriors.units import of_rows, plane
@@ -76,7 +74,7 @@ class BayesianLinearRegression(FromMoments):
     _several = True
     weight_scale: ArrayLike = parameter("shared", SCALE)
     _: KW_ONLY
-    noise: float | None = parameter(None, optional(number(0.0, above=True)))
+    noise: float | None = parameter(None, NOISE)
     fit_intercept: bool = parameter(True, FLAG)
 
     def fit(self, X, y, sample_weight=None):

@@ -14,6 +14,7 @@ from probml.estimators.estimator import Estimator
 from probml.estimators.rules import (
     check,
     hold,
+    optional,
     within,
 )
 from probml.estimators.validation import (
@@ -29,6 +30,9 @@ from probml.models.regression.results import RegressionResults
 
 # prior standard deviation of what is flat where scales are chosen, in units of the noise
 FLAT_PRIOR_SD = 1e8
+WIDEST = 1e150  # standard deviation, whose square is a number, too
+NOISE = optional((f"a number above 0, from {1 / WIDEST:g} to {WIDEST:g}",
+                  within(1 / WIDEST, WIDEST)[1]))
 
 
 def is_scale(value) -> bool:

@@ -13,16 +13,14 @@ from probml.estimators.estimator import absent
 from probml.estimators.rules import (
     ANY,
     Rule,
-    number,
     one_of,
-    optional,
     parameter,
     sizes,
 )
 from probml.interface.showing.estimates import Estimates
 from probml.interface.showing.summary import Table
 from probml.models.regression import evidence
-from probml.models.regression.from_moments import FLAT_PRIOR_SD, FromMoments, is_scale
+from probml.models.regression.from_moments import FLAT_PRIOR_SD, NOISE, FromMoments, is_scale
 from probml.models.regression.moments import few_rows
 from probml.models.regression.smoothing import design, smooth_moments, smoothing
 from probml.models.summaries.regressions import spline_tables
@@ -78,7 +76,7 @@ class SmoothingSpline(FromMoments):
     penalty: str = parameter("curvature", one_of("curvature", "differences"))
     linear: Collection | None = parameter((), ANY)
     lam: ArrayLike = parameter(None, LAM)
-    noise: float | None = parameter(None, optional(number(0.0, above=True)))
+    noise: float | None = parameter(None, NOISE)
 
     def fit(self, X, y, sample_weight=None):
         """Learn from rows X (n, d) and y (n,).

@@ -235,8 +235,9 @@ class Boosted(Estimator):
             if abs(step) < 1e-12:
                 break
         if not abs(step) < 1e-3:
-            raise DataError("Boosted: no constant score maximises the likelihood of y, so boosting "
-                            "cannot start. Check whether y is the same in every row")
+            raise DataError("Boosted: boosting starts from the best prediction that is the same in "
+                            "all rows, but the likelihood of y has no maximum there. Check whether "
+                            "y is the same in every row")
         return score
 
     def _safe(self, step: np.ndarray, leaf: np.ndarray, scores: np.ndarray,

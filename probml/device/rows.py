@@ -404,6 +404,8 @@ class Known(NamedTuple):
     sd: dict[str, jax.Array]
     # variable -> (states,) bool: states with False have probability 0
     allowed: dict[str, jax.Array] = {}
+    # parameter -> concentration that replaces that of its prior; 0: impossible state
+    concentration: dict[str, jax.Array] = {}
     # parameter -> degree of centring of its unconstrained coordinates, from centred (1) to
     # non-centred (0)
     centring: dict[str, jax.Array] = {}

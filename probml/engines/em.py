@@ -35,6 +35,7 @@ from probml.engines.restarting.restarts import (
     best_params,
     converge_parameters,
     find_spurious_maximum,
+    first_states,
     index_of_best,
     outcome_of_best,
     relative_tolerance,
@@ -70,6 +71,7 @@ from probml.latents.linear_chain import noiseless_parameters
 from probml.plan.blocks import all_blocks, climbed_on_rows, directions
 from probml.plan.groupings import describe_integration
 from probml.plan.plan import Plan
+from probml.structure.structure import Structure
 from probml.typing import SiteValues
 
 # restarts, at least, with latent discrete sites outside rows: each begins with one value of theirs
@@ -394,7 +396,8 @@ class EM(Engine):
                                 else 0.0)))
         return found
 
-    def grid(self, problem: Problem, site: str, sizes: Sequence[int]) -> list[Outcome]:
+    def grid(self, problem: Problem, site: str, sizes: Sequence[int],
+             structures: Sequence[Structure]) -> list[Outcome]:
         """For each size, the best of the restarts with that many states of `site`: in one program,
         that of the largest, in which states beyond a size are impossible. Each size has its own
         race."""
@@ -410,6 +413,10 @@ class EM(Engine):
         race = (Race(groups, compact=effort.large) if self.restarts is None
                 else Race(groups, keep=effort.starts))
         return self._maximize_groups(plan, first, problem.rows, known, closed=True, race=race)
+
+    def narrowed(self, plan: Plan, structure: Structure, outcome: Outcome) -> Outcome:
+        """An outcome of `grid` in the shapes of its own model, of `structure`."""
+        return first_states(structure, outcome)
 
 
 def _refuse_noiseless(plan: Plan) -> None:

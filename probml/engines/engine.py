@@ -292,8 +292,9 @@ class Capabilities:
         held_out_fraction: the share of the rows that is held out for validation.
         incremental_update: how expected statistics of further rows update the fit, an
             IncrementalUpdate of restarting/batches.py; None: they do not.
-        sizes: it has `grid(problem, site, sizes)`, which fits several numbers of states of a hidden
-            site in one program, see EM.
+        sizes: it has `grid(problem, site, sizes, structures)`, which fits several numbers of states
+            of a hidden site in one program, see EM, and `narrowed`, which brings each result to the
+            shapes of its own model; `structures` are those of these models.
     """
 
     finds: Literal["point", "posterior"] = "posterior"

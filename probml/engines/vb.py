@@ -1,11 +1,20 @@
 """VB: mean-field variational Bayes, a distribution for every conjugate block and the bound of the
-evidence."""
+evidence.
 
+Several numbers of states are fitted at once as restarts of the largest model in which the states
+beyond a size are impossible. An impossible state has no rows, and its parameters stay at their
+prior, which changes the bound by nothing. The probabilities of states are those of a smaller table:
+E log π of a Dirichlet is ψ(a_j) − ψ(Σ a) with a = 0 for impossible states, and the concentration is
+that of the smaller model. So the bound and q(θ) are those of the smaller model.
+"""
+
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import jax
 import numpy as np
 
+from probml.dataset.dataset import Data
 from probml.device.rows import Known, Summary
 from probml.engines.conjugate import sweep
 from probml.engines.conjugate.sweep import Run, add_means, initial_posteriors, run_restarts
@@ -22,14 +31,18 @@ from probml.engines.engine import (
 from probml.engines.exact import refuse_without_conjugacy
 from probml.engines.findings import Code, Finding
 from probml.engines.restarting import batches
-from probml.engines.restarting.restarts import index_of_best, outcome_of_best
+from probml.engines.restarting.restarts import first_states, index_of_best, outcome_of_best
 from probml.engines.sampling.reliance import check_block_approximation
 from probml.engines.start.labelling import hidden_variables
 from probml.engines.start.race import MAX_PILOT_EVALUATIONS, SAME_OPTIMUM, Race
 from probml.engines.start.start import Start, check_distinct, starts, states_depend_on_start
-from probml.errors import Refusal
+from probml.errors import Refusal, present
+from probml.numerics.compiling import jit
+from probml.numerics.process.making import unchecked
+from probml.plan.blocks import all_blocks
 from probml.plan.plan import Plan
 from probml.posteriors.closed import Closed
+from probml.structure.structure import Structure
 
 FEW_ROWS = 2000  # up to which the approximation is always compared with the posterior
 # evidences of more rows for that comparison, relative to the iterations of all starts
@@ -108,11 +121,10 @@ class VB(Engine):
     @property
     def capabilities(self) -> Capabilities:
         return Capabilities(statistics=True, batch=self.batch_rows, restarts=True,
-                            incremental_update=sweep.MeanField())
+                            incremental_update=sweep.MeanField(), sizes=True)
 
     def copies(self, problem: Problem) -> int:
-        """As many as asked, or as EM would make."""
-        return EM(restarts=self.restarts).starts(problem.data, problem.plan, problem.start)
+        return self.starts(problem.data, problem.plan, problem.start)
 
     def refuse(self, problem: Problem) -> None:
         """Raises Refusal, with the site and the reason, if some block is not conjugate or a latent
@@ -144,12 +156,47 @@ class VB(Engine):
             return self._run_batches(problem)
         return self._run_restarts(problem)
 
+    def starts(self, data: Data | None, plan: Plan, start: Mapping, programs: int = 1) -> int:
+        """The number of starts: as asked, or as many as EM would make."""
+        return EM(restarts=self.restarts).starts(data, plan, start, programs)
+
+    def grid(self, problem: Problem, site: str, sizes: Sequence[int],
+             structures: Sequence[Structure]) -> list[Outcome]:
+        """For each size the best of its restarts, in one program, see _concentrations."""
+        plan, rows, known = problem.plan, problem.rows, problem.known
+        stated = _concentrations(problem, structures)
+        count = self.starts(problem.data, plan, {}, len(sizes))
+        groups = np.repeat(np.arange(len(sizes)), count)
+        live = np.arange(plan.variables[site].states) < np.asarray(sizes)[groups][:, None]
+        few = _starting_states(plan, count).get(site, np.ones((count, live.shape[1]), bool))
+        # all states of a size that has no more
+        few = np.tile(few, (len(sizes), 1)) & live
+        own = {"allowed": {site: live},
+               "concentration": {name: np.stack([each[name] for each in stated])[groups]
+                                 for name in stated[0]}}
+        first = starts(problem.data, plan, known, problem.weights, len(groups), problem.seed,
+                       {}, True, whole=True, allowed={site: few})._replace(drawn=None)
+        race = Race(groups) if self.restarts is None else Race(groups, keep=count)
+        run, trail = run_restarts(plan, initial_posteriors(plan, first, known, rows, own), known,
+                          rows, own,
+                          race, self.max_iterations, self.tolerance * rows.weight,
+                          self.progress)
+        run = jax.tree.map(np.asarray, run)
+        return [_best(plan, jax.tree.map(lambda leaf, at=groups == i: leaf[at], run),
+                      trail[groups == i], known, SAME_OPTIMUM * rows.weight)
+                for i in range(len(sizes))]
+
+    def narrowed(self, plan: Plan, structure: Structure, outcome: Outcome) -> Outcome:
+        """An outcome of `grid` in the shapes of its own model, of `structure`."""
+        return first_states(structure, outcome)._replace(
+            posterior=_of_size(plan, structure, _closed(outcome)))
+
     def _run_batches(self, problem: Problem) -> Outcome:
         """Passes over the rows in batches, starting from a few iterations on a sample."""
         brief = replace(self, batch_rows=None, max_iterations=MAX_PILOT_EVALUATIONS, progress=False)
         params = batches.first_point(problem, brief, int(self.batch_rows or 0))
         first = Start({name: value[None] for name, value in params.items()}, None, {})
-        start = initial_posteriors(problem.plan, first, problem.known, problem.rows)
+        start = initial_posteriors(problem.plan, first, problem.known, problem.rows, {})
         closed, history, status, statistics = batches.run_passes(
             self, problem, jax.tree.map(lambda leaf: leaf[0], start.closed))
         found = jax.device_get(add_means(problem.plan, closed, problem.known))
@@ -165,9 +212,9 @@ class VB(Engine):
         first = starts(problem.data, plan, known, problem.weights, count, problem.seed,
                        problem.start, True, whole=True, allowed=states)._replace(drawn=None)
         race = Race(np.zeros(count, int)) if self.restarts is None else None
-        run, trail = run_restarts(plan, initial_posteriors(plan, first, known, rows), known, rows,
-                                  race, self.max_iterations, self.tolerance * rows.weight,
-                                  self.progress)
+        run, trail = run_restarts(plan, initial_posteriors(plan, first, known, rows, {}), known,
+                                  rows, {}, race, self.max_iterations,
+                                  self.tolerance * rows.weight, self.progress)
         found = _best(plan, run, trail, known, SAME_OPTIMUM * rows.weight)
         if found.status is Status.COLLAPSED:
             return found
@@ -203,3 +250,70 @@ def _best(plan: Plan, run: Run, trail: np.ndarray, known: Known, close: float) -
 def _closed(outcome: Outcome) -> Closed:
     assert isinstance(outcome.posterior, Closed)
     return outcome.posterior
+
+
+def _concentrations(problem: Problem,
+                    structures: Sequence[Structure]) -> list[dict[str, np.ndarray]]:
+    """The concentrations of the tables that have fewer states in smaller models: for each size,
+    parameter → concentration in the largest model's shape.
+
+    Raises:
+        Refusal: a parameter with other axes of states than those of plates and of Dirichlets.
+    """
+    plan = problem.plan
+    whole, narrow = plan.structure.sites, []
+    alone = {name: not block.stacked for block in all_blocks(plan, True)
+             for name in block.names}
+    for name in plan.free:
+        site = whole[name]
+        if all(each.sites[name].shape == site.shape for each in structures):
+            continue
+        same = all(each.sites[name].event == site.event for each in structures)
+        if not same and site.entry.prior is not None and alone[name]:
+            narrow.append(name)
+        elif not (same and alone[name]):
+            raise _refusal(problem, name)
+    found = jax.device_get(_widened_priors(tuple(structures), tuple(narrow),
+                                           tuple(whole[name].shape for name in narrow),
+                                           problem.known.given))
+    if missing := next((name for name in narrow if found[0][name] is None), None):
+        raise _refusal(problem, missing)
+    return found
+
+
+def _refusal(problem: Problem, name: str) -> Refusal:
+    return Refusal(f"VB cannot fit {problem} for several numbers of states at once, because the "
+                   f"entries of parameter '{name}' ({problem.plan.structure.sites[name].kind}) for "
+                   f"different states are not independent. Fit each number of states separately")
+
+
+@jit(static_argnums=(0, 1, 2))
+def _widened_priors(structures: tuple[Structure, ...], names: tuple[str, ...],
+                    shapes: tuple[tuple[int, ...], ...], given: Mapping) -> list[dict]:
+    """The arguments of the named priors of each structure, padded to the shapes of the largest
+    one."""
+    with unchecked():
+        return [{name: present(structure.sites[name].entry.prior).widened(
+                     structure.distribution(name, given), structure.sites[name].shape, shape)
+                 for name, shape in zip(names, shapes, strict=True)} for structure in structures]
+
+
+def _of_size(plan: Plan, structure: Structure, found: Closed) -> Closed:
+    """q(θ) of a size, without the impossible states."""
+    every = all_blocks(plan, True)
+
+    def part(name: str, leaf: np.ndarray) -> np.ndarray:
+        """Axes of a leaf are those of its parameter; a covariance has the last one twice."""
+        whole, small = plan.structure.sites[name].shape, structure.sites[name].shape
+        if not whole:
+            return leaf
+        at = [min(i, len(whole) - 1) for i in range(leaf.ndim)]
+        return leaf[tuple(slice(small[j] if n == whole[j] else n)
+                          for j, n in zip(at, leaf.shape, strict=True))]
+
+    natural = tuple(of if block.stacked else {key: part(block.names[0], np.asarray(leaf))
+                                              for key, leaf in of.items()}
+                    for block, of in zip(every, found.natural, strict=True))
+    params, mean = ({name: part(name, np.asarray(value)) for name, value in each.items()}
+                    for each in (found.params, found.mean))
+    return Closed(natural, params, mean)

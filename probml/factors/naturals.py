@@ -9,7 +9,9 @@ import jax
 import jax.numpy as jnp
 
 from probml.device.rows import Known
+from probml.errors import present
 from probml.latents.latent import SETTINGS, over_grid
+from probml.numerics.process.making import unchecked
 from probml.plan.plan import Plan
 from probml.structure.densities import log_density, log_masses, log_weight
 from probml.typing import PyTree
@@ -150,6 +152,13 @@ def log_prior(plan: Plan, params: Mapping, known: Known, mode: bool = False,
     """
     env, total = environment(plan, params, known), jnp.zeros(())
     wanted = set(outside(plan) if names is None else names)
+
+    for name in wanted.intersection(known.concentration):
+        site = plan.structure.sites[name]
+        with unchecked():  # a concentration of 0 is no NumPyro distribution's
+            distribution = present(site.entry.prior).of_concentration(known.concentration[name])
+        total += site.entry.log_density(distribution, site.valued(env[name]), mode).sum()
+    wanted -= set(known.concentration)
     for twins in plan.twins:
         if wanted.issuperset(twins) and len(twins) > 1:
             wanted -= set(twins)

@@ -11,6 +11,7 @@ priors need no rule of their own. Its algebra:
     normalise, own_axes     which coordinates and shapes of a parameter keep the form
     copied_posterior        the posterior of c as arguments of a likelihood's predictive
     expectation             E[statistics(c)] under the posterior, of variational updates
+    confined                natural parameters where some states of a table are impossible
     nodes, middle           values of c whose mean statistics are that expectation; a central value
     scale, student, ...     of variances: integrals over them and over locations
 
@@ -104,6 +105,10 @@ class Form:
     def allows(self, steps: Steps) -> bool:
         """Whether a parameter that these steps map to c has the form."""
         return not steps
+
+    def confined(self, natural: Natural, concentration: jax.Array) -> Natural:
+        """The natural parameters where states of concentration 0 are impossible."""
+        raise NotImplementedError
 
     def holds(self, other: "Form") -> bool:
         """Whether every objective of another form is also of this form."""
@@ -237,6 +242,16 @@ class Prior:
                     mode: bool) -> jax.Array:
         """The log density, −∞ outside; with `mode`, in the coordinate in which it is maximised."""
         return domains.supported(distribution, value)
+
+    def widened(self, distribution: dist.Distribution, own: tuple[int, ...],
+                shape: tuple[int, ...]) -> jax.Array | None:
+        """The concentration of a table of `shape`, larger than a distribution's `own`, with 0 for
+        the additional states, which are impossible; None where the prior has no concentration."""
+        return None
+
+    def of_concentration(self, concentration: jax.Array) -> dist.Distribution:
+        """The distribution of such a concentration."""
+        raise NotImplementedError
 
 
 def ratio(above: jax.Array, below: jax.Array, fallback: jax.Array) -> jax.Array:

@@ -23,7 +23,7 @@ from probml.device.few import (
 )
 from probml.device.load import load
 from probml.device.rows import Known, Resident, Rows, Summary
-from probml.engines import EM, Exact
+from probml.engines import EM, VB, Exact
 from probml.engines.engine import (
     NOT_LOADED,
     Engine,
@@ -37,7 +37,6 @@ from probml.engines.findings import ZERO_AT_ZERO, Code, Finding
 from probml.engines.ladder import advised, choose, refusal
 from probml.engines.laplace import about_optimum
 from probml.engines.progress import Progress
-from probml.engines.restarting.restarts import first_states
 from probml.engines.start.prior import given_start
 from probml.errors import DataError, Refusal, present
 from probml.evidence.e_step import global_posterior
@@ -423,7 +422,7 @@ def posterior(plan: Plan, outcome: Outcome, known: Known, rows: Rows | Summary) 
     ))
 
 
-def infer_sizes(models: Mapping[int, Bound], data: object, site: str, engine: EM,
+def infer_sizes(models: Mapping[int, Bound], data: object, site: str, engine: EM | VB,
                 weights: object, seed: int, where: object = None) -> dict[int, InferenceResult]:
     """Fits of one model with several numbers of states of a latent site, all restarts of all sizes
     in one program: see interface.sizes.grid."""
@@ -439,11 +438,12 @@ def infer_sizes(models: Mapping[int, Bound], data: object, site: str, engine: EM
         plan = at.plan()
         runs = len(sizes) * engine.starts(at, plan, {}, len(sizes))
         problem = Problem(at, plan, NOT_LOADED, NOT_LOADED, weight, seed)
+        of = [trace(models[size], at.shapes) for size in sizes]
         with place.shipped(problem, engine.runs_per_program(problem, runs), False, None,
                            engine.capabilities.uses_all_rows,
                            runs=runs) as (rows, known):
             with one_thread(problem.plan.largest_matrix):
-                found = engine.grid(replace(problem, rows=rows, known=known), site, sizes)
+                found = engine.grid(replace(problem, rows=rows, known=known), site, sizes, of)
             return [check_precision(plan, outcome, known, rows) for outcome in found], known
 
     (found, known), note = retry_in_float64(attempt, lambda found: least_precise(found[0]),
@@ -451,9 +451,8 @@ def infer_sizes(models: Mapping[int, Bound], data: object, site: str, engine: EM
                                             None if double else digits.find_precision_loss(held))
     out = {}
     for size, outcome in zip(sizes, found, strict=True):
-        structure = trace(models[size], held.shapes)
-        outcome = first_states(structure, outcome)
-        own = held._replace(model=models[size], structure=structure)
+        outcome = engine.narrowed(held.plan(), trace(models[size], held.shapes), outcome)
+        own = held._replace(model=models[size], structure=trace(models[size], held.shapes))
         out[size] = InferenceResult(held, engine, outcome.noting(note), jax.device_get(known.given),
                                     outcome.posterior, None, note is not None, held.pattern,
                                     retain_rows(engine, engine, own, weight),

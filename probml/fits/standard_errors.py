@@ -140,7 +140,8 @@ def standard_errors(fitted: FittedRows, engine: Engine, point: Mapping[str, np.n
         plan = planned(data, fitted.first)
         missing = next((name for name in plan.free if name not in point), None)
         if missing is not None:
-            return StandardErrors.missing(f"'{missing}' is not a parameter of the fit")
+            return StandardErrors.missing(f"the fit has no estimate of '{missing}'; fit the model "
+                                          f"again")
         if not plan.free:
             return StandardErrors({}, {})
         sites = plan.structure.sites

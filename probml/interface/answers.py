@@ -69,11 +69,12 @@ class Answers(Record):
                              f"posterior for each row. Use predict_proba(data, '{site}')")
         plan, table = self._plan, self.belief.table
         if found.discrete and not {site} & {*plan.variables, *self.given, *self.point}:
+            reason, draw = (("inform it only through its parents", "from the draws of "
+                            f"{list(found.parents)}, fit.draws(1000)") if found.parents else (
+                "do not inform it", f"by model.simulate(1, parameters=True)['{site}']"))
             raise Refusal(f"posterior('{site}'): no observed site depends on '{site}' "
-                          f"({found.kind}), so its posterior is its prior in the model function. "
-                          "This prior has infinitely many values and is not returned as a table. "
-                          "Use the prior itself, or draw from it by "
-                          f"model.simulate(1, parameters=True)['{site}']")
+                          f"({found.kind}), so the data {reason}. It has infinitely many "
+                          f"values, which are not returned as a table. Draw it {draw}")
         if found.discrete and table is not None:
             axis = plan.globals.index(site)
             joint = jnp.exp(table).sum(tuple(i for i in range(table.ndim) if i != axis))

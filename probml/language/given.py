@@ -50,7 +50,7 @@ def as_numbers(value: object, where: str) -> np.ndarray:
                      f"got {described(value)}")
 
 
-def floats(values: object, what: str = "the values", remedy: str = "") -> np.ndarray:
+def floats(values: Any, what: str = "the values", remedy: str = "") -> np.ndarray:
     """Numbers, or text that is numbers, as an array of floats; NaN where pandas has none.
 
     Args:
@@ -64,8 +64,10 @@ def floats(values: object, what: str = "the values", remedy: str = "") -> np.nda
     try:
         found: Any = values if pandas else np.asarray(values)
     except ValueError:
-        raise KindError(f"{what} must be numbers, got lists of different lengths. {remedy}"
-                        .rstrip()) from None
+        cells: Any = (cell for part in values for cell in np.ravel(np.asarray(part, object)))
+        text = next((cell for cell in cells if isinstance(cell, str)), None)
+        got = "lists of different lengths" if text is None else described(text)
+        raise KindError(f"{what} must be numbers, got {got}. {remedy}".rstrip()) from None
     kinds = np.atleast_1d(np.asarray(found.dtypes if pandas else found.dtype, object))
     for kind in kinds:
         if getattr(kind, "kind", "O") in "mM":

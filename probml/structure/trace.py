@@ -214,6 +214,9 @@ def _check_sizes(model: Bound, found: Mapping[str, Site]) -> None:
         raise ModelError(f"model '{model.name}' has no sample site, expected at least one, such as "
                          f'sample("mean", ...)')
     for name, site in found.items():
+        if site.states == 0:
+            raise ModelError(f"model '{model.name}': site '{name}' ({site.kind}) has no states, "
+                             "expected at least one. Use larger sizes in the settings of the model")
         if math.prod(site.shape) > MAX_VALUE_SIZE:
             raise ModelError(f"model '{model.name}': a value of '{name}' has the shape "
                              f"{site.shape}, more than the limit of {MAX_VALUE_SIZE:,} numbers. "

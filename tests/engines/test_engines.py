@@ -98,7 +98,8 @@ def test_threads_answer_in_order():
         assert in_threads(bar, lambda part: part * part, range(5), 2) == [0, 1, 4, 9, 16]
 
 
-OWN = {probml.EM: {"grid", "starts"}, probml.MAP: {"maximize_posterior"}, probml.SVI: {"optimizer_or_adam"},
+OWN = {probml.EM: {"grid", "narrowed", "starts"}, probml.VB: {"grid", "narrowed", "starts"},
+       probml.MAP: {"maximize_posterior"}, probml.SVI: {"optimizer_or_adam"},
        probml.EmpiricalBayes: {"names"}}  # methods of an engine that its own room calls
 
 

@@ -114,6 +114,18 @@ def test_a_tree_with_equal_heights_at_the_cut_has_no_such_parts():
     np.testing.assert_array_equal(labelling.cut(square, 2), [0, 0, 1, 1])
 
 
+@pytest.mark.parametrize("states", [5, 100_000])
+def test_states_are_points_equally_far_from_each_other_in_a_bounded_number_of_columns(states):
+    codes = np.random.default_rng(2).choice(states, (50, 2)).astype(float)
+    codes[0, 0] = np.nan
+    points = labelling._indicators(codes, states)
+    assert points.shape == (50, 2, min(states, labelling.MAX_INDICATORS))
+    assert not points[0, 0].any()
+    flat, own = points.reshape(100, -1)[1:], codes.reshape(100)[1:]
+    apart = np.linalg.norm(flat[:, None] - flat, axis=-1)
+    np.testing.assert_allclose(apart, own[:, None] != own, atol=1e-6 if states == 5 else 0.25)
+
+
 def test_an_outlier_does_not_hide_the_spread_of_a_column():
     x = np.concatenate([GLANDS[:, :1], [[1e8]]])
     found = labelling._standardised(x)

@@ -194,7 +194,7 @@ def test_further_rows_are_added_by_the_names_of_their_columns(name):
         whole = model().fit(rows(slice(None), NAMES), probml.EM())
         np.testing.assert_allclose(part.update(moved).params[parameter], whole.params[parameter],
                                    rtol=1e-3, atol=1e-3)
-        with pytest.raises(probml.DataError, match=r"merge: .*\['c', 'a', 'b'\].*in the other"):
+        with pytest.raises(probml.DataError, match=r"merge: .*'c', 'a', 'b' in one fit.*in the other"):
             part.merge(model().fit(moved, probml.EM()))
 
 

@@ -25,7 +25,7 @@ CONSTRUCTED = {
         "covariance": np.stack([np.eye(2), -np.eye(2), np.eye(2)])},
     "is not symmetric": {"covariance": np.array([[1.0, 0.5], [0.0, 1.0]])},
     r"initial_mean has 2 elements, so the shape of transition must end in \(2, 2\)": {"transition": np.eye(3)},
-    "transition has the shape .* expected 3 .steps. or 1": {"transition": np.zeros((5, 2, 2))},
+    "transition has the shape .* one transition for each step": {"transition": np.zeros((5, 2, 2))},
     "the number of time steps of a GaussianChain is unknown": {"steps": None},
     r"initial_mean must be a vector": {"initial_mean": 0.0},
 }

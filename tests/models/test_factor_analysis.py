@@ -2,6 +2,7 @@
 rotations, unseen cells, bad input."""
 
 import pickle
+import tracemalloc
 import warnings
 
 import numpy as np
@@ -9,6 +10,12 @@ import pytest
 
 from contract import DENSE, contract
 from probml.models import FactorAnalysis, ProbabilisticPCA, factor_analysis, probabilistic_pca
+from probml.models.latent_factors.factor_analysis import (
+    covariance_root,
+    factors,
+    principal,
+    spectrum,
+)
 
 pytest.importorskip("sklearn")
 from sklearn.datasets import load_breast_cancer, load_wine  # noqa: E402
@@ -44,6 +51,51 @@ def test_the_estimators_keep_the_contract_of_scikit_learn(estimator, check):
 
 
 # The functions
+
+
+WIDE = RNG.normal(size=(12, 2)) @ RNG.normal(size=(2, 30)) + RNG.normal(size=(12, 30))
+
+
+@pytest.mark.parametrize("rows", [WIDE, WIDE.T], ids=["wide", "long"])
+@pytest.mark.parametrize("weights", [None, np.arange(1.0, 31.0)], ids=["alike", "weighted"])
+def test_a_root_of_the_covariance_has_its_eigenvalues_and_its_maxima(rows, weights):
+    weights = None if weights is None else weights[: len(rows)]
+    root, S = covariance_root(rows, weights), np.cov(rows.T, bias=True, aweights=weights)
+    m, d = root.shape
+    assert m == min(rows.shape)
+    np.testing.assert_allclose(root.T @ root, S, atol=1e-12)
+    values, vectors = np.linalg.eigh(S)
+    values, vectors = values[::-1], vectors[:, ::-1]
+    found, axes = spectrum(root, 3)
+    np.testing.assert_allclose(found, values[:m], atol=1e-12 * values[0])
+    np.testing.assert_allclose(abs(axes[:, :3]), abs(vectors[:, :3]), atol=1e-10)
+    W, noise = principal(root, 3)
+    assert noise == pytest.approx(values[3:].mean(), rel=1e-10)
+    np.testing.assert_allclose(W @ W.T, (vectors[:, :3] * (values[:3] - noise)) @ vectors[:, :3].T,
+                               atol=1e-10)
+    loadings, psi = factors(root, 2)
+    np.testing.assert_allclose((loadings**2).sum(1) + psi, np.diag(S), rtol=1e-4)
+
+
+@pytest.mark.parametrize("holes", [False, True], ids=["complete", "with holes"])
+def test_few_rows_of_many_columns_make_no_matrix_of_all_pairs_of_columns(holes):
+    rows = RNG.normal(size=(10, 3000))
+    rows[holes & (RNG.random(rows.shape) < 0.1)] = nan
+    tracemalloc.start()
+    try:
+        root = covariance_root(rows)
+        principal(root, 2)
+        factors(root, 2)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 3000**2 * 8 / 10
+
+
+def test_more_components_than_rows_have_no_loadings():
+    W, _ = principal(covariance_root(WIDE[:3]), 5)
+    assert W.shape == (30, 5) and np.allclose(W[:, 2:], 0, atol=1e-6)
+    assert factors(covariance_root(WIDE[:3]), 5)[0].shape == (30, 5)
 
 
 def density(x, mean, covariance):

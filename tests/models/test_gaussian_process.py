@@ -13,7 +13,8 @@ from scipy.spatial.distance import cdist
 import probml
 from probml.engines.optimization import maximization
 from probml.models import GaussianProcess, gaussian_process
-from probml.models.kernels.gaussian_process import distances
+from probml.models.kernels import average_information, gaussian_process_estimator
+from probml.models.kernels.gaussian_process import KERNELS, distances, kernel_of
 from probml.numerics import compiling
 
 BY_HAND = {
@@ -84,6 +85,59 @@ def test_distances_and_their_slopes_are_those_of_all_differences(columns):
 
     for mine, other in zip(both(distances), both(plain), strict=True):
         np.testing.assert_allclose(mine, other, rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_the_distance_of_a_row_from_itself_has_no_slope_in_a_compiled_program(kernel):
+    """There the square of the distance is above 0 by rounding: over it nothing may be divided."""
+    own = {"alpha": 1.2, "period": 2.0, "waviness": 1.0}
+
+    @jax.jit
+    def slope(length, x, weights):
+        def total(length):
+            covariance = kernel_of(kernel, {"variance": 1.0, "length": length, **own})(x, x)
+            return jnp.sum(weights * covariance)
+
+        return jax.grad(total)(length)
+
+    x = 3 * RNG.random((60, 2))
+    with jax.enable_x64(True):
+        found = slope(jnp.array([0.7, 0.9]), jnp.asarray(x), jnp.diag(100 * RNG.random(60)))
+    np.testing.assert_allclose(found, 0.0, atol=1e-8)
+
+
+def test_the_likelihood_of_many_rows_has_the_slopes_of_its_values():
+    x = 3 * RNG.random((80, 1))
+    y = np.sin(4 * x[:, 0]) + 0.3 * RNG.normal(size=80)
+    places = average_information.Places("matern52", tuple(
+        (name, ()) for name in ("variance", "length", "noise")))
+    with jax.enable_x64(True):
+        density = average_information.Density(places, x, y)
+        start, steps = np.log([1.0, 0.3, 0.5]), 1e-5 * np.eye(3)
+        value, slope = density.at(start)
+        covariance = BY_HAND["matern52"](cdist(x, x) / 0.3) + (0.25 + 1e-10) * np.eye(80)
+        assert value == pytest.approx(stats.multivariate_normal(np.zeros(80), covariance).logpdf(y))
+        by_differences = [(density.at(start + h)[0] - density.at(start - h)[0]) / 2e-5
+                          for h in steps]
+        np.testing.assert_allclose(slope, by_differences, rtol=1e-6)
+        assert np.linalg.eigvalsh(density.information(start)).min() > 0
+
+
+@pytest.mark.slow
+def test_the_fit_of_many_rows_is_that_of_all_evaluations(monkeypatch):
+    x = 3 * RNG.random((120, 2))
+    y = np.sin(4 * x[:, 0]) + x[:, 1] + 0.3 * RNG.normal(size=120)
+    by_lbfgs = GaussianProcess("matern32").fit(x, y)
+    monkeypatch.setattr(gaussian_process_estimator, "START_ROWS", 50)
+    found = GaussianProcess("matern32").fit(x, y)
+    assert "AverageInformation" in found.status and found.converged_
+    assert found.log_marginal_likelihood_ == pytest.approx(by_lbfgs.log_marginal_likelihood_,
+                                                           abs=1e-4)
+
+
+def test_rows_whose_covariance_does_not_fit_into_memory_are_refused_with_its_size():
+    with pytest.raises(probml.DataError, match=r"n_samples=50,000: .* 20 GB each.*random sample"):
+        GaussianProcess().fit(np.zeros((50_000, 1)), np.zeros(50_000))
 
 
 def test_a_value_alone_is_that_with_the_gradient(monkeypatch):

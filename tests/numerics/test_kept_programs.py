@@ -104,3 +104,14 @@ def test_programs_of_every_function_of_the_library_can_be_kept():
     for each in functions:
         declared = [each.identified_by] if each.identified_by else []
         assert identity.digest(*map(fingerprint, [each.function, *declared])), each.__name__
+
+
+def test_programs_of_one_text_that_leave_arguments_of_other_shapes_unused_are_several(folder):
+    """Of a function without a name on disk the key is its text, in which an argument that it does
+    not use is left out."""
+    def add(used, unused):
+        return used + 1.0
+
+    for unused in (np.zeros(3), np.zeros((2, 5)), np.zeros(4, int)):
+        found = programs.ProgramCache(add, {}).find((X, unused), None)
+        np.testing.assert_array_equal(found(X, unused), X + 1.0)

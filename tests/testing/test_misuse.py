@@ -16,6 +16,7 @@ from random_models import misuse
 
 import probml.models
 from probml.estimators.estimator import Estimator
+from probml.estimators.rules import rules
 
 FEW = ("save", "report", "answer", "Checkpoint", "load", "read_bif", "write_bif", "probml.model",
        "BayesianLinearRegression.as_data", "BayesianLinearRegression.predict",
@@ -32,7 +33,9 @@ FOUND = [
       for own in ("degree", "max_iter")), ("LinearSVM", "max_iter", "10**18"),
     ("screen", "X", "ragged"), ("screen", "y", "ragged"), ("how_many", "sizes", "an inf array"),
     ("ParzenClassifier.score", "X", "huge array"), ("Boosted", "likelihood", "int"),
-    ("LeastSquaresClassifier.as_data", "y", "[None]"),
+    ("LeastSquaresClassifier.as_data", "y", "[None]"), ("softmax_regression", "states", "0"),
+    ("MixtureDiscriminant", "n_components", "10**18"),
+    *((name, "noise", "1e300") for name in ("BayesianLinearRegression", "SmoothingSpline")),
 ]
 
 
@@ -176,3 +179,9 @@ def test_a_call_that_closes_a_stream_is_at_fault():
         os.dup2(kept, 2)
         os.close(kept)
     assert found == "the call has closed stderr"
+
+
+def test_repetitions_are_as_few_as_are_made_one_after_another():
+    for name in calls.estimators():
+        own = rules(getattr(probml.models, name))
+        assert not any(own[each][1](10**18) for each in ("n_init", "n_starts") if each in own), name

@@ -21,7 +21,7 @@ rows, see restarting/batches.py.
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -96,13 +96,21 @@ def updated(plan: Plan, expected: Expected, params: Mapping, known: Known, rows:
             others = settings(Marginals(plan, known, Closed(natural, params, params)), without)
         objective = Objective(plan, expected, params, known, rows, True, mode=False,
                               settings=others)
-        new = {block.names: integrated(plan, block, natural, params, known)
+        new = {block.names: _without_impossible_states(
+                   block, integrated(plan, block, natural, params, known), known)
                for block, natural in zip(group, natural_parameters(objective, group), strict=True)}
         found |= new
         # a scale stays at the reference of the locations that it scales
         moved = [block for block in group if block.names[0] not in references]
         params |= _typical_values(plan, moved, new, params)
     return Closed(tuple(found[block.names] for block in every), params, params)
+
+
+def _without_impossible_states(block: Block, natural: dict, known: Known) -> dict:
+    """A block's natural parameters, without the states of its table that are impossible."""
+    concentration = known.concentration.get(block.names[0])
+    return natural if concentration is None else dict(
+        block.closed_form.confined(natural, concentration))
 
 
 def _typical_values(plan: Plan, some: Iterable[Block], natural: Mapping,
@@ -155,6 +163,8 @@ BLOCK = 16  # iterations of a device call, at most: progress shows and Ctrl-C wo
 PATIENCE = 3  # consecutive iterations that gain less than the tolerance, after which a run ends
 MATRICES = 16  # of an iteration for each matrix of the plan, about: for the size of batches
 
+Own = Mapping[str, Mapping[str, jax.Array]]  # field of Known → values of each restart
+
 
 class Run(NamedTuple):
     """All restarts; the first axis of every leaf is that of restarts.
@@ -173,18 +183,18 @@ class Run(NamedTuple):
 
 
 @jit(static_argnames=("plan",), seldom=ONCE)
-def initial_posteriors(plan: Plan, first: Start, known: Known, rows: Rows) -> Run:
+def initial_posteriors(plan: Plan, first: Start, known: Known, rows: Rows, own: Own) -> Run:
     """q(θ) of every restart after one update from the responsibilities at its start; for labelled
     rows the start is their mode."""
 
-    def update_restart(first: Start):
-        params = dict(first.params)
+    def update_restart(first: Start, own: Own):
+        params, here = dict(first.params), known._replace(**dict[str, Any](own))
         if first.expected is not None:
             params = {**maximise(plan, first.expected, params, known, rows, True), **first.fixed}
-        expected = expect(plan, params, known._replace(allowed=first.allowed), rows)
-        return updated(plan, expected, params, known, rows, None)
+        expected = expect(plan, params, here._replace(allowed=first.allowed or here.allowed), rows)
+        return updated(plan, expected, params, here, rows, None)
 
-    closed = _map_restarts(plan, update_restart, first)
+    closed = _map_restarts(plan, update_restart, first, own)
     restarts = len(jax.tree.leaves(first.params)[0])
     value = jnp.full(restarts, -jnp.inf, jnp.result_type(float))
     zero = jnp.zeros(restarts, jnp.int32)
@@ -192,7 +202,7 @@ def initial_posteriors(plan: Plan, first: Start, known: Known, rows: Rows) -> Ru
 
 
 @jit(static_argnames=("plan",))
-def advance(plan: Plan, run: Run, known: Known, rows: Rows, limit: jax.Array,
+def advance(plan: Plan, run: Run, known: Known, rows: Rows, own: Own, limit: jax.Array,
             ceiling: jax.Array, gain: jax.Array):
     """Iterations until `limit` or until every restart has ended: the restarts, and their bounds,
     (restarts, BLOCK).
@@ -209,8 +219,9 @@ def advance(plan: Plan, run: Run, known: Known, rows: Rows, limit: jax.Array,
 
     def body(carry: tuple):
         run, values, i = carry
-        new = _map_restarts(
-            plan, lambda one: _iteration(plan, one, known, rows, ceiling, gain), run)
+        new = _map_restarts(plan, lambda one,
+                            own: _iteration(plan, one, known._replace(**own), rows,
+                                            ceiling, gain), run, own)
         going = (run.status == 0) & (run.count < limit)
         new = jax.tree.map(lambda a, b: jnp.where(going.reshape(-1, *(1,) * (a.ndim - 1)), a, b),
                            new, run)
@@ -249,19 +260,20 @@ def _iteration(plan: Plan, run: Run, known: Known, rows: Rows, ceiling: jax.Arra
     return Run(closed, value, stalled, count, status)
 
 
-def run_restarts(plan: Plan, run: Run, known: Known, rows: Rows, race: Race | None,
+def run_restarts(plan: Plan, run: Run, known: Known, rows: Rows, own: Own, race: Race | None,
                  limit: int, gain: float, progress: bool) -> tuple[Run, np.ndarray]:
     """Every restart at its end, and its bounds, (restarts, iterations + 1).
 
     Args:
+        own: fields of `known` of each restart, with a leading axis of restarts.
         limit: iterations at most. gain: of the bound, below which an iteration counts as stalled.
     """
     ceiling = np.int32(limit + 1)
 
-    def steps(run: Run, _: object, limit: int) -> tuple[Run, jax.Array, bool]:
-        return *advance(plan, run, known, rows, np.int32(limit), ceiling, gain), False
+    def steps(run: Run, own: Own, limit: int) -> tuple[Run, jax.Array, bool]:
+        return *advance(plan, run, known, rows, own, np.int32(limit), ceiling, gain), False
 
-    return run_to_convergence("VB", plan, rows, run, (), steps, BLOCK, limit, race, progress)
+    return run_to_convergence("VB", plan, rows, run, own, steps, BLOCK, limit, race, progress)
 
 
 # plan, q(θ) of one restart, known → q(θ) with its means

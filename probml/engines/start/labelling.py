@@ -58,6 +58,7 @@ TREE = 256  # rows of a hierarchical clustering
 KMEANS_ITERATIONS = 12
 # standard deviations beyond which distances are logarithmic, so that an outlier makes no cluster
 TAIL = 3.0
+MAX_INDICATORS = 256  # columns for the states of a categorical site, at most
 MAX_WHITENED = 32  # columns of features that are made uncorrelated, at most
 WINDOWS = (1, 5, 15, 45)  # steps of a chain over which features are averaged
 
@@ -273,6 +274,18 @@ def _standardised(values: np.ndarray) -> np.ndarray:
     return np.where(far > 1, np.sign(values) * TAIL * (1 + np.log(far)), values)
 
 
+def _indicators(codes: np.ndarray, states: int) -> np.ndarray:
+    """Codes as points with the distance 1 between any two states, (..., m), 0 where missing: a
+    column for each state or, of more than MAX_INDICATORS, so many random ones in which distances
+    are nearly the same (Johnson & Lindenstrauss 1984)."""
+    if states <= MAX_INDICATORS:
+        return (codes[..., None] == np.arange(states)) / np.sqrt(2)
+    points = np.random.default_rng(0).normal(size=(states, MAX_INDICATORS)).astype(np.float32)
+    known = (codes >= 0) & (codes < states)
+    found = points[np.where(known, codes, 0).astype(int)] / np.float32(np.sqrt(2 * MAX_INDICATORS))
+    return np.where(known[..., None], found, np.float32(0))
+
+
 def _features(data: Data, plan: Plan, rows: np.ndarray) -> np.ndarray:
     """Observed columns and inputs as standardised numbers, (rows, features)."""
     blocks = [np.zeros((len(rows), 1))]
@@ -280,9 +293,7 @@ def _features(data: Data, plan: Plan, rows: np.ndarray) -> np.ndarray:
         column, site = data.table.columns[name], plan.structure.sites[name]
         values = column.values[rows].reshape(len(rows), -1)
         if site.states:
-            values = (values[..., None] == np.arange(site.states)).reshape(len(rows), -1) / np.sqrt(
-                2
-            )
+            values = _indicators(values, site.states).reshape(len(rows), -1)
         elif site.discrete and site.event:  # counts of a total: their shares
             counts = values.reshape(len(rows), -1, site.event[-1])
             values = np.sqrt(counts / np.maximum(counts.sum(-1, keepdims=True), 1)).reshape(

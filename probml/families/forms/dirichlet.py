@@ -48,10 +48,15 @@ class Dirichlet(Form):
         """Arguments of a likelihood's predictive for c ~ Dirichlet(concentration)."""
         return {"concentration": move(natural["N"] + 1.0)}
 
+    def confined(self, natural: Natural, concentration: jax.Array):
+        return {"N": jnp.where(concentration > 0, natural["N"], -1.0)}
+
     def expectation(self, natural: Natural, prior: Prior):
-        """E[log c] of Dirichlet(N + 1)."""
+        """E[log c] of Dirichlet(N + 1); −∞ of a state that is impossible, N + 1 = 0."""
         a = natural["N"] + 1.0
-        return {"log": digamma(a) - digamma(a.sum(-1, keepdims=True))}
+        possible = a > 0
+        log = jnp.where(possible, digamma(jnp.where(possible, a, 1.0)), -jnp.inf)
+        return {"log": log - digamma(a.sum(-1, keepdims=True))}
 
     def nodes(self, natural: Natural, prior: Prior):
         """exp E log c alone: it sums to less than 1, and only logarithms are taken of it."""
@@ -68,7 +73,8 @@ DIRICHLET = Dirichlet()
 
 class DirichletPrior(Prior):
     """Dirichlet(a); where some a is below 1 the density has no maximum and is maximised in the
-    softmax coordinate."""
+    softmax coordinate. A state of a = 0 is impossible, and the others are as if it were not there,
+    up to a factor, 1 / its probability, that densities of one table share."""
 
     form = DIRICHLET
     event = 1
@@ -82,7 +88,19 @@ class DirichletPrior(Prior):
         """The log density; with `mode`, in the coordinate in which it is maximised."""
         a = distribution.concentration
         shift = jnp.where(jnp.min(a, -1, keepdims=True) < 1, 0.0, 1.0) if mode else 1.0
-        return xlogy(a - shift, value).sum(-1) + gammaln(a.sum(-1)) - gammaln(a).sum(-1)
+        possible = a > 0
+        norm = jnp.where(possible, gammaln(jnp.where(possible, a, 1.0)), 0.0).sum(-1)
+        return xlogy(a - shift, value).sum(-1) + gammaln(a.sum(-1)) - norm
+
+    def widened(self, distribution: dist.Distribution, own: tuple[int, ...],
+                shape: tuple[int, ...]):
+        a = jnp.broadcast_to(distribution.concentration, own)
+        lattice = [(0, n - m) for n, m in zip(shape[:-1], own[:-1], strict=True)]
+        return jnp.pad(jnp.pad(a, [*lattice, (0, 0)], mode="edge"),
+                       [*((0, 0) for _ in lattice), (0, shape[-1] - own[-1])])
+
+    def of_concentration(self, concentration: jax.Array):
+        return dist.Dirichlet(concentration)
 
 
 def of_shares(distribution: dist.Distribution, value: jax.Array):

@@ -97,8 +97,8 @@ def compute_probabilities(fit: Fitted, held: Data, summed: Mapping[str, States],
     if other is not None:
         raise Refusal(f"model '{fit.model.name}': '{other}' is discrete and latent. It cannot be "
                       "summed out together with the other discrete sites, because the model has no "
-                      f"plate of rows. Give '{other}' in the data, or fit with probml.NUTS(), "
-                      "which draws it")
+                      f"plate of rows. Give '{other}' in the data, or use another engine, such as "
+                      "{engines}", ("NUTS",))
     every = _marginals(fit.model, placed_all(held.inputs_of_one_row),
                        placed_all(point_or_draws(fit)), _zero_weights(summed))
     return np.asarray(every[name])

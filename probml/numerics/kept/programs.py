@@ -198,7 +198,9 @@ class ProgramCache:
         with making():
             lowered = traced.lower()
         if name is None:
-            name = identity.digest(FORMAT, lowered.as_text(), options, *_device())
+            # the text leaves out arguments that are not used, but a call checks their shapes
+            name = identity.digest(FORMAT, lowered.as_text(), list(map(str, key[2])), options,
+                                   *_device())
             held = _read(folder, name, lowered.in_tree, lowered.out_tree)
             if held is not None:
                 return self._with_recompilation(held[0], key, fixed, folder, name, args, options)

@@ -386,8 +386,8 @@ def _enough(fit: Fitted, held: Data, seed: int, plug_in: bool, cuts: SiteValues,
                 f"model '{fit.model.name}': the factor weights of row {row} are so unequal that "
                 f"{count} draws have an effective sample size of only {own[row]:.0f}, so rows "
                 f"cannot be simulated. Replace the factor '{held.structure.losses[0]}' and the "
-                f"site that it reads by one site, whose distribution contains both (such as a "
-                f"truncated distribution)")
+                f"site on which it depends by one site with a normalised distribution, such as "
+                f"dist.LeftTruncatedDistribution(dist.Normal(0, 1), low=0)")
         count *= 4
 
 
