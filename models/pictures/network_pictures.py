@@ -81,7 +81,7 @@ def row_of(fit, evidence, dag, done) -> dict[str, list]:
                              f"Use one of the nodes {errors.listed(dag)}")
         if np.ndim(value) and len(value) != 1:
             raise DataError(f"draw_network: evidence of '{name}' has {len(value)} rows, expected "
-                            f"one: a label, or an array (1, states)")
+                            f"one. Give a label, or an array of label probabilities, (1, states)")
         value = value if np.ndim(value) else [value]
         if np.ndim(value) == 1 and pd.isna(value[0]):
             continue
@@ -115,9 +115,9 @@ def describe(fit: Fit, row: Mapping[str, Sequence], names: Iterable[str],
                                 category=RuntimeWarning)
         chances = fit.predict_proba(data, asked) if asked else {}
     if any(not chance.sum() > 0.5 for chance in chances.values()):
-        raise DataError("draw_network: the evidence has probability 0 under the model, so the "
-                        "other probabilities are undefined: "
-                        f"{', '.join(f'{name} = {_text(row[name][0])}' for name in row)}. Change "
+        raise DataError("draw_network: the evidence ("
+                        f"{', '.join(f'{name} = {_text(row[name][0])}' for name in row)}) has "
+                        "probability 0 under the model, so no other probability is defined. Change "
                         "at least one of these values")
     out = []
     for mark in marks:

@@ -9,6 +9,7 @@ import numpy as np
 from probml import DataError, Fit, ModelError
 from probml.errors import type_of
 from probml.language.given import floats as as_floats
+from probml.models.pictures.canvas import fit_of
 from probml.typing import DataLike
 
 MOMENTS = {  # kind of a column -> the mean and the variance of a cell, given its parameter
@@ -42,12 +43,7 @@ def ask(fitted, X, numbers=True) -> Asked:
         ModelError: not fitted, a Fit without a mapping, nothing discrete that is unseen. DataError:
             columns of text.
     """
-    fit = fitted if isinstance(fitted, Fit) else getattr(fitted, "fit_", None)
-    if fit is None:
-        raise ModelError(
-            f"expected a fitted estimator or a Fit, got "
-            f"{fitted if isinstance(fitted, str) else type(fitted).__name__}. Fit it first"
-        )
+    fit = fit_of("pictures", fitted)
     sites = [site for site in fit.structure.sites.values() if site.rows]
     estimator = None if fit is fitted else fitted
     if estimator is not None:
@@ -94,10 +90,8 @@ def _mapping_rows(X, numbers: bool) -> tuple[list[str], DataLike, Callable]:
     if not numbers:
         return [], X, lambda rows: rows
     if len(X) != 1:
-        raise ModelError(f"a picture of a Fit needs the data of one site, got X with the sites "
-                         f"{list(X)}. Pass one of them, X={{{list(X)[0]!r}: ...}}"
-                         if X else "a picture of a Fit needs the data of one site, got X without "
-                         "any. Pass X={'x': ...}")
+        raise ModelError("a picture of a Fit needs an X with the data of one site, got "
+                         f"{list(X)}. Pass one site, X={{{next(iter(X), 'x')!r}: ...}}")
     ((name, values),) = X.items()
     flat = np.ndim(values) == 1
     values = floats(values[:, None] if flat else values)
@@ -120,7 +114,8 @@ def column_of(asked: Asked, column) -> int:
     whole = isinstance(column, int | np.integer) and not isinstance(column, bool)
     if whole and -len(asked.names) <= column < len(asked.names):
         return int(column) % len(asked.names)
-    raise ModelError(f"there is no column {column!r:.80}. Use one of {asked.names}, or its number")
+    raise ModelError(f"X has no column {column!r:.80}. Use one of {asked.names}, or an index below "
+                     f"{len(asked.names)}")
 
 
 def normals(asked: Asked):
@@ -195,8 +190,8 @@ def _site_rows(estimator, asked: Asked, site) -> list[tuple]:
     if value is None:
         raise ModelError(
             f"profile: model '{asked.fit.model.name}' has no parameter '{site.name}_{parameter}' "
-            f"with the means or probabilities of '{site.name}' in each {asked.title}, so there is "
-            "nothing to draw. Use pictures.intervals(fitted) instead"
+            f"(means or probabilities of '{site.name}' by {asked.title}), which profile draws. Use "
+            "pictures.intervals(fitted)"
         )
     if moments is not None:
         mean, variance = moments(np.asarray(value).reshape(len(value), width))

@@ -14,6 +14,7 @@ from jax.typing import ArrayLike
 from probml import DataError, Fit, ModelError
 from probml.dataset.described import Column, described
 from probml.dataset.frames import as_pandas
+from probml.errors import type_of
 from probml.models.pictures.canvas import (
     COLOURS,
     INK,
@@ -158,15 +159,14 @@ def _residuals(call: str, fitted: FitOrEstimator, X: DataLike,
     fit = fit_of(call, fitted)
     if fitted is fit:
         if not isinstance(X, Mapping) and not hasattr(X, "columns"):
-            raise DataError(f"{call}: expected the data of the Fit, as a table or as a mapping "
-                            f"from names to values")
+            raise DataError(f"{call}: for a Fit, X must be a table or a mapping from names to "
+                            f"values, got {type_of(X)}")
         site = next((name for name in X if name in fit.structure.sites
                      and fit.structure.sites[name].rows), None)
         if site is None:
             sites = [s.name for s in fit.structure.sites.values() if s.rows and not s.factor]
-            raise DataError(f"{call}: the data have only {list(X)}, but a comparison with "
-                            f"predictions needs observed values. Add a column of one of the sites "
-                            f"{sites}")
+            raise DataError(f"{call}: X has only the columns {list(X)}, but residuals need "
+                            f"the observed values of a site. Add a column, one of {sites}")
         target = numbers_of(call, site, X[site], (1,))
         rows = {name: X[name] for name in X if name != site}
         middle = np.asarray(fit.predict(rows, site), float)
@@ -215,7 +215,8 @@ def _values(table: "pd.DataFrame", place: int) -> np.ndarray:
 def _grid(varied: Column) -> np.ndarray:
     if varied.numeric:
         if varied.low is None:
-            raise DataError(f"effects_of: column '{varied.name}' of X has no observed values")
+            raise DataError(f"effects_of: column '{varied.name}' of X has only missing values. "
+                            "Pass rows with values of this column")
         low, high = np.asarray((varied.low, varied.high))
         whole = varied.type == "integer" and high - low < POINTS
         return np.arange(low, high + 1) if whole else np.linspace(low, high, POINTS)

@@ -82,10 +82,10 @@ def choosing(fitted, X=None, *, ax=None):
     table = table.reset_index() if "n_components" not in table.columns else table
     found = [name for name in (*_CRITERIA, "score") if name in table.columns]
     if "n_components" not in table.columns or not found:
-        raise DataError("choosing: expected a table with the column 'n_components' and any of "
+        raise DataError("choosing: expected a table with the column 'n_components' and one of "
                         f"'bic', 'icl' and 'score', got the columns {list(table.columns)}. Pass "
-                        "table_ of an estimator that was fitted to a range, such as "
-                        "GaussianMixture(range(1, 6))")
+                        "the attribute table_ of an estimator that was fitted with several "
+                        "numbers of components, such as GaussianMixture(range(1, 6))")
     table = table.sort_values("n_components")
     ax, k = axes_of(ax), table["n_components"].to_numpy()
     lines, other = [], ax

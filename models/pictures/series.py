@@ -10,6 +10,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from probml import DataError, Fit, ModelError
+from probml.errors import type_of
 from probml.estimators.rules import hold, within
 from probml.models.pictures.canvas import (
     COLOURS,
@@ -46,13 +47,14 @@ def timeline(fitted: FitOrEstimator, X: DataLike, *, row: int = 0, column: int =
     fit = fit_of("timeline", fitted)
     chains = fit.structure.markov
     if len(chains) != 1:
-        raise ModelError("timeline: expected a fit with one MarkovChain, but this "
-                         f"{type(fitted).__name__} has the chains {list(chains)}. Pass a fit of a "
-                         "hidden Markov model, such as HiddenMarkov(3)")
+        raise ModelError("timeline: expected a fit with one MarkovChain, but the "
+                         f"model of this {type(fitted).__name__} has {len(chains)}. Pass a fit of "
+                         "a hidden Markov model, such as HiddenMarkov(3)")
     if isinstance(fitted, Fit):
         if not isinstance(X, Mapping) or len(X) != 1:
-            raise DataError("timeline: expected the data of the Fit, a mapping with one site, "
-                            "{'y': y}")
+            raise DataError("timeline: for a Fit, X must be a mapping with one site, such as "
+                            "{'y': y}, got "
+                            f"{list(X) if isinstance(X, Mapping) else type_of(X)}")
         (name, given), = X.items()
         path = fit.decode(X, [chains[0]])[chains[0]]
         row = _one_of("timeline", "row", row, len(path))
@@ -135,7 +137,7 @@ def learning(fitted: FitOrEstimator, X: DataLike = None, *, ax: "Axes | None" = 
     history = np.asarray([] if fit.history is None else fit.history, float).ravel()
     if history.size < 2:
         raise ModelError(f"learning: {fit.engine} does not store the objective of each iteration, "
-                         f"so there is nothing to draw. Fit by an optimiser, such as EM or MAP")
+                         f"so there is nothing to draw. Fit by EM() or MAP(), for example")
     ax = axes_of(ax)
     lines = ax.plot(history, color=COLOURS[0], label="objective")
     ax.set(xlabel="iteration", ylabel="objective")

@@ -100,8 +100,8 @@ class BayesianLinearRegression(FromMoments):
             told = f"n_samples={len(X)}" if weights is None else (
                 f"the sample weights sum to {found.rows:g} rows")
             raise DataError(f"{told}: too few rows to estimate the standard deviation of the "
-                            f"noise{beside}{' and the scale of the weights' * chosen}. Give more "
-                            "rows, or give this standard deviation, such as noise=1.0")
+                            f"noise{beside}{' and the scale of the coefficients' * chosen}. Give "
+                            "more rows, or BayesianLinearRegression(noise=1.0) with a known value")
         self.moments_, self._scales, self.notes_ = found, [], []
         each = isinstance(self.weight_scale, str) and self.weight_scale == "each"
         groups = [[j] for j in range(d)] if each else [np.arange(d)]

@@ -131,5 +131,5 @@ def unit_deviance(family: str, y: np.ndarray, mu: np.ndarray, trials: ArrayLike 
     if family in ("bernoulli", "binomial"):
         return 2 * (xlogy(y, y) - xlogy(y, mu)
                     + xlogy(1 - y, 1 - y) - xlogy(1 - y, 1 - mu)) * trials
-    raise ModelError(f"family={family!r}: the deviance of single rows is not defined for this "
-                     f"family. Use kind='pearson'")
+    raise ModelError(f"residuals: the family {family!r} has no deviance residuals. Use "
+                     "residuals(X, y, kind='pearson')")

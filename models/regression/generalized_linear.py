@@ -259,8 +259,8 @@ def linear_predictor(x, event: tuple[int, ...], weight_scale, bias_scale, unit=1
     d = x.shape[-1]
     if isinstance(weight_scale, str):
         if weight_scale != "each":
-            raise probml.ModelError(f"weight_scale={weight_scale!r}: expected numbers, None for "
-                                    f"flat weights, or 'each'")
+            raise probml.ModelError(f"weight_scale={weight_scale!r}: expected prior standard "
+                                    f"deviations, None for flat priors, or 'each'")
         weight_scale = sample("weight_scale", dist.HalfCauchy(1.0).expand([d]).to_event(1))
     weight_scale = None if weight_scale is None else weight_scale * unit
     beta = sample("beta", _prior(weight_scale, (d, *event)))

@@ -140,8 +140,8 @@ class RegressionResults:
         tails = np.array([(1 - level) / 2, (1 + level) / 2])
         estimate, errors = self._coefficients()
         if np.isnan(errors).all():
-            raise ModelError(f"confint: this {type(self).__name__} stores no standard errors. Fit "
-                             f"it again to compute them")
+            raise ModelError(f"confint: the standard errors of this {type(self).__name__} are NaN. "
+                             "Give more rows than coefficients, or use engine=probml.NUTS()")
         return self._bounds(estimate[:, None] + errors[:, None] * norm.ppf(tails), tails)
 
     def _bounds(self, bounds: np.ndarray, tails: np.ndarray):
@@ -271,9 +271,9 @@ def likelihood_ratio_test(small: FitOrEstimator, large: FitOrEstimator):
                              f"it has a posterior or a penalty. Use probml.compare")
     ours, others = small._row_sums, large._row_sums
     if ours.shape != others.shape or not np.allclose(ours, others, rtol=1e-9):
-        raise DataError(f"likelihood_ratio_test: the models were fitted to different rows of y "
+        raise DataError(f"likelihood_ratio_test: the models were fitted to different rows or y "
                         f"({small.n_observations_:.0f} and {large.n_observations_:.0f} rows). Fit "
-                        f"both to the rows without missing values in any of their columns")
+                        "both to the rows in which no column of either model is missing")
     if small._restricted != large._restricted:
         raise ModelError("likelihood_ratio_test: the two models have different fixed effects and "
                          "restricted likelihoods (reml=True), which cannot be compared. Fit both "
@@ -284,10 +284,10 @@ def likelihood_ratio_test(small: FitOrEstimator, large: FitOrEstimator):
                          f"models have {small.n_parameters_} and {large.n_parameters_} parameters. "
                          f"Give a smaller model first, then one with further terms")
     if gained < -1e-4 * (1 + abs(small.loglik_)) ** 0.5:
-        raise ModelError("likelihood_ratio_test: the larger model cannot fit worse than the "
-                         f"smaller one, but its log-likelihood is lower by {-gained:.4g}. Check "
-                         "that the larger model contains all terms of the smaller one, and fit "
-                         "again with more iterations")
+        raise ModelError("likelihood_ratio_test: the log-likelihood of the larger model is lower "
+                         f"than that of the smaller one, by {-gained:.4g}. Give the larger model "
+                         "all terms of the smaller one. If it has them, fit it with more "
+                         "iterations")
     statistic = max(2 * gained, 0.0)
     found = {name: [each.n_parameters_, each.aic_, each.bic_, each.loglik_, -2 * each.loglik_]
              for name, each in both.items()}

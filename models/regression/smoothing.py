@@ -107,9 +107,9 @@ def bspline_basis(z, knots=3, boundary=None) -> np.ndarray:
     """
     z = _vector(z)
     ends = (z.min(), z.max()) if boundary is None else _floats(boundary)
-    if ends is None or np.shape(ends) != (2,):
+    if ends is None or np.shape(ends) != (2,) or boundary is not None and not ends[0] < ends[1]:
         raise probml.ModelError(f"bspline_basis(boundary={boundary!r:.200}): expected two numbers, "
-                                f"the lowest and the highest, or None")
+                                f"the lower first, or None")
     low, high = ends
     hold("bspline_basis", knots=(knots, ("an integer from 0 to 100,000, or increasing numbers",
                                          _knots)))
@@ -119,9 +119,9 @@ def bspline_basis(z, knots=3, boundary=None) -> np.ndarray:
                                               and (np.diff(inner) > 0).all())):
         raise probml.DataError(f"bspline_basis: knots must be increasing and between {low:g} and "
                                f"{high:g}, got {inner.tolist()}. "
-                               + ("Sort them, and leave out repeated ones and those at or beyond "
-                                  "the ends" if np.ndim(knots) else "They are quantiles of x, "
-                                  "which has too few different values. Use fewer knots"))
+                               + ("Sort them, and drop repeated ones and those at or outside these "
+                                  "bounds" if np.ndim(knots) else "The knots are quantiles of z. "
+                                  "Use fewer, or give their positions, such as knots=[1.0, 2.0]"))
     return _splines(np.concatenate([[low] * 4, inner, [high] * 4]), z).sparse().toarray()
 
 
@@ -230,7 +230,7 @@ def curve(x, knots: int = 20, penalty: str = "curvature") -> Curve:
     if len(distinct) < 4:
         few = distinct.tolist()
         raise probml.DataError("a curve needs at least 4 distinct values, but the column has "
-                               f"{len(few)}: {few}. Name the column in linear=[...], or drop it")
+                               f"{len(few)}: {few}. Fit a straight line to this column instead")
     inner = min(int(knots), len(distinct) - 3)
     low, high = distinct[0], distinct[-1]
     if penalty == "differences":

@@ -98,9 +98,9 @@ class SmoothingSpline(FromMoments):
         size = sum(map(len, groups))
         rows = float(len(y) if weights is None else weights.sum())
         if rows <= d + 1 and (self.noise is None or len(y) == 1):
-            raise DataError(f"n_samples={len(y)}: these rows are too few for an intercept and {d} "
-                            f"straight lines, which need more than {d + 1} rows. Give more rows, "
-                            f"or fewer columns")
+            raise DataError(f"{'n_samples=' if weights is None else 'the sample weights sum to '}"
+                            f"{rows:g}: an intercept and a slope for each column need more than "
+                            f"{d + 1} rows. Give more rows, or fewer columns")
         found = smooth_moments(self.design_, X, y[:, 0], weights)
         try:
             given = evidence.problem(found, d, size)

@@ -146,9 +146,9 @@ class SurvivalRegression(RegressionResults, Numeric):
                                 f"observed) or 0 (censored)")
             low, high = times, np.where(event == 1, times, np.inf)
         else:
-            raise DataError(f"y has the shape {times.shape}. Expected times (n,) with event= (n,), "
-                            f"or a lower and an upper bound of each event time (interval "
-                            f"censoring), (n, 2), without event=")
+            raise DataError(f"y has the shape {times.shape}. Give one time for each row, (n,); or, "
+                            "for interval censoring, two bounds of each time, (n, 2), without "
+                            "event=")
         good = (low >= 0) & (high > 0) & (low <= high) & np.isfinite(low) & (high > 0) & ~(
             (low == 0) & np.isinf(high))
         if not good.all():
@@ -210,8 +210,8 @@ class SurvivalRegression(RegressionResults, Numeric):
         times = np.atleast_1d(floats(times, "predict_survival: times"))
         eta = self._linear(X)
         if times.ndim != 1 or not times.size or not (times > 0).all():
-            raise DataError("predict_survival: expected times as numbers above 0, of shape (m,), "
-                            "such as [1.0, 5.0]")
+            raise DataError("predict_survival: expected times above 0, such as [1.0, 5.0], got "
+                            f"{times.tolist()!r:.80}")
         scale = np.array([self.scale_])
         if is_posterior(self.fit_):
             draws = self.fit_.draws(DRAWS)

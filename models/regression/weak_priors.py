@@ -71,9 +71,9 @@ def units_of(family: str, link: str, y: np.ndarray, weights: np.ndarray, centred
         return (0.0, unit), DIVIDED[link](unit)
     if link != "log":
         raise ModelError(f"engine='bayes' has no default priors for family={family!r} with "
-                         f"link={link!r}, because the coefficients have the units of y, and no "
-                         "prior fits all units. Use link='log' or 'logit', or write the model as a "
-                         "function with priors of your own (@probml.model)")
+                         f"link={link!r}. With this link, the size of the coefficients depends "
+                         "on the size of y. Omit link=, or write your own model with priors "
+                         "(@probml.model)")
     return (0.0, 1.0), (0.0, 1.0)
 
 

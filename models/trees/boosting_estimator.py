@@ -203,10 +203,11 @@ class Boosted(Estimator):
                              "lambda f: dist.StudentT(4, f, 2.0)") from error
         given = found[0]
         if not isinstance(given, dist.Distribution) or given.shape() != (len(y),):
-            got = (given.shape() if isinstance(given, dist.Distribution)
+            got = (f"the shape {given.shape()}" if isinstance(given, dist.Distribution)
                    else f"an object of the type {type(given).__name__}")
-            raise DataError("Boosted: expected the function likelihood= to return a NumPyro "
-                            f"distribution of the shape ({len(y)},) for {len(y)} scores, got {got}")
+            raise DataError("Boosted: the function likelihood= must return a NumPyro distribution "
+                            f"of the shape ({len(y)},), one value for each score, got {got}. "
+                            "Write, for example, lambda f: dist.Normal(f, 1.0)")
         with jax.enable_x64(True):
             within = np.asarray(programs.within(y)) & np.isfinite(y)
         if not within.all():

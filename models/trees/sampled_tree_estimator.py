@@ -123,11 +123,11 @@ class SampledTree(Classifier):
         self.r_hat_ = self._r_hat()
         if self.r_hat_ > APART:
             warnings.warn(f"SampledTree: the chains do not agree. R-hat of the log density is "
-                          f"{self.r_hat_:.2f}, and the probabilities of the training rows differ "
-                          f"by {self._chain_discrepancy(X):.2g} from their mean on average. With "
-                          f"many rows, chains rarely move between trees, so more draws help "
-                          f"little. predict_proba is the mean of all chains. Raise chains (now "
-                          f"{self.chains}), or use EvidenceTree, which needs no chains",
+                          f"{self.r_hat_:.2f}. On average, the class probabilities of a chain "
+                          f"differ by {self._chain_discrepancy(X):.2g} from those of "
+                          "predict_proba, the mean of all chains. More draws help little with "
+                          f"many rows. Raise chains= (now {self.chains}), or use EvidenceTree, "
+                          "which does not sample",
                           ConvergenceWarning, stacklevel=2)
         return self
 

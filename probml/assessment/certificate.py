@@ -20,7 +20,7 @@ from probml.device import load
 from probml.engines import NUTS, Exact
 from probml.engines.engine import Engine, Problem, checked, planned
 from probml.engines.ladder import refusal
-from probml.errors import DataError, Refusal
+from probml.errors import DataError
 from probml.language.language import Bound
 from probml.numerics.process.libraries import pd
 from probml.plan.plan import Plan
@@ -177,9 +177,7 @@ def check(
 
 def _with_posterior(engine: Engine) -> Engine:
     if engine.capabilities.finds == "point":
-        raise Refusal(f"check: {type(engine).__name__} gives a point estimate, but check needs an "
-                      f"engine that gives a posterior. Use check(..., engine=probml.NUTS()); "
-                      f"model.explain(data) lists the other engines")
+        raise simulated.no_posterior(engine)
     return engine
 
 

@@ -43,8 +43,8 @@ def interval(fit: Fitted, held: dataset.Data, site: str, probability: float, plu
         raise ModelError(f"predict(interval=...): site '{site}' has unordered states, which have "
                          f"no intervals. Use predict_proba(data, '{site}')")
     if given != queries.ALL:
-        raise ModelError(f"predict(interval=..., given={given!r}): an interval is computed only "
-                         f"from all observed values of a row. Use given='all'")
+        raise ModelError(f"predict(interval=..., given={given!r}): an interval uses the observed "
+                         "values of all time steps. Use given='all'")
     tails = (0.5 - probability / 2, 0.5 + probability / 2)
     if found.kind == DETERMINISTIC:
         return Interval(fit._deterministic_means(held, [site], plug_in)[site],
@@ -76,8 +76,8 @@ def median(fit: Fitted, held: dataset.Data, site: str, plug_in: bool, given: str
     """
     if given != queries.ALL:
         raise Refusal(f"predict(given={given!r}): site '{site}' has no finite mean, so predict "
-                      f"returns its median, which is computed only from all observed values of a "
-                      f"row. Use given='all'")
+                      f"returns its median, which uses the observed values of all time steps. "
+                      f"Use given='all'")
     _warn_without_mean(fit, site)
     return _answer_for_new_values(held, site,
                                   lambda held: _quantiles(fit, held, site, (0.5,), plug_in))[0]
@@ -108,12 +108,12 @@ def _warn_without_mean(fit: Fitted, site: str) -> None:
     found = fit.structure.sites[site]
     if found.event:
         raise Refusal(f"predict: site '{site}' ({found.kind}) is a vector whose mean is not "
-                      f"finite, so predict has no value for it. Draw values with "
-                      f"simulate(given=data)")
+                      f"finite, so predict cannot return it. Draw values with "
+                      f"fit.simulate(given=data)")
     warnings.warn(
         f"model '{fit.model.name}': the mean of site '{site}' ({found.kind}) is not finite, so "
         f"predict returns the median of {REPLICATES} simulated values per row instead. To avoid "
-        "this, choose a distribution with a mean, or draw values by simulate(given=data)",
+        "this, choose a distribution with a mean, or use fit.simulate(given=data)",
         RuntimeWarning,
         stacklevel=4,
     )

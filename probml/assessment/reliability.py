@@ -165,9 +165,9 @@ def compute_calibration(fit: Fitted, data: object, site: str | None, plug_in: bo
     name = fit._checked_row_site(site or sites[0].name)
     column = held.table.columns.get(name)
     if column is None or column.likelihood is not None:
-        raise DataError(f"calibration: the data contain no values of '{name}', with which the "
-                        f"predictions are compared, but only {list(held.table.columns)}. Add the "
-                        f"column '{name}' to the data")
+        raise DataError(f"calibration: expected a column '{name}' of true labels (not of label "
+                        f"probabilities), got the columns {list(held.table.columns)}. Add the true "
+                        f"labels to the data as '{name}'")
     p = asking.answer(fit, held.without([name]), [("probability", name)], plug_in)[1][
         "probability", name]
     truth = tables.to_labels(column.values, fit.names.get(name)).astype(object)

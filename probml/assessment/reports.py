@@ -227,8 +227,8 @@ def own_data(fit: Fitted, data: object, verb: str) -> dataset.Data:
     held = present(fit.data) if data is None else fit._read(data)
     if not held.table.columns and not (held.structure.losses
                                        and (held.table.inputs or fit.model.whole)):
-        raise ModelError(f"{verb}: the data contain no observed value of model '{fit.model.name}'. "
-                         f"Pass the data to which the model was fitted")
+        raise ModelError(f"{verb}: the data contain no observed value of a site of model "
+                         f"'{fit.model.name}'. Pass the data to which the model was fitted")
     return held
 
 
@@ -330,7 +330,7 @@ def _row_groups(fit: Fitted, held: dataset.Data, draws: dict, seen: list[str],
     if fit.weighted:
         warnings.warn("to_arviz(): the fitted rows had weights, which ArviZ does not know: its "
                       "leave-one-out scores and predictive checks count every row once. Use "
-                      "probml.compare(fits, weights=...), or fit to repeated rows",
+                      "probml.compare(fits, weights=...), or repeat rows instead of weights",
                       ReliabilityWarning, stacklevel=4)
     try:
         logs = log_likelihood(fit, held, draws) - _log_unit_change(fit, held, seen)

@@ -77,6 +77,12 @@ def all_of(
     return judged, dict(sorted(failures.items()))
 
 
+def no_posterior(engine: Engine) -> Refusal:
+    return Refusal(f"check: {type(engine).__name__} gives a point estimate, but check needs an "
+                   f"engine that gives a posterior. Use check(..., engine=probml.NUTS()); "
+                   f"model.explain(data) lists the other engines")
+
+
 def _fitted(engine: Engine, problem: Problem, truth: Mapping, draws: int) -> Drawn:
     """Draws of one posterior."""
     plan, known = problem.plan, problem.known
@@ -85,9 +91,7 @@ def _fitted(engine: Engine, problem: Problem, truth: Mapping, draws: int) -> Dra
         raise Refusal(f"{type(engine).__name__}: {outcome.status.headline}")
     found = fitting.posterior(plan, outcome, known, problem.rows)
     if plan.free and not found.varies:
-        raise Refusal(f"check: {type(engine).__name__} gives a point estimate, but check needs an "
-                      f"engine that gives a posterior. Use check(..., engine=probml.NUTS()); "
-                      f"model.explain(data) lists the other engines")
+        raise no_posterior(engine)
     values = {name: np.asarray(value).reshape(-1, *np.shape(value)[2:])
               for name, value in present(found.chains).items()} if found.stats else jax.device_get(
                   found.draw(plan, known, draws, problem.seed))
@@ -177,13 +181,10 @@ def simulated(held: dataset.Data, plan: Plan, simulations: int, seed: int, simul
         bad = ~np.isfinite(value) | ((value < 0) if sites[name].discrete else False)
         if bad.any():
             count = int(bad.reshape(simulations, -1).any(1).sum())
-            whose = (f"the priors of the sites on which '{name}' depends, "
-                     f"{list(sites[name].parents)}, allow"
-                     if sites[name].parents else f"the prior of '{name}' allows")
             raise Refusal(
                 f"check: in {count} of {simulations} simulations the simulated values of '{name}' "
-                f"({sites[name].kind}) are infinite or overflow, because {whose} values that are "
-                f"too extreme. Use a narrower prior"
+                f"({sites[name].kind}) are infinite or overflow. Use narrower priors of "
+                f"{list(sites[name].parents) or [name]}"
             )
     return {name: drawn[name] for name in outside}, {name: drawn[name] for name in seen}
 
@@ -205,19 +206,18 @@ def from_prior(structure: Structure, held: dataset.Data, names: tuple[str, ...],
     flat = next((s.name for s in sites.values() if s.entry.improper and s.name not in given
                  and not s.rows), None)
     if structure.penalties or flat is not None:
-        what = (f"the factor '{structure.penalties[0]}' of the model modifies the "
-                f"prior" if structure.penalties
-                else f"the prior of '{flat}' is improper")
-        raise Refusal(f"{verb}: model '{structure.model.name}' cannot be simulated, because "
-                      f"{what}. Use a proper prior (one that integrates to 1), such as "
-                      f"sample(\"{flat or 'mean'}\", dist.Normal(0, 10)), or give the value of the "
-                      "parameter in the data")
+        what = (f"the factor '{structure.penalties[0]}' modifies the prior. Write this prior as "
+                "numpyro.sample statements" if structure.penalties
+                else f"the prior of '{flat}' is improper. Use a prior that integrates to 1, such "
+                f"as sample('{flat}', dist.Normal(0, 10)), or give its value in the data, "
+                f"'{flat}': ...")
+        raise Refusal(f"{verb}: model '{structure.model.name}' cannot be simulated, because {what}")
     size = count * n * sum(math.prod(structure.named[name].along(held.steps)) for name in names
                            if structure.named[name].rows)
     if size > MAX_SIMULATED_NUMBERS:
         raise Refusal(f"{verb}: {count} simulated data sets of {n} rows have {size:.2g} numbers, "
-                      f"more than the limit of {MAX_SIMULATED_NUMBERS:.2g}. Give fewer rows, or "
-                      f"ask for fewer data sets")
+                      f"more than the limit of {MAX_SIMULATED_NUMBERS:.2g}. Pass fewer rows, or a "
+                      f"smaller {'simulations' if verb == 'check' else 'prior'}=")
     drawn = simulate_draws(structure, names, {}, given, held.table.inputs, random_key(seed), n,
                            count, held.steps)
     return {name: np.asarray(value) for name, value in drawn.items()}
@@ -250,10 +250,9 @@ def _simulator_structure(held: dataset.Data, plan: Plan, simulator: Bound) -> St
               and structure.sites[n].shape == sites[n].shape]
     if not shared:
         raise ModelError(f"check(simulator={simulator!r}): no parameter of the simulator has the "
-                         "name and shape of one of the checked model. So there are no true values "
-                         "to compare with. The parameters of the checked model are "
-                         f"{[*plan.free, *plan.globals]}. Give the simulator parameters with these "
-                         "names and shapes")
+                         "name and shape of one of the checked model, so none can be compared "
+                         "with a true value. Give the simulator at least one of the parameters "
+                         f"{[*plan.free, *plan.globals]}, with the same shape")
     return structure
 
 

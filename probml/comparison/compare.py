@@ -148,9 +148,8 @@ def _evaluate(contestants: Mapping, splits: Any, rows: int, seed: int) -> _Score
                 out.folds[name] = _scores(contestant, splits, rows, seed)
             except ModelError as error:
                 out.missing[name] |= dict.fromkeys(FOLDS, str(error))
-                warnings.warn(f"compare: '{name}' has no held-out score, because {error}. Correct "
-                              "this model, or omit folds=", UserWarning,
-                              stacklevel=3)
+                warnings.warn(f"compare: '{name}' has no held-out score. Correct this model, or "
+                              f"omit folds=. The reason: {error}", UserWarning, stacklevel=3)
     return out
 
 
@@ -192,11 +191,11 @@ def _refuse_weights(fits: object, weights: object, target: str) -> None:
     name = next((name for name, fit in as_mapping(fits, "compare(fits)", "{'a': fit}").items()
                  if isinstance(fit, Fit) and fit.weighted), None)
     if weights is not None or name is not None:
-        had = "weights=" if name is None else f"'{name}', which was fitted with weights,"
-        raise ModelError(f"compare(target={target!r}): {had} is not supported, because models are "
-                         f"refitted to each fold and scored without weights. Compare fits "
-                         f"without weights. If the weights are counts, repeat each row that often, "
-                         f"and keep its copies in one fold, folds=[(train, test), ...]")
+        had = "got weights=" if name is None else f"'{name}' was fitted with weights"
+        raise ModelError(f"compare(target={target!r}): {had}, but compare(target=...) does not "
+                         f"support weights. Omit weights= here and in every fit. If the weights "
+                         f"are counts, repeat each row that often, and keep its copies in one "
+                         f"fold, folds=[(train, test), ...]")
 
 
 def _contestants(fits: object, data: object, weights: object,
@@ -267,7 +266,7 @@ def _same_rows(contestants: Mapping[str, ComparedFit]) -> tuple[int, np.ndarray]
             raise DataError(
                 f"compare: '{first.name}' has the observed sites {sorted(ours)}, but "
                 f"'{other.name}' has {sorted(theirs)}, and densities of different variables cannot "
-                "be compared. Give all models the same sites, and the other columns as inputs"
+                "be compared. Give all models the same observed sites; other columns can be inputs"
             )
         for site in ours:
             a, b = np.asarray(ours[site]), np.asarray(theirs[site])

@@ -109,10 +109,9 @@ class ComparedFit:
             raise ModelError(str(why)) from None
         either_arviz.needed()
         if (self.weights != np.floor(self.weights)).any():
-            raise ModelError("compare: leave-one-out cross-validation leaves out one observation "
-                             "at a time, so weights must be whole numbers, which say how often "
-                             "each row was observed. Fit with whole weights, or use "
-                             "cross-validation, compare(..., folds=10)")
+            raise ModelError("compare: leave-one-out cross-validation needs weights that are whole "
+                             "numbers, the counts of each row. Fit with such weights, or use "
+                             "compare(..., folds=10)")
         logs = self.logs(draws)
         found = either_arviz.leave_one_out(draws, logs)
         out = {"elpd_loo": found.elpd, "se": found.se, "p_loo": found.p,
@@ -162,7 +161,7 @@ class ComparedDensity(ComparedFit):
         found = whole_arviz.log_likelihood(self.fit, self.held.inputs_of_one_row, draws)
         if set(found) != set(self._observed):
             raise ModelError("the observed values depend on the same latent variables, so a single "
-                             "value has no likelihood of its own. Compare by log_evidence")
+                             "value has no likelihood of its own. Compare the column log_evidence")
         return np.concatenate([found[name].reshape(*found[name].shape[:2], -1)[..., site.known]
                                for name, site in self._observed.items()], -1)
 

@@ -79,8 +79,8 @@ def engine_of(fit: Fit) -> Engine:
     """The engine of a fit; of a fit from a file, made from its representation there."""
     if fit.outcome is Status.KNOWN:
         raise ModelError("this Fit cannot be refitted to the training rows, because its "
-                         "parameters were given by at() and not estimated. Pass a Fit made by "
-                         "model.fit(...)")
+                         "parameters were given to model.at(...), not estimated. Pass the result "
+                         "of model.fit(...)")
     return fit.by or parse_engine(fit.engine)
 
 
@@ -114,7 +114,8 @@ def splits_of(folds: Any, rows: int, seed: int, classes: np.ndarray | None = Non
         ) from None
     for train, test in out:
         if not len(train) or not len(test) or np.intersect1d(train, test).size:
-            raise ModelError("compare(folds=...): expected folds with at least one training row "
-                             "and one test row, and no row in both. Use another splitter, or a "
-                             "number of folds")
+            raise ModelError(f"compare(folds=...): a fold has {len(train)} training rows and "
+                             f"{len(test)} test rows, {np.intersect1d(train, test).size} of them "
+                             "in both. Expected at least one of each, and none in both. Use "
+                             "folds=5")
     return out

@@ -134,8 +134,8 @@ def predictions(fits: Mapping[str, FitOrEstimator], data: object, target: str, f
     discrete = next(iter(kinds.values()))
     known = np.flatnonzero(~missing(truth))
     if len(known) < 2:
-        raise DataError(f"compare(target='{target}'): the data contain only {len(known)} values of "
-                        f"'{target}', but at least 2 are needed. Give more rows")
+        raise DataError(f"compare(target='{target}'): '{target}' is observed in {len(known)} of "
+                        f"{len(truth)} rows, but at least 2 are needed. Give more rows")
     others = np.setdiff1d(np.arange(len(truth)), known)
     splits = _splits(truth, known, others, folds, discrete, seed)
     scores, plain = (DISCRETE, "accuracy") if discrete else (CONTINUOUS, "rmse")
@@ -207,10 +207,10 @@ def _contestant(name: str, given: object, rows: object, target: str, truth: np.n
     if isinstance(given, Fit):
         site = given.structure.sites.get(target)
         if site is None or not site.rows or site.factor or site.cells:
-            what = ("is not a site" if site is None else "lies outside rows()" if not site.rows
-                    else "has several values per row")
+            what = ("is not a site" if site is None else "has several values per row" if site.rows
+                    else "is sampled outside rows()")
             raise ModelError(f"compare(target='{target}'): expected a site with one value per row, "
-                             f"but '{target}' {what} in '{name}', model '{given.model.name}'. "
+                             f"but '{target}' {what} in model '{given.model.name}' of '{name}'. "
                              "Choose another target")
         return _Predictor(name, given, reports.own_data(given, rows, f"compare('{name}')"),
                           engine, target)
@@ -222,10 +222,10 @@ def _contestant(name: str, given: object, rows: object, target: str, truth: np.n
                          "Install it: pip install 'probml[sklearn]'") from None
     if isinstance(given, type) or not hasattr(given, "get_params") or not (is_classifier(given)
                                                                            or is_regressor(given)):
-        what = given.__name__ if isinstance(given, type) else type(given).__name__
+        what = f"the class {given.__name__}" if isinstance(given, type) else type_of(given)
         raise ModelError(
             "compare(fits): expected a Fit, or a classifier or regressor with the interface of "
-            f"scikit-learn, for '{name}', got a {what}. Pass an object that has fit and predict"
+            f"scikit-learn, for '{name}', got {what}. Pass an object, such as LogisticRegression()"
         )
     return _ComparedEstimator(name, given, _columns(rows, target, name), truth)
 
@@ -260,8 +260,8 @@ def _columns(rows: DataLike, target: str, name: str) -> DataLike:
     n = len(np.asarray(rows[target]))
     odd = next((site for site, array in arrays.items() if array.ndim < 1 or len(array) != n), None)
     if odd is not None:
-        raise DataError(f"compare('{name}'): '{odd}' has shape {arrays[odd].shape}, but '{target}' "
-                        f"has {n} rows. Give both the same number of rows")
+        raise DataError(f"compare: in the data of '{name}', '{odd}' has shape {arrays[odd].shape}, "
+                        f"but '{target}' has {n} rows. Give both the same number of rows")
     flat = {site: array.reshape(n, -1) for site, array in arrays.items()}
     tables = {site: value for site, value in given.items() if is_table(value)}
     if not tables and all(array.dtype.kind in "fiub" for array in flat.values()):

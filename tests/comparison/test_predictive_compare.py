@@ -229,8 +229,8 @@ def test_what_cannot_be_compared_is_refused_by_name():
     known = classes().at({"weights": np.ones(2) / 2, "mean": np.zeros((2, 2))})
     for fits, rows, more, words in (
         ({}, data, {}, "from names to Fits or estimators"),
-        ({"a": 3}, data, {}, "for 'a', got a int"),
-        ({"a": GaussianNB}, data, {}, "for 'a', got a GaussianNB"),
+        ({"a": 3}, data, {}, "for 'a', got an int"),
+        ({"a": GaussianNB}, data, {}, "for 'a', got the class GaussianNB"),
         ({"a": StandardScaler()}, data, {},
          "expected a Fit, or a classifier .* for 'a', got a StandardScaler"),
         ({"a": GaussianNB()}, None, {}, "the data are missing"),
@@ -238,7 +238,7 @@ def test_what_cannot_be_compared_is_refused_by_name():
         ({"a": GaussianNB()}, {"y": y}, {}, "have only the column 'y'"),
         ({"a": GaussianNB()}, {"x": x[:5], "y": y}, {},
          r"'x' has shape \(5, 2\), but 'y' has 20 rows"),
-        ({"a": GaussianNB()}, {"x": x, "y": np.full(20, None)}, {}, "contain only 0 values of 'y'"),
+        ({"a": GaussianNB()}, {"x": x, "y": np.full(20, None)}, {}, "'y' is observed in 0 of 20 rows"),
         ({"a": GaussianNB(), "b": LinearRegression()}, data, {},
          "'a' predicts 'y' as a class and 'b' as a number"),
         ({"a": known, "b": GaussianNB()}, {"a": data, "b": {"x": x, "y": 1 - y}}, {},
@@ -251,7 +251,7 @@ def test_what_cannot_be_compared_is_refused_by_name():
             probml.compare(fits, rows, target="y", **more)
     with pytest.raises(probml.ModelError, match="'a' has the type GaussianNB, expected a Fit.*target="):
         probml.compare({"a": GaussianNB()}, data)
-    with pytest.raises(probml.ModelError, match="target='mean'.*lies outside rows"):
+    with pytest.raises(probml.ModelError, match="target='mean'.*is sampled outside rows"):
         probml.compare({"a": known}, {**data, "mean": np.zeros(20)}, target="mean")
     with pytest.raises(probml.ModelError, match="none of the models could be evaluated.*'a': "
                        ".*parameters were given"):

@@ -283,7 +283,7 @@ REFUSED = {
     "an index that is not there": (lambda m, x: pictures.ellipses(m, x, (0, 2)), "2", "weight_g"),
     "one column": (lambda m, x: pictures.ellipses(m, x, "length_mm"), "two columns"),
     "no normals": (lambda m, x: pictures.ellipses(LatentClass(2, random_state=0).fit(x.round()),
-                                                  x.round()), "normal", "profile"),
+                                                  x.round()), "Gaussian mixture", "profile"),
     "text": (lambda m, x: pictures.density(NaiveBayes().fit(MIXED, MIXED["a"]), MIXED), "numbers"),
     "nothing seen": (lambda m, x: pictures.density(m, x.assign(length_mm=nan)), "length_mm",
                      "observed"),

@@ -255,7 +255,7 @@ def test_a_curve_without_noise_is_interpolated_to_the_digits_of_its_basis():
         (SmoothingSpline(), (3, 2, nan), "NaN: column 2 is missing in row 3"),
         (SmoothingSpline(), (slice(None), 2, 1.0),
          "column 2 of X is constant, or a linear combination"),
-        (SmoothingSpline(), "rows", "n_samples=5: these rows are too few for an intercept and 4 straight lines"),
+        (SmoothingSpline(), "rows", "n_samples=5: an intercept and a slope for each column need more than 5 rows"),
     ],
 )
 def test_what_cannot_be_fitted_is_refused_by_name(estimator, change, words):

@@ -194,5 +194,5 @@ def test_what_a_likelihood_cannot_have_is_refused_by_row():
         Boosted("bernoulli").fit(X[:3], [0, 1, 2])
     with pytest.raises(DataError, match="but the likelihood of y has no maximum there"):
         Boosted("poisson").fit(X[:3], [0, 0, 0])
-    with pytest.raises(DataError, match="to return a NumPyro distribution of the shape"):
+    with pytest.raises(DataError, match="must return a NumPyro distribution of the shape"):
         Boosted(lambda f: dist.Normal(f.sum(), 1.0)).fit(X[:3], [0.0, 1.0, 2.0])
