@@ -13,6 +13,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from probml.errors import listed
 from probml.numerics.logs import huge, log_sum, maximum, straight_through
 
 
@@ -89,7 +90,7 @@ def checked(factors: Iterable[Factor], order: Sequence[str],
     left = sorted(set(sizes) - set(order)) if complete else []
     if unknown or left or len(set(order)) < len(order):
         raise ValueError(f"elimination order: expected {'all' * complete or 'some'} variables of "
-                         f"the factors, {sorted(sizes)}, each once, got {list(order)}. Correct "
+                         f"the factors, {listed(sizes)}, each once, got {listed(order)}. Correct "
                          f"the order.")
     return factors
 
