@@ -163,8 +163,8 @@ def untraced(what: str, value: object) -> None:
     import jax  # by what is called with numbers: the command line's help comes without
 
     if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(value)):
-        raise ModelError(f"{what} is a JAX tracer, because it was passed inside jax.jit, vmap or "
-                         f"grad, but fits and predictions need concrete arrays. Call them "
+        raise ModelError(f"{what} is traced by jax.jit, vmap or grad (has no values yet), but "
+                         f"fits and predictions need concrete arrays. Call them "
                          f"outside; they are compiled already, and take many rows at once. Inside "
                          f"jit or grad, use fit.params or "
                          f"numpyro.infer.util.log_density(model, ...)")
