@@ -142,8 +142,8 @@ def described(value: object) -> str:
 def describe_dates(what: str, kind: object) -> str:
     """The message about dates or times where numbers are expected: their number depends on a
     unit."""
-    return (f"{what} contains dates or times ({kind}), which are not numbers. Convert them, such "
-            f"as (column - column.min()) / pandas.Timedelta(days=1)")
+    return (f"{what} contains dates or times ({kind}), which are not numbers. Convert them to "
+            f"numbers, such as (column - column.min()) / pandas.Timedelta(days=1)")
 
 
 def present(value: T | None) -> T:
@@ -163,8 +163,8 @@ def untraced(what: str, value: object) -> None:
     import jax  # by what is called with numbers: the command line's help comes without
 
     if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(value)):
-        raise ModelError(f"{what} is traced by jax.jit, vmap or grad and has no numbers yet, but "
-                         f"fits and predictions need numbers and compile by themselves. Call them "
-                         f"outside jit, vmap and grad, with many rows at once instead of vmap. "
-                         f"Inside jit or grad, use fit.params or "
+        raise ModelError(f"{what} is traced by jax.jit, vmap or grad (has no values yet), but "
+                         f"fits and predictions need concrete arrays. Call them "
+                         f"outside; they are compiled already, and take many rows at once. Inside "
+                         f"jit or grad, use fit.params or "
                          f"numpyro.infer.util.log_density(model, ...)")

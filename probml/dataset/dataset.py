@@ -318,8 +318,8 @@ class Data(NamedTuple):
             if not latent.any():
                 raise
             count = int(latent.sum())
-            raise Refusal(f"site '{name}' is missing in {count} row{'s' * (count > 1)}, first in "
-                          f"row {int(np.argwhere(latent)[0, 0])}, and these missing values cannot "
+            raise Refusal(f"site '{name}' is missing in {count} of {len(latent)} rows, first in "
+                          f"row {int(np.argwhere(latent)[0, 0])}, and the missing values cannot "
                           f"be integrated out, because {refusal.args[0]}. Drop these rows, fill in "
                           f"the values, or use an engine that can sample them, such as "
                           f"{{engines}}", ("NUTS",)) from None

@@ -263,7 +263,7 @@ def in_columns(name: str, table: DataLike, columns: Sequence[str], what: str) ->
     missing = [column for column in columns if column not in own]
     if missing:
         raise DataError(f"'{name}' has no column {missing[0]!r}. Expected the columns of {what}, "
-                        f"{list(columns)}, got {list(own)}")
+                        f"{list(columns)}, got {list(own)}. Add or rename the column")
     place = {column: i for i, column in enumerate(own)}
     at, table = [place[column] for column in columns], to_pandas(table)
     return table.iloc[:, at] if hasattr(table, "iloc") else table.select(at)
@@ -359,11 +359,11 @@ def check(name: str, frame: bool, expected: Mapping[str, Any], inputs: Sequence[
             f"'{vectors[0]}' has several values per row. Pass a mapping, such as "
             f"{{'{vectors[0]}': table[['a', 'b']]}}"))
     if frame and (name in vectors or not expected[name].rows):
-        where = "in every row" if name in vectors else "outside rows"
-        remedy = (f"Pass a mapping, such as {{'{name}': table[['a', 'b']]}}" if name in vectors
-                else "Pass a mapping")
-        raise DataError(f"'{name}' has the shape {expected[name].cells} {where}, which does not "
-                        f"fit in one column of a table. {remedy}.")
+        what = (f"the shape {expected[name].cells} in every row" if name in vectors
+                else f"one value of shape {expected[name].cells} for all rows")
+        remedy = ("table[['a', 'b']]}" if name in vectors else "..., **table}")
+        raise DataError(f"'{name}' has {what}, which does not fit in one column of a table. Pass a "
+                        f"mapping, such as {{'{name}': {remedy}.")
 
 
 def unknown_name(model: str, name: str, known: Iterable[str], free: Iterable[str],

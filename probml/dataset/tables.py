@@ -159,9 +159,8 @@ def to_labels(codes: np.ndarray, labels: tuple | None) -> np.ndarray:
         return codes
     codes = np.asarray(codes).astype(np.intp, copy=False)  # bool would be a mask, not an index
     if codes.size and (codes.min() < 0 or codes.max() >= len(labels)):
-        raise DataError(f"got codes from {codes.min()} to {codes.max()}, expected codes from 0 to "
-                        f"{len(labels) - 1}, one for each of the labels {listed(labels)}. Correct "
-                        "these codes")
+        raise DataError(f"the labels {listed(labels)} have the codes 0 to {len(labels) - 1}, got "
+                        f"codes from {codes.min()} to {codes.max()}. Correct these codes")
     kinds = set(map(type, labels))
     if len(kinds) == 1 and kinds <= {str, int, float, bool}:
         return np.array(labels)[codes]

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from probml.errors import listed
 from probml.numerics.logs import huge, log_sum, maximum, straight_through
 
 
@@ -88,9 +89,9 @@ def checked(factors: Iterable[Factor], order: Sequence[str],
     unknown = [name for name in order if name not in sizes]
     left = sorted(set(sizes) - set(order)) if complete else []
     if unknown or left or len(set(order)) < len(order):
-        raise ValueError("elimination order: expected each variable of the factors exactly once, "
-                         f"but the order has {unknown}, which are in no factor, and does not have "
-                         f"{left}. Name each variable once.")
+        raise ValueError(f"elimination order: expected {'all' * complete or 'some'} variables of "
+                         f"the factors, {listed(sizes)}, each once, got {listed(order)}. Correct "
+                         f"the order.")
     return factors
 
 

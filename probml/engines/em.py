@@ -182,7 +182,8 @@ class EM(Engine):
         refuse_missing_prior(plan, "EM", self.prior)
         if any(grouping.nodes for grouping in plan.groupings):
             raise Refusal(f"{where}: the group effects '{plan.effects[0]}' are integrated out "
-                          f"({describe_integration(plan.groupings)}), and EM has no step for them",
+                          f"({describe_integration(plan.groupings)}), and EM supports only effects "
+                          "that are integrated out in closed form",
                           ("MAP",))
         _refuse_noiseless(plan)
         if problem.asked or not plan.free:
@@ -429,14 +430,13 @@ def _refuse_noiseless(plan: Plan) -> None:
             for parameter, argument, number in noiseless_parameters(plan.structure, name):
                 if parameter in plan.free:
                     raise Refusal(
-                        f"EM cannot learn '{parameter}' of model "
-                        f"'{plan.structure.model.name}': '{parameter}' enters element {number} of "
-                        f"the {argument} of '{name}', and this element has no noise. A sequence of "
-                        f"states that is possible at one value of '{parameter}' is impossible at "
-                        f"every other value, so '{parameter}' would keep its initial value. Only "
-                        "copies of other elements, such as lags, transition [[a, b], "
-                        f"[1, 0]], may have no noise. Add noise to element {number}, or give "
-                        f"'{parameter}' in the data",
+                        f"EM cannot estimate '{parameter}' of model "
+                        f"'{plan.structure.model.name}': '{parameter}' determines element {number} "
+                        f"of the {argument} of '{name}', and this element has no noise, so each "
+                        f"step of EM would leave '{parameter}' at its initial value. Add noise to "
+                        f"element {number}, or give the value of '{parameter}' in the data. "
+                        "Elements that copy others, such as lags, transition [[a, b], [1, 0]], "
+                        "need no noise",
                         ("MAP",))
 
 

@@ -99,9 +99,9 @@ class Exact(Engine):
             large = _names_of_overflow(problem.data)
             raise Refusal(
                 f"Exact cannot fit model '{plan.structure.model.name}': the closed-form posterior "
-                "failed a check. The log evidence (log probability of the data) was computed at "
-                f"two values of the parameters, and the results, which should be equal, differ by "
-                f"{float(mismatch):.3g}" + (
+                "is numerically inaccurate. The log evidence (log probability of the data), "
+                f"computed at two values of the parameters, differs by {float(mismatch):.3g}, "
+                f"expected 0" + (
                     f". Sums of squares of {quoted(large)} are too large for a floating-point "
                     f"number. Check the data for values that are too large" if large else ""),
                 ("EM", "Laplace"))
@@ -168,9 +168,9 @@ def _refuse_unknown_scales(plan: Plan, where: str) -> None:
         if block.stacked and any(scales) and any(sites[name].traits.event
                                                  for name in block.names):
             raise Refusal(
-                f"{where}: '{block.names[0]}' (MultivariateNormal, several vectors) and "
-                f"'{next(filter(None, scales))}', their covariance, are both unknown; Exact does "
-                f"not compute this posterior (matrix normal). Give each output its own variance, "
+                f"{where}: the vectors '{block.names[0]}' (MultivariateNormal) and the covariance "
+                f"'{next(filter(None, scales))}' are both unknown, and Exact does not support this "
+                f"posterior (matrix normal). Give each element of the data its own variance, "
                 f"Normal(...).to_event(1)",
                 ("EM",))
         if len(scales) > 1 or isinstance(scales[0], tuple):
@@ -178,8 +178,8 @@ def _refuse_unknown_scales(plan: Plan, where: str) -> None:
             raise Refusal(
                 f"{where}: parameter '{block.names[0]}' and the scale of its data ({named}) are "
                 f"both unknown. The prior of '{block.names[0]}' is then conjugate only if its "
-                f"scale is that of the data times a number. Write its scale so, for example as 10 "
-                f"times the scale of the data (a normal–inverse-gamma prior)", ("EM",))
+                f"scale is a multiple of the scale of the data. Use such a prior, for example "
+                f"Normal(0, 10 * scale) (a normal–inverse-gamma prior)", ("EM",))
 
 
 def _collinear_block(every: Sequence[Block], posterior: Closed) -> tuple[int, np.ndarray] | None:

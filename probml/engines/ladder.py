@@ -52,8 +52,8 @@ def choose(data: Data, seconds: float | None = None) -> tuple[tuple[Engine, ...]
             asked[engine] = place + 1.5 * engine.defers(problem)
     if not asked:
         told = [str(advised(why, data)) for why in reasons.values() if isinstance(why, Refusal)]
-        raise Refusal(f"no engine can fit model '{data.model.name}'. Change the model, or give a "
-                      "latent site in the data. The reasons:\n- "
+        raise Refusal(f"no engine can fit model '{data.model.name}'. Change the model, or add "
+                      "the values of a latent site to the data. The reasons:\n- "
                       + "\n- ".join(dict.fromkeys(told)))
     return tuple(sorted(asked, key=asked.__getitem__)), reasons
 
@@ -105,6 +105,6 @@ def parse_engine(text: str) -> Engine:
         return kind(**{word.arg: ast.literal_eval(word.value)
                        for word in call.keywords})  # type: ignore[attr-defined]
     except (AttributeError, KeyError, SyntaxError, TypeError, ValueError):
-        raise ModelError(f"compare: the fitted models name the engine {text}, which is not an "
-                         f"engine of probml, so they cannot be refitted. Give the engine of each "
-                         f"model, engines={{name: ...}}") from None
+        raise ModelError(f"compare: a model was fitted with {text}, which is not an engine of "
+                         f"probml, so compare cannot fit it again. Give an engine for this model, "
+                         f"compare(..., engines={{name: ...}})") from None

@@ -179,13 +179,13 @@ class MAP(Engine):
         middle = random_effects.centres(plan)
         if middle or not any(grouping.flat for grouping in plan.groupings):
             why = (f"the prior of the effects depends on '{middle[0]}', a coefficient that cannot "
-                   f"be integrated out with the others" if middle else
+                   f"be integrated out with the others. Give the effects the mean 0 and add the "
+                   f"mean inside rows(), `mean + effect[group]`, or omit restricted=True"
+                   if middle else
                    "restricted=True (REML) integrates over coefficients together with random "
                    "effects, and the model has no coefficient (an unbounded parameter that enters "
-                   "the mean of a normal distribution linearly)")
-            raise Refusal(f"MAP(restricted=True) cannot fit {problem}: {why}. Write effects with "
-                          f"the mean 0 and add the mean inside rows(), `mean + effect[group]`, or "
-                          f"omit restricted=True")
+                   "the mean of a normal distribution linearly). Omit restricted=True")
+            raise Refusal(f"MAP(restricted=True) cannot fit {problem}: {why}")
 
     def describe_method(self, problem: Problem) -> str:
         """The method by which the objective would be maximised, where there is a choice."""

@@ -128,8 +128,8 @@ class Mixture(InformationCriteria, DensityMixin, Estimator):
                 warnings.warn(
                     f"{type(self).__name__}: the best n_components by {self.criterion} is "
                     f"{self.n_components_}, the largest value tried, and a larger number may be "
-                    f"better. Give a longer range. If the largest value is always chosen, the "
-                    f"distribution of the components does not fit the columns",
+                    f"better. Add larger values to n_components. If the largest is chosen again, "
+                    f"the distribution of the components may not fit the columns",
                     UserWarning,
                     stacklevel=4,
                 )

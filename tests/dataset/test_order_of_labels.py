@@ -348,7 +348,7 @@ def test_a_bernoulli_of_one_label_is_a_success_only_if_that_is_known(column, str
     parts = [{"y": ONE[column][:1]}, {"y": ONE[column][1:]}]
     data = (lambda: iter(parts)) if streamed else {"y": ONE[column]}
     if column in UNKNOWN:
-        with pytest.raises(probml.DataError, match="1 of 2 labels.*Bernoulli is that of the second"):
+        with pytest.raises(probml.DataError, match="1 of 2 possible labels.*Bernoulli is that of the second"):
             open_data(coin(), data)
         return
     observed = open_data(coin(), data).table.columns["y"]

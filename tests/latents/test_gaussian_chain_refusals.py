@@ -110,7 +110,7 @@ def test_em_refuses_what_enters_where_there_is_no_noise_and_the_posterior_is_by_
             sample("y", dist.Normal(z[..., 0], 0.5).to_event(1))
 
     data = {"y": np.random.default_rng(0).normal(size=(2, 8))}
-    words = "EM cannot learn 'b' .*element 1 of the transition of 'z'"
+    words = "EM cannot estimate 'b' .*element 1 of the transition of 'z'"
     with pytest.raises(probml.Refusal, match=words):
         lagged(copied=True).fit(data, probml.EM())
     copied = lagged(copied=True).fit(data)

@@ -404,7 +404,7 @@ def test_a_hole_that_has_no_integral_is_refused_by_its_row():
             x = sample("x", dist.Laplace(0.0, 1.0).expand([2]).to_event(1))
             sample("y", dist.Bernoulli(logits=x.sum(-1)))
 
-    with pytest.raises(probml.Refusal, match="'x' is missing in 1 row, first in row 1"):
+    with pytest.raises(probml.Refusal, match="'x' is missing in 1 of 3 rows, first in row 1"):
         pair().at({}).log_prob({"x": [[0.1, 1], [nan, 0], [1, 1]], "y": [1, 0, 1]})
 
 

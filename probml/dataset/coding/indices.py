@@ -152,8 +152,8 @@ def _plate(structure: Structure, indices: Mapping[str, Index], raws: Mapping, la
     base, top = bounds(indices.values())
     if len(indices) > 1 and not have_same_coding(indices.values()):
         raise DataError(f"{quoted(indices, ' and ')} index the same axis with different offsets, "
-                        f"such as effect[a] and effect[b - 1], so that one label would have two "
-                        f"codes. Pass integer codes")
+                        f"such as effect[a] and effect[b - 1], so a label needs another code in "
+                        f"each of them. Pass integer codes instead of text")
     coded = known is None and asked
     if known is None:
         known = _new_labels(structure, seen, next(iter(indices.values())).description, base, top,
@@ -164,14 +164,14 @@ def _plate(structure: Structure, indices: Mapping[str, Index], raws: Mapping, la
             row, cell = _where(bad)
             label = given[values[bad][0]]
             raise DataError(
-                f"'{name}' is {label!r} in row {row}{cell}, which is not one of the labels in the "
-                f"fitted data, {listed(known)}" + (
-                    f", so the entry of {indices[name].description} for this label is unknown. "
-                    f"Pass integer codes; or fit to data with text labels; or pass the labels to "
-                    f"at() or log_density(), labels={{'{name}': [{label!r}, "
-                    f"…]}}" if coded and isinstance(label, str) else
-                    ". Check its spelling, or pass unknown='new' to treat it as a new group, "
-                    "whose effect is drawn from its prior"))
+                f"'{name}' is {label!r} in row {row}{cell}, " + (
+                    f"but {indices[name].description} has integer codes without labels, "
+                    f"{listed(known)}. Pass integer codes, fit to data with text labels, or give "
+                    f"at() or log_density() the label of each code, labels={{'{name}': [...]}}"
+                    if coded and isinstance(label, str) else
+                    f"which is not one of the labels in the fitted data, {listed(known)}. Check "
+                    "its spelling, or pass unknown='new' to treat it as a new group, whose effect "
+                    "is drawn from its prior"))
         if not coded:
             out.labels[name] = known
         lookup = naming.places(known, base)
@@ -261,8 +261,8 @@ def _check_cell(index: Index, raw: Raw, lead: int) -> None:
     own = index._replace(input=index.name, cells=())
     if raw.labels is not None:
         raise DataError(f"'{index.name}' contains text and is used as an index, but the other "
-                        f"columns of this input are numbers, and one array cannot contain both. "
-                        f"Pass '{index.name}' as a separate input")
+                        f"columns of '{index.input}' are numbers, and one array cannot contain "
+                        f"both. Pass '{index.name}' as a separate argument of the model")
     part = _complete(own, Raw(raw.values[where]))
     within(own, _whole_numbers(own, part.values))
 

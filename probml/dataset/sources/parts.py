@@ -29,7 +29,7 @@ from probml.dataset.sources.profile import (
     trim_sample,
     under,
 )
-from probml.errors import DataError, Refusal, present, type_of
+from probml.errors import MARK_ROWS, DataError, Refusal, present, type_of
 from probml.language.language import Bound
 from probml.typing import ArrayLike, DataLike
 
@@ -109,10 +109,9 @@ def weighed(data: object, weights: object) -> tuple[DataLike, ArrayLike | None]:
 def profile_source(model: Bound, source: Source, first: int = 0) -> Profile:
     """The profile of all batches of a source, whose rows are numbered from `first` on."""
     if model.whole:
-        raise Refusal(f"model '{model.name}' has no plate (group of independent repetitions) that "
-                      "is the rows, so it cannot be fitted to data that are read in batches. Pass "
-                      "all data in memory, or write `with probml.rows():` instead of the "
-                      "numpyro.plate of the rows")
+        raise Refusal(f"model '{model.name}' does not mark the independent rows, so it cannot be "
+                      f"fitted to data that are read in batches. {MARK_ROWS}, or pass all data in "
+                      "memory")
     profile: Profile | None = None
     for part in parts_of(source):
         with naming(part):

@@ -184,8 +184,8 @@ def _weaker(site: str, one: str | None, other: str | None) -> str:
     if "likelihood" in (one, other):
         if None in (one, other):
             return "likelihood"
-        raise DataError(f"'{site}' is given as label probabilities in some batches and as states "
-                        f"in others. Use one of the two in all batches")
+        raise DataError(f"'{site}' is given as label probabilities in some batches and as labels "
+                        f"or codes in others. Use one of the two in all batches")
     known = [state for state in (one, other) if state is not None]
     return WEAKER[max(WEAKER.index(state) for state in (*known, "part"))]
 

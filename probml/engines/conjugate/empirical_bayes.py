@@ -145,14 +145,15 @@ class Evidence:
               bounds: tuple[float, float] | None) -> Axis:
         begin, where = float(self.bound[name][place]), f"EmpiricalBayes: setting '{name}'"
         if not near:
-            raise Refusal(f"{where}: the entries of this setting cannot be chosen one by one, "
-                          f"because they depend on one another. Examples are probabilities that "
-                          f"sum to 1 and the entries of a covariance matrix. Use unconstrained "
-                          f"numbers as the setting, such as the logits of the probabilities")
+            raise Refusal(f"{where}: its values cannot be changed one by one, because they are "
+                          f"constrained together, like probabilities that sum to 1 or a covariance "
+                          f"matrix. Let the model take unconstrained numbers as '{name}' instead, "
+                          f"such as the logits of the probabilities")
         kind = "line" if negative else "log" if large or not 0 < begin < 1 else "logit"
         if kind == "log" and not begin > 0:
             raise Refusal(f"{where} is {begin:g}, but the search starts at this value and needs a "
-                          f"number above 0. Build the model with a number above 0")
+                          f"number above 0. Call the model with one, such as "
+                          f"{self.plan.structure.model.name}({name}=1.0)")
         if bounds is None:
             return Axis(name, place, kind, begin, *((-SURE, SURE) if kind == "logit"
                                                     else (-MAX_LOG_FACTOR, MAX_LOG_FACTOR)))
@@ -161,9 +162,10 @@ class Evidence:
             kind == "logit" and not high < 1
         ):
             inside = {"log": " above 0", "logit": " between 0 and 1", "line": ""}[kind]
-            raise ModelError(f"EmpiricalBayes(choose={{'{name}': {bounds}}}): expected a range "
-                             f"(lowest, highest){inside} that contains the value of the setting in "
-                             f"the model, {begin:g}. Give another range")
+            raise ModelError(f"EmpiricalBayes(choose={{'{name}': {bounds}}}): expected bounds "
+                             f"(lowest, highest){inside} that include the value of '{name}' in the "
+                             f"model, {begin:g}. Give other bounds, or call the model with another "
+                             f"value of '{name}'")
         axis = Axis(name, place, kind, begin, 0.0, 0.0)
         return axis._replace(low=axis.coordinate(low), high=axis.coordinate(high))
 
@@ -289,18 +291,17 @@ class EmpiricalBayes(Engine):
     def refuse(self, problem: Problem) -> None:
         """Raise ModelError or Refusal, naming the setting or the site, and the reason."""
         if not problem.plan.free:
-            raise Refusal(f"EmpiricalBayes cannot fit {problem}: the data give values of all "
-                          "parameters, and EmpiricalBayes integrates over parameters that are not "
-                          "given. Leave one out of the data. To estimate "
-                          f"{quoted(self.names)} from given parameters, use "
-                          "sample statements for them, and fit with probml.MAP(prior=False)")
+            raise Refusal(f"EmpiricalBayes cannot fit {problem}: the data contain values of all "
+                          "parameters, and EmpiricalBayes needs one to integrate over. Drop one "
+                          f"from the data. Or use sample statements for {quoted(self.names)} in "
+                          "the model, and fit with probml.MAP(prior=False)")
         try:
             Exact().refuse(problem)
         except Refusal as refusal:
-            raise Refusal("EmpiricalBayes chooses settings by the exact log evidence (log "
-                          "probability of the data), which cannot be computed for this model with "
-                          f"these data: {refusal}. To estimate settings of any other model, make "
-                          "them sites with priors"
+            raise Refusal("EmpiricalBayes maximises the exact log evidence (log probability of "
+                          "the data), which cannot be computed for this model with these data: "
+                          f"{refusal}. To estimate {quoted(self.names)} nevertheless, write a "
+                          "sample statement with a prior for each, and fit with another engine"
                           ) from refusal
         _lifted(problem.plan, self.names)
 
@@ -320,8 +321,8 @@ class EmpiricalBayes(Engine):
         if found is None:
             raise Refusal("EmpiricalBayes: the log evidence (log probability of the data) could "
                           f"not be computed accurately at any tried value of {quoted(self.names)}. "
-                          "Build the model with plausible values of these settings, and give "
-                          "ranges around these values, choose={name: (lowest, highest)}")
+                          "Call the model with plausible values of these arguments, and give "
+                          "bounds around them, EmpiricalBayes({name: (lowest, highest)})")
         chosen = evidence.values(axes, found.point)
         # scalars stay numbers: a model is known by the kinds of its settings
         settings = {name: float(value) if value.ndim == 0 else value

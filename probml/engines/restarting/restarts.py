@@ -179,9 +179,8 @@ class _Restarts(Loop):
         if (any(len(leaf) != len(self.index) for leaf in jax.tree.leaves(self.state))
                 or any(len(leaf) != self.restarts for leaf in jax.tree.leaves(self.all))
                 or not np.isin(self.index, np.arange(self.restarts)).all()):
-            raise ValueError(f"the checkpoint is damaged: it contains the run numbers "
-                             f"{shortly(self.index)}, expected different numbers below "
-                             f"{self.restarts}. Delete the checkpoint")
+            raise ValueError(f"the checkpoint is damaged: its arrays do not belong to the restarts "
+                             f"{shortly(self.index)} of {self.restarts}. Delete the checkpoint")
         if len(self.index) < self.restarts:
             self.own = jax.tree.map(lambda leaf: np.asarray(leaf)[self.index], self.own)
 

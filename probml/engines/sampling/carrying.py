@@ -89,8 +89,9 @@ def check(problem: Problem, engine: str, draws: int) -> None:
     if count > MAX_VALUES:
         raise Refusal(f"{engine} cannot fit {problem}: a latent value of '{plan.carried[0]}' is "
                       f"sampled for each row, and the draws would be {count:.2g} numbers, more "
-                      f"than the limit of {MAX_VALUES:.2g}. Ask for fewer draws, or "
-                      f'integrate the variable out approximately, {engine}(integrate="all")',
+                      f"than the limit of {MAX_VALUES:.2g}. Give fewer rows"
+                      f"{' or a smaller draws=' * (engine == 'NUTS')}, or integrate the variable "
+                      f'out approximately, {engine}(integrate="all")',
                       ("EM",))
 
 
