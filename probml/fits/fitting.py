@@ -190,9 +190,9 @@ def _refuse_unobserved(held: dataset.Data) -> None:
         return
     outside = next(iter(values), None)
     if outside is None:
-        raise errors.DataError(f"model '{model.name}': the data contain no observed value of "
-                               "a site, so nothing can be estimated. Check how the data were "
-                               "read, and pass values of a site inside rows()")
+        raise errors.DataError(f"model '{model.name}': the values of all sites are missing in the "
+                               "data, so nothing can be estimated. Check how the data were read, "
+                               "and pass values of a site inside rows()")
     advice = tables.outside(outside, held.structure.sites[outside].plates,
                             next(iter(np.shape(values[outside])), None))
     raise errors.DataError(f"model '{model.name}': the data contain no site inside rows(). "

@@ -306,8 +306,8 @@ def _check_data(model: Bound, shown: Survey, arguments: Mapping, given: Mapping)
         free = [name for name, value in model.bound.items() if value is None
                 and name not in arguments]
         advice = f"{quoted(free, ' or ')}, or one of" if free else "one of"
-        raise DataError(f"model '{model.name}': the data contain no observed value of a site, so "
-                        f"nothing can be estimated. Pass values of {advice} the sites "
+        raise DataError(f"model '{model.name}': the values of all sites are missing in the data, "
+                        f"so nothing can be estimated. Pass values of {advice} the sites "
                         f"{list(shown.sites)}")
     for site in shown.seen:
         if site.support is not None and hasattr(site.value, "dtype") and not isinstance(
