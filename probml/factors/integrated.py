@@ -107,8 +107,9 @@ def best_cells(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Gr
     except Tangled:
         other = next(name for name in group.cellwise if name not in names)
         raise Refusal(f"decode(sites=[{listed(names)}]): the jointly most probable values of "
-                      f"'{names[0]}' cannot be computed with '{other}' summed over its values. "
-                      "Decode both, or use predict_proba for each of the two") from None
+                      f"'{names[0]}' cannot be computed without those of '{other}'. Decode "
+                      f"both, sites={[*names, other]}, or use predict_proba for each of them"
+                      ) from None
     return Factor(log, plan.group_scope(group)), found
 
 
@@ -275,9 +276,9 @@ def _over_cells(plan: Plan, params: Mapping, known: Known, rows: Chunk, name: st
                                       plan.groups(name))
     where = f"model '{plan.structure.model.name}': '{name}'"
     if others:
-        raise Refusal(f"{where} depends on '{hidden[0]}' and on '{others[0].name}', which both are "
-                      "latent (not in the data), but only one such site can be averaged out. Draw "
-                      "whole rows with simulate(given=data), and average over the draws")
+        raise Refusal(f"{where} depends on two sites that are not in the data, '{hidden[0]}' and "
+                      f"'{others[0].name}', but only one such site can be averaged out. Draw whole "
+                      "rows with simulate(given=data), and average over the draws")
 
     def row_expectation(own: Mapping[str, jax.Array], varying: Mapping[str, jax.Array], seen: Seen):
         return over_states(plan, lambda env: hidden_cells.expectation(

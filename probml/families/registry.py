@@ -39,9 +39,9 @@ def register(entry: Entry) -> Entry:
         roles = type(_found[known].likelihood), type(_found[known].prior)
         if roles not in ((type(None), type(None)), (type(entry.likelihood), type(entry.prior))):
             raise ModelError(f"families.register: the distribution {known.__name__} is already "
-                             f"registered, as {_found[known]}. Make a subclass to register it "
-                             f"differently, class My{known.__name__}({known.__name__}), register "
-                             "this subclass, and use it in the model")
+                             "registered, with another likelihood or conjugate prior. Register a "
+                             f"subclass, class My{known.__name__}({known.__name__}), and use the "
+                             "subclass in the model")
     for kind in entry.domains:
         domains.add(kind)
     _found.update(dict.fromkeys(entry.types, entry))

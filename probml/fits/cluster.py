@@ -227,8 +227,7 @@ class Cluster(Place):
                           f"rows")
         if batch is not None:
             raise Refusal(f"{problem}: batch_rows= is not supported for rows on a Dask cluster "
-                          f"(where=client), because each worker sums over all of its rows. Omit "
-                          f"batch_rows=, or read the files in this process, "
+                          f"(where=client). Omit batch_rows=, or read the files in this process, "
                           f"fit(pyarrow.dataset.dataset(folder), ...)")
         survey, cutter = present(held.survey), Cut.of(held, plan, copies, alone=True)
         some = held.taken(np.arange(1))

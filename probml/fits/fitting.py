@@ -144,8 +144,8 @@ def _inferred(
     """The data as read, the run of an engine, and the finding that it was in float64 and why."""
     if model.whole and weights is not None:
         raise Refusal(f"model '{model.name}' has no plate of independent rows, but weights= gives "
-                      f"one weight per row. {errors.MARK_ROWS}, or numpyro.handlers.scale around "
-                      f"the sites to be weighted")
+                      f"one weight per row. {errors.MARK_ROWS}, or omit weights= and put the "
+                      f"sites to be weighted inside numpyro.handlers.scale")
     with Progress("first look", None, False) as look, parts.reporting_progress(look.passed):
         held = place.open_data(model, data, weights)
     bar.about, weight = held.extent, held.weights
@@ -189,13 +189,13 @@ def _refuse_unobserved(held: dataset.Data) -> None:
         return
     outside = next(iter(values), None)
     if outside is None:
-        raise errors.DataError(f"model '{model.name}': every value of the data is missing, so "
-                               "nothing can be estimated. Check how the data were read, and pass "
-                               "observed values")
+        raise errors.DataError(f"model '{model.name}': the values of all sites are missing in the "
+                               "data, so nothing can be estimated. Check how the data were read, "
+                               "and pass values of a site inside rows()")
     advice = tables.outside(outside, held.structure.sites[outside].plates,
                             next(iter(np.shape(values[outside])), None))
-    raise errors.DataError(f"model '{model.name}': the data contain no site inside rows(), but "
-                           f"only '{outside}', which is outside rows(): {advice}")
+    raise errors.DataError(f"model '{model.name}': the data contain no site inside rows(). "
+                           f"{advice}")
 
 
 def _why_float64(engine: Engine, plan: Plan, held: dataset.Data) -> str | None:
@@ -287,8 +287,8 @@ def _run_later_engines(held: dataset.Data, ladder: tuple, weight: np.ndarray | N
     first, *rest = ladder
     try:
         if not rest:
-            raise Refusal(f"the result of {type(first).__name__} did not pass its test, and no "
-                          f"other engine can fit the model: {before.state.rejection}")
+            raise Refusal(f"{type(first).__name__}() failed, and no other engine can fit the "
+                          f"model: {before.state.rejection}")
         run = _run(held, tuple(rest), weight, seed, {}, place, False,
                    not is_affine_in_rows(held.plan()), before.state.posterior_points)
     except errors.ModelError:

@@ -121,10 +121,11 @@ def _statistics_of_rows(fit: Fitted, data: object, weights: object) -> Statistic
         names = by_moments(plan)
         if not names:
             part = next((name for name, state in held.pattern.items() if state != "seen"), None)
-            why = (f"site '{part}' is partially observed in the new rows" if part else
+            why = (f"site '{part}' has missing values in the new rows" if part else
                    "the likelihood of the new rows is not determined by their sums of squares and "
                    "products")
-            raise Refusal(f"update of model '{fit.model.name}': {why}. Fit all rows together")
+            raise Refusal(f"update of model '{fit.model.name}': {why}. Fit the old and new rows "
+                          f"together")
         second_moments = moments_on_host([held.table.columns[name].values for name in names],
                                          weight)
         return RetainedStatistics.of(NOT_LOADED, second_moments, fit.kept.known,
@@ -132,9 +133,9 @@ def _statistics_of_rows(fit: Fitted, data: object, weights: object) -> Statistic
     if not plan.additive:
         hidden = next(iter((*plan.variables, *plan.hidden, *plan.partially_observed)), None)
         raise Refusal(f"update of model '{fit.model.name}': site " + (
-            f"'{hidden}' is latent or partially observed in the new rows" if hidden is not None else
+            f"'{hidden}' has missing values in the new rows" if hidden is not None else
             f"'{next(iter((*plan.rowwise, *plan.effects)))}' has no sufficient statistics (sums "
-            f"from which the fit could be continued)") + ". Fit all rows together")
+            f"from which the fit could be continued)") + ". Fit the old and new rows together")
     return RetainedStatistics.of(NOT_LOADED, *condensed(held, plan, weight),
                                  measured=_prior_moments(fit, held, weight)), held.pattern
 
@@ -219,7 +220,7 @@ def current_point(fit: Fitted) -> PyTree:
     if way is None:
         raise Refusal(f"update of model '{fit.model.name}' by {short_name(fit.engine)}: a fit with "
                       f"latent variables can be updated only if it was fitted by EM() or VB(). Fit "
-                      f"all rows together")
+                      f"the old and new rows together")
     return way.point_of_fit(fit.point, fit.belief)
 
 
@@ -236,7 +237,7 @@ def expect_statistics(fit: Fitted, point: object, held: Data,
     if names := sites_without_statistics(plan):
         raise Refusal(f"update of model '{fit.model.name}' by {short_name(fit.engine)}: site "
                       f"'{names[0]}' has no sufficient statistics (sums of the data) that can be "
-                      "updated with further rows. Fit all rows together")
+                      "updated with further rows. Fit the old and new rows together")
     rows, known = load(held, plan, weight, params=fit.point)
     found, value = expected_statistics(plan, engine.capabilities.incremental_update,
                                        placed_all(point), known,
@@ -267,8 +268,8 @@ def step(fit: Fitted, at: IncrementalState, held: Data,
     found, sound, prior = jax.device_get(improve_point(plan, way, summary, point, known))
     if not sound:
         raise Refusal(f"update of model '{fit.model.name}': with the new rows a component of the "
-                      f"mixture collapses onto a single point. Fit with prior=True, such as "
-                      f"probml.EM(), or give more rows at a time")
+                      f"mixture collapses onto a single point. Fit with the prior, "
+                      f"EM(prior=True), or update with more rows at once")
     return IncrementalState(found, kept, pattern), total * value / own + float(prior)
 
 
@@ -305,7 +306,7 @@ def merge_expected_statistics(fit: Fitted, one: StatisticsWithPattern,
                     raise Refusal(f"update of model '{fit.model.name}': site '{name}' has several "
                                   f"values in each row, and is observed in some batches and "
                                   f"missing in others. The statistics of such batches cannot be "
-                                  f"added. Fit all rows together")
+                                  f"added. Fit the old and new rows together")
                 statistics[name] = own["log"][..., 0, :]
         return kept._replace(summary=summary._replace(statistics=statistics)), part[1]
 

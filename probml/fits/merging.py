@@ -80,12 +80,14 @@ def check_mergeable(a: Fitted, b: Fitted) -> None:
     """
     check_has_statistics(a)
     check_has_statistics(b)
-    named = {"models": (a.model, b.model), "engines": (a.kept.engine, b.kept.engine),
+    named = {"model": (a.model, b.model), "engine": (a.kept.engine, b.kept.engine),
              "labels": (a.names, b.names)}
     for what, (one, other) in named.items():
         if one != other:
             raise ModelError(f"merge: expected two fits with the same {what}, got {shortly(one)} "
-                             f"and {shortly(other)}. Fit both in the same way")
+                             f"and {shortly(other)}. Fit both with the same {what}"
+                             + ", as pandas Categoricals of the same categories"
+                             * (what == "labels"))
     for name in a.columns.keys() & b.columns.keys():
         if a.columns[name] != b.columns[name]:
             raise DataError(f"merge: '{name}' has the columns {listed(a.columns[name])} in one "
@@ -114,8 +116,8 @@ def check_has_statistics(fit: Fitted) -> None:
             "statistics (sums of the data), so it cannot be merged or updated. Possible causes: a "
             "latent variable (not in the data) that was summed or integrated out; a site without "
             "sufficient statistics; parameters given by at(); a fit loaded from a file. Fit all "
-            "rows together; or, for latent discrete sites, continue EM with further rows, "
-            "fit.running(rows).update(more)")
+            "rows together. Or, if the latent sites are discrete, fit by EM() and update by "
+            "fit.running(fitted_rows).update(new_rows)")
 
 
 def merge_statistics(structure: Structure, one: StatisticsWithPattern,

@@ -121,9 +121,9 @@ class Devices(Place):
                 runs: int = 1) -> Iterator[tuple[Rows, Known]]:
         held, plan = problem.data, problem.plan
         if plan.carried:
-            raise Refusal(f"{problem}: where= uses several devices, but a latent variable (not in "
-                          f"the data) of each row is sampled, '{plan.carried[0]}', which is "
-                          "supported only on one device. Omit where=, or integrate the variable "
+            raise Refusal(f"{problem}: where= uses several devices, but the latent variable "
+                          f"'{plan.carried[0]}' (not in the data) is sampled for each row, which "
+                          "is supported only on one device. Omit where=, or integrate the variable "
                           'out approximately, such as NUTS(integrate="all")')
         if held.survey is not None:
             with joint() if shared(self.mesh) else contextlib.nullcontext():

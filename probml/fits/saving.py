@@ -132,12 +132,11 @@ def errors_of(meta: Json, arrays: Mapping[str, np.ndarray],
     moves, count = found["moves"], len(found["curvature"])
     if len(found["identified"]) != count or any(len(own) != count for own in moves.values()):
         raise ValueError("the number of standard errors differs from that of the second "
-                         "derivatives; save the fit again")
+                         "derivatives")
     for name in moves.keys() & point.keys():
         if moves[name].shape[1:] != np.shape(point[name]):
             raise ValueError(f"the standard errors of '{name}' have the shape "
-                             f"{moves[name].shape[1:]}, expected {np.shape(point[name])}; save the "
-                             "fit again")
+                             f"{moves[name].shape[1:]}, expected {np.shape(point[name])}")
     posterior = found["posterior"]
     return StandardErrors.of(moves, found["curvature"], found["identified"].astype(bool),
                              found["why"], None if posterior is None else Finding.read(posterior))
@@ -328,8 +327,8 @@ def _read_range(entry: dict, read: _Reader) -> range:
     first, step = [*found[:1], 0][0], found[1] - found[0] if len(found) > 1 else 1
     every = range(first, first + step * len(found), step)
     if len(every) != len(found) or any(a != b for a, b in zip(every, found, strict=True)):
-        raise ModelError(f"the file is damaged: labels that were saved as a range are not "
-                         f"equally spaced, {found!r:.60}. Save the fit again, or fit again")
+        raise ModelError(f"the file is damaged: integer labels should be equally spaced, got "
+                         f"{found!r:.60}. Save the fit again, or fit again")
     return every
 
 

@@ -134,7 +134,7 @@ def standard_errors(fitted: FittedRows, engine: Engine, point: Mapping[str, np.n
     held = fitted.data
     if fitted.checksum not in (None, checksum(held, fitted.weights)):
         return StandardErrors.missing("the array of the data was changed in place after the fit; "
-                                      "call fit.summary(data) with the fitted data")
+                                      "call fit.summary(data) with the values before the change")
     with Progress("standard errors", None, False), jax.enable_x64(True):
         data = fitted.first.prepare_data(held._replace(structure=trace(held.model, held.shapes)))
         plan = planned(data, fitted.first)
@@ -158,9 +158,9 @@ def standard_errors(fitted: FittedRows, engine: Engine, point: Mapping[str, np.n
                                           f"derivatives; {INSTEAD}")
         work = 4 * size * data.table.rows * (data.numbers + 1)
         if not (unlimited or is_smooth(plan)) and work > MAX_UNASKED_WORK:
-            return StandardErrors.missing(f"they need {4 * size:,} passes over all rows, which may "
-                                          f"take long, and are not computed unless asked for. Call "
-                                          f"fit.summary(data) to compute them")
+            return StandardErrors.missing(f"{4 * size:,} passes over all rows would be needed, "
+                                          "which may take long. Call fit.summary(data) to compute "
+                                          "them")
         rows, known = load(data, plan, fitted.weights, params=point)
         params = placed_all({name: np.asarray(point[name], float) for name in plan.free})
         u = np.array(flat(plan, params, known))

@@ -14,7 +14,7 @@ from probml.assessment import intervals
 from probml.dataset import dataset, tables
 from probml.dataset.frames import shortest
 from probml.engines.engine import short_name
-from probml.errors import ModelError, Refusal, listed
+from probml.errors import MARK_ROWS, ModelError, Refusal, listed
 from probml.families.finite import Shifted
 from probml.interface.argument_checks import checked_verbs
 from probml.interface.functions import marginal_weights
@@ -180,10 +180,11 @@ class Answers(Record):
         name = site or (names[0] if len(names) == 1 else "")
         if name not in met:
             raise Refusal(f"predict_proba(site={site!r}): model '{self.model.name}' has no plate "
-                          "of independent rows, so predict_proba knows only the discrete sites "
-                          f"that are summed out element by element: {names or 'none'}. Choose one "
-                          "of these, or use posterior(site). For probabilities of rows write `with "
-                          "probml.rows():` instead of a numpyro.plate")
+                          "of independent rows, so predict_proba is only for discrete sites "
+                          f"that are summed out: {names or 'none'}. "
+                          f"{'Name one of these, or use' if names else 'Use'} posterior(site). For "
+                          "probabilities of rows write `with probml.rows():` instead of a "
+                          "numpyro.plate")
         return marginal_weights.compute_probabilities(self, held, met, name)
 
     def _decode_joint_density(self, held: dataset.Data,
@@ -198,8 +199,9 @@ class Answers(Record):
         unknown = next((name for name in wanted if name not in summed), None)
         if unknown is not None or not wanted:
             raise Refusal(f"decode(sites={sites!r}): model '{self.model.name}' has no plate of "
-                          f"independent rows, so decode gives only the values of sites that are "
-                          f"summed out: {list(summed) or joint or 'none'}. Choose some of these")
+                          f"independent rows, so decode gives only the values of discrete sites "
+                          f"that are summed out: {list(summed) or 'none'}. "
+                          f"{'Name only these' if summed else MARK_ROWS}")
         return marginal_weights.decode_summed_sites(self, held, summed, wanted)
 
     def _checked_view(self, given: str) -> str:
@@ -213,9 +215,8 @@ class Answers(Record):
 
     def _checked_row_site(self, name: str) -> str:
         if not self._site(name, discrete=True).rows:
-            raise ModelError(f"site '{name}' has one value for all rows (it is outside rows()), "
-                             f"but this method is for sites with one value per row. Use "
-                             f"posterior('{name}')")
+            raise ModelError(f"site '{name}' is outside rows(), so it has one value for all rows, "
+                             f"not one per row. Use posterior('{name}')")
         return name
 
     def _site_to_predict(self, held: dataset.Data, continuous: bool = False) -> str:
@@ -234,8 +235,8 @@ class Answers(Record):
         if not sites:
             seen = [name for name in held.pattern if self.structure.sites[name].rows]
             raise ModelError("every value of these rows is observed, so there is nothing to "
-                             "predict. Drop the column that is to be predicted from the data, one "
-                             f"of {listed(seen)}")
+                             "predict. Omit from the data the column that you want to predict, "
+                             f"one of {listed(seen)}")
         if len(wholly or candidates) != 1:
             raise ModelError(f"{len(candidates)} sites are latent or missing, {candidates}. Name "
                              f"the one that is to be predicted, site='{candidates[0]}'")
@@ -285,7 +286,7 @@ class Answers(Record):
         if lacking:
             raise Refusal(
                 f"decode(sites={list(wanted)}): the most probable path of '{inner[0]}' cannot be "
-                f"computed without that of '{lacking[0]}'. Decode both, "
+                f"computed without that of '{lacking[0]}'. Decode them together, "
                 f"sites={[*wanted, *lacking]}, or use predict_proba for the probabilities of each "
                 "step"
             )
@@ -322,8 +323,8 @@ class Answers(Record):
                               f"predict_proba(data, '{name}') for the probabilities of each value")
             above = next((v for v in plan.group_scope(group) if v not in wanted), None)
             if name is not None and above is not None:
-                raise Refusal(f"decode: the values of '{name}' in a row depend on '{above}', so "
-                              f"the most probable ones cannot be computed without '{above}'. "
+                raise Refusal(f"decode: '{name}' depends on '{above}', so the most probable "
+                              f"values of '{name}' cannot be computed without those of '{above}'. "
                               f"Decode both, sites={[*wanted, above]}, or use predict_proba(data, "
                               f"'{name}')")
             below = next((n for n in wanted if n not in plan.hidden

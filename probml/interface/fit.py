@@ -202,15 +202,14 @@ class Fit(Questions):
         engine = self.made_by
         if engine is None:
             return StandardErrors.missing(
-                f"the engine '{self.engine}', which is needed to compute them, is not stored in a "
-                "file. Fit again to compute them")
+                f"the file of the fit does not store the engine '{self.engine}'. Fit again")
         if engine.capabilities.finds != "point":
             return None
         if self.outcome is Status.DIVERGED:
             return StandardErrors.missing("the objective has no maximum (see fit.warnings)")
         if rows is None:
-            return StandardErrors.missing("this Fit does not store its data, from which they are "
-                                          "computed (use fit.summary(data))")
+            return StandardErrors.missing("this fit does not store its data. Call "
+                                          "fit.summary(data)")
         try:
             return standard_errors.standard_errors(
                 rows._replace(first=rows.first or engine), engine, self.point, self.units,
@@ -307,9 +306,10 @@ class Fit(Questions):
         pattern = {name: "seen" for name in (site, *parents) if sites[name].rows}
         plan = decide.make(self.structure, pattern, tuple(self.given))
         if site not in (*plan.pooled, *plan.globals) or math.prod(found.cells) > 1:
-            raise ModelError(f"table('{site}'): the probabilities of '{site}' must depend only on "
-                             f"discrete sites, not on inputs or continuous sites, and '{site}' "
-                             f"must have one value per row. Use predict_proba(data, '{site}')")
+            raise ModelError(f"table('{site}'): '{site}' " + (
+                "has several values in each row" if math.prod(found.cells) > 1 else
+                "depends on inputs or continuous sites, not only on discrete sites")
+                + f", so it has no single table. Use predict_proba(data, '{site}')")
         arguments = argument_table(plan, placed_all(dict(self.point)), self._known(), site)
         p = arguments["transition"] if found.chain else found.family.probabilities(arguments)
         columns = pd.Index(self.labels(site), name=site)

@@ -40,7 +40,7 @@ def fit_at(model: Bound, params: SiteValues, labels: Mapping[str, tuple]) -> Fit
         twice = next((label for i, label in enumerate(given) if label in given[:i]), None)
         if twice is not None:
             raise ModelError(f"at(labels=...): '{name}' has the label {twice!r} twice, "
-                             f"{list(given)}. Give every state or entry a different label")
+                             f"{list(given)}. Make all its labels different")
     point = {name: as_numbers(value, f"at(params): '{name}'") for name, value in params.items()}
     if model.inputs or lacks_rows(model):
         return _Deferred(model, point, {}, names=names)

@@ -114,8 +114,8 @@ def restore(path: str | os.PathLike, meta: Json, arrays: Mapping[str, np.ndarray
     read = bool(model.generative.key)
     if meta["identity"] != model.identity or meta.get("read", read) != read:
         raise ModelError(f"'{path}' was saved from the model {meta['model']}, not from {model!r}. "
-                         f"Pass the model of the fit, load(path, model). For a function without "
-                         f"rows(), or of several tables, use load(path, model.read(data))")
+                         f"Pass the model of the fit, load(path, model). If the model has no "
+                         f"rows(), or several tables as data, use load(path, model.read(data))")
     if isinstance(model.generative, RelationalFunction) and meta.get("places"):
         # as many cells a row as in the fitted data; a query may have more rows, or fewer
         model = type(model)(model.generative.with_widths(meta["places"]), model.settings)

@@ -94,7 +94,7 @@ class Generative:
         self.chosen = chosen  # a plate of its own that is to be the rows
         if not callable(function) or isinstance(function, type):
             raise ModelError(f"probml.model({function!r:.60}): expected a model function, such as "
-                             'def model(): sample("mean", dist.Normal(0, 1))')
+                             'def model(): numpyro.sample("mean", dist.Normal(0, 1))')
         own = unwrapped(function)
         if not hasattr(function, "__name__"):  # a handler that decorates, functools.partial
             for name in ("__name__", "__qualname__", "__module__", "__doc__"):
@@ -105,9 +105,8 @@ class Generative:
         for parameter in kinds.values():
             if parameter.kind == parameter.VAR_POSITIONAL:
                 raise ModelError(
-                    f"model '{function.__name__}' has the argument *{parameter.name}, whose "
-                    f"entries have no names. Give every setting and input a name, def "
-                    f"{function.__name__}(k, d, x): ..."
+                    f"model '{function.__name__}' has the argument *{parameter.name}, but every "
+                    f"argument needs a name. Write them all, def {function.__name__}(k, d, x): ..."
                 )
             if parameter.name == "rows" and parameter.default is parameter.empty:
                 raise ModelError(

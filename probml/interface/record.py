@@ -55,10 +55,11 @@ class Record(Fitted):
             raise Refusal(
                 f"{type(engine).__name__} of model '{model.name}' collapsed: a standard deviation "
                 "(scale) went to 0, or the objective was not finite. Possible causes: a component "
-                "with a single point, a column that is constant or collinear with others, or data "
+                "with a single row, a column that is constant or collinear with others, or data "
                 "that are impossible under the model. Drop such columns, or use fewer components "
-                f"or more restarts. Or fit with the prior, {type(engine).__name__}(prior=True), "
-                "and give scales a prior with density 0 at 0 (LogNormal, InverseGamma, "
+                "or more restarts. Or " + f"fit with the prior, {type(engine).__name__}(prior=True"
+                "), and " * (getattr(engine, "prior", True) is False)
+                + "give scales a prior with density 0 at 0 (LogNormal, InverseGamma, "
                 "InverseWishart)"
             )
         if outcome.status.code is not None:
@@ -191,9 +192,9 @@ class Record(Fitted):
         if index is None or index.high is None or index.low is None:
             indexed = ([found.name for found in self.structure.indexed.values()]
                        if self.shapes else [])
-            raise ModelError(f"labels('{name}'): expected a site with a finite list of states, or "
-                             f"an index with a known number of entries. The indices of model "
-                             f"'{self.model.name}' are {indexed}")
+            raise ModelError(f"labels('{name}'): the input '{name}' is not an index into an array "
+                             f"of known length. Use a site with a finite list of states, or an "
+                             f"index: {indexed or 'none'}")
         return tuple(range(index.low, index.high + 1))
 
     @property

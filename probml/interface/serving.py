@@ -8,7 +8,7 @@ import numpy as np
 from probml.assessment.intervals import Interval, bands
 from probml.dataset import ragged
 from probml.dataset.sources.parts import by_parts
-from probml.errors import ModelError, present
+from probml.errors import ModelError, listed, present
 from probml.interface.answers import Answers
 from probml.interface.argument_checks import checked_verbs
 from probml.interface.tables.table_answers import as_columns_of
@@ -72,8 +72,8 @@ class Serving(Answers):
         found = self.structure.markov
         name = site or (found[0] if len(found) == 1 else None)
         if name not in found:
-            raise ModelError(f"pairs(site={site!r}): expected the name of a MarkovChain. Use one "
-                             f"of those of model '{self.model.name}', {list(found)}")
+            raise ModelError(f"pairs(site={site!r}): expected the name of a MarkovChain. Those "
+                             f"of model '{self.model.name}' are: {listed(found)}")
         held = self._read(data).loosened([name])
         return asking.answer(self, held, [("pairs", name)], plug_in)[1]["pairs", name][:, 1:]
 
@@ -111,8 +111,7 @@ class Serving(Answers):
         unknown = [name for name in inputs if name not in structure.timed]
         if unknown:
             raise ModelError(f"forecast: '{unknown[0]}' is not an input with a time axis. Pass "
-                             f"only such inputs, of model '{self.model.name}': "
-                             f"{list(structure.timed)}")
+                             f"only inputs with one: {listed(structure.timed)}")
         if not structure.chains or structure.declared:
             why = (f"fixes the number of steps of {list(structure.chains)} to "
                    f"{structure.declared}, so it cannot forecast further steps. Omit steps= of "

@@ -103,7 +103,7 @@ def test_what_takes_no_steps_is_refused_by_name(begun):
     data = {"x": PARTS[0]}
     with pytest.raises(Refusal, match="site 'y' has no sufficient statistics"):
         dataclasses.replace(lines().at({"slope": np.array([0.0, 0.1])}), by=ENGINE).running({"x": X, "y": X})
-    with pytest.raises(Refusal, match=r"running\(rows\)"):
+    with pytest.raises(Refusal, match=r"running\(fitted_rows\)"):
         mixture(k=2).at(begun.params).update(data)
     with pytest.raises(Refusal, match="can be updated only if it was fitted by EM.. or VB"):
         mixture(k=2).at(begun.params).running(data)

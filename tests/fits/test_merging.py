@@ -88,9 +88,9 @@ def test_only_alike_fits_of_complete_data_merge():
         model.fit({"x": X}, probml.EM(restarts=2)).merge(fit)
     with pytest.raises(probml.Refusal, match="'z'"):
         fit.update({"x": X})
-    with pytest.raises(probml.ModelError, match="models"):
+    with pytest.raises(probml.ModelError, match="same model"):
         fit.merge(gaussian_mixture(3, 3, scale=1.0).fit(data))
-    with pytest.raises(probml.ModelError, match="engines"):
+    with pytest.raises(probml.ModelError, match="same engine"):
         fit.merge(model.fit(data, probml.EM(prior=False)))
 
 

@@ -136,7 +136,7 @@ def test_a_record_that_is_of_elsewhere_is_not_made():
 
 
 def test_a_range_has_no_more_values_than_its_file():
-    with pytest.raises(probml.ModelError, match="saved as a range are not equally spaced"):
+    with pytest.raises(probml.ModelError, match="integer labels should be equally spaced"):
         unpacked({"kind": "range", "value": [0, 1, 2**40]}, {})
 
 

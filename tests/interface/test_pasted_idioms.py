@@ -112,7 +112,7 @@ def test_groups_that_the_function_counts_are_rows_in_the_users_labels_beside_fur
         model.log_density(more, p)
     old = fit.predict(more.drop(columns="y"))
     np.testing.assert_allclose(fit.predict(more.drop(columns=["y", "name"])), old)
-    with pytest.raises(probml.ModelError, match="Drop the column that is to be predicted from the data, one of"):
+    with pytest.raises(probml.ModelError, match="Omit from the data the column that you want to predict, one of"):
         fit.predict(more)
 
 

@@ -77,7 +77,7 @@ def test_fits_of_parts_and_further_rows_are_the_fit_of_all(engine):
 
 def test_rows_that_tell_more_than_moments_are_refused_by_name():
     fit = factor_analysis(k=1, d=3).fit({"x": X[:100]}, probml.EM())
-    with pytest.raises(probml.Refusal, match="update.*site 'x' is partially observed"):
+    with pytest.raises(probml.Refusal, match="update.*site 'x' has missing values"):
         fit.update({"x": HOLES[:50]})
 
 

@@ -298,9 +298,9 @@ def _evidence(seen: _TracedFunction, values: Mapping, weights: StateWeights | No
                                  in variables.joined.items()]
         return total
     raise ModelError(
-        f"the discrete sites {quoted(failure.names)} cannot be summed out. An element of one "
-        "depends on several elements of another, or their joint tables are too large. Give one of "
-        "them in the data"
+        f"the discrete sites {quoted(failure.names)} cannot be summed out. Possible causes: an "
+        "element of one depends on several elements of another; their joint table is too large. "
+        "Give one of these sites in the data"
     )
 
 

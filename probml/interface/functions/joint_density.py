@@ -107,9 +107,9 @@ def _names_with_missing_cells(model: Bound, arguments: SiteValues, given: SiteVa
             raise DataError(
                 f"model '{model.name}': '{name}' is missing at index "
                 f"{cell[0] if len(cell) == 1 else cell}, and this value cannot be left out of the "
-                f"likelihood, because {reason}. Drop the value, make it a separate site, or write "
-                f"`with probml.rows():` instead of the plate of '{name}', so that missing values "
-                f"are integrated out. (The function is fitted as one joint density, because {why})"
+                f"likelihood, because {reason}. Drop the value, or write `with probml.rows():` "
+                f"instead of the plate of '{name}', so that missing values are integrated out. "
+                f"(The function is fitted as one joint density, because {why})"
             )
     return [n for n in found if n in arguments], [n for n in found if n not in arguments]
 

@@ -15,7 +15,7 @@ from numpyro.distributions import constraints
 
 from probml.dataset import frames
 from probml.dataset.ragged import padded
-from probml.errors import DataError, ModelError, listed, quoted
+from probml.errors import MARK_ROWS, DataError, ModelError, listed, quoted
 from probml.families import domains
 from probml.interface.functions.find_rows import (
     RowsReading,
@@ -249,8 +249,8 @@ def _split_data(model: Bound,
     for name, bound in model.settings:
         if name in items and defaults.get(name) != bound:
             raise DataError(f"model '{model.name}': '{name}' is a setting of the model, "
-                            f"{name}={thaw(bound)!r}, and also given in the data. Drop one of the "
-                            f"two")
+                            f"{name}={thaw(bound)!r}, and also given in the data. Omit '{name}' "
+                            f"from the data, or {name}= from {model.name}(...)")
     for name, table in items.items():
         columns = frames.items_of(table) if frames.is_table(table) and name in own else {}
         text = {np.asarray(column).dtype.kind in "OUST" for column in columns.values()}
@@ -299,16 +299,16 @@ def _check_data(model: Bound, shown: Survey, arguments: Mapping, given: Mapping)
     for name in shown.twice:
         by = next((own for own, value in arguments.items() if value is shown.sites[name].value),
                   None)
-        through = f" as the argument '{by}'" if by else " inside the function (obs=)"
-        raise DataError(f"model '{model.name}': '{name}' is given twice, as a site and{through}. "
-                        f"Drop one of them")
+        through = f"as the argument '{by}'" if by else "by obs= inside the function"
+        raise DataError(f"model '{model.name}': site '{name}' is given twice, by its name in the "
+                        f"data and {through}. Omit '{name}' from the data")
     if shown.sites and not shown.seen and not any(site.factor for site in shown.sites.values()):
         free = [name for name, value in model.bound.items() if value is None
                 and name not in arguments]
         advice = f"{quoted(free, ' or ')}, or one of" if free else "one of"
-        raise DataError(f"model '{model.name}': every value of the data is missing, so nothing can "
-                        f"be estimated. Pass values of {advice} its sites {list(shown.sites)} to "
-                        f"fit")
+        raise DataError(f"model '{model.name}': the values of all sites are missing in the data, "
+                        f"so nothing can be estimated. Pass values of {advice} the sites "
+                        f"{list(shown.sites)}")
     for site in shown.seen:
         if site.support is not None and hasattr(site.value, "dtype") and not isinstance(
                 site.value, jax.core.Tracer):
@@ -378,18 +378,15 @@ def _read_new_data(model: Bound, data: DataLike) -> ReadModel:
         again = ", ".join(f"{name}=..." for name in reading.own.values() if name in items)
         raise DataError(f"model '{model.name}': the data have no '{lacks}'. Predictions for new "
                         f"rows need independent rows, but the model was fitted as one joint "
-                        f"density, because {reading.why}. Change this in the model, or write "
-                        f"`with probml.rows():` instead of a numpyro.plate, and fit again. Without "
-                        f"a change, the fit answers only about the fitted data (fit.params, "
-                        f"fit.draws, fit.posterior), and fit.simulate({again}) draws new "
-                        f"observations")
+                        f"density, because {reading.why}. {MARK_ROWS}, and fit "
+                        f"again. This fit describes only the fitted data (fit.params, fit.draws, "
+                        f"fit.posterior), but fit.simulate({again}) draws new observations")
     settings = tuple((name, value) for name, value in model.settings if name not in items)
     named = () if reading.integrated else reading.steps.groups
     bound = type(model)(reading.generative, settings, model.interventions)
     found = read_function(bound, items, named)
     if found.model != model:
-        raise DataError(f"model '{model.name}': these data have arrays of other lengths, or other "
-                        "settings, than the fitted data. The function then defines another "
-                        "density, which the fit does not describe. Use model.at(fit.params) with "
-                        "these data instead of the fit")
+        raise DataError(f"model '{model.name}': the fit does not describe these data, because "
+                        "their array lengths or settings differ from those of the fitted data. Use "
+                        "model.at(fit.params) instead of the fit")
     return found

@@ -98,8 +98,8 @@ def find_linear_loops(call: Callable[[], object], steps: LoopSites,
         if name in places:
             lags = [places[name][1] - places[step][1] for step in found[name, "loc"]]
             if min(lags, default=0) < 0:
-                raise ModelError(f"site '{name}' depends on a later step of the loop, which is "
-                                 "sampled after it. Let it depend on earlier steps only")
+                raise ModelError(f"site '{name}' depends on a later step of the loop. Let "
+                                 f"'{name}' depend on earlier steps only")
             back = max(back, *lags, 1)
     for name, first, last in _step_windows(program, [name for name in near if name not in places]):
         times[name], back = np.maximum(last, first.min()), max(back, int((last - first).max()) + 1)

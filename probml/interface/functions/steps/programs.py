@@ -255,7 +255,7 @@ def program_of(call: Callable[[], object], steps: LoopSites, given: SiteValues) 
                  if looks and kind == "end"), None)
     if bent is not None:
         raise ModelError(f"the support (the possible values) of site '{bent}' depends on the sites "
-                         "of a loop. Give it the same support in every step")
+                         f"of a loop. Give '{bent}' a support that does not depend on them")
     mixed = {name for (name, kind), looks in zip(owners, near, strict=True)
              if looks and kind == "log" and name in others}
     kept = [i for i, ((name, kind), looks) in enumerate(zip(owners, near, strict=True))
