@@ -205,8 +205,8 @@ def _by_rule(eqn: JaxprEqn, rule: Callable, *args: object) -> Any:
             raise
         said = str(error).partition("\n")[0].rstrip(".")
         raise Refusal(f"the density needs the derivative of '{eqn.primitive.name}', which JAX does "
-                      f"not have ({said:.200}). Write the function in other operations of JAX, or "
-                      "fix the parameters that it depends on") from error
+                      f"not have ({said:.200}). Replace the operation in the model function, or "
+                      "give the parameters on which it depends as fixed numbers") from error
 
 
 def _back(program: Program, values: Sequence[jax.Array], pulls: Sequence[Callable | None],

@@ -9,9 +9,9 @@ from probml.language.language import check_steps, resolve_steps
 def outside_rows(where: str, kind: str) -> ModelError:
     """The error of a chain that is not inside rows(), or is inside another plate too."""
     return ModelError(f"{where}: a {kind} must be inside rows() and inside no other plate. Write "
-                      f"it below `with probml.rows():`, where each row is one sequence, and the "
-                      f"sites that depend on it, as in dist.Normal(mean[z], scale).to_event(1). "
-                      f"For several chains write several sites")
+                      f"it below `with probml.rows():`, where each row is one sequence. Write the "
+                      f"sites that depend on it there too, such as dist.Normal(mean[z], "
+                      f"scale).to_event(1). Instead of a plate of chains, write a site for each")
 
 
 class Chain(dist.Distribution):

@@ -114,10 +114,10 @@ def resolve_steps(own: int | None, kind: str) -> int:
     if found is not None and (own is None or overrules):
         return found
     if own is None:
-        raise ModelError(f"the number of time steps of a {kind} is unknown. Put the {kind} inside "
-                         "`with probml.rows():`, where each row is a sequence, and the data have "
-                         f"the length. Or give the number, such as {kind}(..., steps=10), or "
-                         "model.simulate(rows, steps=10)")
+        raise ModelError(f"the number of time steps of a {kind} is unknown. A fit takes it from "
+                         f"the data if the {kind} is inside `with probml.rows():`, where each row "
+                         f"is a sequence. Otherwise write {kind}(..., steps=10). To simulate, "
+                         "write model.simulate(rows, steps=10)")
     return int(own)
 
 

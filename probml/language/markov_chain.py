@@ -67,12 +67,12 @@ class MarkovChain(Chain):
                              "number of states")
         if inhomogeneous and (tables := self.transition.shape[-3]) != self.steps:
             raise ModelError(
-                "MarkovChain(inhomogeneous=True): transition has the shape "
-                f"{self.transition.shape}, with {tables} tables, the moves between {tables + 1} "
-                "steps. Expected one table per step, (..., steps, k, k). Table t is the transition "
-                "from step t − 1 to step t, and table 0 is not used. To add table 0 use "
-                "jnp.concatenate([moves[..., :1, :, :], moves], -3). Compute the tables from "
-                "inputs with a time axis, (n, steps, ...), or from another chain"
+                "MarkovChain(inhomogeneous=True): expected transition with one table per step, "
+                f"(..., steps, k, k), got {tables} tables, shape {self.transition.shape}. Table t "
+                "is the transition from step t − 1 to step t, and table 0 is not used. To add "
+                "table 0 use jnp.concatenate([moves[..., :1, :, :], moves], -3). Do not use a "
+                "fixed number of tables: compute them from an input with a time axis, "
+                "(n, steps, ...), or from another chain"
             )
         batch = jax.lax.broadcast_shapes(self.initial.shape[:-1], self.transition.shape[:-rank])
         check_distributions("MarkovChain: initial", initial)

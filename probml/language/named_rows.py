@@ -63,8 +63,8 @@ class Tables:
         said = Relation(of, by)
         if self.declared.setdefault(name, said) != said:
             raise ModelError(f"rows('{name}') is declared twice with different arguments, "
-                             f"{self.declared[name]} and {said}. Use the same arguments at every "
-                             f"call")
+                             f"{self.declared[name]._asdict()} and {said._asdict()}. Use the same "
+                             f"arguments at every call")
         return numpyro.plate(name, self.sizes.get(name, 1))
 
 

@@ -120,8 +120,8 @@ def _ordered(plan: Plan, request: Request) -> Plan:
                 f"model '{plan.structure.model.name}': discrete sites that are not in the data "
                 f"(latent) are summed out. This needs a joint table of {quoted(clique)} with "
                 f"{entries:.3g} entries ({entries * 8:.3g} bytes), more than the limit of "
-                f"{BUDGET:.3g} bytes. Give some of these sites in the data, or make one of them "
-                "independent of another")
+                f"{BUDGET:.3g} bytes. Give some of these sites in the data, or remove a "
+                "dependence between them from the model function")
     wider = row if row.entries >= step.entries else step
     return dataclasses.replace(
         plan, order=row.order, global_order=above.order, step_order=step.order,
@@ -206,12 +206,12 @@ def _check_switching(structure: Structure, groups: tuple[Group, ...], variables:
                     raise Refusal(
                         f"model '{structure.model.name}': site '{chain}' (GaussianChain) must be "
                         f"integrated out along time, but '{name}' depends on '{state}', whose "
-                        f"states are latent and change along time. The exact integral (of a "
-                        f"switching linear system) is a sum over all paths of '{state}'. Give "
-                        f"'{state}' in the data; or make '{state}' one state per row, "
-                        f"dist.Categorical in rows(), which is exact; or write '{chain}' as a "
-                        f"MarkovChain over a grid of values; or sample '{chain}' by NUTS, in a "
-                        f"NumPyro function with obs= and a scan over time instead of rows()")
+                        f"states are latent and change along time (a switching linear system). "
+                        f"This integral is a sum over all paths of '{state}', too many to compute. "
+                        f"Use one of these remedies: (1) give '{state}' in the data; (2) make "
+                        f"'{state}' one dist.Categorical per row; (3) write '{chain}' as a "
+                        f"MarkovChain over a grid of values; (4) write a function with obs= and a "
+                        f"scan over time, without rows(), and fit it with NUTS()")
 
 
 def _breadth(plan: Plan, group: Group) -> int:
@@ -243,9 +243,9 @@ def _check_supports(plan: Plan) -> None:
             raise Refusal(
                 f"model '{plan.structure.model.name}': the support (the set of possible values) of "
                 f"'{site.name}' ({site.kind}), which is in a scan, depends on the value of "
-                f"'{site.name}' in the step before. Give '{site.name}' a prior whose support is "
-                "the same in all steps: sample the increment of each step, and add the increments "
-                "within the scan"
+                f"'{site.name}' in the step before. In each step sample the increment instead, "
+                "from a prior with the same support in all steps, and add it to the value before: "
+                "x = x + sample(\"increment\", dist.HalfNormal(1))"
             )
 
 

@@ -55,7 +55,8 @@ def effects(plan: Plan, rows: int, closed: bool = True, few: bool = False) -> tu
                       f"for maximum likelihood (number of effects: {sizes}). In addition to the "
                       f"largest grouping, at most {MAX_CROSSED_EFFECTS:,} effects are supported. "
                       f"Their cross table with the largest grouping may have at most "
-                      f"{MAX_CROSS_ENTRIES:,} entries. Omit a grouping", ("NUTS",))
+                      f"{MAX_CROSS_ENTRIES:,} entries. Remove one of these effects from the model",
+                      ("NUTS",))
     return tuple(name for name in names if few or _shared(plan, tied[name]))
 
 

@@ -180,10 +180,10 @@ def summed_out(structure: Structure, site: Site, why: str = "") -> Variable:
                                      f".log_prob(jnp.arange(k)))")
         raise Refusal(
             f"model '{structure.model.name}': values of site '{site.name}' ({site.kind}) are "
-            f"missing (latent) and must be summed out. But '{site.name}' has no finite list of "
-            f"values that is the same in all rows. Possible reasons are a count without an upper "
-            f"limit, or a total_count or bound of DiscreteUniform that depends on an input or "
-            f"another site. Give '{site.name}' in the data{end}")
+            f"missing (latent) and must be summed out. This needs the same finite list of values "
+            f"in all rows, which '{site.name}' does not have (for example a count without an upper "
+            f"limit, or a total_count that depends on an input or another site). Give "
+            f"'{site.name}' in the data{end}")
     cells = math.prod(site.cells)
     # of one cell the states are the table, which has its own budget
     if cells > 1 and cells * math.log2(max(site.finite, 2)) > 16:

@@ -267,10 +267,9 @@ def answer(
     network = data.structure.network
     beside = [v for group in plan.latents if plan.timed(group) for v in plan.group_scope(group)]
     if view != queries.ALL and beside:
-        raise Refusal(f"given='{view}' of model '{fit.model.name}': the latent states depend on "
-                      f"'{beside[0]}', which is latent and has one value per row, and such models "
-                      f"support only given='all'. Give '{beside[0]}' in the data, or use "
-                      f"given='all'")
+        raise Refusal(f"given='{view}' is not supported for model '{fit.model.name}', because "
+                      f"its chain depends on '{beside[0]}', which is latent and has one value per "
+                      f"row. Give '{beside[0]}' in the data, or use given='all'")
     # query every site of a network, so that one program serves them all
     every = [("probability", name) for name in plan.targets if name in network] if ask else []
     wanted = tuple(dict.fromkeys((*every, *ask)))

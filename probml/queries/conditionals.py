@@ -93,9 +93,10 @@ def conditional(fit: Fitted, data: dataset.Data, name: str, plug_in: bool) -> di
     """See Fit.conditional."""
     site = fit.structure.sites[name]
     if not site.rows or site.discrete:
-        ask = "predict_proba(data" if site.rows else "posterior("
-        raise ModelError(f"conditional(data, '{name}'): expected a continuous site inside rows(); "
-                         f"use {ask}{', ' * site.rows}'{name}')")
+        ask = "posterior" if not site.rows else "predict" if site.finite is None else (
+            "predict_proba")
+        raise ModelError(f"conditional(data, '{name}'): expected a continuous site inside rows(). "
+                         f"For '{name}' use fit.{ask}({'data, ' * site.rows}'{name}')")
     if data.pattern.get(name) == "seen":
         raise ModelError(f"conditional(data, '{name}'): '{name}' is observed in every row of the "
                          f"data, so it has no conditional distribution. Choose a site with missing "

@@ -84,9 +84,9 @@ def _groups(fit: Fitted, held: Data) -> list[list[str]]:
     for index in (structure.indexed[name] for names in groups for name in names):
         what = f"a new group of '{index.name}', the index of {index.description},"
         if index.table:
-            raise Refusal(f"{what} has no entry in an array that is a setting of the model and is "
-                          f"indexed by '{index.name}'. Pass the values of that array in the data "
-                          f"instead, as an input with one value per row")
+            raise Refusal(f"{what} has no entry in an array that is a setting or a constant of the "
+                          f"model and is indexed by '{index.name}'. Pass the entry for each row in "
+                          f"the data instead, as an input")
         if (index.no_new_groups or index.low is None or index.high is None or index.cells
             and index.input in structure.timed):
             raise Refusal(
@@ -108,8 +108,8 @@ def _groups(fit: Fitted, held: Data) -> list[list[str]]:
     for names in groups:
         if not have_same_coding(structure.indexed[name] for name in names):
             raise Refusal(f"the inputs {', '.join(names)} index the same parameters in different "
-                          f"ways, so it is ambiguous which effect belongs to a new group. Give "
-                          f"only groups that were in the fitted data")
+                          f"ways, such as a[g] and a[h - 1], so it is unknown which effect belongs "
+                          f"to a new group. Give only groups that were in the fitted data")
     return groups
 
 
@@ -149,9 +149,9 @@ def _assign(structure: Structure, names: list[str], held: Data, codes: dict, pic
                     members[number] = next(spare, None)
                 if members[number] is None:
                     raise Refusal(
-                        f"row {row} of the data belongs to more different groups of "
-                        f"{index.description} than any row of the fitted data. Fit data whose rows "
-                        f"have as many groups")
+                        f"row {row} of the data has more than {len(free)} different groups, but "
+                        f"{index.description} has effects of only {len(free)} groups. Fit data "
+                        f"that contain more groups")
                 flat[index.input][row, cell] = members[number]
         for axis in axes:
             taken = frozenset(axis.scale * int(present(c)) + axis.offset
@@ -265,6 +265,6 @@ def _exchangeable(fit: Fitted, names: Iterable[str],
                 ):
                     raise Refusal(
                         f"the prior of '{name}' differs between groups along axis {axis}, so the "
-                        f"prior of a new group is not determined. Pass the values on which the "
-                        f"prior depends as an input of the model, with one value per row"
+                        f"prior of a new group is unknown. Give all groups the same prior, and add "
+                        f"their known differences inside rows(), as an input with one value per row"
                     )

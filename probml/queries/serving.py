@@ -40,10 +40,10 @@ class Compiled:
             raise ModelError(f"compiled('predict_proba'): '{site}' has infinitely many values, but "
                              f"predict_proba is for a site with a finite number of states. Use "
                              f"compiled(..., 'predict')")
-        if held.steps is not None or fit.model.whole:
-            raise Refusal(f"compiled: each row of model '{fit.model.name}' is a sequence, or the "
-                          "model has no rows(), but compiled() is for single rows. Use filter() "
-                          "for one step of a sequence at a time")
+        fit.structure.need_rows("compiled()")
+        if held.steps is not None:
+            raise Refusal(f"each row of model '{fit.model.name}' is a sequence, which compiled() "
+                          "does not support. Use fit.filter() for one step of a sequence at a time")
         wanted = () if site is None else (("probability" if finite else "mean", site),)
         found = asking.prepare(fit, held, [name for _, name in wanted], plug_in, least=1)
         self._ask, self._labels = ask, None if site is None else fit.names.get(site)
@@ -83,8 +83,8 @@ class Filter:
         if len(chains) != 1 or len(held.structure.chains) > 1:
             raise Refusal(f"filter() needs a model with one MarkovChain and no other chain, but "
                           f"the chains of model '{fit.model.name}' are: "
-                          f"{listed(held.structure.chains)}. Use predict_proba(data, "
-                          f"given='filtered')")
+                          f"{listed(held.structure.chains)}. For several chains use "
+                          f"fit.predict_proba(data, site, given='filtered')")
         if held.pattern.get(chains[0]) == "seen":
             raise ModelError(f"filter(example): the example has states of '{chains[0]}', but "
                              f"filter() infers them. Omit '{chains[0]}' from the example")
@@ -103,9 +103,9 @@ class Filter:
     def _refuse(self, plan: Plan, chain: str) -> None:
         rest = [name for name in (*plan.order, *plan.globals) if name != chain]
         if rest or plan.latents:
-            raise Refusal(f"filter: '{(rest or list(plan.hidden))[0]}' is latent and has one value "
-                          f"for several steps of the chain '{chain}', which filter() does not "
-                          f"support. Use predict_proba(data, given='filtered')")
+            raise Refusal(f"filter() supports no other latent site than the chain '{chain}', but "
+                          f"'{(rest or list(plan.hidden))[0]}' is latent too. Use "
+                          f"fit.predict_proba(data, '{chain}', given='filtered')")
 
     def _tables(self, stacked: Chunk) -> tuple[jax.Array, jax.Array, jax.Array]:
         """log p(initial state), (k,), log p(next state | state), (k, k), and the emission log
@@ -236,8 +236,8 @@ class _Form:
             name in self.plan.structure.sites
             and all(map(_hidden, np.ravel(np.asarray(value, object)))))), None)
         if unknown is not None:
-            raise DataError(f"model '{self.model}': the row contains '{unknown}', which the "
-                            "row that serving was set up with does not have. Use only the names "
+            raise DataError(f"model '{self.model}': the row contains '{unknown}', which is not "
+                            "in the example given to compiled() or filter(). Use only the names "
                             f"{listed(self.writers)}")
         out = jax.tree.map(np.copy, self.stacked)
         for name, (inner, write) in self.writers.items():

@@ -148,10 +148,10 @@ def _object_has_arrays(value: object, seen: tuple[int, ...]) -> bool:
                  or isinstance(each, _FUNCTIONS) and _has_arrays(each, seen)), None)
     if name is not None:
         raise ModelError(
-            f"a function that is an argument of a distribution reads arrays from an object of the "
-            f"class {type(value).__name__} ('{name}'). Their values would be fixed when the "
-            f"model is compiled. Assign them to variables, such as a = object.{name}, and use "
-            f"these in the function; or register the class, "
+            f"a function that is an argument of a distribution reads '{name}' of an object of the "
+            f"class {type(value).__name__}, whose arrays would be fixed when the model is "
+            f"compiled. Assign it to a variable, a = object.{name}, and use a in the function; or "
+            f"register the class as a pytree, "
             f"jax.tree_util.register_pytree_node({type(value).__name__}, ...)"
         )
     return False

@@ -139,8 +139,8 @@ def _trace_lifted(structure: Structure, rest: tuple, shapes: tuple, owner: str) 
                  if not any(site_of(name) in takes for _, takes in found.programs.values())), None)
     if idle is not None:
         raise Refusal(f"{owner} of model '{model.name}': no distribution depends on setting "
-                      f"'{idle}', so no value of '{idle}' is better than another. Choose another "
-                      f"setting")
+                      f"'{idle}', so no value of '{idle}' is better than another. Name another "
+                      f"setting, {owner}(['...'])")
     sites = {name: dataclasses.replace(site, uses=structure.sites[name].uses)
              if name in structure.sites else site for name, site in found.sites.items()}
     return dataclasses.replace(found, sites=sites)

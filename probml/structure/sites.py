@@ -251,8 +251,8 @@ def timed(model: Bound, one: Mapping[str, Site], some: Mapping[str, Site]) -> di
             raise ModelError(
                 f"{where}: its shape is {site.shape} for chains of one step and {grown} for chains "
                 f"of {TRACED_STEPS} steps. Time must be the first event axis, as in "
-                f"dist.Normal(mean[z], scale[z]).to_event(1); a value of the row that is used with "
-                f"a chain needs a time axis, s[..., None]"
+                f"dist.Normal(mean[z], scale[z]).to_event(1). For a value s that is the same at "
+                f"all steps of a row, write s[..., None], which has a time axis"
             )
         out[name] = dataclasses.replace(site, time=len(site.axes) if axes else None)
     return out

@@ -183,7 +183,7 @@ class Structure:
         if site.traits.ancillary is not None:
             raise ModelError(
                 f"the mean of site '{name}' ({site.kind}) depends on its {site.traits.ancillary}, "
-                f"which the model does not describe, so that it is unknown for new rows. Use "
+                f"which is known only for observed rows, not for new or missing ones. Use "
                 f"simulate() to draw values of '{name}', or, if each row is a single draw, make "
                 f"'{name}' a Categorical site with the same probabilities"
             )
@@ -305,7 +305,7 @@ class Structure:
                 f"'{self.losses[0]}' of model '{self.model.name}' (numpyro.factor inside rows()) "
                 f"multiplies the density of a row by exp(factor), so its integral is unknown. "
                 f"log_prob, predict, predict_proba, decode and simulate of a Fit support factors. "
-                f"For {verb} use a distribution instead, such as dist.Bernoulli(logits=...) or "
+                f"For {verb} replace the factor by a site, such as dist.Bernoulli(logits=...) or "
                 f"dist.LeftTruncatedDistribution(...)"
             )
 

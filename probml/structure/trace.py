@@ -302,8 +302,9 @@ def intervened(model: Bound, values: SiteValues,
         if site.discrete and (array != np.floor(array)).any() or site.states and not (
             (array >= site.low) & (array <= last)
         ).all():
-            raise ModelError(f"{where}: expected the number of a state, an integer from {site.low} "
-                             f"to {last}, got {shortly(value)}")
+            raise ModelError(f"{where}: expected " + (
+                f"the number of a state, an integer from {site.low} to {last}" if site.states
+                else "an integer") + f", got {shortly(value)}")
         array = np.asarray(np.broadcast_to(array, site.cells), np.int32 if site.discrete else float)
         placed = np.asarray(site.place(array)) if array.ndim else array
         out[name] = freeze(placed, name)

@@ -142,7 +142,7 @@ def test_a_checkpoint_of_another_fit_is_refused_by_what_differs(tmp_path):
     with pytest.raises(DataError, match="80 × 1 numbers .* in the checkpoint, 80 × 1 numbers .* in this fit"):
         model.fit(rows_of(seed=1), engine, checkpoint=path)
     (tmp_path / "text").write_text("not a checkpoint")
-    with pytest.raises(ModelError, match="is not a checkpoint of probml"):
+    with pytest.raises(ModelError, match="cannot be read as a checkpoint"):
         model.fit(table, engine, checkpoint=tmp_path / "text")
 
 

@@ -81,7 +81,7 @@ def test_a_checkpoint_cut_anywhere_or_with_flipped_bits_is_refused_or_the_same(g
     path, rng, read = tmp_path / "state", np.random.default_rng(0), 0
     for length in np.unique(np.linspace(0, len(content) - 1, 40).astype(int)):
         path.write_bytes(content[:length])
-        with pytest.raises(ModelError, match="state' is not a checkpoint of probml"):
+        with pytest.raises(ModelError, match="state' cannot be read as a checkpoint"):
             Journal(Checkpoint(path), of)
     for _ in range(200):
         torn = bytearray(content)
@@ -152,10 +152,10 @@ def test_a_bomb_and_an_array_longer_than_its_file_are_refused(good, tmp_path):
     np.lib.format.write_array_header_1_0(header, {"descr": "<f8", "fortran_order": False, "shape": (10**12,)})
     with zipfile.ZipFile(path, "w") as file:
         file.writestr("arr_0.npy", header.getvalue())
-    with pytest.raises(ModelError, match="not a checkpoint of probml"):
+    with pytest.raises(ModelError, match="cannot be read as a checkpoint"):
         Journal(Checkpoint(path), of)
     deep = json.dumps({"probml checkpoint": 2, "of": of, "loops": {}}).replace("{}", "[" * 10**5 + "]" * 10**5)
     np.savez(path, np.frombuffer(deep.encode(), np.uint8))
     path.with_suffix(".npz").replace(path)
-    with pytest.raises(ModelError, match="not a checkpoint of probml"):
+    with pytest.raises(ModelError, match="cannot be read as a checkpoint"):
         Journal(Checkpoint(path), of)

@@ -227,16 +227,21 @@ def _check_tables(model: Bound, declared: Mapping[str, Relation],
     roots = [name for name, said in declared.items() if said.of is None]
     others = {name: said for name, said in declared.items() if said.of is not None}
     if len(roots) != 1:
-        raise ModelError(f"{where}: expected exactly one table that belongs to no other table, but "
-                         f"these are {roots}. Declare to which table the others belong, such as "
-                         f"rows('visits', of='patients') if each visit belongs to a patient")
+        raise ModelError(f"{where}: expected exactly one table without of= in rows(), got "
+                         f"{roots or 'none'}. " + (
+                             "Declare to which table the others belong, such as rows('visits', "
+                             "of='patients') if each visit belongs to a patient" if roots else
+                             f"Add a block rows('{next(iter(others.values())).of}')"))
     far = next((name for name, said in others.items() if said.of != roots[0]), None)
     if far is not None:
         raise ModelError(
-            f"{where}: the rows of '{far}' belong to '{others[far].of}', whose rows in turn belong "
-            f"to another table, but only two levels of tables are supported. Write rows('{far}', "
-            f"of='{roots[0]}'), or make '{others[far].of}' a numpyro.plate and give '{far}' an "
-            f"input that indexes it"
+            f"{where}: the rows of '{far}' belong to '{others[far].of}', " + (
+                f"which belongs to '{others[str(others[far].of)].of}', but only two levels of "
+                f"tables are supported. Write rows('{far}', of='{roots[0]}'). For the middle level "
+                f"use a numpyro.plate, indexed by a column of '{far}'"
+                if others[far].of in others else
+                f"but the model has no rows('{others[far].of}'). Write rows('{far}', "
+                f"of='{roots[0]}')")
         )
     lacking = next((name for name in others if name not in tables), None)
     if lacking is not None:
@@ -250,16 +255,17 @@ def _key(model: Bound, name: str, said: Relation, tables: Columns) -> str:
     root, where = tables.get(str(said.of), {}), f"rows('{name}', of='{said.of}')"
     if said.by is not None:
         if said.by not in model.inputs or said.by not in tables[name]:
-            raise DataError(f"model '{model.name}': {where} has by='{said.by}', which is not both "
-                            f"an argument of the function and a column of '{name}'. Use one of "
-                            f"{[own for own in model.inputs if own in tables[name]]}")
+            raise DataError(f"model '{model.name}': {where} has by='{said.by}', expected an "
+                            f"argument of the model function that is also a column of '{name}'. "
+                            f"These are {[own for own in model.inputs if own in tables[name]]}")
         return said.by
     found = [own for own in model.inputs if own in tables[name] and own in root]
     if len(found) != 1:
         raise DataError(
-            f"model '{model.name}': {where}: the column that links the two tables must be in both "
-            f"of them and be an argument of the function. These columns are: {found or 'none'}. "
-            f"Name the column, rows('{name}', of='{said.of}', by='...')"
+            f"model '{model.name}', {where}: the column that links the two tables must be in both "
+            f"and be an argument of the model function. Expected one such column, got "
+            f"{found or 'none'}. Name the column of '{name}' that contains the row of '{said.of}', "
+            f"rows('{name}', of='{said.of}', by='...')"
         )
     return found[0]
 
@@ -273,8 +279,9 @@ def _tables_of_names(model: Bound, shown: Survey, root: str, others: Mapping[str
         if len(inside) > 1:
             raise ModelError(
                 f"model '{model.name}', site '{site.name}' is inside {inside} at once, but blocks "
-                f"of rows(…, of=…) cannot be nested. Write the blocks one below the other, and "
-                f"read the sites of '{root}' by the index, a[patient]"
+                f"of rows(…, of=…) cannot be nested. Write the blocks one below the other. To use "
+                f"a site a of '{root}' in the second block, write "
+                f"a[{next(keys[own] for own in inside if own in keys)}]"
             )
         if inside and site.factor and inside[0] in others:
             raise ModelError(f"model '{model.name}', site '{site.name}': numpyro.factor in "
@@ -312,8 +319,8 @@ def _check_exchangeable(model: Bound, flat: SiteValues, others: Iterable[str]) -
                 raise ModelError(
                     f"model '{model.name}', site '{owner}': a row of table '{table}' depends "
                     f"{why}, but the rows must be independent of one another and of their order. "
-                    "Standardise or lag the inputs before fitting. Make totals of the other rows "
-                    f"an input of '{model.generative.root}'"
+                    "Compute standardised or lagged columns before the fit, and pass them as "
+                    f"inputs. Pass a total over rows as a column of '{model.generative.root}'"
                 )
 
 

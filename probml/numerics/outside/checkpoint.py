@@ -164,21 +164,20 @@ class Journal:
             with zipfile.ZipFile(io.BytesIO(content)) as packed:
                 long = sum(member.file_size for member in packed.infolist())
             if long > len(content):
-                raise ValueError(f"the file has {len(content):,} bytes that unpack to {long:,} "
-                                 "bytes, but checkpoints are not compressed (delete it)")
+                raise ValueError(f"it is compressed ({len(content):,} bytes that unpack to "
+                                 f"{long:,}), but checkpoints of probml are not")
             with np.load(io.BytesIO(content), allow_pickle=False) as file:
                 arrays = [file[f"arr_{i}"] for i in range(len(file.files))]
             meta = json.loads(arrays[0].tobytes())
             form, of, loops = meta["probml checkpoint"], dict(meta["of"]), dict(meta["loops"])
             if meta.pop("sum") != _digest(meta, arrays[1:]):
-                raise ValueError("the content of the file differs from what was written, so the "
-                                 "file is damaged (delete it)")
+                raise ValueError("its content differs from what was written (damaged)")
             arrays = [array.astype(array.dtype.newbyteorder("="), copy=False) for array in arrays]
             pasts = {key: LoopState(done, status, value, _unpacked(held, arrays))
                      for key, (done, status, value, held) in loops.items()}
         except Exception as error:
-            raise ModelError(f"'{self.path}' is not a checkpoint of probml: {error}. Give another "
-                             f"path, or delete the file") from None
+            raise ModelError(f"the file '{self.path}' cannot be read as a checkpoint: {error}. "
+                             f"Give another path, or delete the file") from None
         if form != FORMAT:
             raise ModelError(f"the checkpoint '{self.path}' was written by another version of "
                              f"probml (format {form}, expected {FORMAT}). Give another path, or "

@@ -66,9 +66,9 @@ def joint() -> Iterator[None]:
             raise
         said = str(error).splitlines()[0]
         raise DataError(f"another process of this fit, which reads a part of the rows, stopped "
-                        f"({said}). The iterations since the last checkpoint are lost. Start all "
-                        f"processes again; with checkpoint= the fit continues from the last "
-                        f"checkpoint") from None
+                        f"({said}), so the fit stopped. Start all processes again. With "
+                        f"fit(..., checkpoint='file') a fit continues from its last checkpoint; "
+                        f"without it, from the beginning") from None
 
 
 def agreed(function: Callable[[], Any]) -> list[Any]:

@@ -78,9 +78,9 @@ def find_bounds(fit: Fitted, held: Data, site: Site) -> tuple[np.ndarray, np.nda
         raise Refusal(
             f"model '{fit.model.name}': factor {quoted(constant)} depends on the parameters of "
             f"'{site.name}' ({site.kind}) but not on its value, as the normalisation of a "
-            f"truncated distribution does. Then it is unknown which values of '{site.name}' are "
-            f"possible. Write the condition on the value into the factor, such as "
-            f"factor(\"{constant[0]}\", jnp.where({site.name} > 0, value, -jnp.inf))")
+            f"truncated distribution does. So the truncation bounds of '{site.name}' are unknown. "
+            f"Write them into the factor, such as "
+            f"factor(\"{constant[0]}\", jnp.where({site.name} > 0, log_factor, -jnp.inf))")
     return tuple(np.array(found, float).T)  # type: ignore[return-value]
 
 
@@ -290,12 +290,12 @@ def check_likelihood(fit: Fitted, held: Data) -> None:
         total = np.exp(evaluate(fit, few, site, True)[1]).sum(1)
         if not np.allclose(total, 1.0, atol=1e-3):
             raise Refusal(
-                f"log_prob needs a likelihood, and the factor '{loss}' of model '{fit.model.name}' "
+                f"log_prob needs a likelihood, but the factor '{loss}' of model '{fit.model.name}' "
                 f"is a loss: the probabilities of the {site.finite} values of '{site.name}' in row "
                 f"{int(np.argmax(abs(total - 1)))} add up to "
-                f"{total[np.argmax(abs(total - 1))]:.3g}, not to 1. Use log_joint, which has the "
-                f"loss and the penalty as the model writes them, or predict, predict_proba and "
-                f"simulate, which normalise the densities")
+                f"{total[np.argmax(abs(total - 1))]:.3g}, not to 1. Use fit.log_joint(data), which "
+                f"need not be normalised. predict, predict_proba and simulate normalise the "
+                f"probabilities")
 
 
 def looking(held: Data, asked: str | None = None) -> bool:
@@ -344,9 +344,9 @@ def _tabulate(fit: Fitted, held: Data, site: Site, plug_in: bool,
     top = logs.max(1, keepdims=True)
     if not np.isfinite(top).all():
         row = int(np.flatnonzero(~np.isfinite(top[:, 0]))[0])
-        raise Refusal(f"model '{fit.model.name}': the factors of row {row} are −∞ at every tried "
-                      f"value of '{site.name}', so row {row} has probability 0 under the fitted "
-                      f"model. Check the data of row {row}, or the factors")
+        raise Refusal(f"model '{fit.model.name}': the density of row {row} is 0 at all values of "
+                      f"'{site.name}' that were tried, because its factors are −∞. Check the data "
+                      f"of row {row}, or the numpyro.factor sites")
     share = np.exp(logs - top)
     return Table(values, share / share.sum(1, keepdims=True), not site.discrete)
 

@@ -96,8 +96,9 @@ def _counted(base: np.ndarray, ask: Callable) -> Evaluated:
         if (logs[:, -1] < logs.max(1) - NEGLIGIBLE).all():
             return values, logs
         most *= 2
-    raise Refusal(f"the predictive distribution of a count with factors has more than {COUNTS:,} "
-                  f"values whose probability is not negligible. Use simulate(..., given=data)")
+    raise Refusal(f"the predictive distribution of a count in a model with numpyro.factor has more "
+                  f"than {COUNTS:,} values of non-negligible probability. Use "
+                  f"fit.simulate(given=data)")
 
 
 def _placed(site: Site, base: np.ndarray, ask: Callable, plug_in: bool) -> Evaluated:
