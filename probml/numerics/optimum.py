@@ -41,7 +41,7 @@ MAX_DAMPING = 1e12  # relative to the diagonal of −H; a step with more damping
 GRADIENT_TOLERANCE = 1e-6
 # Consecutive iterations whose gain is below rounding, when the tolerance is below rounding too.
 MAX_STALLED_ITERATIONS = 5
-MAX_EVALUATIONS = 32  # of one line search, more than MIN_STEP_SIZE allows
+MAX_EVALUATIONS = 32  # of one accepted step, more than MIN_STEP_SIZE or MAX_DAMPING allows
 MIN_STEP_SIZE = 1e-10  # a line search fails below this fraction of the full step
 BACKTRACKING_FACTOR = 0.3  # applied to a step that increases the objective too little
 # Of iterations that use slopes because values differ by rounding alone: the predicted gain,
@@ -149,7 +149,7 @@ class Newton:
             return jnp.maximum(tolerance * (1 + jnp.abs(value)), self.gain_tolerance)
 
         def iterate(carry):
-            (point, value, gradient, hessian, damping, count, values, rejected,
+            (point, value, gradient, hessian, damping, count, evaluations, values, rejected,
              (step, valid, small, _, _)) = carry
             new_point = jax.tree.map(lambda p, s: jnp.where(valid, p + s, p), point, step)
             new_value, new_gradient, new_hessian = evaluate(new_point)
@@ -167,13 +167,16 @@ class Newton:
                 (point, value, gradient, hessian))
             count = count + accepted
             values = values.at[jnp.where(accepted, count, values.size)].set(value, mode="drop")
-            return (point, value, gradient, hessian, damping, count, values, ~accepted,
-                    (*propose(point, value, gradient, hessian, damping), converged))
+            return (point, value, gradient, hessian, damping, count, evaluations + 1, values,
+                    ~accepted, (*propose(point, value, gradient, hessian, damping), converged))
 
         def is_running(carry):
-            _, value, _, _, damping, count, _, _, (*_, last, converged) = carry
+            _, value, _, _, damping, count, evaluations, _, _, (*_, last, converged) = carry
             running = ~converged & ~last & (damping < MAX_DAMPING)
-            return running & (count < steps) & jnp.isfinite(value)
+            # XLA may compute the new value twice and round it in two ways, so that a step that
+            # lowers the damping is not counted
+            bounded = evaluations < MAX_EVALUATIONS * (steps + 1)
+            return running & (count < steps) & bounded & jnp.isfinite(value)
 
         value, gradient, first = evaluate(start)
         rounding = jnp.finfo(value.dtype).eps
@@ -181,10 +184,11 @@ class Newton:
         tolerance = jnp.maximum(self.tolerance, jnp.where(self.tolerance > 0, rounding, 0.0))
         values = jnp.full(self.history + 1, jnp.nan, value.dtype).at[0].set(value)
         zero, false = jnp.zeros((), value.dtype), jnp.zeros((), bool)
-        carry = (start, value, gradient, first, zero, jnp.zeros((), int), values, false,
+        none = jnp.zeros((), int)
+        carry = (start, value, gradient, first, zero, none, none, values, false,
                  (*propose(start, value, gradient, first, zero), false))
-        point, value, gradient, hessian, _, count, values, _, (step, _, _, last, converged) = (
-            jax.lax.while_loop(is_running, iterate, carry))
+        (point, value, gradient, hessian, _, count, _, values, _,
+         (step, _, _, last, converged)) = jax.lax.while_loop(is_running, iterate, carry)
         if self.skip_last_evaluation:
             point = jax.tree.map(
                 lambda p, s: jnp.where(last & ~converged & (count < steps), p + s, p), point, step)
