@@ -211,7 +211,7 @@ def _check_switching(structure: Structure, groups: tuple[Group, ...], variables:
                         f"Use one of these remedies: (1) give '{state}' in the data; (2) make "
                         f"'{state}' one dist.Categorical per row; (3) write '{chain}' as a "
                         f"MarkovChain over a grid of values; (4) write a function with obs= and a "
-                        f"scan over time, without rows(), and fit it with NUTS()")
+                        f"scan over time, without rows()")
 
 
 def _breadth(plan: Plan, group: Group) -> int:

@@ -198,7 +198,7 @@ def test_a_report_that_cannot_be_made_is_refused_by_name(honest):
         (lambda: probml.calibration(y, p, strategy="round"), "strategy='round'.*uniform"),
         (lambda: probml.calibration(y, p, labels=["a"]), "expected 3 labels"),
         (lambda: coin().at({"rate": 0.3}).calibration({"x": [0.0]}), "observed values of a discrete site of model 'coin'"),
-        (lambda: coin().at({"rate": 0.3}).calibration({"x": [0.0]}, "z"), "no values of 'z'"),
+        (lambda: coin().at({"rate": 0.3}).calibration({"x": [0.0]}, "z"), "expected a column 'z' of true labels"),
     ):
         with pytest.raises(ValueError, match=words):
             call()

@@ -223,7 +223,7 @@ def test_dates_and_names_are_left_out_by_request(place):
     (("fit", "@rows.csv", "-m", "mixture", "--target", "kind"), 4, "Omit --target"),
     (("fit", "@line.csv", "-m", "regression", "--target", "y", "--engine", "em"), 4, "exact"),
     (("fit", "@rows.csv", "-m", "network", "--components", "3"), 4, "factor and hmm have"),
-    (("report", "@fit.probml", "--target", "kind"), 4, "together with --data"),
+    (("report", "@fit.probml", "--target", "kind"), 4, "Give it, --data FILE"),
     (("report", "@fit.probml", "--data", "@rows.csv", "--target", "sort"), 3, "has no column"),
     (("fit", "@rows.csv", "-m", "mixture", "--components", "3-1"), 4, "a range, such as 1-5"),
     (("fit", "@mine.py", "-m", "mixture"), 3, "Save the table in one of"),

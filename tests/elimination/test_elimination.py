@@ -479,7 +479,7 @@ def test_a_chain_of_1000_traces_in_seconds(way):
         ([((2,), ("a",))], ("a",), "one axis for the rows"),
         ([((1, 2), ("a",))], ("a", "b"), "b"),
         ([((1, 2), ("a",))], ("a", "a"), "once"),
-        ([((1, 2, 2), ("a", "b"))], ("a",), "and does not have"),
+        ([((1, 2, 2), ("a", "b"))], ("a",), "each once, got"),
     ],
 )
 def test_what_does_not_fit_is_refused(factors, order, message):

@@ -34,7 +34,7 @@ def test_an_engine_is_read_again_from_what_a_file_says_of_it(engine):
 @pytest.mark.parametrize("text", ["known", "Mine(steps=3)", "EM(restarts=print())", "MAP(", "EM",
                                   "MAP(optimizer=GradientTransformation())", "os.system('ls')"])
 def test_what_is_no_engine_of_ours_is_not_read_from_a_file(text):
-    with pytest.raises(probml.ModelError, match="Give the engine of each model, engines="):
+    with pytest.raises(probml.ModelError, match="Give an engine for this model"):
         ladder.parse_engine(text)
 
 

@@ -430,7 +430,7 @@ def test_a_fit_by_an_engine_of_ones_own_answers_is_kept_and_is_compared(found, t
     table = probml.compare({"ours": again}, {"x": X}, folds=folds)
     assert np.isfinite(table.loc["ours", "elpd_kfold"])
     # a file holds no code: the engine is to be named
-    with pytest.warns(UserWarning, match="Give the engine of each model, engines="):
+    with pytest.warns(UserWarning, match="Give an engine for this model"):
         probml.compare({"ours": back}, {"x": X}, folds=folds)
     named = probml.compare({"ours": back}, {"x": X}, folds=folds, engines={"ours": VariationalEM()})
     assert named.loc["ours", "elpd_kfold"] == table.loc["ours", "elpd_kfold"]

@@ -108,7 +108,7 @@ def test_groups_that_the_function_counts_are_rows_in_the_users_labels_beside_fur
     want = log_density(counted, (), {k: np.asarray(v) for k, v in codes.items()}, p)
     named = {"g": ["ash", "elm", "oak"]}
     np.testing.assert_allclose(model.log_density(more, p, named), want, rtol=1e-10)
-    with pytest.raises(probml.DataError, match=r"so the entry of .* labels="):
+    with pytest.raises(probml.DataError, match=r"integer codes without labels.* labels="):
         model.log_density(more, p)
     old = fit.predict(more.drop(columns="y"))
     np.testing.assert_allclose(fit.predict(more.drop(columns=["y", "name"])), old)

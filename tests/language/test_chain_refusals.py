@@ -123,7 +123,7 @@ BAD = {
         {"y": np.ones((1, 3)), "z": np.ones((1, 2))}
     ),
     "number of time steps is unknown": lambda: loose().at({}).simulate(rows=2),
-    "every value": lambda: loose().fit({"y": np.full((2, 3), np.nan)}),
+    "values of all sites are missing": lambda: loose().fit({"y": np.full((2, 3), np.nan)}),
     "inside rows": lambda: outside().at({}),
     "no other plate": lambda: plated().at({}),
     r"lengths \[3, 4\]": lambda: unlike().at({}),

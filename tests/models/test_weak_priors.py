@@ -159,7 +159,7 @@ def test_other_words_for_engines_are_refused_with_those_that_there_are(estimator
 
 @pytest.mark.parametrize(("estimator", "y", "words"), [
     (GeneralizedLinearModel(engine="bayes", penalty=1.0), Y, "penalty"),
-    (GeneralizedLinearModel("poisson", link="identity", engine="bayes"), WHO, "units of y"),
+    (GeneralizedLinearModel("poisson", link="identity", engine="bayes"), WHO, "depends on the size of y"),
     (GeneralizedLinearModel(engine="bayes"), 2 * GROUPS["a"] + 1, "the columns fits every row"),
     (MixedModel({"who": ["1"]}, engine="bayes"), np.full(60, 3.0), "the columns fits every row"),
 ])
