@@ -354,9 +354,9 @@ class StructuralTimeSeries(OfSequences):
         check_count("sample", "n_steps", n_steps)
         if self._wide:
             raise DataError("sample is not supported for a model with exog. Use "
-                            "estimator.fit_.simulate(1, steps=n, x=...), with x of shape "
-                            f"(1, n, {self._wide}). There X and exog are standardised: (value − "
-                            "mean) / sd of the fitted data")
+                            "estimator.fit_.simulate(1, steps=n, x=...), with the future exog in "
+                            f"the shape (1, n, {self._wide}) as x=. Standardise it, (value − mean) "
+                            "/ sd of the fitted exog; the result is standardised, too")
         drawn = self.fit_.simulate(rows=1, steps=int(n_steps),
                                    seed=self._seed(random_state, "sample"))["y"][0]
         return np.asarray(drawn) * self._unit + self._centre

@@ -46,9 +46,9 @@ def numbers_of(column, name: str) -> np.ndarray:
                 ) from None
         row, odd = next(((i, value) for i, value in enumerate(column)
                          if not isinstance(value, Number)), (0, column))
-        raise KindError(f"{name}: float() argument must be a string or a real number, got "
-                        f"{type_of(odd)}, {shortly(odd)}, in row {row}. Give one number per "
-                        "cell, or drop the column") from None
+        raise KindError(f"{name} is {type_of(odd)}, {shortly(odd)}, in row {row}, expected one "
+                        "number per cell (float() argument must be a string or a real number). "
+                        "Give a number, or drop the column") from None
 
 
 def labels_of(column, name: str) -> tuple:

@@ -368,8 +368,8 @@ def refuse_without_conjugacy(plan: Plan, where: str, instead: tuple[str, ...]) -
     sites = plan.structure.sites
     heavy = next((name for name in plan.rowwise if sites[name].traits.minorant is not None), None)
     if heavy is not None:
-        raise Refusal(f"{where}: site '{heavy}' ({sites[heavy].kind}) has no conjugate prior (for "
-                      "which the posterior has a closed form)", instead)
+        raise Refusal(f"{where}: for parameters of site '{heavy}' ({sites[heavy].kind}) no prior "
+                      "has a posterior in closed form (is conjugate)", instead)
     for block in all_blocks(plan, True):
         entry, name = sites[block.names[0]].entry, block.names[0]
         if not (block.form and block.conjugate) or entry.improper or entry.prior is None:

@@ -405,8 +405,9 @@ def make_updatable(estimator: Any, first: Callable[[], tuple] | None = None) -> 
     if fit.kept is None:
         raise DataError(f"partial_fit: this {name} stores no sufficient statistics (sums of the "
                         "data), so it cannot be updated with further rows. It was loaded from a "
-                        f"file, or fitted by fit() to more than {MAX_RETAINED_NUMBERS} numbers. "
-                        "Call partial_fit instead of fit for the first rows")
+                        f"file, or fitted by fit() to more than {MAX_RETAINED_NUMBERS:,} cells. "
+                        f"Create another {name}, and pass all rows, also the first ones, to its "
+                        "partial_fit")
     # the statistics of complete rows are the same at every point
     return fit if fit.kept.running else dataclasses.replace(
         fit, kept=fit.kept._replace(running=True))

@@ -268,8 +268,8 @@ def answer(
     beside = [v for group in plan.latents if plan.timed(group) for v in plan.group_scope(group)]
     if view != queries.ALL and beside:
         raise Refusal(f"given='{view}' is not supported for model '{fit.model.name}', because "
-                      f"its chain depends on '{beside[0]}', which is latent and has one value per "
-                      f"row. Give '{beside[0]}' in the data, or use given='all'")
+                      f"its time steps depend on '{beside[0]}', which is latent and has one value "
+                      f"per row. Give '{beside[0]}' in the data, or use given='all'")
     # query every site of a network, so that one program serves them all
     every = [("probability", name) for name in plan.targets if name in network] if ask else []
     wanted = tuple(dict.fromkeys((*every, *ask)))

@@ -81,10 +81,10 @@ class Filter:
     def __init__(self, fit: Fitted, held: dataset.Data):
         chains = held.structure.markov
         if len(chains) != 1 or len(held.structure.chains) > 1:
-            raise Refusal(f"filter() needs a model with one MarkovChain and no other chain, but "
-                          f"the chains of model '{fit.model.name}' are: "
-                          f"{listed(held.structure.chains)}. For several chains use "
-                          f"fit.predict_proba(data, site, given='filtered')")
+            raise Refusal(f"filter() needs a model with one MarkovChain and no other site over "
+                          f"time steps, but those of model '{fit.model.name}' are: "
+                          f"{listed(held.structure.chains)}. Use fit.predict_proba(data, site, "
+                          f"given='filtered') for the states of a MarkovChain")
         if held.pattern.get(chains[0]) == "seen":
             raise ModelError(f"filter(example): the example has states of '{chains[0]}', but "
                              f"filter() infers them. Omit '{chains[0]}' from the example")
@@ -195,9 +195,10 @@ class _Form:
                             f"{held.table.rows} rows. Pass a single row, such as table.iloc[[0]]")
         if not isinstance(rows, Resident) or any(part is not None and part.unseen for part in (
                 rows.stacked, _steps(rows.stacked))):
-            raise Refusal(f"model '{fit.model.name}': the example contains a partially observed "
-                          f"vector, which compiled queries do not support. Give vectors completely "
-                          f"or not at all, or call predict, predict_proba or log_prob of the Fit")
+            raise Refusal(f"model '{fit.model.name}': a vector of the row given to compiled() or "
+                          f"filter() has some missing entries, which is not supported there. Give "
+                          f"all entries or none, or call predict, predict_proba or log_prob of the "
+                          f"Fit")
         self.stacked = jax.tree.map(np.array, rows.stacked)
         self.model, self.fit, self.plan = fit.model.name, fit, plan
         self.centre = {name: np.asarray(value, float) for name, value in
