@@ -113,7 +113,7 @@ def test_what_takes_no_steps_is_refused_by_name(begun):
         HiddenMarkov(range(1, 3)).partial_fit(X[:, None])
     one = GaussianMixture(1)
     one.fit_ = mixture(k=2).at(begun.params)  # as from a file
-    with pytest.raises(DataError, match="loaded from a file.* for the first rows"):
+    with pytest.raises(DataError, match="loaded from a file.*also the first ones"):
         one.partial_fit(X[:, None])
     one.fit_ = dataclasses.replace(one.fit_, by=probml.MAP(), engine="MAP()")
     with pytest.raises(Refusal, match=r"was fitted by MAP\(\).* stores no sufficient statistics"):
