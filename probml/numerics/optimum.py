@@ -183,8 +183,7 @@ class Newton:
         # a smaller relative gain is rounding
         tolerance = jnp.maximum(self.tolerance, jnp.where(self.tolerance > 0, rounding, 0.0))
         values = jnp.full(self.history + 1, jnp.nan, value.dtype).at[0].set(value)
-        zero, false = jnp.zeros((), value.dtype), jnp.zeros((), bool)
-        none = jnp.zeros((), int)
+        zero, false, none = jnp.zeros((), value.dtype), jnp.zeros((), bool), jnp.zeros((), int)
         carry = (start, value, gradient, first, zero, none, none, values, false,
                  (*propose(start, value, gradient, first, zero), false))
         (point, value, gradient, hessian, _, count, _, values, _,
