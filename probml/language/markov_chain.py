@@ -68,8 +68,8 @@ class MarkovChain(Chain):
         if inhomogeneous and (tables := self.transition.shape[-3]) != self.steps:
             raise ModelError(
                 "MarkovChain(inhomogeneous=True): expected transition with one table per step, "
-                f"(..., steps, k, k), got {tables} tables (between {tables + 1} steps) of the"
-                f" shape {self.transition.shape}. Table t is the transition from step t − 1 to step "
+                f"(..., steps, k, k), got {tables} tables (between {tables + 1} steps) of the "
+                f"shape {self.transition.shape}. Table t is the transition from step t − 1 to step "
                 "t, and table 0 is not used. To add table 0 use "
                 "jnp.concatenate([moves[..., :1, :, :], moves], -3). Do not use a "
                 "fixed number of tables: compute them from an input with a time axis, "
