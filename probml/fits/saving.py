@@ -26,7 +26,7 @@ from probml.fits.standard_errors import StandardErrors
 from probml.language.given import as_new_file
 from probml.language.language import Bound
 from probml.language.renamed import rekeyed
-from probml.numerics.outside.checkpoint import replacing
+from probml.numerics.outside.atomic import replacing
 from probml.numerics.process.libraries import networkx, pd
 from probml.plan.plan import Plan
 from probml.posteriors.posterior import KINDS, Posterior
