@@ -151,7 +151,7 @@ class OrdinalRegression(RegressionResults, Standardized, Margin):
     def _coefficient_sites(self) -> tuple[str, ...]:
         return "beta", "thresholds"
 
-    def _between(self) -> tuple[str, ...]:
+    def _threshold_names(self) -> tuple[str, ...]:
         """The names of the thresholds."""
         return tuple(f"{a}|{b}" for a, b in itertools.pairwise(self.classes_.tolist()))
 

@@ -15,8 +15,8 @@ from jax.typing import ArrayLike
 
 from probml import DataError, Fit, ModelError
 from probml.errors import type_of
-from probml.language.former_members import warn
 from probml.language.given import labels
+from probml.language.renamed import warn
 from probml.numerics.process.libraries import pd
 from probml.typing import DataLike, FitOrEstimator
 

@@ -22,7 +22,6 @@ from probml.factors.random_effects import information, integration
 from probml.factors.random_effects.information import EffectVector, Prior
 from probml.factors.random_effects.integration import Conditional
 from probml.factors.random_effects.quadrature_nodes import AtNodes, Nodes
-from probml.language.renamed import unflattened
 from probml.numerics.compiling import ASKED, ONCE, jit
 from probml.numerics.transfer import placed_all, random_key
 from probml.plan import decide
@@ -135,14 +134,14 @@ class Effects(_Effects, Posterior):
         blank = cls(names, {name: 0.0 for name in plan.free if name not in names},
                     integration.Moments(dict.fromkeys(names, 0.0), 0.0, 0.0, 0.0),
                     Conditioned(prior, Conditional(0.0, two, 0.0, 0.0, 0.0, nodes)))
-        count = len(jax.tree.leaves(blank[1:]))
+        shape = jax.tree.structure(blank[1:])
+        count = shape.num_leaves
         if set(arrays) != set(map(str, range(count))) or not set(names) <= set(plan.free):
             raise ModelError(f"the file was saved by another model: it has the group effects "
                              f"{listed(names)} in {len(arrays)} arrays, but this model has the "
                              f"parameters {listed(plan.free)} and needs {count} arrays. Pass the "
                              f"model that was fitted, load(path, model)")
-        found = cls(names, *unflattened(blank[1:], [arrays[str(i)] for i in range(count)],
-                                        meta.get("former", {})))
+        found = cls(names, *jax.tree.unflatten(shape, [arrays[str(i)] for i in range(count)]))
         for name, value in {**found.point, **found.moments.mean}.items():
             if np.shape(value) != sites[name].shape:
                 raise ModelError(f"the group effects '{name}' in the file have another shape than "
