@@ -90,9 +90,8 @@ class Effects(_Effects, Posterior):
         return self._all(_draws(plan, self.at, key, half, True), 2 * half), None
 
     def _all(self, drawn: Mapping, n: int) -> dict[str, jax.Array]:
-        fixed = {name: jnp.broadcast_to(jnp.asarray(value), (n, *jnp.shape(value)))
-                 for name, value in self.point.items()}
-        return {**fixed, **drawn}
+        return {name: jnp.broadcast_to(jnp.asarray(value), (n, *jnp.shape(value)))
+                for name, value in self.point.items()} | dict(drawn)
 
     def marginal(self, plan: Plan, known: Known, name: str):
         """The posterior of an effect: a normal distribution, multivariate for several effects of a
@@ -100,8 +99,7 @@ class Effects(_Effects, Posterior):
         if name not in self.names:
             return None
         plan, mean = self._plan(plan), jnp.asarray(self.moments.mean[name])
-        nodes = self.at.found.nodes
-        if nodes is not None:
+        if (nodes := self.at.found.nodes) is not None:
             loc, scale = self.at.prior.loc.first[:, 0], self.at.prior.first[:, 0, 0]
             return AtNodes(jnp.reshape(loc + scale * nodes.loc, mean.shape),
                            jnp.reshape(scale * nodes.scale, mean.shape),
