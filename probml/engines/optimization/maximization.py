@@ -38,6 +38,7 @@ from probml.numerics.optimum import (
     maximize,
     negligible,
     newton_converged,
+    saddle_free_step,
 )
 from probml.numerics.process.threads import map_in_threads
 from probml.numerics.refinement import HostBFGS, refine
@@ -306,7 +307,7 @@ def _newton(plan: Plan, prior: bool, u: jax.Array, known: Known, rows: Rows, sca
         return value_gradient_hessian(plan, density.without_volume(plan, known), u, known, rows,
                                       prior, mode=True, scale=scale)
 
-    found = maximize(evaluate, u, Newton(steps, tolerance, history=BLOCK))
+    found = maximize(evaluate, u, Newton(steps, tolerance, history=BLOCK, step=saddle_free_step))
     gradient, hessian = -found.gradient, -found.hessian
     return (found.point, found.value, found.iterations, found.history,
             found.flat | newton_converged(found.value, gradient, hessian), hessian, -found.first,
