@@ -36,8 +36,8 @@ from probml.numerics.process.inline_calls import traced_once
 from probml.numerics.process.libraries import optax
 from probml.typing import PyTree
 
-# Relative to the diagonal of −H: of the step after the first rejected one (of 60 models, 0.1 needs a
-# tenth fewer evaluations than 0.001); of a step that is below rounding.
+# Relative to the diagonal of −H: of the step after the first rejected one (60 models need a tenth
+# fewer evaluations with 0.1 than with 0.001); of a step that is below rounding.
 FIRST_DAMPING, MAX_DAMPING = 0.1, 1e12
 # norm in whitened coordinates, where it is the distance from the optimum in standard deviations
 GRADIENT_TOLERANCE = 1e-6

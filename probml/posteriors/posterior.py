@@ -426,6 +426,12 @@ def constrained(plan: Plan, known: Known, u: jax.Array) -> dict[str, jax.Array]:
     return {name: value.reshape(*lead, *value.shape[1:]) for name, value in out.items()}
 
 
+@jit(static_argnums=0, seldom=ASKED)
+def unconstrained(plan: Plan, params: Mapping, known: Known) -> jax.Array:
+    """Parameters at one point → their vector of unbounded coordinates, (d,)."""
+    return density.to_unbounded(plan, params, known)
+
+
 def mean(values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """The means of draws, (chains, draws, ...) → (...)."""
     return {name: np.asarray(value).mean((0, 1), dtype=float).astype(np.asarray(value).dtype)
