@@ -109,20 +109,17 @@ def meant(name: str, known: Iterable[str],
     return f". Did you mean {' or '.join(close)}?" if close else ""
 
 
-def listed(names: Iterable) -> str:
-    """Names in a message, the first twelve; "none" where there are none."""
+def listed(names: Iterable, between: str = ", ") -> str:
+    """Names in a message, the first twelve: 'a', 'b'; "none" where there are none."""
     names = list(names)
     more = f", … ({len(names)} in all)" if len(names) > 12 else ""
-    return (", ".join(map(shortly, names[:12])) or "none") + more
-
-
-def quoted(names: Iterable, between: str = ", ") -> str:
-    """Names in a message, all of them: 'a', 'b'."""
-    return between.join(f"'{name}'" for name in names)
+    return (between.join(map(shortly, names[:12])) or "none") + more
 
 
 def shortly(value: object) -> str:
     """A value in a message, its beginning, in a line."""
+    if type(value).__module__ == "numpy" and getattr(value, "shape", None) == ():
+        value = value if value.dtype.kind in "mM" else value.item()  # 0.5, not np.float64(0.5)
     said = " ".join(line.strip() for line in repr(value).splitlines())  # of arrays and tables
     return said if len(said) <= MAX_VALUE_CHARACTERS else f"{said[:MAX_VALUE_CHARACTERS]} …"
 

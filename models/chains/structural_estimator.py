@@ -10,6 +10,7 @@ from jax.typing import ArrayLike
 
 from probml import MAP, DataError, Fit, ModelError
 from probml.engines.engine import Engine
+from probml.errors import listed
 from probml.estimators.estimator import absent
 from probml.estimators.information_criteria import criteria
 from probml.estimators.rules import (
@@ -176,8 +177,8 @@ class StructuralTimeSeries(OfSequences):
         total = x.lengths if x.listed else np.array([len(x.values)])
         wanted = lengths if x.listed else np.array([lengths.sum()])
         if len(total) != len(wanted) or (total != wanted).any():
-            raise DataError(f"{what} has {total.tolist()} steps, expected {wanted.tolist()}. Give "
-                            f"{what} one row for each step")
+            raise DataError(f"{what} has {listed(total.tolist())} steps, expected "
+                            f"{listed(wanted.tolist())}. Give {what} one row for each step")
         if not np.isfinite(x.values).all():
             row, j = np.argwhere(~np.isfinite(x.values))[0]
             raise DataError(f"{what} is {x.values[row, j]} in row {row}, column {j}, expected a "
@@ -186,8 +187,8 @@ class StructuralTimeSeries(OfSequences):
         for labels in x.labels:  # of arrays None
             names = self._names_x if labels is None or labels.column else labels.names
             if self._names_x and tuple(map(str, names)) != self._names_x:
-                raise DataError(f"{what} has the columns {list(names)}, but exog of the fit had "
-                                f"{list(self._names_x)}. Pass these columns in this order")
+                raise DataError(f"{what} has the columns {listed(names)}, but exog of the fit had "
+                                f"{listed(self._names_x)}. Pass these columns in this order")
         if self._wide and x.values.shape[1] != self._wide:
             raise DataError(f"{what} has the shape {x.values.shape}, but exog of the fit had the "
                             f"shape (n_steps, {self._wide}). Pass the columns of the fit")

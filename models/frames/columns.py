@@ -15,7 +15,7 @@ from jax.typing import ArrayLike
 from probml import DataError, ModelError
 from probml.dataset.arrays import NUMBERS
 from probml.dataset.frames import shortest
-from probml.errors import meant
+from probml.errors import listed, meant
 from probml.models.frames.cells import codes_of, column_of, numbers_of
 from probml.numerics.process.libraries import pd
 
@@ -173,7 +173,7 @@ class Columns:
         if getattr(name, "ndim", 0) or name not in self.names:
             raise ModelError(f"table({name!r}): there is no such "
                              f"column{meant(str(name), map(str, self.names))}. Use one of the "
-                             f"fitted columns, {list(self.names)}")
+                             f"fitted columns, {listed(self.names)}")
         found, labels = self.tables(params)[name], self.labels[self.names.index(name)]
         if labels is None:
             values = {word: shortest(value) for word, value in found.items()}

@@ -24,6 +24,7 @@ from scipy.special import gammaln, xlogy
 
 from probml import DataError
 from probml.dataset.frames import as_pandas
+from probml.errors import listed
 from probml.estimators.rules import hold, several
 from probml.estimators.table_inputs import refuse_scalar
 from probml.models.frames.kinds import discrete
@@ -82,7 +83,7 @@ def _as_frame(X: DataLike, names: Sequence[str] | None) -> "pd.DataFrame":
         return pd.DataFrame(X)
     hold("screen", names=(names, several("names of columns")))
     if len(names) != X.shape[1]:
-        raise DataError(f"screen(names={list(names)!r:.200}): expected {X.shape[1]} names, one for "
+        raise DataError(f"screen(names=[{listed(names)}]): expected {X.shape[1]} names, one for "
                         f"each column of X")
     return pd.DataFrame(X, columns=list(names))
 

@@ -163,11 +163,11 @@ class _Linear(InformationCriteria, Projection, Estimator):
             at, unit = int(narrow[0]), float(self._unit[narrow[0]])
             warnings.warn(
                 f"{type(self).__name__}(scale={self.scale}): the columns have different units, and "
-                f"the prior of the noise dominates the data: the noise was estimated as "
-                f"{np.sqrt(found.max()) * unit:.2g}, but by maximum likelihood it is "
-                f"{np.sqrt(np.max(noise)) * unit:.2g} (standard deviations; that of "
-                f"{self._column(at)} of X is {spread[at] * unit:.2g}). Standardise the columns, "
-                f"lower scale, or use FactorAnalysis, which does not depend on units",
+                "the prior of the noise dominates the data. The standard deviation of the noise "
+                f"was estimated as {np.sqrt(found.max()) * unit:.2g}, but by maximum likelihood it "
+                f"is {np.sqrt(np.max(noise)) * unit:.2g}. (That of {self._column(at)} of X is "
+                f"{spread[at] * unit:.2g}.) Standardise the columns, lower scale, or use "
+                "FactorAnalysis, which does not depend on units",
                 RuntimeWarning, stacklevel=3)
 
     def _check_rank(self, X, root) -> None:

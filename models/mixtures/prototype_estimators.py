@@ -145,10 +145,10 @@ class KMedoids(Prototypes):
         if self.metric == "precomputed":
             if X.shape[0] != X.shape[1] and Y is X or np.isnan(X).any() or (X < 0).any():
                 raise DataError("KMedoids(metric='precomputed'): expected an array (n, n) of the "
-                                "distances of n rows, without missing or negative values, such as "
-                                f"scipy.spatial.distance.squareform(pdist(X)), got shape {X.shape} "
-                                f"with {np.isnan(X).sum()} missing and {(X < 0).sum()} negative "
-                                f"values")
+                                f"distances of n rows, got shape {X.shape} with "
+                                f"{np.isnan(X).sum()} missing and {(X < 0).sum()} negative values. "
+                                "Pass distances of at least 0, such as "
+                                "scipy.spatial.distance.squareform(pdist(X))")
             return X
         if self.metric != "cosine":  # far from 0 the distances would lose their digits
             X, Y = X - self._middle, None if Y is X else Y - self._middle

@@ -14,7 +14,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from probml import DataError, Fit, ModelError
-from probml.errors import type_of
+from probml.errors import listed, type_of
 from probml.language.former_members import warn
 from probml.language.given import labels
 from probml.numerics.process.libraries import pd
@@ -161,8 +161,8 @@ def place_of(call: str, argument: str, name: object, names: Sequence) -> int:
         and -len(have) <= name < len(have)):
         return int(name) % len(have)
     if not isinstance(name, str) or name not in [*have, *names]:
-        raise ModelError(f"{call}({argument}={name!r:.80}): expected one of {have}, or an integer "
-                         f"below {len(have)}")
+        raise ModelError(f"{call}({argument}={name!r:.80}): expected one of {listed(have)}, or an "
+                         f"integer below {len(have)}")
     return have.index(name) if name in have else list(names).index(name)
 
 

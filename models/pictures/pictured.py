@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from probml import DataError, Fit, ModelError
-from probml.errors import type_of
+from probml.errors import listed, type_of
 from probml.language.given import floats as as_floats
 from probml.models.pictures.canvas import fit_of
 from probml.typing import DataLike
@@ -91,7 +91,7 @@ def _mapping_rows(X, numbers: bool) -> tuple[list[str], DataLike, Callable]:
         return [], X, lambda rows: rows
     if len(X) != 1:
         raise ModelError("a picture of a Fit needs an X with the data of one site, got "
-                         f"{list(X)}. Pass one site, X={{{next(iter(X), 'x')!r}: ...}}")
+                         f"{listed(X)}. Pass one site, X={{{next(iter(X), 'x')!r}: ...}}")
     ((name, values),) = X.items()
     flat = np.ndim(values) == 1
     values = floats(values[:, None] if flat else values)

@@ -73,9 +73,9 @@ def checked(factors: Iterable[Factor], order: Sequence[str],
     sizes, rows = {}, 1
     for f in factors:
         if f.log.ndim != len(f.names) + 1 or len(set(f.names)) < len(f.names):
-            raise ValueError(f"the table of log probabilities (factor) over {f.names}: expected "
-                             "one axis for the rows of the data and one for each distinct name, "
-                             f"got shape {f.log.shape}. Give the array these axes.")
+            raise ValueError(f"the table of log probabilities (factor) over {f.names}: the array "
+                             f"has the shape {f.log.shape}. Give it one axis for the rows of the "
+                             "data, and one for each distinct name.")
         if f.log.shape[0] not in (1, rows) and rows != 1:
             raise ValueError(f"the table of log probabilities (factor) over {f.names} has "
                              f"{f.log.shape[0]} rows, but another table has {rows}. Give each "

@@ -336,7 +336,7 @@ class Engine(ABC):
         if unknown is not None:
             known = [name for name in own if name != "self"]
             raise TypeError(f"{cls.__name__}({unknown}=...): {cls.__name__} has no such setting; "
-                            f"its settings are {known}{meant(unknown, known, ELSEWHERE)}")
+                            f"its settings are {listed(known)}{meant(unknown, known, ELSEWHERE)}")
         return super().__new__(cls)
 
     @property

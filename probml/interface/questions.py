@@ -12,7 +12,7 @@ from probml.assessment.reliability import Calibration, compute_calibration
 from probml.dataset import tables
 from probml.dataset.coding.indices import REFUSE
 from probml.dataset.sources.parts import as_given, by_parts
-from probml.errors import ModelError
+from probml.errors import ModelError, listed
 from probml.interface.argument_checks import checked_verbs
 from probml.interface.functions import replay
 from probml.interface.serving import Serving
@@ -125,18 +125,18 @@ class Questions(Serving):
         self.structure.need_rows("joint")
         sites = (sites,) if isinstance(sites, str) else tuple(sites or ())
         if not sites or len(set(sites)) < len(sites):
-            raise ModelError(f"joint(sites={list(sites)}): expected one or more different sites, "
-                             "such as sites=['a', 'b']")
+            raise ModelError(f"joint(sites=[{listed(sites)}]): expected one or more different "
+                             "sites, such as sites=['a', 'b']")
         for name in sites:
             if math.prod(self.structure.sites[self._checked_row_site(name)].cells) > 1:
-                raise ModelError(f"joint(sites={sites}): every site must have one value per row, "
-                                 f"but '{name}' has several. Leave out '{name}', and ask for the "
-                                 f"probabilities of each of its values by predict_proba(data, "
-                                 f"'{name}')")
+                raise ModelError(f"joint(sites=[{listed(sites)}]): every site must have one value "
+                                 f"per row, but '{name}' has several. Leave out '{name}', and ask "
+                                 "for the probabilities of each of its values by "
+                                 f"predict_proba(data, '{name}')")
         if len({self.structure.sites[name].time for name in sites}) > 1:
-            raise ModelError(f"joint(sites={sites}): some of these sites have time steps, and "
-                             f"others have one value per row. Pass only sites of one of the two "
-                             f"kinds")
+            raise ModelError(f"joint(sites=[{listed(sites)}]): some of these sites have time "
+                             "steps, and others have one value per row. Pass only sites of one of "
+                             "the two kinds")
         return asking.answer(self, self._read(data), [("joint", sites)], plug_in)[1]["joint", sites]
 
     @by_parts

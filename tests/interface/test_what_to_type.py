@@ -47,7 +47,7 @@ def test_engines_that_messages_name_do_not_refuse(fit):
 def test_simulating_says_how_an_input_is_given():
     with pytest.raises(probml.ModelError, match=r"or here as an input with one value per row, age=\[...\]"):
         weight().simulate(5)
-    with pytest.raises(probml.ModelError, match=r"no input 'given'. Use its inputs, \['age'\]"):
+    with pytest.raises(probml.ModelError, match=r"no input 'given'. Use its inputs, 'age'"):
         weight().simulate(given=PETS)
     assert weight().simulate(age=[1.0, 2.0])["kg"].shape == (2,)
 
