@@ -116,6 +116,11 @@ def listed(names: Iterable, between: str = ", ") -> str:
     return (between.join(map(shortly, names[:12])) or "none") + more
 
 
+def counted(number: int, noun: str) -> str:
+    """A number with its noun in a message: "1 row", "1,200 rows"."""
+    return f"{number:,} {noun}{'s' * (number != 1)}"
+
+
 def shortly(value: object) -> str:
     """A value in a message, its beginning, in a line."""
     if type(value).__module__ == "numpy" and getattr(value, "shape", None) == ():

@@ -11,7 +11,7 @@ from jax.typing import ArrayLike
 
 from probml import DataError, ReliabilityWarning
 from probml.dataset.labels import Labels, labels_of, left_out, tables_of
-from probml.errors import listed
+from probml.errors import counted, listed
 from probml.estimators.estimator import Estimator, n_parameters
 from probml.estimators.validation import check_feature_names, check_is_fitted
 from probml.language.given import floats
@@ -143,8 +143,8 @@ def _warn_of_gaps(labels: Iterable[Labels | None]) -> None:
     for own in labels:
         count, before = (0, None) if own is None else left_out(own.index)
         if count:
-            warnings.warn(f"the dates of X leave out {count} time step{'s' * (count != 1)}, the "
-                          f"first after {before}. The rows before and after a gap are treated as "
+            warnings.warn(f"the dates of X leave out {counted(count, 'time step')}, the first "
+                          f"after {before}. The rows before and after a gap are treated as "
                           "adjacent. Add rows of NaN for the missing dates, such as by "
                           "X.asfreq('D') if the data are daily", ReliabilityWarning, stacklevel=5)
 

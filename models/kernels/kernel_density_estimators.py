@@ -270,7 +270,6 @@ class ParzenClassifier(_Kernels, Classifier):
         if priors.shape != (k,) or not (priors >= 0).all() or abs(priors.sum() - 1) > 1e-6:
             raise ModelError(
                 f"ParzenClassifier(priors={self.priors!r}): expected {k} probabilities that sum to "
-                f"1, one for each of "
-                f"{listed(self.classes_.tolist())}"
+                f"1, one for each of the classes {listed(self.classes_.tolist())}"
             )
         return priors / priors.sum()

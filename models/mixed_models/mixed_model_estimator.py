@@ -310,7 +310,7 @@ class MixedModel(OffsetResults, NoProbabilities, RegressorMixin, Estimator):
         missing = [name for name in self._names if name not in table]
         if missing:
             raise DataError(f"X has no column {missing[0]!r}. Give the columns of the fitted data, "
-                            f"{self._names}")
+                            f"{listed(self._names)}")
         return table
 
     def _parameter_units(self, fit: Fit) -> dict[str, Unit]:

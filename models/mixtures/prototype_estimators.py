@@ -31,6 +31,7 @@ from typing import NamedTuple
 import numpy as np
 
 from probml import DataError
+from probml.errors import counted
 from probml.estimators.estimator import Estimator, absent
 from probml.estimators.rules import SEED, STARTS, Seed, check, integer, number, one_of, parameter
 from probml.estimators.validation import ConvergenceWarning, check_is_fitted
@@ -50,9 +51,9 @@ class Prototypes(Estimator):
             out[slice(None) if kept is None else kept] = weights
         name, able = type(self).__name__, int((out > 0).sum())
         if able < self.n_clusters:
-            raise DataError(f"{name}(n_clusters={self.n_clusters}): X has only {able} rows with a "
-                            f"weight above 0 (n_samples = {len(X)}), fewer than clusters. Use "
-                            f"at most {able} clusters")
+            raise DataError(f"{name}(n_clusters={self.n_clusters}): X has only "
+                            f"{counted(able, 'row')} with a weight above 0 (n_samples = {len(X)}), "
+                            f"fewer than clusters. Use at most {counted(able, 'cluster')}")
         if (empty := np.isnan(X).all(1)).any():
             raise DataError(f"{name}: row {int(np.argmax(empty))} of X has no observed value. Drop "
                             f"this row")

@@ -97,9 +97,8 @@ def as_names(call: str, name: str, value: object, have: list) -> list:
     """
     some = labels([value] if isinstance(value, str) else value, f"{call}({name})")
     if odd := [each for each in some if each not in have]:
-        shown = ", ".join(map(repr, have[:12])) + ", …" * (len(have) > 12)
         raise ModelError(f"{call}({name}=...): {odd[0]!r:.80} is not one of the known names. Use "
-                         f"one of {shown}")
+                         f"one of {listed(have)}")
     return list(dict.fromkeys(some))
 
 

@@ -114,8 +114,8 @@ def column_of(asked: Asked, column) -> int:
     whole = isinstance(column, int | np.integer) and not isinstance(column, bool)
     if whole and -len(asked.names) <= column < len(asked.names):
         return int(column) % len(asked.names)
-    raise ModelError(f"X has no column {column!r:.80}. Use one of {asked.names}, or an index below "
-                     f"{len(asked.names)}")
+    raise ModelError(f"X has no column {column!r:.80}. Use one of {listed(asked.names)}, or an "
+                     f"index below {len(asked.names)}")
 
 
 def normals(asked: Asked):

@@ -17,7 +17,7 @@ from probml.dataset import frames
 from probml.dataset.arrays import NUMBERS, UNSEEN, Raw, as_raw, deny
 from probml.dataset.coding import labels as naming
 from probml.dataset.sources import arrow
-from probml.errors import DataError, listed
+from probml.errors import DataError, counted, listed
 from probml.numerics.process.threads import finite, map_chunks
 from probml.typing import DataLike
 
@@ -266,8 +266,8 @@ def _site(e: Expected, raw: Raw, known: np.ndarray | None, asked: bool):
         deny(np.isinf(raw.values), what, raw.values, "finite", e.rows)
     # an earlier fit without labels has codes: labels of these rows alone do not name its states
     own = None if asked and known is None else tuple(known) if known is not None else naming.of(
-        {e.name: raw}, what, e.states, f"the model has only {e.states} states. Give the model more "
-                                       f"states, or merge labels")
+        {e.name: raw}, what, e.states, f"the model has only {counted(e.states, 'state')}. Give the "
+                                       "model more states, or merge labels")
     if known is None and not asked:
         naming.refuse_unordered(e.name, raw, e.ordered, naming.ORDER.format(
             name=e.name, last=e.states - 1))

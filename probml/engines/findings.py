@@ -80,21 +80,21 @@ class Code(enum.Enum):
                       "values of {names}",
         "This happens with complete or quasi-complete separation. Examples are a level with the "
         "same outcome in all its rows, counts that are all 0, or a class that never occurs",
-        ("use a proper prior (one that integrates to 1), such as dist.Normal(0, 10), with "
-         "prior=True", "drop the column or the level"),
+        ("use a proper prior (one that integrates to 1), such as dist.Normal(0, 10), with the "
+         "setting prior=True", "drop the column or the level"),
         ConvergenceWarning)
     LIMIT = (
         "limit", "the likelihood has no maximum: it rises more and more slowly as {at} grows",
         "The data fit a limit of the model best, such as the Poisson limit of a negative binomial "
         "or the normal limit of Student's t",
         ("use the simpler model that is this limit",
-         "use a proper prior for {at}, with prior=True"), ConvergenceWarning)
+         "use a proper prior for {at}, with the setting prior=True"), ConvergenceWarning)
     SCALE_TO_ZERO = (
         "scale-to-zero", "the density has no maximum: it keeps rising as {at} goes to 0",
         "This happens if all effects can be equal, the rows can be fitted exactly, or a mixture "
         "component can shrink onto a single row. The returned estimates are arbitrary",
         ("fit with probml.NUTS()",
-         f"use a prior {ZERO_AT_ZERO}, with prior=True"),
+         f"use a prior {ZERO_AT_ZERO}, with the setting prior=True"),
         ConvergenceWarning)
 
     # The optimum
@@ -144,12 +144,12 @@ class Code(enum.Enum):
         "These parameters are not identified separately, and their estimates are arbitrary. A "
         "possible cause is a column that is constant or the sum of other columns",
         ("use an informative prior, such as dist.Normal(0, 1), with "
-         "prior=True", "drop a collinear column"))
+         "the setting prior=True", "drop a collinear column"))
     NO_INFORMATION = (
         "no-information", "the maximum is one of many of the same height: the data contain no "
         "information about {names}", "The estimates of {names} are arbitrary",
         ("use an informative prior, such as dist.Normal(0, 1), with "
-         "prior=True", "drop the parameters on which no observation "
+         "the setting prior=True", "drop the parameters on which no observation "
                                                   "depends"))
     ONE_ROW_PER_GROUP = (
         "one-row-per-group", "no group of {at} has more than one row: {names} and {others} are not "

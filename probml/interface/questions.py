@@ -373,9 +373,9 @@ class Questions(Serving):
             if rows not in (None, held.table.rows) or inputs:
                 both = f"rows={rows}" if not inputs else f"{next(iter(inputs))}=..."
                 raise ModelError(
-                    f"simulate({both}, given=...): given= contains all rows and inputs, and "
-                    f"simulate draws each of its {held.table.rows} rows once. Omit {both}; to draw "
-                    f"a row several times, repeat it in given="
+                    f"simulate({both}, given=...): the rows and inputs are those of given=, and "
+                    f"each of its {held.table.rows} rows is drawn once. Omit {both}; to draw a row "
+                    "several times, repeat it in given="
                 )
         key = random_key(seed)
         drawn = members.answer(self, held, plug_in,

@@ -16,7 +16,15 @@ from probml.device.rows import Known
 from probml.engines.engine import Engine, Status
 from probml.engines.findings import Finding
 from probml.engines.ladder import parse_engine
-from probml.errors import ConvergenceWarning, ModelError, Refusal, listed, present, untraced
+from probml.errors import (
+    ConvergenceWarning,
+    ModelError,
+    Refusal,
+    counted,
+    listed,
+    present,
+    untraced,
+)
 from probml.factors.digits import is_imprecise
 from probml.fits import fitting
 from probml.interface.functions.read_function import read_function
@@ -152,7 +160,7 @@ class Record(Fitted):
     def ending(self) -> str:
         """How the engine ended, and the findings for information, in a line."""
         name = self.engine.partition("(")[0]
-        steps = f", {self.iterations} iteration{'s' * (self.iterations != 1)}"
+        steps = f", {counted(self.iterations, 'iteration')}"
         steps *= self.iterations > 0 and self.certain
         engine = f" ({name}{steps})"
         if self.outcome is Status.WEIGHTED:

@@ -18,7 +18,7 @@ import numpy as np
 
 from probml.dataset.coding.indices import bounds, have_same_coding, together
 from probml.dataset.dataset import Data
-from probml.errors import Refusal, listed, present
+from probml.errors import Refusal, counted, listed, present
 from probml.numerics.compiling import ASKED, jit
 from probml.numerics.transfer import random_key
 from probml.posteriors.posterior import Draws, Point
@@ -149,9 +149,9 @@ def _assign(structure: Structure, names: list[str], held: Data, codes: dict, pic
                     members[number] = next(spare, None)
                 if members[number] is None:
                     raise Refusal(
-                        f"row {row} of the data has more than {len(free)} different groups, but "
-                        f"{index.description} has effects of only {len(free)} groups. Fit data "
-                        f"that contain more groups")
+                        f"row {row} of the data has more different groups than "
+                        f"{index.description}, which has effects of {counted(len(free), 'group')}. "
+                        "Fit data that contain more groups")
                 flat[index.input][row, cell] = members[number]
         for axis in axes:
             taken = frozenset(axis.scale * int(present(c)) + axis.offset

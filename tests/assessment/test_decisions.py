@@ -95,7 +95,7 @@ def test_each_step_of_a_chain_is_decided():
     ("p", "more", "words"),
     [
         ([0.5, 0.5], {}, r"\(n, k\), .*got shape \(2,\)"),
-        ([[0.5, 0.4]], {}, r"row 0 is \[0.5, 0.4\], with the sum 0.9"),
+        ([[0.5, 0.4]], {}, "row 0 is 0.5, 0.4, with the sum 0.9"),
         ([[0.5, 0.5], [1.5, -0.5]], {}, "row 1"),
         ([[nan, 1.0]], {}, "row 0 is"),
         ([["a", "b"]], {}, "expected an array of probabilities"),

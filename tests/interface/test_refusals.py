@@ -65,7 +65,7 @@ DATA = {
                              "mapping"),
     "more components than distinct rows": (lambda: MIXTURE.fit({"x": np.repeat(X[:2], 30, 0)}),
                                            "'z'", "only 2 distinct rows", "3"),
-    "more components than rows": (lambda: MIXTURE.fit({"x": X[:1]}), "'z'", "distinct rows"),
+    "more components than rows": (lambda: MIXTURE.fit({"x": X[:1]}), "'z'", "1 distinct row. Use at most 1 component"),
     "a negative count": (lambda: cases.poisson_mixture(k=2).fit({"x": [1, 2, -3]}), "'x'", "-3",
                          ">= 0"),
     "half a count": (lambda: cases.poisson_mixture(k=2).fit({"x": [1, 2, 3.5]}), "'x'", "3.5",

@@ -152,8 +152,8 @@ def _plate(structure: Structure, indices: Mapping[str, Index], raws: Mapping, la
     base, top = bounds(indices.values())
     if len(indices) > 1 and not have_same_coding(indices.values()):
         raise DataError(f"{listed(indices, ' and ')} index the same axis with different offsets, "
-                        f"such as effect[a] and effect[b - 1], so a label needs another code in "
-                        f"each of them. Pass integer codes instead of text")
+                        "such as effect[a] and effect[b - 1], so one label would have different "
+                        "codes in them. Pass integer codes instead of text")
     coded = known is None and asked
     if known is None:
         known = _new_labels(structure, seen, next(iter(indices.values())).description, base, top,
@@ -196,8 +196,8 @@ def _new_labels(structure: Structure, raws: Mapping[str, Raw], description: str,
         return tuple(range(base, int(max(numbers, default=-1) if top is None else top) + 1))
     size = None if top is None else top - base + 1
     found = naming.of(raws, description, size,
-                      f"it indexes {description}, which has only {size} entries. Set the size of "
-                      f"the plate to the number of groups in the data", base)
+                      f"it indexes {description}, whose length is {size}. Set the size of the "
+                      "plate to the number of groups in the data", base)
     for name, raw in raws.items():
         why = functools.partial(why_ordered, structure, name, entries=len(found))
         naming.refuse_unordered(name, raw, why,

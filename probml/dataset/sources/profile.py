@@ -16,7 +16,7 @@ from probml.dataset.coding import labels as naming
 from probml.dataset.dataset import Data, Profile
 from probml.dataset.moments import Moments
 from probml.dataset.sources.chosen import hashed
-from probml.errors import DataError, listed
+from probml.errors import DataError, counted, listed
 from probml.typing import ArrayLike
 
 SAMPLE_ROWS = 2**16  # at most; engines find a start on the sample
@@ -211,8 +211,8 @@ def _union(site: str, labels: Sequence[tuple], states: int | None) -> tuple:
     out = naming.union(labels)
     if states is not None and len(out) > states:
         raise DataError(f"'{site}' has {len(out)} labels in all batches together, {listed(out)}, "
-                        f"but the model has only {states} states. Give the model more states, or "
-                        "merge labels")
+                        f"but the model has only {counted(states, 'state')}. Give the model more "
+                        "states, or merge labels")
     return out
 
 
