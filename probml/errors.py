@@ -5,7 +5,7 @@ import reprlib
 from collections.abc import Collection, Iterable, Mapping
 from numbers import Number
 from types import MappingProxyType
-from typing import ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 T = TypeVar("T")
 MAX_VALUE_CHARACTERS = 80  # characters of one value in a message
@@ -121,7 +121,7 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
-def shortly(value: object) -> str:
+def shortly(value: Any) -> str:
     """A value in a message, its beginning, in a line."""
     if type(value).__module__ == "numpy" and getattr(value, "shape", None) == ():
         value = value if value.dtype.kind in "mM" else value.item()  # 0.5, not np.float64(0.5)

@@ -44,7 +44,7 @@ def _warn(shown: list[str], values: np.ndarray, advice: str) -> None:
         said = [f"{name} ({count})" for name, count in zip(shown, counts, strict=True)][:SHOWN]
         more = len(shown) - len(said)
         which = (f"{', '.join(said)}{f' and {more} more columns' * bool(more)} have few distinct "
-                 f"values (as listed) in {len(values)} rows and are")
+                 f"values (their number in brackets) in {len(values)} rows and are")
     warnings.warn(
         f"{which} fitted by normal distributions. The variance of a component can shrink to 0 at "
         f"one of these values, so the score prefers too many components. {advice}",

@@ -22,7 +22,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from scipy.special import gammaln, xlogy
 
-from probml import DataError
+from probml import DataError, ModelError
 from probml.dataset.frames import as_pandas
 from probml.errors import listed
 from probml.estimators.rules import hold, several
@@ -60,6 +60,9 @@ def screen(X: DataLike, y: ArrayLike, names: Sequence[str] | None = None) -> "pd
     X, y = as_pandas(X), as_pandas(y)
     for value, name in ((X, "X"), (y, "y")):
         refuse_scalar(value, name, "screen")
+    if hasattr(X, "columns") and names is not None:
+        raise ModelError("screen(names=...): names= is only for an array, and X is a DataFrame "
+                         "with names of its own. Omit names=")
     table = X if hasattr(X, "columns") else _as_frame(X, names)
     target = _as_numbers(pd.Series(y if np.ndim(y) == 1 else np.ravel(y)), "y")
     if len(target) != len(table):

@@ -332,8 +332,8 @@ def _read_integers(e: Expected, a: np.ndarray):
     """States 0..states-1, or counts, as integers."""
     a = a.view(np.uint8) if a.dtype.kind == "b" else a
     high = LARGEST_COUNT if e.states is None else e.states - 1
-    want = ("a count, an integer >= 0" if e.states is None else f"an integer in 0..{high} "
-                                                                f"({e.states} states)")
+    want = ("a count, an integer of at least 0" if e.states is None
+            else f"an integer from 0 to {high} ({counted(e.states, 'state')})")
     small = e.states is not None or np.can_cast(a.dtype, np.int32)
     kind = np.int32 if small else np.int64
     copied = a.ndim and (a.dtype != kind or not a.flags.c_contiguous)

@@ -133,6 +133,9 @@ class Fit(Questions):
 
         Cost: of a point, once, a Hessian of all rows (regressions), or four gradients a parameter.
         """
+        if data is None and weights is not None:
+            raise ModelError("summary(weights=...): these are the weights of the rows of data=, "
+                             "which is missing. Pass summary(data, weights=...), or omit weights=")
         return self._table(self._standard_errors if data is None
                            else self._standard_errors_from(data, weights))
 

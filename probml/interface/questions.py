@@ -12,7 +12,7 @@ from probml.assessment.reliability import Calibration, compute_calibration
 from probml.dataset import tables
 from probml.dataset.coding.indices import REFUSE
 from probml.dataset.sources.parts import as_given, by_parts
-from probml.errors import ModelError, listed
+from probml.errors import ModelError, listed, shortly
 from probml.interface.argument_checks import checked_verbs
 from probml.interface.functions import replay
 from probml.interface.serving import Serving
@@ -125,7 +125,7 @@ class Questions(Serving):
         self.structure.need_rows("joint")
         sites = (sites,) if isinstance(sites, str) else tuple(sites or ())
         if not sites or len(set(sites)) < len(sites):
-            raise ModelError(f"joint(sites=[{listed(sites)}]): expected one or more different "
+            raise ModelError(f"joint(sites={shortly(list(sites))}): expected one or more different "
                              "sites, such as sites=['a', 'b']")
         for name in sites:
             if math.prod(self.structure.sites[self._checked_row_site(name)].cells) > 1:
@@ -370,12 +370,14 @@ class Questions(Serving):
             held = self._read(dict(inputs), rows, steps, unknown)
         else:
             held = self._read(given, unknown=unknown)
-            if rows not in (None, held.table.rows) or inputs:
-                both = f"rows={rows}" if not inputs else f"{next(iter(inputs))}=..."
+            both = (f"{next(iter(inputs))}=..." if inputs
+                    else f"rows={rows}" if rows not in (None, held.table.rows)
+                    else f"steps={steps}" if steps not in (None, held.steps) else "")
+            if both:
                 raise ModelError(
-                    f"simulate({both}, given=...): the rows and inputs are those of given=, and "
-                    f"each of its {held.table.rows} rows is drawn once. Omit {both}; to draw a row "
-                    "several times, repeat it in given="
+                    f"simulate({both}, given=...): the rows, steps and inputs are those of given=, "
+                    f"and each of its {held.table.rows} rows is drawn once. Omit {both}; to draw a "
+                    "row several times, repeat it in given="
                 )
         key = random_key(seed)
         drawn = members.answer(self, held, plug_in,

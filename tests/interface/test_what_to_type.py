@@ -8,7 +8,7 @@ import pytest
 from numpyro import plate, sample
 
 import probml
-from probml.models import gaussian_mixture
+from probml.models import gaussian_mixture, screen
 
 
 @probml.model
@@ -32,6 +32,15 @@ def test_a_parameter_is_no_prediction_of_rows(fit):
         fit.predict({"age": [7]}, "base")
     with pytest.raises(probml.ModelError, match=r"no finite list.*use fit.params\['base'\]"):
         fit.table("base")
+
+
+def test_an_argument_without_use_is_refused(fit):
+    with pytest.raises(probml.ModelError, match=r"simulate\(steps=3, given=...\).*Omit steps=3"):
+        fit.simulate(given=PETS, steps=3)
+    with pytest.raises(probml.ModelError, match=r"Pass summary\(data, weights=...\)"):
+        fit.summary(weights=[1.0, 1.0, 1.0, 2.0])
+    with pytest.raises(probml.ModelError, match="names= is only for an array"):
+        screen(pd.DataFrame(PETS), PETS["kg"], names=["a", "b"])
 
 
 def test_engines_that_messages_name_do_not_refuse(fit):

@@ -111,7 +111,7 @@ def lopsided():
 
 
 BAD = {
-    "integer in 0..1": lambda: steady(3).at({}).log_prob({"roll": [[1.0, 9.0, 0.0]]}),
+    "integer from 0 to 1": lambda: steady(3).at({}).log_prob({"roll": [[1.0, 9.0, 0.0]]}),
     r"'roll' has 2 time steps, but this model needs 3": lambda: steady(
         3
     ).at({}).log_prob({"roll": [[1, 0]]}),

@@ -84,7 +84,7 @@ def as_columns_of(data: DataLike, fit: Any, answer: Any,
         name = next(iter(moved))
         raise DataError(f"'{name}' has its columns in another order than in the fitted data. Give "
                         "them in the order of the fitted data, "
-                        f"{name}[{listed(fit.columns[name])}]")
+                        f"{name}[[{listed(fit.columns[name])}]]")
     name = about()
     return in_order(name, answer) if name in moved else answer
 
