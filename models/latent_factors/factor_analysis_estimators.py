@@ -168,7 +168,7 @@ class _Linear(InformationCriteria, Projection, Estimator):
                 "the prior of the noise dominates the data. The standard deviation of the noise "
                 f"was estimated as {np.sqrt(found.max()) * unit:.2g}, but by maximum likelihood it "
                 f"is {np.sqrt(np.max(noise)) * unit:.2g}. (That of {self._column(at)} of X is "
-                f"{spread[at] * unit:.2g}.) Standardise the columns, lower scale, or use "
+                f"{spread[at] * unit:.2g}.) Standardise the columns, lower scale=, or use "
                 "FactorAnalysis, which does not depend on units",
                 RuntimeWarning, stacklevel=3)
 

@@ -106,8 +106,8 @@ class MetaAnalysis(RegressionResults, Estimator):
         x = x if p > 1 else np.zeros((n, 0))
         self.studies_ = list(range(n)) if index is None else list(index)
         if len(self.studies_) != n:
-            raise DataError(f"MetaAnalysis.fit: names has {len(self.studies_)} names, expected "
-                            f"{n}, one for each study")
+            raise DataError(f"MetaAnalysis.fit: names= contains {len(self.studies_)} names, "
+                            f"expected {n}, one for each study")
         self._fit_model(y, error, x)
         self._learn(y, error, np.column_stack([np.ones(n), x]))
         return self

@@ -100,11 +100,11 @@ def _groups(fit: Fitted, held: Data) -> list[list[str]]:
                           "group. It was not estimated (it is discrete, or was given as data). "
                           "Give only groups that were in the fitted data")
     if structure.penalties:
-        raise Refusal(f"the data contain a new group of {' or '.join(sum(groups, []))}, whose "
-                      f"effect would be drawn from its prior. But numpyro.factor "
+        raise Refusal(f"the data contain a new group of {listed(sum(groups, []), ' or ')}, whose "
+                      "effect would be drawn from its prior. But numpyro.factor "
                       f"'{structure.penalties[0]}' of the model changes the prior, so the prior "
-                      f"cannot be sampled. Give only groups that were in the fitted data, or write "
-                      f"the factor as a distribution")
+                      "cannot be sampled. Give only groups that were in the fitted data, or write "
+                      "the factor as a distribution")
     for names in groups:
         if not have_same_coding(structure.indexed[name] for name in names):
             raise Refusal(f"the inputs {listed(names)} index the same parameters in different "

@@ -196,8 +196,8 @@ def _new_labels(structure: Structure, raws: Mapping[str, Raw], description: str,
         return tuple(range(base, int(max(numbers, default=-1) if top is None else top) + 1))
     size = None if top is None else top - base + 1
     found = naming.of(raws, description, size,
-                      f"it indexes {description}, whose length is {size}. Set the size of the "
-                      "plate to the number of groups in the data", base)
+                      f"it indexes {description}, which has only {size} entries. Set the size of "
+                      f"the plate to the number of groups in the data", base)
     for name, raw in raws.items():
         why = functools.partial(why_ordered, structure, name, entries=len(found))
         naming.refuse_unordered(name, raw, why,

@@ -322,7 +322,8 @@ class EmpiricalBayes(Engine):
             raise Refusal("EmpiricalBayes: the log evidence (log probability of the data) could "
                           f"not be computed accurately at any tried value of {listed(self.names)}. "
                           "Call the model with plausible values of these arguments, and give "
-                          "bounds around them, EmpiricalBayes({name: (lowest, highest)})")
+                          f"bounds around them, EmpiricalBayes({{'{self.names[0]}': (lowest, "
+                          "highest)})")
         chosen = evidence.values(axes, found.point)
         # scalars stay numbers: a model is known by the kinds of its settings
         settings = {name: float(value) if value.ndim == 0 else value
