@@ -146,8 +146,8 @@ def read_weights(weights: object, rows: int, all_rows: bool = True) -> np.ndarra
         raise DataError(f"weights must have the shape ({rows},), one number per row, got "
                         f"{raw.values.shape}. Give each row one weight.")
     out = _complete("weights", raw).astype(np.float64)
-    deny(out < 0, "weights", out, "at least 0", hint="Give weights of at least 0; a row with weight 0 is "
-                                               "ignored.")
+    deny(out < 0, "weights", out, "at least 0", hint="Correct this weight; a row with weight 0 is "
+                                                     "ignored.")
     if all_rows and not out.any():
         raise DataError("all weights are zero. Give at least one row a weight above 0.")
     return out
