@@ -118,7 +118,7 @@ def listed(names: Iterable, between: str = ", ") -> str:
 
 def counted(number: int, noun: str) -> str:
     """A number with its noun in a message: "1 row", "1,200 rows"."""
-    return f"{number:,} {noun}{'s' * (number != 1)}"
+    return f"{number:,} {noun}{'s' * bool(number != 1)}"
 
 
 def shortly(value: Any) -> str:
