@@ -17,7 +17,7 @@ from probml.dataset import dataset
 from probml.dataset.frames import shortest
 from probml.device import layout, load
 from probml.engines.engine import short_name
-from probml.errors import ModelError, Refusal, ReliabilityWarning, present
+from probml.errors import ModelError, Refusal, ReliabilityWarning, listed, present
 from probml.fits.standard_errors import NOTE, StandardErrors
 from probml.numerics.compiling import ASKED, jit
 from probml.numerics.transfer import placed, placed_all, random_key
@@ -430,9 +430,9 @@ def _row_values(fit: Fitted, held: dataset.Data, draws: dict[str, np.ndarray],
              else lacking).append(site.name)
     if lacking:
         warnings.warn(
-            f"to_arviz(): the result does not contain {lacking}, because these values are computed "
-            "from missing values of the data, which were not sampled. Use fit.predict(data, "
-            f"'{lacking[0]}') for their means",
+            f"to_arviz(): the result does not contain {listed(lacking)}, because these values are "
+            "computed from missing values of the data, which were not sampled. Use "
+            f"fit.predict(data, '{lacking[0]}') for their means",
             RuntimeWarning,
             stacklevel=4,
         )

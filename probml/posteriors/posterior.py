@@ -360,8 +360,8 @@ class Normal(_Normal, Posterior):
                 np.ndim(arrays["factor"]) != 2 or len(arrays["factor"]) != shape[0]):
             raise ModelError("the arrays of the normal distribution in the file do not fit "
                              "together, because their shapes are "
-                             f"{[np.shape(arrays[name]) for name in cls._fields]}. Save the fit "
-                             "again")
+                             f"{listed(np.shape(arrays[name]) for name in cls._fields)}. Save the "
+                             "fit again")
         found = cls(**arrays)
         return found if not meta.get("former") else found._sorted(plan, known, meta["former"])
 

@@ -147,10 +147,10 @@ class Effects(_Effects, Posterior):
                                             if meta.get("nodes") else None)))
         count = len(jax.tree.leaves(blank[1:]))
         if set(arrays) != set(map(str, range(count))) or not set(names) <= set(plan.free):
-            raise ModelError(f"the file was saved by another model: it has the group effects "
-                             f"{listed(names)} in {len(arrays)} arrays, but this model has the "
+            raise ModelError("the file was saved by another model. It has the group effects "
+                             f"{listed(names)} in {len(arrays)} arrays. This model has the "
                              f"parameters {listed(plan.free)} and needs {count} arrays. Pass the "
-                             f"model that was fitted, load(path, model)")
+                             "model that was fitted, load(path, model)")
         found = cls(names, *unflattened(blank[1:], [arrays[str(i)] for i in range(count)],
                                         meta.get("former", {})))
         wrong = next((name for name, value in {**found.point, **found.moments.mean}.items()

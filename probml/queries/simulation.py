@@ -27,7 +27,7 @@ from probml.dataset.coding import indices as coding
 from probml.dataset.tables import to_labels
 from probml.device import layout, load
 from probml.device.rows import Known, Rows
-from probml.errors import ModelError, Refusal, present, quoted, shortly, untraced
+from probml.errors import ModelError, Refusal, listed, present, shortly, untraced
 from probml.evidence import row_coordinates
 from probml.families import registry
 from probml.language.language import LONGEST, Bound, chain_length_scope
@@ -310,7 +310,7 @@ def within(fit: Fitted, draws: SiteValues, sampled: Mapping[str, np.ndarray],
     cells = sum(math.prod(sites[name].along(held.steps)) for name in names)
     if count * held.table.rows * cells > MAX_DRAWN_NUMBERS:
         warnings.warn(
-            f"draws({count}): the draws do not contain {quoted(names)}, because for "
+            f"draws({count}): the draws do not contain {listed(names)}, because for "
             f"{held.table.rows} rows they would be {count * held.table.rows * cells:.2g} numbers, "
             f"more than the limit of {MAX_DRAWN_NUMBERS:.2g}. Ask for fewer draws, or use "
             f"simulate(given=data) for one draw per row", RuntimeWarning, stacklevel=4)

@@ -18,7 +18,7 @@ from probml.engines.optimization.search import index_of_highest
 from probml.engines.start.begin import AWAY, MAX_STEPS, PRIOR_STARTS, widest_units
 from probml.engines.start.modes import Mode, Optima, distinct_optima
 from probml.engines.start.prior import compiled_prior_point, drawn_prior, given_start
-from probml.errors import Refusal, quoted
+from probml.errors import Refusal, counted, listed
 from probml.evidence import density, row_coordinates
 from probml.latents.latent import Group
 from probml.numerics import curvature
@@ -70,8 +70,8 @@ def describe_method(problem: Problem) -> str:
     if not names:
         return ""
     each = sum(int(np.prod(sites[name].cells, dtype=int)) for name in names)
-    return (f"sampling {quoted(names)}, {each} number{'s' * (each > 1)} per row, together with the "
-            f"parameters")
+    return (f"sampling {listed(names)}, {counted(each, 'number')} per row, together with the "
+            "parameters")
 
 
 def check(problem: Problem, engine: str, draws: int) -> None:
