@@ -129,10 +129,8 @@ class DynamicFactor(Projection, OfSequences):
         self.ar_ = np.asarray(p["coefficients"], float)
         self.noise_ = np.asarray(p["sigma"], float) * self._unit
         self.mean_ = np.asarray(p["mean"], float) * self._unit + self._centre
-        seen = ~np.isnan(steps.values)
-        log = float(np.sum(self.fit_.log_prob(data, plug_in=True)))
-        self.loglik_ = log - float(seen.sum(0) @ np.log(self._unit))
-        found = criteria(self.loglik_, self.n_parameters_, len(seen))
+        self.loglik_ = self._loglik(steps, data)
+        found = criteria(self.loglik_, self.n_parameters_, len(steps.values))
         self.aic_, self.bic_ = found["aic"], found["bic"]
 
     # Questions
@@ -164,10 +162,11 @@ class DynamicFactor(Projection, OfSequences):
 
     def score(self, X, y=None, lengths=None):
         """log p(X), summed over all sequences, in units of X."""
-        steps, data = self._of(X, lengths)
+        return self._loglik(*self._of(X, lengths))
+
+    def _loglik(self, steps: Steps, data: dict) -> float:
         seen = (~np.isnan(steps.values)).sum(0)
-        log = np.sum(self.fit_.log_prob(data, plug_in=True))
-        return float(log - seen @ np.log(self._unit))
+        return float(np.sum(self.fit_.log_prob(data, plug_in=True)) - seen @ np.log(self._unit))
 
     def forecast(self, X, steps=1, lengths=None):
         """Forecast means of the next steps, (steps, d), (n, steps, d) with lengths, or a list; for

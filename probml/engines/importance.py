@@ -27,7 +27,7 @@ from probml.evidence import density
 from probml.numerics.compiling import ONCE, jit
 from probml.numerics.curvature import FLAT_CURVATURE, whitened
 from probml.plan.plan import Plan
-from probml.posteriors.diagnostics import k_hat, k_limit, k_of_variance, smoothed
+from probml.posteriors.pareto import k_hat, k_limit, k_of_variance, smoothed
 from probml.posteriors.posterior import Normal
 
 DEGREES = 4.0  # of freedom of the Student t; half as many as coordinates, if those are more

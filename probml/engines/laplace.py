@@ -47,7 +47,7 @@ from probml.numerics.transfer import placed, placed_all
 from probml.plan import decide
 from probml.plan.plan import Plan
 from probml.plan.sufficient_statistics import is_affine_in_rows
-from probml.posteriors.diagnostics import k_limit
+from probml.posteriors.pareto import k_limit
 from probml.posteriors.posterior import Draws, Normal, constrained, mean, unconstrained
 
 POINTS = 32  # about the mode, at which the density is evaluated together with the curvature

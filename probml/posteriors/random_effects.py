@@ -22,7 +22,6 @@ from probml.factors.random_effects import information, integration
 from probml.factors.random_effects.information import EffectVector, Prior
 from probml.factors.random_effects.integration import Conditional
 from probml.factors.random_effects.quadrature_nodes import AtNodes, Nodes
-from probml.language.renamed import unflattened
 from probml.numerics.compiling import ASKED, ONCE, jit
 from probml.numerics.transfer import placed, placed_all, random_key
 from probml.plan import decide
@@ -89,10 +88,11 @@ class Effects(_Effects, Posterior):
     def averaging_draws(self, plan: Plan, known: Known, n: int):
         """Antithetic pairs about the mean, so that averages of affine functions are exact; with a
         quadrature n even quantiles of each effect, in random order."""
+        plan, key = self._plan(plan), random_key(0)
         if self.at.found.nodes is not None:
-            return self._all(_quantiles(self._plan(plan), self.at, random_key(0), n), n), None
-        n = max(n // 2, 1) * 2
-        return self._all(_draws(self._plan(plan), self.at, random_key(0), n // 2, True), n), None
+            return self._all(_quantiles(plan, self.at, key, n), n), None
+        half = max(n // 2, 1)
+        return self._all(_draws(plan, self.at, key, half, True), 2 * half), None
 
     def _all(self, drawn: Mapping, n: int) -> dict[str, jax.Array]:
         fixed = {name: placed(np.broadcast_to(np.asarray(value), (n, *np.shape(value))))
@@ -140,25 +140,24 @@ class Effects(_Effects, Posterior):
     def restored(cls, meta: Json, arrays: SiteValues, plan: Plan):
         arrays, names = part(arrays, "effects/"), tuple(meta.get("effects", ()))
         sites, two = plan.structure.sites, EffectVector(0.0, 0.0)
+        nodes = Nodes(0.0, 0.0, 0.0) if meta.get("nodes") else None
         prior = Prior(two, 0.0, (0.0,) * min(int(meta.get("others", 0)), len(arrays)))
         blank = cls(names, {name: 0.0 for name in plan.free if name not in names},
                     integration.Moments(dict.fromkeys(names, 0.0), 0.0, 0.0, 0.0),
-                    Conditioned(prior, Conditional(0.0, two, 0.0, 0.0, 0.0, Nodes(0.0, 0.0, 0.0)
-                                            if meta.get("nodes") else None)))
-        count = len(jax.tree.leaves(blank[1:]))
+                    Conditioned(prior, Conditional(0.0, two, 0.0, 0.0, 0.0, nodes)))
+        shape = jax.tree.structure(blank[1:])
+        count = shape.num_leaves
         if set(arrays) != set(map(str, range(count))) or not set(names) <= set(plan.free):
             raise ModelError("the file was saved by another model. It has the group effects "
                              f"{listed(names)} in {len(arrays)} arrays. This model has the "
                              f"parameters {listed(plan.free)} and needs {count} arrays. Pass the "
                              "model that was fitted, load(path, model)")
-        found = cls(names, *unflattened(blank[1:], [arrays[str(i)] for i in range(count)],
-                                        meta.get("former", {})))
-        wrong = next((name for name, value in {**found.point, **found.moments.mean}.items()
-                      if np.shape(value) != sites[name].shape), None)
-        if wrong is not None:
-            raise ModelError(f"the group effects '{wrong}' in the file have another shape than "
-                             f"{sites[wrong].shape}, the shape in the model. Pass the model that "
-                             "was fitted, load(path, model)")
+        found = cls(names, *jax.tree.unflatten(shape, [arrays[str(i)] for i in range(count)]))
+        for name, value in {**found.point, **found.moments.mean}.items():
+            if np.shape(value) != sites[name].shape:
+                raise ModelError(f"the group effects '{name}' in the file have another shape than "
+                                 f"{sites[name].shape}, the shape in the model. Pass the model "
+                                 "that was fitted, load(path, model)")
         return found
 
 
@@ -184,13 +183,12 @@ def _quantiles(plan: Plan, at: Conditioned, key: jax.Array, n: int) -> dict[str,
 
 
 @jit(static_argnums=(0, 3, 4), seldom=ASKED)
-def _draws(plan: Plan, at: Conditioned, key: jax.Array, n: int, pairs: bool) -> dict[str,
-                                                                                     jax.Array]:
+def _draws(plan: Plan, at: Conditioned, key: jax.Array, n: int, pairs: bool):
     def draw_effects(key: jax.Array):
         noise = integration.draw_deviation(at.found, key)
         ways = [noise, jax.tree.map(jnp.negative, noise)] if pairs else [noise]
-        return jax.tree.map(lambda *leaves: jnp.stack(leaves), *(_effects_at(plan, at, way)
-                                                                 for way in ways))
+        return jax.tree.map(lambda *leaves: jnp.stack(leaves),
+                            *(_effects_at(plan, at, way) for way in ways))
 
     each = jax.vmap(draw_effects)(jax.random.split(key, n))
     return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), each)

@@ -117,8 +117,8 @@ def _converted(ins: Avals, outs: Avals, new_dtype: np.dtype) -> Callable:
 
 def _select_bits(kind: np.dtype, bits: np.dtype, which: np.ndarray, no: np.ndarray,
                  yes: np.ndarray) -> np.ndarray:
-    """np.where(which, yes, no) without a branch for each entry: of 39,000 random conditions it takes
-    20 µs instead of 500."""
+    """np.where(which, yes, no) without a branch for each entry, which takes 20 µs instead of 500
+    for 39,000 random conditions."""
     no = no.view(bits)
     found = -which.astype(bits)
     found &= no ^ yes.view(bits)
