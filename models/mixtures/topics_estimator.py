@@ -109,8 +109,7 @@ class TopicModel(Projection, Estimator):
 
     def _counts(self, X, reset: bool) -> np.ndarray:
         X = self._numbers(X, reset)
-        if len(odd := np.argwhere(~(X >= 0))):
-            row, j = odd[0]
+        for row, j in np.argwhere(~(X >= 0))[:1]:
             raise DataError(f"{self._column(int(j))} of X is {X[row, j]:g} in row {row}, expected "
                             "a count of words, a number of at least 0, and no missing values. "
                             "Correct the value, or drop the row")

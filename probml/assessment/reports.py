@@ -127,7 +127,7 @@ def draws_in_units(fit: Fitted) -> dict[str, np.ndarray]:
     if not fit.belief.varies:
         return {}
     draws = posterior_draws(fit)
-    draws = {**draws, **(outside.chains(fit, draws) if fit.structure.derived else {}),
+    draws = {**draws, **outside.chains(fit, draws),
              **step_posteriors.draw_steps_by_chain(fit, draws)}
     return {**draws, **in_units(fit.units, draws)}
 
@@ -349,10 +349,8 @@ def _row_groups(fit: Fitted, held: dataset.Data, draws: dict, seen: list[str],
                       f"log-likelihoods of rows cannot be computed ({why}). Functions such as "
                       "arviz.loo need this group; use probml.compare instead", RuntimeWarning,
                       stacklevel=4)
-    chains, count = next(iter(draws.values())).shape[:2]
-    flat = {name: value.reshape(-1, *value.shape[2:]) for name, value in draws.items()}
-    made = {name: value.reshape(chains, count, *value.shape[1:]) for name, value in replicate(
-        fit, held, flat, seen, chains * count).items()}
+    count = math.prod(next(iter(draws.values())).shape[:2])
+    made = outside.by_chain(lambda flat: replicate(fit, held, flat, seen, count), draws)
     groups["posterior_predictive"] = group(made, names.of_row_site)
     groups["observed_data"] = group({name: held.table.columns[name].values_or_nan for name in seen},
                                     names.of_row_site, ())
@@ -407,15 +405,10 @@ def _at_draws(fit: Fitted, held: dataset.Data, draws: Mapping[str, np.ndarray]) 
 def _row_latents(fit: Fitted, draws: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """The continuous latent variables of the fitted rows, and deterministics of these, at every
     draw: site → (chains, draws, n, *cells)."""
-    lead = next(iter(draws.values())).shape[:2]
-
-    def flat(values: SiteValues):
-        return {name: np.asarray(value).reshape(-1, *np.shape(value)[2:])
-                for name, value in values.items()}
-
     inside = getattr(fit.belief, "inside", {})
-    found = simulation.within(fit, flat(draws), flat(inside), 0)
-    return {name: value.reshape(*lead, *value.shape[1:]) for name, value in found.items()}
+    return outside.by_chain(lambda flat: simulation.within(
+        fit, {name: flat[name] for name in draws}, {name: flat[name] for name in inside}, 0),
+        {**draws, **inside})
 
 
 def _row_values(fit: Fitted, held: dataset.Data, draws: dict[str, np.ndarray],

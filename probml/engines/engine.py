@@ -44,8 +44,7 @@ from probml.typing import PyTree, SiteValues
 
 
 class Status(enum.IntEnum):
-    """How a fit ended; where it did not converge, a finding says why. Where a number has
-    two names, the second is its former name, which goes on working."""
+    """How a fit ended; where it did not converge, a finding says why."""
 
     RUNNING = 0
     CONVERGED = 1

@@ -95,9 +95,8 @@ class Effects(_Effects, Posterior):
         return self._all(_draws(plan, self.at, key, half, True), 2 * half), None
 
     def _all(self, drawn: Mapping, n: int) -> dict[str, jax.Array]:
-        fixed = {name: placed(np.broadcast_to(np.asarray(value), (n, *np.shape(value))))
-                 for name, value in self.point.items()}
-        return {**fixed, **drawn}
+        return {name: placed(np.broadcast_to(np.asarray(value), (n, *np.shape(value))))
+                for name, value in self.point.items()} | dict(drawn)
 
     def marginal(self, plan: Plan, known: Known, name: str):
         """The posterior of an effect: a normal distribution, multivariate for several effects of a

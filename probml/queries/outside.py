@@ -1,6 +1,6 @@
 """Deterministics outside rows: at the point estimate, or averaged over the posterior."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import jax
 import jax.numpy as jnp
@@ -74,15 +74,19 @@ def drawn(fit: Fitted, draws: SiteValues) -> dict[str, np.ndarray]:
         **fit.point, **fit.given}))))
 
 
+def by_chain(of: Callable[[dict[str, np.ndarray]], SiteValues],
+             draws: SiteValues) -> dict[str, np.ndarray]:
+    """A function of draws, name → (n, ...), asked for draws with axes (chains, draws, ...)."""
+    lead = np.shape(next(iter(draws.values())))[:2]
+    found = of({name: np.reshape(value, (-1, *np.shape(value)[2:]))
+                for name, value in draws.items()})
+    return {name: np.reshape(value, (*lead, *np.shape(value)[1:]))
+            for name, value in found.items()}
+
+
 def chains(fit: Fitted, draws: SiteValues) -> dict[str, np.ndarray]:
     """As `drawn`, of draws with axes (chains, draws, ...)."""
-    if not fit.structure.derived:
-        return {}
-    lead = np.shape(next(iter(draws.values())))[:2]
-    flat = {name: np.asarray(value).reshape(-1, *np.shape(value)[2:])
-            for name, value in draws.items()}
-    return {name: value.reshape(*lead, *value.shape[1:])
-            for name, value in drawn(fit, flat).items()}
+    return by_chain(lambda flat: drawn(fit, flat), draws)
 
 
 def fixed(value: ArrayLike) -> np.ndarray:

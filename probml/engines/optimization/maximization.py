@@ -31,15 +31,8 @@ from probml.factors.naturals import log_prior
 from probml.jaxpr.backward import value_and_gradient
 from probml.numerics.compiling import ONCE, jit
 from probml.numerics.curvature import scaled, second_order, units
-from probml.numerics.optimum import (
-    LBFGS,
-    Newton,
-    Optimum,
-    maximize,
-    negligible,
-    newton_converged,
-    saddle_free_step,
-)
+from probml.numerics.newton import Newton, saddle_free_step
+from probml.numerics.optimum import LBFGS, Optimum, maximize, negligible, newton_converged
 from probml.numerics.process.threads import map_in_threads
 from probml.numerics.refinement import HostBFGS, refine
 from probml.plan.blocks import NEWTON

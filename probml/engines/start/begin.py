@@ -36,7 +36,8 @@ from probml.evidence import centring, density
 from probml.numerics import curvature
 from probml.numerics.compiling import ONCE, jit
 from probml.numerics.curvature import Frame, Starts
-from probml.numerics.optimum import LBFGS, Newton, maximize, saddle_free_step
+from probml.numerics.newton import Newton, saddle_free_step
+from probml.numerics.optimum import LBFGS, maximize
 from probml.numerics.refinement import refine_with_hessians
 from probml.numerics.transfer import placed, placed_all
 from probml.plan import hierarchy
