@@ -83,8 +83,9 @@ class OrdinalRegression(RegressionResults, Standardized, Margin):
             self._refuse_text()
         else:
             if absent := [each for each in self.classes_.tolist() if each not in order]:
-                raise DataError(f"y contains {absent[0]!r}, which is not among categories={order}. "
-                                f"Add this category in the right place of the order")
+                raise DataError(f"y contains {absent[0]!r}, which is not among "
+                                f"categories=[{listed(order)}]. Add this category in the right "
+                                "place of the order")
             place = [order.index(each) for each in self.classes_.tolist()]
             codes = np.argsort(np.argsort(place))[codes]
             self.classes_ = self.classes_[np.argsort(place)]

@@ -13,7 +13,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from probml import DataError, Fit, ModelError
-from probml.errors import type_of
+from probml.errors import listed, type_of
 from probml.language.given import labels
 from probml.numerics.process.libraries import pd
 from probml.typing import DataLike, FitOrEstimator
@@ -93,9 +93,8 @@ def as_names(call: str, name: str, value: object, have: list) -> list:
     """
     some = labels([value] if isinstance(value, str) else value, f"{call}({name})")
     if odd := [each for each in some if each not in have]:
-        shown = ", ".join(map(repr, have[:12])) + ", …" * (len(have) > 12)
         raise ModelError(f"{call}({name}=...): {odd[0]!r:.80} is not one of the known names. Use "
-                         f"one of {shown}")
+                         f"one of {listed(have)}")
     return list(dict.fromkeys(some))
 
 
@@ -156,6 +155,6 @@ def place_of(call: str, argument: str, name: object, names: Sequence) -> int:
         and -len(have) <= name < len(have)):
         return int(name) % len(have)
     if not isinstance(name, str) or name not in [*have, *names]:
-        raise ModelError(f"{call}({argument}={name!r:.80}): expected one of {have}, or an integer "
-                         f"below {len(have)}")
+        raise ModelError(f"{call}({argument}={name!r:.80}): expected one of {listed(have)}, or an "
+                         f"integer below {len(have)}")
     return have.index(name) if name in have else list(names).index(name)

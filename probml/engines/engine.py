@@ -34,7 +34,7 @@ from jax.typing import ArrayLike
 from probml.dataset.dataset import Data
 from probml.device.rows import Known, Rows
 from probml.engines.findings import Code, Finding
-from probml.errors import ModelError, meant, shortly
+from probml.errors import ModelError, counted, listed, meant, shortly
 from probml.language.language import Bound
 from probml.numerics.optimum import Optimum
 from probml.plan import random_effects
@@ -329,7 +329,7 @@ class Engine(ABC):
         if unknown is not None:
             known = [name for name in own if name != "self"]
             raise TypeError(f"{cls.__name__}({unknown}=...): {cls.__name__} has no such setting; "
-                            f"its settings are {known}{meant(unknown, known, ELSEWHERE)}")
+                            f"its settings are {listed(known)}{meant(unknown, known, ELSEWHERE)}")
         return super().__new__(cls)
 
     @property
@@ -463,7 +463,8 @@ def check_batch(engine: Engine, problem: Problem) -> None:
     rows, batch = problem.size, engine.capabilities.batch
     if batch is not None and rows is not None and batch > rows:
         raise ModelError(f"{type(engine).__name__}(batch_rows={batch}) cannot fit {problem}: the "
-                         f"data have only {rows} rows. Give a smaller batch_rows, or omit it")
+                         f"data have only {counted(rows, 'row')}. Give a smaller batch_rows, or "
+                         "omit it")
 
 
 def check_settings(engine: Any, positive: Sequence[str] = (),

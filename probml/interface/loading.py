@@ -13,7 +13,7 @@ import numpy as np
 
 from probml.engines.engine import Status
 from probml.engines.findings import Finding
-from probml.errors import ModelError
+from probml.errors import ModelError, listed
 from probml.fits import saving
 from probml.fits.saving import damaged, named, unpacked
 from probml.interface.fit import Fit
@@ -230,7 +230,7 @@ def _check_sites(fit: Fit, path: object) -> None:
     for name, labels in fit.names.items():
         known = name in fit.model.inputs or name in sites and sites[name].finite == len(labels)
         if not known or len(set(labels)) < len(labels):
-            raise damaged(path, f"the labels of '{name}' are {list(labels)!r:.60}, expected "
+            raise damaged(path, f"the labels of '{name}' are {listed(labels)}, expected "
                                 f"different labels, one for each state")
     for name, value in fit.errors.items():
         if name not in fit.point or value.shape != np.shape(fit.point[name]):

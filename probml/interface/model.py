@@ -342,9 +342,10 @@ class Model(Bound):
         values = as_mapping(values, "do(values)", "{'smoke': 1}")
         if lacks_rows(self):
             name = next(iter(values), "smoke")
-            raise ModelError(f"do({{'{name}': ...}}): model '{self.name}' has no rows(), so only a "
-                             f"Fit has do(). Write fit(data).do({{'{name}': ...}}), or "
-                             f"at(params).do({{'{name}': ...}})")
+            raise ModelError(f"do({{'{name}': ...}}): do() of a model needs rows(), which model "
+                             f"'{self.name}' does not have. Use do() of a Fit, "
+                             f"fit(data).do({{'{name}': ...}}), or at(params).do({{'{name}': "
+                             "...})")
         return self._acted(values)
 
     def _acted(self, values: SiteValues, specs: Mapping[str, tuple] | None = None):

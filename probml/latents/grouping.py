@@ -146,11 +146,11 @@ def _advice(site: Site) -> str:
     """When a number can be integrated out, and how one without an integral can be written."""
     name = site.name
     if site.time is None:
-        return (f"Integration is possible in three cases: '{name}' is normal and enters the means "
-                f"of normal sites linearly; its prior is conjugate to the sites that depend on it "
-                f"(its posterior has a closed form); or the densities of all these sites are "
-                f"differentiable. Give '{name}' in the data, or write it as a Categorical over a "
-                f"grid of values")
+        return (f"Integration needs one of three conditions. (1) '{name}' is normal and enters the "
+                "means of normal sites linearly. (2) Its prior is conjugate to the sites that "
+                "depend on it, so that its posterior has a closed form. (3) The densities of all "
+                f"these sites are differentiable. Give '{name}' in the data, or write it as a "
+                "Categorical over a grid of values")
     return (f"Integration is possible if the sites that depend on '{name}' are normal, with means "
             f"that are linear in '{name}'. Give '{name}' in the data, or write it as a MarkovChain "
             f"over a grid of values. For a single sequence, make each step a row. "

@@ -36,7 +36,8 @@ from jax.ad_checkpoint import checkpoint_name
 from probml.latents.coordinates import enter, known_beforehand, log_joint, own_shape
 from probml.latents.latent import Group, Latent, Seen
 from probml.numerics.logs import weighted_log
-from probml.numerics.optimum import Newton, maximize
+from probml.numerics.newton import Newton
+from probml.numerics.optimum import maximize
 from probml.structure.structure import Structure
 
 NODES, REACH = 61, 6.0

@@ -353,8 +353,8 @@ class Normal(_Normal, Posterior):
                 np.ndim(arrays["factor"]) != 2 or len(arrays["factor"]) != shape[0]):
             raise ModelError("the arrays of the normal distribution in the file do not fit "
                              "together, because their shapes are "
-                             f"{[np.shape(arrays[name]) for name in cls._fields]}. Save the fit "
-                             "again")
+                             f"{listed(np.shape(arrays[name]) for name in cls._fields)}. Save the "
+                             "fit again")
         return cls(**arrays)
 
     def root(self, plan: Plan, known: Known, names: Collection[str]) -> dict[str, np.ndarray]:
@@ -405,6 +405,12 @@ def constrained(plan: Plan, known: Known, u: jax.Array) -> dict[str, jax.Array]:
     lead = u.shape[:-1]
     out = jax.vmap(lambda u: density.from_unbounded(plan, u, known)[0])(u.reshape(-1, u.shape[-1]))
     return {name: value.reshape(*lead, *value.shape[1:]) for name, value in out.items()}
+
+
+@jit(static_argnums=0, seldom=ASKED)
+def unconstrained(plan: Plan, params: Mapping, known: Known) -> jax.Array:
+    """Parameters at one point → their vector of unbounded coordinates, (d,)."""
+    return density.to_unbounded(plan, params, known)
 
 
 def mean(values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -23,7 +23,7 @@ from probml.factors.random_effects.information import EffectVector, Prior
 from probml.factors.random_effects.integration import Conditional
 from probml.factors.random_effects.quadrature_nodes import AtNodes, Nodes
 from probml.numerics.compiling import ASKED, ONCE, jit
-from probml.numerics.transfer import placed_all, random_key
+from probml.numerics.transfer import placed, placed_all, random_key
 from probml.plan import decide
 from probml.plan.plan import Plan
 from probml.posteriors.posterior import Posterior, part, register
@@ -49,6 +49,11 @@ def draw(at: Conditioned, plan: Plan, key: jax.Array) -> dict[str, jax.Array]:
 
 def _effects_at(plan: Plan, at: Conditioned, noise: EffectVector) -> dict[str, jax.Array]:
     return information.effects_at(plan, at.prior, jax.tree.map(jnp.add, at.found.centre, noise))
+
+
+@jit(seldom=ASKED)
+def _multivariate_normal(mean: jax.Array, root: ArrayLike) -> dist.Distribution:
+    return dist.MultivariateNormal(mean, scale_tril=root, validate_args=False)
 
 
 class _Effects(NamedTuple):
@@ -90,28 +95,35 @@ class Effects(_Effects, Posterior):
         return self._all(_draws(plan, self.at, key, half, True), 2 * half), None
 
     def _all(self, drawn: Mapping, n: int) -> dict[str, jax.Array]:
-        return {name: jnp.broadcast_to(jnp.asarray(value), (n, *jnp.shape(value)))
+        return {name: placed(np.broadcast_to(np.asarray(value), (n, *np.shape(value))))
                 for name, value in self.point.items()} | dict(drawn)
 
     def marginal(self, plan: Plan, known: Known, name: str):
         """The posterior of an effect: a normal distribution, multivariate for several effects of a
-        group, or the distribution at the nodes of a quadrature; None for a parameter."""
+        group, or the distribution at the nodes of a quadrature; None for a parameter. NumPyro's
+        validation and its factorisation would compile forty programs."""
         if name not in self.names:
             return None
-        plan, mean = self._plan(plan), jnp.asarray(self.moments.mean[name])
-        if (nodes := self.at.found.nodes) is not None:
-            loc, scale = self.at.prior.loc.first[:, 0], self.at.prior.first[:, 0, 0]
-            return AtNodes(jnp.reshape(loc + scale * nodes.loc, mean.shape),
-                           jnp.reshape(scale * nodes.scale, mean.shape),
-                           nodes.logs.reshape(*mean.shape, -1))
-        covariance = integration.member_covariances(plan, self.moments, name)
+        plan, moments = self._plan(plan), jax.device_get(self.moments)
+        mean = placed(moments.mean[name])
+        nodes = self.at.found.nodes
+        if nodes is not None:
+            prior, nodes = jax.device_get((self.at.prior, nodes))
+            loc, scale = prior.loc.first[:, 0], prior.first[:, 0, 0]
+            return AtNodes(np.reshape(loc + scale * nodes.loc, mean.shape),
+                           np.reshape(scale * nodes.scale, mean.shape),
+                           nodes.logs.reshape(*mean.shape, -1), validate_args=False)
+        covariance = integration.member_covariances(plan, moments, name)
         if mean.ndim == 2 and covariance.shape[:2] == mean.shape:
             # so that a singular fit, with a standard deviation of 0, has a Cholesky factor
             real = jnp.finfo(covariance.dtype)
-            size = jnp.diagonal(covariance, axis1=1, axis2=2).max(-1)[:, None, None]
+            size = np.diagonal(covariance, axis1=1, axis2=2).max(-1)[:, None, None]
             least = 64 * real.eps * size + real.tiny
-            return dist.MultivariateNormal(mean, covariance + least * jnp.eye(mean.shape[1]))
-        return dist.Normal(mean, integration.standard_deviations(plan, self.moments, name))
+            eye = np.eye(mean.shape[1], dtype=covariance.dtype)
+            root = np.linalg.cholesky(covariance + least * eye)
+            return _multivariate_normal(mean, root)
+        return dist.Normal(mean, placed(integration.standard_deviations(plan, moments, name)),
+                           validate_args=False)
 
     def root(self, plan: Plan, known: Known, names: Collection[str]):
         """Only of coefficients that are integrated out too, which have no groups."""
@@ -135,10 +147,10 @@ class Effects(_Effects, Posterior):
         shape = jax.tree.structure(blank[1:])
         count = shape.num_leaves
         if set(arrays) != set(map(str, range(count))) or not set(names) <= set(plan.free):
-            raise ModelError(f"the file was saved by another model: it has the group effects "
-                             f"{listed(names)} in {len(arrays)} arrays, but this model has the "
+            raise ModelError("the file was saved by another model. It has the group effects "
+                             f"{listed(names)} in {len(arrays)} arrays. This model has the "
                              f"parameters {listed(plan.free)} and needs {count} arrays. Pass the "
-                             f"model that was fitted, load(path, model)")
+                             "model that was fitted, load(path, model)")
         found = cls(names, *jax.tree.unflatten(shape, [arrays[str(i)] for i in range(count)]))
         for name, value in {**found.point, **found.moments.mean}.items():
             if np.shape(value) != sites[name].shape:

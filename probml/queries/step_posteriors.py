@@ -13,7 +13,7 @@ from jax.typing import ArrayLike
 from probml.errors import present
 from probml.language.language import Bound
 from probml.numerics.compiling import jit
-from probml.numerics.transfer import placed_all, random_key
+from probml.numerics.transfer import placed_all, random_key, split_key
 from probml.queries.fitted import Fitted
 from probml.queries.outside import by_chain
 from probml.typing import PyTree, SiteValues
@@ -35,7 +35,7 @@ def draw_steps(fit: Fitted, draws: SiteValues, n: int, seed: int) -> dict[str, n
     of the parameters: name of a step, and of all → (n, ...)."""
     if not _integrates_steps(fit):
         return {}
-    found = _at(fit, "path", draws, jax.random.split(random_key(seed), n))
+    found = _at(fit, "path", draws, split_key(random_key(seed), n))
     return found | _single(fit, found, 1)
 
 
@@ -74,7 +74,7 @@ def compute_step_means(fit: Fitted) -> dict[str, np.ndarray]:
     found = {name: mean.mean(0) for name, (mean, _) in _at(fit, "moments", values).items()}
     if not {*fit.model.generative.derived} <= {*fit.structure.derived}:
         lead = len(next(iter(values.values())))
-        keys = jax.random.split(random_key(0), (lead, DRAW_PAIRS if lead == 1 else 1))
+        keys = split_key(random_key(0), (lead, DRAW_PAIRS if lead == 1 else 1))
         computed = {name: value.mean(0)
                     for name, value in _at(fit, "means_computed", values, keys).items()}
     return computed | found | _single(fit, found, 0)

@@ -301,10 +301,10 @@ class Structure:
             raise Refusal(
                 f"{verb} needs the likelihood of a row, a density that integrates to 1. The factor "
                 f"'{self.losses[0]}' of model '{self.model.name}' (numpyro.factor inside rows()) "
-                f"multiplies the density of a row by exp(factor), so its integral is unknown. "
-                f"log_prob, predict, predict_proba, decode and simulate of a Fit support factors. "
-                f"For {verb} replace the factor by a site, such as dist.Bernoulli(logits=...) or "
-                f"dist.LeftTruncatedDistribution(...)"
+                "multiplies the density of a row by exp(factor), so its integral is unknown. The "
+                "methods log_prob, predict, predict_proba, decode and simulate of a Fit support "
+                f"factors. For {verb} replace the factor by a site, such as "
+                "dist.Bernoulli(logits=...) or dist.LeftTruncatedDistribution(...)"
             )
 
     @functools.cached_property
