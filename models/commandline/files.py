@@ -23,7 +23,7 @@ from probml.errors import DataError, ModelError, listed
 from probml.interface.fit import Fit
 from probml.interface.loading import load
 from probml.interface.model import Generative, Model
-from probml.numerics.outside.checkpoint import replacing
+from probml.numerics.outside.atomic import replacing
 from probml.numerics.process.libraries import pd
 from probml.typing import FitOrEstimator
 

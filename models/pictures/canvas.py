@@ -15,8 +15,8 @@ from jax.typing import ArrayLike
 
 from probml import DataError, Fit, ModelError
 from probml.errors import listed, type_of
-from probml.language.former_members import warn
 from probml.language.given import labels
+from probml.language.renamed import warn
 from probml.numerics.process.libraries import pd
 from probml.typing import DataLike, FitOrEstimator
 
@@ -36,8 +36,7 @@ def figure_of(size: tuple[float, float],
     from matplotlib.figure import Figure
 
     pyplot = sys.modules.get("matplotlib.pyplot")
-    make = Figure if pyplot is None else pyplot.figure
-    return make(figsize=size, layout=layout)
+    return (pyplot.figure if pyplot else Figure)(figsize=size, layout=layout)
 
 
 def axes_of(ax, size=(6.4, 4.2)):
@@ -120,9 +119,8 @@ def across(ax, words: list[str]) -> None:
     """Words below the columns 0, 1, …; aslant where they are wider than these."""
     wide = max((len(line) for word in words for line in word.split("\n")), default=0)
     inches = ax.get_position().width * ax.figure.get_figwidth() / max(len(words), 1)
-    close = wide * CHARACTER > inches
-    ax.set_xticks(range(len(words)), words, **({"rotation": 40, "ha": "right",
-                                                "rotation_mode": "anchor"} if close else {}))
+    aslant = {"rotation": 40, "ha": "right", "rotation_mode": "anchor"}
+    ax.set_xticks(range(len(words)), words, **(aslant if wide * CHARACTER > inches else {}))
 
 
 def place_legend(ax, lines: int) -> None:

@@ -438,14 +438,12 @@ class Finding:
                 "warning": self.warns, "message": str(self)}
 
     @classmethod
-    def read(cls, record: Json | str) -> "Finding":
-        """The finding of a record; a text, as in files of earlier versions, is a note.
+    def read(cls, record: Json) -> "Finding":
+        """The finding of a record.
 
         Raises:
             TypeError: it is no record of a finding.
         """
-        if isinstance(record, str):
-            return cls.of(Code.NOTE, text=record)
         try:
             codes: Any = Code  # an enumeration is called by value
             return cls.of(codes(record["code"]), record["parameter"], tuple(record["entry"]),

@@ -54,7 +54,7 @@ def with_boundary_findings(plan: Plan, outcome: Outcome, known: Known,
     Args:
         prior: the objective has the prior.
     """
-    params = {name: jnp.asarray(value) for name, value in outcome.params.items()}
+    params = placed_all(dict(outcome.params))
     if not outcome.posterior.varies:
         assert isinstance(rows, Rows)
         found = _boundaries(plan, params, known, rows, prior)

@@ -55,7 +55,7 @@ from probml.numerics.transfer import placed_all
 from probml.plan import decide, random_effects
 from probml.plan.hierarchy import scale_parameters
 from probml.plan.plan import Plan
-from probml.posteriors.diagnostics import k_limit
+from probml.posteriors.pareto import k_limit
 from probml.posteriors.units import Unit, ways_in_units
 from probml.structure.trace import trace
 

@@ -19,7 +19,7 @@ from probml.dataset.sources.parts import source_of
 from probml.engines.progress import Progress
 from probml.errors import DataError, ModelError, listed, shortly
 from probml.language.given import as_new_file
-from probml.numerics.outside.checkpoint import replacing
+from probml.numerics.outside.atomic import replacing
 from probml.numerics.process.libraries import pa, pd
 from probml.queries.fitted import Fitted
 from probml.typing import DataLike

@@ -24,8 +24,9 @@ from probml.fits import further, saving, standard_errors
 from probml.fits.places import FittedRows
 from probml.fits.standard_errors import StandardErrors
 from probml.interface.answer_table import answer_questions
-from probml.interface.argument_checks import OF_FITS, checked_verbs, missing_attribute
+from probml.interface.argument_checks import checked_verbs
 from probml.interface.functions.read_function import read_function
+from probml.interface.other_libraries import OF_FITS, missing_attribute
 from probml.interface.questions import Questions
 from probml.interface.record import StaticPart
 from probml.interface.showing.subject import Subject, of_fit

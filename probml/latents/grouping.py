@@ -8,13 +8,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from probml.errors import Refusal
-from probml.language.former_members import rename_members
 from probml.latents.conjugate import Conjugate
 from probml.latents.cubature import Cubature
 from probml.latents.gaussian import Gaussian
 from probml.latents.hidden_cells import HiddenCells
 from probml.latents.laplace import Laplace
-from probml.latents.latent import FORMER, Group, Kind
+from probml.latents.latent import Group, Kind
 from probml.latents.linear_chain import LinearChain
 from probml.latents.quadrature import Quadrature
 from probml.latents.simplex import Simplex
@@ -53,7 +52,6 @@ KINDS: list[Kind] = [Gaussian(), LinearChain(), Conjugate(), Simplex(), *GENERAL
 def register(kind: Kind) -> None:
     """Add a kind of latents from outside: asked before the general ones, for models traced after
     it. A kind that is equal to one already there takes its place."""
-    rename_members(type(kind), FORMER)
     if kind in KINDS:
         KINDS.remove(kind)
     KINDS.insert(len(KINDS) - len(GENERAL), kind)

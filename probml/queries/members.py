@@ -20,7 +20,7 @@ from probml.dataset.coding.indices import bounds, have_same_coding, together
 from probml.dataset.dataset import Data
 from probml.errors import Refusal, counted, listed, present
 from probml.numerics.compiling import ASKED, jit
-from probml.numerics.transfer import random_key
+from probml.numerics.transfer import random_key, split_key
 from probml.posteriors.posterior import Draws, Point
 from probml.queries.asking import DRAWS
 from probml.queries.fitted import Fitted
@@ -203,7 +203,7 @@ def renewed(fit: Fitted, entries: Mapping[tuple[str, int], np.ndarray], plug_in:
     values, tables = fit.belief.averaging_draws(fit._plan, fit._known(), DRAWS)
     repeats = int(np.clip(HELD // sum(value.size for value in values.values()), 1, REPEATS))
     values = {name: jnp.repeat(jnp.asarray(value), repeats, 0) for name, value in values.items()}
-    keys = jax.random.split(random_key(0), len(values[names[0]]))
+    keys = split_key(random_key(0), len(values[names[0]]))
     new = _every(structure, names, values, given, masks, keys)
     held = {name: np.asarray(value)[None] for name, value in {**values, **new}.items()}
     tables = None if tables is None else np.repeat(np.asarray(tables), repeats, 0)[None]

@@ -33,7 +33,7 @@ from probml.families import registry
 from probml.language.language import LONGEST, Bound, chain_length_scope
 from probml.language.measured import as_sites
 from probml.numerics.compiling import ASKED, jit
-from probml.numerics.transfer import placed, random_key
+from probml.numerics.transfer import placed, random_key, split_key
 from probml.plan.plan import Plan
 from probml.queries import asking, joint_states
 from probml.queries.fitted import Fitted
@@ -322,10 +322,10 @@ def within(fit: Fitted, draws: SiteValues, sampled: Mapping[str, np.ndarray],
     plan = held.plan()
     rows, known = load.load(held, plan, keep=(order := layout.order(held, plan)), params=fit.point)
     own = {name: _loaded(value, rows, order) for name, value in sampled.items()}
-    keys = jax.random.split(random_key(seed + 2), count)
+    keys = split_key(random_key(seed + 2), count)
     found: dict[str, ArrayLike] = {}
     if plan.variables or plan.latents:
-        states = _drawn(plan, {**draws, **own}, known, rows, keys)
+        states = jax.device_get(_drawn(plan, {**draws, **own}, known, rows, keys))
         found = {name: np.stack([asking.back(held, order, one, name) for one in value])
                  for name, value in states.items()}
     fixed = {name: plan.cells(name, value.reshape(-1, *value.shape[2:])).reshape(

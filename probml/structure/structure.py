@@ -28,7 +28,6 @@ from probml.jaxpr import levels
 from probml.jaxpr.memo import memo
 from probml.jaxpr.program import ClosedJaxpr, Literal, evaluate, jaxpr_of, one_way
 from probml.jaxpr.switches import SETTING
-from probml.language.former_members import former_members
 from probml.language.language import Bound
 from probml.numerics.identity import digest
 from probml.numerics.process.libraries import networkx
@@ -41,7 +40,6 @@ from probml.structure.sites import sites_of
 MAX_REMEMBERED = 2**14  # what methods found of a site of a structure
 
 
-@former_members(likeness="program_key")
 @dataclass(frozen=True, eq=False)
 class Structure:
     """The sites of a model, and the traced programs of their arguments.

@@ -108,7 +108,7 @@ def test_first_states_that_are_wide_beside_the_noise_are_taken_in_double():
         with jax.enable_x64(double):
             estimator = StructuralTimeSeries("trend", seasonal=4, n_starts=1).fit(y)
             tables.append(estimator.components(y)["level"])
-            assert ("float32-to-float64" in codes(estimator)) == (not double)
+            assert ("float32-to-float64" in codes(estimator.fit_)) == (not double)
     np.testing.assert_allclose(tables[0], tables[1], rtol=1e-3)
 
 

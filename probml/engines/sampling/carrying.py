@@ -27,6 +27,7 @@ from probml.numerics.curvature import Starts
 from probml.numerics.optimum import LBFGS, maximize
 from probml.numerics.transfer import placed
 from probml.plan.plan import Plan
+from probml.posteriors.posterior import unconstrained
 
 INTEGRATE = ("exact", "all", "none")
 STARTS = 4  # of optimisations, from the prior's point and points about it
@@ -205,8 +206,8 @@ def _given_points(problem: Problem, known: Known, begun: Mode) -> list[np.ndarra
     seen = problem.posterior_points
     if not seen or problem.plan.carried or not set(problem.plan.free) <= set(seen):
         return []
-    points = [density.to_unbounded(problem.plan,
-                                   {name: seen[name][i] for name in problem.plan.free}, known)
+    plan = problem.plan
+    points = [unconstrained(plan, {name: seen[name][i] for name in plan.free}, known)
               for i in range(len(next(iter(seen.values()))))]
     return [np.asarray(u) for u in points if u.size == begun.frame.centre.size
             and np.isfinite(u).all()]

@@ -36,7 +36,8 @@ from probml.evidence import centring, density
 from probml.numerics import curvature
 from probml.numerics.compiling import ONCE, jit
 from probml.numerics.curvature import Frame, Starts
-from probml.numerics.optimum import LBFGS, Newton, maximize
+from probml.numerics.newton import Newton, saddle_free_step
+from probml.numerics.optimum import LBFGS, maximize
 from probml.numerics.refinement import refine_with_hessians
 from probml.numerics.transfer import placed, placed_all
 from probml.plan import hierarchy
@@ -142,7 +143,8 @@ def _mode_finder(plan: Plan, still: Mapping, known: Known, rows: Rows,
     def find_mode(free: jax.Array):
         if newton:  # as MAP
             start, unravel = ravel_pytree(free)
-            found = maximize(evaluate, start, Newton(steps, 1e-16, history=MAX_STEPS))
+            found = maximize(evaluate, start, Newton(steps, 1e-16, history=MAX_STEPS,
+                                                            step=saddle_free_step))
             top, slope = unravel(found.point), unravel(found.gradient)
         else:
             found = maximize(both, free, LBFGS(steps, 1e-12, MAX_STEPS))
