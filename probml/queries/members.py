@@ -99,12 +99,12 @@ def _groups(fit: Fitted, held: Data) -> list[list[str]]:
             raise Refusal(f"{what} cannot be predicted, because '{fixed}' was not estimated (it is "
                           f"discrete, or was given as data), so it has no value for the new group. "
                           f"Give only groups that were in the fitted data")
-    if structure.penalties:
+    if structure.prior_factors:
         raise Refusal(f"the data contain a new group of {' or '.join(sum(groups, []))}, whose "
                       f"effect would be drawn from its prior. But numpyro.factor "
-                      f"'{structure.penalties[0]}' of the model changes the prior, so the prior "
-                      f"cannot be sampled. Give only groups that were in the fitted data, or write "
-                      f"the factor as a distribution")
+                      f"'{structure.prior_factors[0]}' of the model changes the prior, so the "
+                      f"prior cannot be sampled. Give only groups that were in the fitted data, or "
+                      f"write the factor as a distribution")
     for names in groups:
         if not have_same_coding(structure.indexed[name] for name in names):
             raise Refusal(f"the inputs {', '.join(names)} index the same parameters in different "
