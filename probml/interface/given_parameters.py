@@ -84,7 +84,7 @@ class _Deferred(Fit):
     def _read(self, data: object, rows: int | None = None, steps: int | None = None,
               unknown: str = REFUSE, simulated: bool = False) -> dataset.Data:
         model, own, *_ = read_function(self.model, data, self.point, simulated)
-        if simulated and isinstance(data, Mapping):  # the data are inputs, with a value a row where there are rows
+        if simulated and isinstance(data, Mapping):  # of inputs, with a value a row if it has rows
             rows = None if model.whole else input_rows(self.model, data, rows)[1]
         held = read.read(model, own, self.names, rows, None, steps, unknown)
         return refuse_precision_loss(held, self.point)
