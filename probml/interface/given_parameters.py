@@ -81,9 +81,11 @@ class _Deferred(Fit):
         return trace(self.model)
 
     def _read(self, data: object, rows: int | None = None, steps: int | None = None,
-              unknown: str = REFUSE) -> dataset.Data:
-        model, data, *_ = read_function(self.model, data, self.point)
-        held = read.read(model, data, self.names, rows, None, steps, unknown)
+              unknown: str = REFUSE, simulated: bool = False) -> dataset.Data:
+        model, own, *_ = read_function(self.model, data, self.point, simulated)
+        if simulated and isinstance(data, Mapping):  # of inputs, with a value a row if it has rows
+            rows = None if model.whole else input_rows(self.model, data, rows)[1]
+        held = read.read(model, own, self.names, rows, None, steps, unknown)
         return refuse_precision_loss(held, self.point)
 
     def _of(self, held: dataset.Data) -> Fit:
@@ -119,9 +121,8 @@ def _answer_with_data(verb: str):
         bound = signature.bind(self, *args, **kwargs).arguments
         data, unknown = bound.get("data", bound.get("given")), bound.get("unknown", REFUSE)
         if verb == "simulate" and data is None:
-            inputs = bound.get("inputs", {})
-            held = self._read(inputs, input_rows(self.model, inputs, bound.get("rows"))[1],
-                              bound.get("steps"), unknown)
+            held = self._read(bound.get("inputs", {}), bound.get("rows"), bound.get("steps"),
+                              unknown, simulated=True)
         else:
             held = self._read(data, unknown=unknown)
         return getattr(self._of(held), verb)(*args, **kwargs)
