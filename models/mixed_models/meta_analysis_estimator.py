@@ -9,6 +9,7 @@ from scipy.stats import chi2, norm
 from probml import MAP, DataError
 from probml.assessment.intervals import Interval
 from probml.engines.engine import Engine
+from probml.errors import listed
 from probml.estimators.estimator import Estimator, absent
 from probml.estimators.rules import SEED, Seed, check, hold, one_of, parameter, within
 from probml.estimators.validation import check_is_fitted
