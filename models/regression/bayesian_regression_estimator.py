@@ -96,9 +96,9 @@ class BayesianLinearRegression(FromMoments):
                              f"{d} numbers, one for each column, got {len(self.weight_scale)}")
         if d > MAX_COLUMNS:
             raise DataError(
-                f"BayesianLinearRegression: {d:,} columns need matrices of {d:,} × {d:,} numbers, "
-                f"{8e-9 * d**2:,.1f} GB each, of which some ten are made, and time in proportion "
-                f"to the cube of the columns. Fit at most {MAX_COLUMNS:,}, such as those most "
+                f"BayesianLinearRegression: {d:,} columns need about ten matrices of {d:,} × {d:,} "
+                f"numbers, {8e-9 * d**2:,.1f} GB each. The time grows with the cube of the number "
+                f"of columns. Fit at most {MAX_COLUMNS:,}, such as those most "
                 "correlated with y or the scores of ProbabilisticPCA, or use "
                 "GeneralizedLinearModel(penalty=...)")
         found = moments(X, y, weights, centred)
