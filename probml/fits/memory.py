@@ -40,5 +40,5 @@ def refuse_vast_matrices(plan: Plan) -> None:
         raise DataError(
             f"model '{plan.structure.model.name}', site '{name}': its matrices have {count:,} × "
             f"{columns:,} × {columns:,} numbers. A fit needs about {1e-9 * size:,.1f} GB for them, "
-            f"but {1e-9 * memory:,.1f} GB of memory are free. Use fewer columns, a diagonal "
+            f"but can use {1e-9 * memory:,.1f} GB at most. Use fewer columns, a diagonal "
             f"covariance, or a few factors, as FactorAnalysis and ProbabilisticPCA do")
