@@ -44,8 +44,10 @@ def pytest_configure(config):
         return
     import jax
 
-    # In this process only: what a test starts chooses its own precision.
-    jax.config.update("jax_enable_x64", True)
+    # In this process only: what a test starts chooses its own precision. JAX_ENABLE_X64=0 asks how
+    # the tests do in float32.
+    if "JAX_ENABLE_X64" not in os.environ:
+        jax.config.update("jax_enable_x64", True)
 
 
 @pytest.fixture(scope="session")

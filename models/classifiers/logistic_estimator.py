@@ -20,7 +20,7 @@ from probml.estimators.rules import (
 )
 from probml.estimators.validation import check_is_fitted
 from probml.models.classifiers.planes import COST, Planes, with_class_labels
-from probml.models.frames.standardized import row_weights, without_prior
+from probml.models.frames.standardized import finds_posterior, row_weights, without_prior
 from probml.models.regression.generalized_linear import logistic_regression, softmax_regression
 from probml.models.regression.results import RegressionResults, is_posterior
 from probml.numerics.process.libraries import pd
@@ -95,8 +95,7 @@ class LogisticRegression(RegressionResults, Planes):
         # A shift of all intercepts changes no probability: where there is to be a posterior, a
         # prior that tells nothing else holds it.
         penalty = 1 / self.C
-        takes = getattr(self.engine, "capabilities", None)
-        loose = LOOSE if k > 2 and takes and takes.finds == "posterior" else None
+        loose = LOOSE if k > 2 and finds_posterior(self.engine) else None
         settings = {"weight_scale": "each" if penalty else None,
                     "bias_scale": loose if self.fit_intercept else 0}
         model = logistic_regression(**settings) if k == 2 else softmax_regression(states=k,

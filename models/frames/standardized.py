@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from probml import Fit
+from probml.engines.engine import Engine
 from probml.estimators.estimator import Estimator
 from probml.estimators.validation import RegressorMixin, check_is_fitted
 from probml.models.frames.complete import Complete, NoProbabilities, Numbered
@@ -27,7 +28,7 @@ class Standardized(Complete):
 
     def _frame(self, X, weights, always: bool = False) -> np.ndarray:
         """Learn where columns are centred, and their units; X in these. Columns that are well are
-        left alone, and not copied.
+        left alone, and not copied, but for a posterior: its draws are then the same in all units.
 
         For conditioning only, no estimates: large data are subsampled.
         """
@@ -42,6 +43,7 @@ class Standardized(Complete):
         spread = np.where(spread > 1e-14 * np.abs(mean), spread, 0.0)
         unit = np.where(spread > 0, spread, np.where(np.abs(mean) > 0, np.abs(mean), 1.0))
         centre = mean if self.fit_intercept else np.zeros(d)
+        always = always or finds_posterior(getattr(self, "engine", None))
         if (not always and (np.abs(centre) <= MAX_CENTRE_SDS * spread + 1).all()
             and (unit < MAX_UNIT).all() and (unit > 1 / MAX_UNIT).all()):
             centre, unit = np.zeros(d), np.ones(d)
@@ -117,6 +119,11 @@ class Numeric(Standardized, Numbered, NoProbabilities, RegressorMixin, Estimator
         """log p(y | x) of every row, (n,), in units of y; where the engine has a posterior,
         averaged over it."""
         return self.fit_.log_prob(self.as_data(X, y)) - np.log(self._spread)
+
+
+def finds_posterior(engine: object) -> bool:
+    """Whether an estimator's setting `engine` is an engine that finds a posterior."""
+    return isinstance(engine, Engine) and engine.capabilities.finds == "posterior"
 
 
 def without_prior(engine, penalty: float):

@@ -113,10 +113,10 @@ class GaussianProcess(Numeric):
         if len(y) > MAX_ROWS:
             raise DataError(
                 f"n_samples={len(y):,}: a Gaussian process needs matrices of {len(y):,} × "
-                f"{len(y):,} numbers, {8e-9 * len(y)**2:,.0f} GB each, and time in proportion to "
-                f"the cube of the rows. Fit at most {MAX_ROWS:,} rows, such as a random sample of "
-                f"5,000, or use a model whose cost is linear in rows, such as "
-                f"SmoothingSpline or Boosted")
+                f"{len(y):,} numbers, {8e-9 * len(y)**2:,.0f} GB each. Its time is in proportion "
+                f"to the cube of the number of rows. Fit at most {MAX_ROWS:,} rows, such as a "
+                "random sample of 5,000. Or use SmoothingSpline or Boosted, whose time is in "
+                "proportion to the number of rows")
         spread = X.std(0)
         self._unit_x = np.where(spread > 0, spread, 1.0)
         if not self.separate:

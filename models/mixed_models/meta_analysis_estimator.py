@@ -106,8 +106,8 @@ class MetaAnalysis(RegressionResults, Estimator):
         x = x if p > 1 else np.zeros((n, 0))
         self.studies_ = list(range(n)) if index is None else list(index)
         if len(self.studies_) != n:
-            raise DataError(f"MetaAnalysis.fit: names has {len(self.studies_)} names, expected "
-                            f"{n}, one for each study")
+            raise DataError(f"MetaAnalysis.fit: names= contains {len(self.studies_)} names, "
+                            f"expected {n}, one for each study")
         self._fit_model(y, error, x)
         self._learn(y, error, np.column_stack([np.ones(n), x]))
         return self
@@ -243,7 +243,7 @@ class MetaAnalysis(RegressionResults, Estimator):
         table = {} if X is None else table_of(X)
         if missing := [name for name in self._names if name not in table]:
             raise DataError(f"predict: X has no column {missing[0]!r}. Give the columns of the "
-                            f"fitted data, {self._names}")
+                            f"fitted data, {listed(self._names)}")
         x = numbers_of(table, self._names) if self._names else np.zeros((1, 0))
         design = np.column_stack([np.ones(len(x)), x])
         mean = design @ np.append(self.intercept_, self.coef_)

@@ -7,6 +7,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from probml import ModelError, Refusal
+from probml.errors import listed
 from probml.estimators.rules import TEXT, hold, optional
 from probml.language.given import labels as items
 from probml.models.pictures.canvas import (
@@ -52,8 +53,9 @@ def effects(fitted: FitOrEstimator, name: str | None = None, labels: Sequence | 
     if name is None:
         have = list(sites) or groupings(fitted)
         if len(have) != 1:
-            raise ModelError(f"effects: expected a fit with one grouping, but its groupings are "
-                             f"{have}. Name one of several, effects(fitted, name='subject')")
+            raise ModelError("effects: expected a fit with one grouping, but its groupings are "
+                             f"{listed(have)}. Name one of several, effects(fitted, "
+                             "name='subject')")
         name = have[0]
     heading, name = name, sites.get(name, name)
     mean, spread, found, columns = _moments_of_levels(fitted, name)
@@ -147,8 +149,8 @@ def components(fitted: FitOrEstimator, X: DataLike = None, ahead: DataLike = Non
         have = list(getattr(table, "columns", table if isinstance(table, Mapping) else ()))
         if not {"value", "lower", "upper"} <= set(have):
             raise ModelError(f"components: the table of the component {name!r} has the columns "
-                             f"{have}, expected the columns 'value', 'lower' and 'upper'. Pass the "
-                             "result of estimator.components(X)")
+                             f"{listed(have)}, expected the columns 'value', 'lower' and 'upper'. "
+                             "Pass the result of estimator.components(X)")
     seen = (np.zeros(0) if series is None
             else numbers_of("components", "X", series, (1, 2)).ravel())
     count = len(parts) + (series is not None)

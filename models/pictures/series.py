@@ -10,7 +10,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from probml import DataError, Fit, ModelError
-from probml.errors import type_of
+from probml.errors import listed, type_of
 from probml.estimators.rules import hold, within
 from probml.models.pictures.canvas import (
     COLOURS,
@@ -54,7 +54,7 @@ def timeline(fitted: FitOrEstimator, X: DataLike, *, row: int = 0, column: int =
         if not isinstance(X, Mapping) or len(X) != 1:
             raise DataError("timeline: for a Fit, X must be a mapping with one site, such as "
                             "{'y': y}, got "
-                            f"{list(X) if isinstance(X, Mapping) else type_of(X)}")
+                            f"{listed(X) if isinstance(X, Mapping) else type_of(X)}")
         (name, given), = X.items()
         path = fit.decode(X, [chains[0]])[chains[0]]
         row = _one_of("timeline", "row", row, len(path))
@@ -103,10 +103,10 @@ def bands(fitted: FitOrEstimator, X: SiteValues, along: str, site: str | None = 
     if not hasattr(X, "items"):
         raise DataError(f"bands(X={X!r:.80}): expected a table, or a mapping from names to values")
     if not isinstance(along, str) or along not in X:
-        raise DataError(f"bands(along={along!r:.80}): expected one of {list(X)}")
+        raise DataError(f"bands(along={along!r:.80}): expected one of {listed(X)}")
     hold("bands", interval=(interval, within(0.0, 1.0)))
     if not isinstance(site, str | None):
-        raise DataError(f"bands(site={site!r:.80}): expected one of {list(X)}")
+        raise DataError(f"bands(site={site!r:.80}): expected one of {listed(X)}")
     if site is None:
         site = next((name for name in X if name in fit.structure.sites), None)
     rows = {name: value for name, value in X.items() if name != site}

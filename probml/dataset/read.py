@@ -18,7 +18,7 @@ from probml.dataset import arrays, frames, kinds, ragged, tables
 from probml.dataset.coding import indices as coding
 from probml.dataset.coding import labels as naming
 from probml.dataset.dataset import Data
-from probml.errors import DataError
+from probml.errors import DataError, listed
 from probml.families.domains import Simplex
 from probml.jaxpr.program import ClosedJaxpr, evaluate
 from probml.language.language import Bound
@@ -59,7 +59,7 @@ def check(structure: Structure, table: tables.Table) -> None:
             wrong = wrong if column.seen is None else wrong & column.seen
             if wrong.any():
                 where = tuple(int(i) for i in np.argwhere(wrong)[0])
-                cell = f", cell {list(where[1:])}" if where[1:] else ""
+                cell = f", cell [{listed(where[1:])}]" if where[1:] else ""
                 raise DataError(
                     f"'{name}' ({site.kind}) is {values[where]:g} in row {where[0]}{cell}, but "
                     f"must be at {'most' if end == 'upper_bound' else 'least'} {bound[where]:g} in "

@@ -17,7 +17,7 @@ from probml.dataset import frames
 from probml.dataset.arrays import NUMBERS, UNSEEN, Raw, as_raw, deny
 from probml.dataset.coding import labels as naming
 from probml.dataset.sources import arrow
-from probml.errors import DataError, listed
+from probml.errors import DataError, counted, listed
 from probml.numerics.process.threads import finite, map_chunks
 from probml.typing import DataLike
 
@@ -146,8 +146,8 @@ def read_weights(weights: object, rows: int, all_rows: bool = True) -> np.ndarra
         raise DataError(f"weights must have the shape ({rows},), one number per row, got "
                         f"{raw.values.shape}. Give each row one weight.")
     out = _complete("weights", raw).astype(np.float64)
-    deny(out < 0, "weights", out, ">= 0", hint="Give weights of at least 0; a row with weight 0 is "
-                                               "ignored.")
+    deny(out < 0, "weights", out, "at least 0", hint="Correct this weight; a row with weight 0 is "
+                                                     "ignored.")
     if all_rows and not out.any():
         raise DataError("all weights are zero. Give at least one row a weight above 0.")
     return out
@@ -266,8 +266,8 @@ def _site(e: Expected, raw: Raw, known: np.ndarray | None, asked: bool):
         deny(np.isinf(raw.values), what, raw.values, "finite", e.rows)
     # an earlier fit without labels has codes: labels of these rows alone do not name its states
     own = None if asked and known is None else tuple(known) if known is not None else naming.of(
-        {e.name: raw}, what, e.states, f"the model has only {e.states} states. Give the model more "
-                                       f"states, or merge labels")
+        {e.name: raw}, what, e.states, f"the model has only {counted(e.states, 'state')}. Give the "
+                                       "model more states, or merge labels")
     if known is None and not asked:
         naming.refuse_unordered(e.name, raw, e.ordered, naming.ORDER.format(
             name=e.name, last=e.states - 1))
@@ -332,8 +332,8 @@ def _read_integers(e: Expected, a: np.ndarray):
     """States 0..states-1, or counts, as integers."""
     a = a.view(np.uint8) if a.dtype.kind == "b" else a
     high = LARGEST_COUNT if e.states is None else e.states - 1
-    want = ("a count, an integer >= 0" if e.states is None else f"an integer in 0..{high} "
-                                                                f"({e.states} states)")
+    want = ("a count, an integer of at least 0" if e.states is None
+            else f"an integer from 0 to {high} ({counted(e.states, 'state')})")
     small = e.states is not None or np.can_cast(a.dtype, np.int32)
     kind = np.int32 if small else np.int64
     copied = a.ndim and (a.dtype != kind or not a.flags.c_contiguous)

@@ -311,10 +311,10 @@ def _refuse_undefined(problem: Problem, outcome: Outcome) -> None:
                       if np.isnan(np.asarray(value, float)).any()), None)
     if undefined is not None:
         raise Refusal(f"{problem}: the value of '{undefined}' is not a number (NaN) at the "
-                      f"estimate ({outcome.status.headline}). Possible causes are weights, inputs "
-                      f"or data values that are too large or too small for double precision, or a "
-                      f"standard deviation that went to 0. Rescale the data, or give standard "
-                      f"deviations a prior {ZERO_AT_ZERO}")
+                      f"estimate ({outcome.status.headline}). A possible cause is a weight, an "
+                      "input or a data value that is too large or too small for double precision. "
+                      "Another is a standard deviation that went to 0. Rescale the data, or give "
+                      f"standard deviations a prior {ZERO_AT_ZERO}")
 
 
 def _with_effects(plan: Plan, outcome: Outcome, known: Known, rows: Rows) -> Outcome:

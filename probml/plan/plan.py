@@ -15,7 +15,6 @@ import numpy as np
 
 from probml.jaxpr.program import largest_array, largest_matrix
 from probml.jaxpr.switches import Switches, find
-from probml.language.former_members import former_members
 from probml.latents.latent import Group, is_row_free
 from probml.numerics.bundles import Bundle
 from probml.numerics.identity import digest
@@ -43,8 +42,6 @@ CHUNK = 2**18  # numbers that the evaluation of a chunk of rows should take, to 
 ABREAST = 256  # rows of a chunk from which the fixed cost of an operation is negligible
 
 
-@former_members(touching="row_globals", numbers="continuous_latents", even="poolable_groups",
-                reach="group_scope")
 @dataclass(frozen=True, eq=False)
 class Plan:
     """How one pattern of data is treated under one structure.

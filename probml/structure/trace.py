@@ -280,7 +280,7 @@ def intervened(model: Bound, values: SiteValues,
         if name not in sites or not sites[name].rows:
             inside = [site.name for site in sites.values() if site.rows]
             raise ModelError(f"{where}: model '{model.name}' has no such site inside rows(). Use "
-                             f"one of its sites inside rows(), {inside}")
+                             f"one of its sites inside rows(), {listed(inside)}")
         try:
             site, array = sites[name], np.asarray(value)
         except ValueError:

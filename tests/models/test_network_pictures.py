@@ -22,6 +22,7 @@ from probml.models import (  # noqa: E402
     gaussian_mixture,
     read_bif,  # noqa: E402
 )
+from probml.models.pictures.canvas import PAPER  # noqa: E402
 from probml.models.pictures.network_pictures import STYLES, draw_network  # noqa: E402
 
   # noqa: E402
@@ -201,7 +202,7 @@ def test_a_large_network_is_drawn_as_circles_with_names(tmp_path):
     assert set(frames(ax)) == set(fit.model.graph) and not bars(ax)
     assert {*fit.model.graph, "= yes"} == set(texts(ax))
     assert matplotlib.colors.to_hex(frames(ax)["node_3"].get_facecolor()) == STYLES["seen"][2]
-    assert matplotlib.colors.to_hex(frames(ax)["node_4"].get_facecolor()) == "#ffffff"
+    assert matplotlib.colors.to_hex(frames(ax)["node_4"].get_facecolor()) == PAPER
     FigureCanvasAgg(ax.figure).draw()
     places = [text.get_window_extent() for text in ax.texts]
     assert not any(a.overlaps(b) for a, b in itertools.combinations(places, 2))

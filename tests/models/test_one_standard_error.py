@@ -158,7 +158,7 @@ class Case(NamedTuple):
     quick: bool = False
 
 
-LAPLACE = probml.Laplace()
+LAPLACE = probml.Laplace()  # the posterior's mean and sd, not those of its mode
 CASES = {
     "normal": Case(glm("normal"), least_squares, quick=True),
     "normal MAP": Case(glm("normal", engine=probml.MAP()), least_squares),
@@ -168,9 +168,9 @@ CASES = {
        for family in Y if family != "normal"},
     **{f"{family} MAP": Case(glm(family, engine=probml.MAP()), fisher(family))
        for family in Y if family != "normal"},
-    "bernoulli Laplace": Case(glm("bernoulli", engine=LAPLACE), fisher("bernoulli"), 1e-4),
-    "binomial Laplace": Case(glm("binomial", engine=LAPLACE), fisher("binomial"), 1e-4),
-    "poisson Laplace": Case(glm("poisson", engine=LAPLACE), fisher("poisson"), 1e-4),
+    "bernoulli Laplace": Case(glm("bernoulli", engine=LAPLACE), fisher("bernoulli"), 0.1),
+    "binomial Laplace": Case(glm("binomial", engine=LAPLACE), fisher("binomial"), 0.1),
+    "poisson Laplace": Case(glm("poisson", engine=LAPLACE), fisher("poisson"), 0.1, quick=True),
     "gamma Laplace": Case(glm("gamma", engine=LAPLACE), fisher("gamma"), 0.3),
     "negative binomial Laplace": Case(glm("negative binomial", engine=LAPLACE),
                                       fisher("negative binomial"), 0.3),
@@ -180,10 +180,10 @@ CASES = {
     "logistic MAP": Case(lambda X: LogisticRegression(C=np.inf, engine=probml.MAP()).fit(
         X, Y["bernoulli"]), fisher("bernoulli"), 1e-4),
     "logistic Laplace": Case(lambda X: LogisticRegression(C=np.inf, engine=LAPLACE).fit(
-        X, Y["bernoulli"]), fisher("bernoulli"), 1e-4),
+        X, Y["bernoulli"]), fisher("bernoulli"), 0.1),
     "robust": Case(lambda X: RobustRegression().fit(X, Y["normal"]), student, 1e-4),
     "robust Laplace": Case(lambda X: RobustRegression(engine=LAPLACE).fit(X, Y["normal"]), student,
-                           0.05),
+                           0.15),
     "Bayesian": Case(lambda X: BayesianLinearRegression(1e9).fit(X, Y["normal"]), given_scales,
                      quick=True),
     "mixed REML": Case(mixed("g"), generalised),
@@ -223,7 +223,9 @@ def test_a_coefficient_has_one_standard_error_in_all_units(double, name):
         assert np.isfinite(sd).all() and (sd > 0).all(), move
         if hasattr(estimator, "standard_errors_"):
             np.testing.assert_allclose(estimator.standard_errors_, sd, rtol=1e-9, err_msg=move)
-            np.testing.assert_allclose(estimator.table()["standard error"], sd, rtol=1e-9, err_msg=move)
+            table = estimator.table()
+            np.testing.assert_allclose(table["sd" if "sd" in table else "standard error"], sd, rtol=1e-9,
+                                       err_msg=move)
             np.testing.assert_allclose(np.sqrt(np.diag(estimator.covariance_)), sd, rtol=1e-9)
         first = len(sd) - 2  # whether there is an intercept
         if base is None:
@@ -272,8 +274,11 @@ def test_no_engine_puts_a_prior_on_coefficients_without_a_penalty(kind, engine):
     found = estimator.fit(1e-3 * Z, y).fit_.summary()
     default = {"logistic": LogisticRegression(C=np.inf), "robust": RobustRegression()}.get(
         kind, GeneralizedLinearModel(kind) if kind in Y else None).fit(Z, y)
-    value = found["value" if "value" in found else "mean"].loc[["beta[0]", "beta[1]"]]
-    np.testing.assert_allclose(1e-3 * value.astype(float), np.ravel(default.coef_), rtol=0.02)
+    found = 1e-3 * found.loc[["beta[0]", "beta[1]"], ["value" if "value" in found else "mean", "sd"]].astype(float)
+    value, sd = found.to_numpy().T
+    # a posterior mean is not at the maximum, but a small part of the sd away
+    close = 0.2 * sd if engine == LAPLACE else 0.02 * np.abs(value)
+    assert (np.abs(value - np.ravel(default.coef_)) < close).all()
 
 
 def test_a_normal_family_has_a_density_at_the_noise_that_was_found():

@@ -33,7 +33,7 @@ def test_hidden_markov_chooses_among_numbers_of_states():
     assert estimator.table_["bic"].idxmin() == 1 and set(estimator.fits_) == {1, 2}
     assert estimator.table_["bic"].min() == pytest.approx(estimator.bic(y))
     assert (estimator.predict(y) == (estimator.lambdas_[:, 0].argsort().argsort()[path])).mean() > 0.95
-    with pytest.raises(probml.ModelError, match="initial values for one number of states"):
+    with pytest.raises(probml.ModelError, match="start= needs one number of states"):
         HiddenMarkov([1, 2], emission="poisson", start={"rate": [[1.0]]}).fit(y)
 
 

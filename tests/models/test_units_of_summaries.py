@@ -188,7 +188,7 @@ def test_series_and_curves_tell_spreads_in_their_units():
     assert found["level_scale"] ** 2 == pytest.approx(estimator.variances_["level"], rel=1e-3)
     smooth = models.GaussianProcess(separate=True).fit(X, 100 * Y)
     found = told(smooth)
-    assert found["sigma"] == pytest.approx(smooth.noise_, rel=1e-3)
+    assert found["noise"] == pytest.approx(smooth.noise_, rel=1e-3)
     assert found["length[dose]"] == pytest.approx(smooth.length_[1], rel=1e-3)
     curve = models.SmoothingSpline(knots=4).fit(X, Y)
     entries = list(curve.fit_.summary().index)

@@ -16,7 +16,7 @@ import numpy as np
 from probml.dataset.arrays import NUMBERS, Categories, Raw, deny
 from probml.dataset.coding import labels as naming
 from probml.dataset.kinds import refuse_long
-from probml.errors import DataError, listed, quoted
+from probml.errors import DataError, listed
 from probml.structure.indices import Formula, Index
 from probml.structure.ordering import why_ordered
 from probml.structure.structure import Structure
@@ -151,9 +151,9 @@ def _plate(structure: Structure, indices: Mapping[str, Index], raws: Mapping, la
         return
     base, top = bounds(indices.values())
     if len(indices) > 1 and not have_same_coding(indices.values()):
-        raise DataError(f"{quoted(indices, ' and ')} index the same axis with different offsets, "
-                        f"such as effect[a] and effect[b - 1], so a label needs another code in "
-                        f"each of them. Pass integer codes instead of text")
+        raise DataError(f"{listed(indices, ' and ')} index the same axis with different offsets, "
+                        "such as effect[a] and effect[b - 1], so one label would have different "
+                        "codes in them. Pass integer codes instead of text")
     coded = known is None and asked
     if known is None:
         known = _new_labels(structure, seen, next(iter(indices.values())).description, base, top,

@@ -17,7 +17,7 @@ from probml.engines.engine import Status
 from probml.engines.findings import Code, Finding
 from probml.engines.optimization.objective import flat, unflat
 from probml.engines.start.prior import compiled_prior_point
-from probml.errors import present, quoted
+from probml.errors import listed, present
 from probml.evidence import density
 from probml.numerics.compiling import ONCE, jit
 from probml.numerics.curvature import scaled, units
@@ -77,7 +77,7 @@ def check_flattest_direction(plan: Plan, known: Known, top: Optimum, steps: int)
     symmetric, others = _split_symmetries(plan, known, top, directions, suspect, limit)
     loads = np.linalg.norm(directions[:, suspect] @ symmetric, axis=1)
     symmetry = () if not symmetric.size else (
-        Finding.of(Code.SYMMETRY, names=quoted(_main_parameters(plan, top, loads))),)
+        Finding.of(Code.SYMMETRY, names=listed(_main_parameters(plan, top, loads))),)
     if not others.size:
         return symmetry, None
     reduced, rotation = np.linalg.eigh(others.T @ (curvature[suspect, None] * others))
@@ -364,7 +364,7 @@ def check_coordinates(plan: Plan, top: Optimum) -> Found:
         out.append(separation_finding(list(dict.fromkeys(found[Rise.DIVERGES]))))
     if found[Rise.FLAT]:
         out.append(Finding.of(Code.NO_INFORMATION,
-                              names=quoted(list(dict.fromkeys(found[Rise.FLAT])))))
+                              names=listed(list(dict.fromkeys(found[Rise.FLAT])))))
     limit = Status.LIMIT if found[Rise.GROWS] else None
     return tuple(out), Status.DIVERGED if found[Rise.DIVERGES] else limit
 
@@ -379,7 +379,7 @@ def describe_direction(loads: np.ndarray, diagonal: np.ndarray, owners: Sequence
     shares = _in_own_units(loads, diagonal)
     main = [i for i in np.argsort(-shares)[:4] if shares[i] > 0.05 * shares.max()]
     changes = " : ".join(f"{loads[i] / np.abs(loads).max():+.2g}" for i in main)
-    named = quoted((owners[i] for i in main), " and ")
+    named = listed((owners[i] for i in main), " and ")
     return f"{named} change in the proportion {changes}" if len(main) > 1 else f"{named} changes"
 
 
@@ -452,4 +452,4 @@ def find_infinite(params: Mapping[str, jax.Array]) -> tuple[Finding, ...]:
 
 def separation_finding(names: Sequence[str]) -> Finding:
     """The finding that the likelihood has no maximum in some parameters."""
-    return Finding.of(Code.SEPARATION, names[0] if len(names) == 1 else "", names=quoted(names))
+    return Finding.of(Code.SEPARATION, names[0] if len(names) == 1 else "", names=listed(names))

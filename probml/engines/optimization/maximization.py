@@ -31,14 +31,8 @@ from probml.factors.naturals import log_prior
 from probml.jaxpr.backward import value_and_gradient
 from probml.numerics.compiling import ONCE, jit
 from probml.numerics.curvature import scaled, second_order, units
-from probml.numerics.optimum import (
-    LBFGS,
-    Newton,
-    Optimum,
-    maximize,
-    negligible,
-    newton_converged,
-)
+from probml.numerics.newton import Newton, saddle_free_step
+from probml.numerics.optimum import LBFGS, Optimum, maximize, negligible, newton_converged
 from probml.numerics.process.threads import map_in_threads
 from probml.numerics.refinement import HostBFGS, refine
 from probml.plan.blocks import NEWTON
@@ -306,7 +300,7 @@ def _newton(plan: Plan, prior: bool, u: jax.Array, known: Known, rows: Rows, sca
         return value_gradient_hessian(plan, density.without_volume(plan, known), u, known, rows,
                                       prior, mode=True, scale=scale)
 
-    found = maximize(evaluate, u, Newton(steps, tolerance, history=BLOCK))
+    found = maximize(evaluate, u, Newton(steps, tolerance, history=BLOCK, step=saddle_free_step))
     gradient, hessian = -found.gradient, -found.hessian
     return (found.point, found.value, found.iterations, found.history,
             found.flat | newton_converged(found.value, gradient, hessian), hessian, -found.first,

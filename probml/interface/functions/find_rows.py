@@ -21,7 +21,7 @@ import numpyro.distributions as dist
 from numpyro.distributions.distribution import validation_enabled
 from numpyro.primitives import CondIndepStackFrame, Messenger
 
-from probml.errors import DataError, ModelError
+from probml.errors import DataError, ModelError, listed
 from probml.interface.functions.given.values import distinct_values, value_of, with_known_values
 from probml.interface.functions.joint_density import ReadModel, bind, input_name, trace_structure
 from probml.interface.functions.messages import is_fixed, prepare
@@ -130,7 +130,7 @@ def find_row_candidates(shown: Survey, chosen: str | None = None) -> list[Candid
     plates = {name: None for site in shown.sites.values() for name in site.plates}
     if chosen not in plates and chosen not in {site.name for site in shown.seen}:
         return ("it is neither a plate nor an observed site of the function, which has the plates "
-                f"{list(plates)} and observes {[s.name for s in shown.seen]}")
+                f"{listed(plates)} and observes {listed(s.name for s in shown.seen)}")
     own = [] if isinstance(found, str) else [
         each for each in found if chosen == each[0] or chosen in each[1]]
     free = next((site.name for site in shown.sites.values() if chosen in site.plates

@@ -15,7 +15,7 @@ from numpyro.distributions import constraints
 
 from probml.dataset import frames
 from probml.dataset.ragged import padded
-from probml.errors import MARK_ROWS, DataError, ModelError, listed, quoted
+from probml.errors import MARK_ROWS, DataError, ModelError, listed
 from probml.families import domains
 from probml.interface.functions.find_rows import (
     RowsReading,
@@ -332,10 +332,10 @@ def _check_data(model: Bound, shown: Survey, arguments: Mapping, given: Mapping)
     if shown.sites and not shown.seen and not any(site.factor for site in shown.sites.values()):
         free = [name for name, value in model.bound.items() if value is None
                 and name not in arguments]
-        advice = f"{quoted(free, ' or ')}, or one of" if free else "one of"
+        advice = f"{listed(free, ' or ')}, or one of" if free else "one of"
         raise DataError(f"model '{model.name}': the values of all sites are missing in the data, "
                         f"so nothing can be estimated. Pass values of {advice} the sites "
-                        f"{list(shown.sites)}")
+                        f"{listed(shown.sites)}")
     for site in shown.seen:
         if site.support is not None and hasattr(site.value, "dtype") and not isinstance(
                 site.value, jax.core.Tracer):
@@ -360,8 +360,9 @@ def _refuse_text(model: Bound, shown: Survey, items: Mapping, values: Mapping) -
                                     f"may be missing. Write `with probml.rows():` around the "
                                     f"statement that samples '{site.name}', or drop the value")
                 raise DataError(f"model '{model.name}': '{name}' is text, got "
-                                f"{np.asarray(value).ravel()[:3].tolist()} …, but the values of "
-                                f"site '{site.name}' are numbers. Convert '{name}' to numbers")
+                                f"{listed(np.asarray(value).ravel()[:3].tolist())} …, but the "
+                                f"values of site '{site.name}' are numbers. Convert '{name}' to "
+                                "numbers")
 
 
 def _check_support(model: Bound, site: SurveyedSite) -> None:
@@ -371,8 +372,8 @@ def _check_support(model: Bound, site: SurveyedSite) -> None:
     there = np.isfinite(value)
     if site.discrete and (odd := there & (value != np.floor(value))).any():
         raise DataError(f"model '{model.name}': the values of site '{site.name}' must be integers, "
-                        f"got {value[odd][0]:g} at index {np.argwhere(odd)[0].tolist()}. Round the "
-                        f"values, or use a continuous distribution")
+                        f"got {value[odd][0]:g} at index {listed(np.argwhere(odd)[0].tolist())}. "
+                        "Round the values, or use a continuous distribution")
     support = site.support
     if site.masked or getattr(support, "event_dim", 1) != 0 or support is constraints.circular:
         return

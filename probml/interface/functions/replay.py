@@ -71,7 +71,7 @@ def run_forward(model: Bound, values: SiteValues, arguments: SiteValues,
     if missing or unknown:
         what = f"{'needs the' if missing else 'has no'} argument '{(missing or unknown)[0]}'"
         raise ModelError(f"simulate: model '{model.name}' {what}. Use the arguments of its "
-                         f"function, {list(own)}")
+                         f"function, {listed(own)}")
     held = {name: jax.numpy.asarray(value) for name, value in values.items()}
     asked = {name: as_given(value) for name, value in {**settings, **arguments}.items()}
 
