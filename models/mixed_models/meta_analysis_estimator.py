@@ -15,7 +15,7 @@ from probml.estimators.rules import SEED, Seed, check, hold, one_of, parameter, 
 from probml.estimators.validation import check_is_fitted
 from probml.language.given import labels
 from probml.models.mixed_models.meta_analysis import meta_analysis
-from probml.models.mixed_models.mixed_columns import numbers_of, table_of
+from probml.models.mixed_models.mixed_columns import numbers_of, refuse_dependent, table_of
 from probml.models.regression.results import RegressionResults, is_posterior
 from probml.models.regression.targets import checked_column
 from probml.models.regression.weak_priors import BAYES, ENGINE_OR_BAYES, WEAK, middle_and_spread
@@ -100,9 +100,9 @@ class MetaAnalysis(RegressionResults, Estimator):
             raise DataError(f"MetaAnalysis.fit: X has {len(x)} rows, but there are {n} studies. "
                             f"Give X one row for each study")
         if n <= p - (self.method == "FE"):
-            raise DataError(f"MetaAnalysis.fit: {n} studies are too few for {p} coefficients (the "
-                            f"mean, and one for each column of X) and a standard deviation. "
-                            f"Expected more than {p} studies: add studies, or drop columns of X")
+            raise DataError(f"MetaAnalysis.fit: the number of studies, {n}, must be more than the "
+                            f"number of coefficients, {p} (the mean, and one for each column of "
+                            "X). Add studies, or drop columns of X")
         x = x if p > 1 else np.zeros((n, 0))
         self.studies_ = list(range(n)) if index is None else list(index)
         if len(self.studies_) != n:
@@ -143,10 +143,7 @@ class MetaAnalysis(RegressionResults, Estimator):
             raise DataError(f"MetaAnalysis.fit: the moderator {name!r} is the same in every study, "
                             "so its coefficient cannot be estimated separately from the mean. Drop "
                             "the moderator")
-        if np.linalg.matrix_rank((x - centre) / spread, 1e-8) < x.shape[1]:
-            raise DataError(f"MetaAnalysis.fit: the moderators {listed(self._names)} are linearly "
-                            "dependent, so their coefficients cannot be estimated separately. Drop "
-                            "one of them")
+        refuse_dependent("MetaAnalysis", "moderators", x - centre, self._names)
         data = {"y": (y - level) / unit, "standard_error": error / unit}
         data |= {"x": (x - centre) / spread} if self._names else {}
         fixed: dict[str, Any] = {} if self._names else {"x": None}

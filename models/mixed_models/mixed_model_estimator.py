@@ -30,7 +30,13 @@ from probml.estimators.validation import (
     column_or_1d,
 )
 from probml.models.frames.complete import NoProbabilities, finite_target
-from probml.models.mixed_models.mixed_columns import codes_of, labels_of, numbers_of, table_of
+from probml.models.mixed_models.mixed_columns import (
+    codes_of,
+    labels_of,
+    numbers_of,
+    refuse_dependent,
+    table_of,
+)
 from probml.models.mixed_models.mixed_model import effect_sites, mixed_model
 from probml.models.regression.family_functions import inverse_link, mean_of_y
 from probml.models.regression.generalized_linear import ALIASES, FAMILIES, LINKS
@@ -182,6 +188,8 @@ class MixedModel(OffsetResults, NoProbabilities, RegressorMixin, Estimator):
                                  else {"noise_scale": 1.0}), **fixed)
         if kept is not None:
             data = {name: value[kept] for name, value in data.items()}
+        if restricted and self.engine is None and self._fixed:
+            refuse_dependent("MixedModel", "columns", data["x"], self._fixed)
         engine: Any = None if weak else self.engine or MAP(prior=False, nodes=self.nodes,
                                                       restricted=restricted)
         fit = model.fit(data, engine, weights=weights, seed=self._seed())

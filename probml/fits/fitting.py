@@ -49,6 +49,7 @@ from probml.fits.latent_findings import (
     find_singular_designs,
     with_boundary_findings,
 )
+from probml.fits.memory import refuse_vast_matrices
 from probml.fits.merging import RetainedStatistics, open_journal
 from probml.fits.places import (
     Devices,
@@ -236,6 +237,7 @@ def _run(held: dataset.Data, ladder: tuple, weight: np.ndarray | None, seed: int
     first, takes = ladder[0], ladder[0].capabilities
     data = first.prepare_data(held)
     plan = planned(data, first)
+    refuse_vast_matrices(plan)
     problem = Problem(data, plan, NOT_LOADED, NOT_LOADED, weight, seed, start, asked=asked,
                       mode_is_atypical=mode_is_atypical, posterior_points=posterior_points)
     with place.shipped(problem, first.copies(problem), _is_reducible(first, plan),

@@ -307,22 +307,25 @@ def _may_be_singular(plan: Plan, found: Effects) -> bool:
     least = np.sqrt(np.finfo(np.asarray(found.at.found.lower).dtype).eps)
     if first.cells > 1:
         block = (lower @ np.swapaxes(lower, 1, 2)).sum(0) - len(lower) * np.eye(first.cells)
-        if _least_eigenvalue(block) <= least:
+        if _is_singular(block, least):
             return True
     if any(grouping.cells > 1 or grouping.flat for grouping in others):
         gram = rest @ rest.T
-        return _least_eigenvalue(gram - np.eye(len(rest))) <= least or (
-            _least_eigenvalue(gram) <= least)
+        return _is_singular(gram - np.eye(len(rest)), least) or _is_singular(gram, least)
     return False
 
 
-def _least_eigenvalue(matrix: np.ndarray) -> float:
-    """The least eigenvalue of a matrix scaled to a unit diagonal."""
+def _is_singular(matrix: np.ndarray, least: float) -> bool:
+    """Whether a matrix, scaled to a unit diagonal, has an eigenvalue of at most `least`."""
     diagonal = np.diagonal(matrix)
     if not (diagonal > 0).all():
-        return 0.0
+        return True
     unit = diagonal**-0.5
-    return float(np.linalg.eigvalsh(matrix * unit[:, None] * unit)[0])
+    try:  # a fifth of the time of eigenvalues
+        np.linalg.cholesky(matrix * unit[:, None] * unit - least * np.eye(len(matrix)))
+    except np.linalg.LinAlgError:
+        return True
+    return False
 
 
 def _flat_block(plan: Plan, information: Information) -> np.ndarray:

@@ -102,9 +102,9 @@ def _groups(fit: Fitted, held: Data) -> list[list[str]]:
     if structure.prior_factors:
         raise Refusal(f"the data contain a new group of {listed(sum(groups, []), ' or ')}, whose "
                       "effect would be drawn from its prior. But numpyro.factor "
-                      f"'{structure.prior_factors[0]}' of the model changes the prior, so the "
-                      "prior cannot be sampled. Give only groups that were in the fitted data, or "
-                      "write the factor as a distribution")
+                      f"'{structure.prior_factors[0]}' of the model changes the prior, which then "
+                      "cannot be sampled. Give only groups that were in the fitted data, or write "
+                      "the factor as a distribution")
     for names in groups:
         if not have_same_coding(structure.indexed[name] for name in names):
             raise Refusal(f"the inputs {listed(names)} index the same parameters in different "

@@ -34,6 +34,7 @@ MAX_DIFFERENCED_COORDINATES = 32
 # curvature of a logarithm or logit on which the objective does not depend, such as that of a
 # standard deviation of 0
 INERT_CURVATURE = 1e-4
+SURE_WIDTH = 0.1  # standard deviation of a logarithm or logit that is certainly identified
 # Standard deviations by which a point is moved along a direction that may be flat, and the share of
 # that distance at which an optimisation from there must end for the direction to be flat.
 PROBE_WIDTHS, MIN_KEPT_SHARE = 3.0, 0.3
@@ -134,6 +135,8 @@ def check_direction_from_start(plan: Plan, known: Known, top: Optimum, steps: in
     at = jax.device_get(unflat(plan, placed(end), known))
     moved = [name for name in plan.free if plan.structure.sites[name].domain.unbounded
              or plan.structure.sites[name].domain.ordered]
+    if not moved:
+        return (), None
     gone, powers = {name: at[name] - begun[name] for name in moved}, _scale_powers(plan)
     for name in powers.keys() & gone.keys():  # a scale that goes to 0 is not moved
         gone[name] = np.where(gone[name] * powers[name] < 0, 0.0, gone[name])
@@ -211,7 +214,7 @@ def _inert_logarithms(plan: Plan, top: Optimum) -> np.ndarray:
     """Which coordinates are logarithms or logits on which the objective does not depend, (d,), as
     of a standard deviation of 0: by second derivatives or, since these may be rounding, by values
     one step away."""
-    inert = domain_flags(plan, "logarithmic")
+    inert = domain_flags(plan, "logarithmic") & ~_sure_logarithms(plan, top)
     curvature = np.abs(np.diagonal(top.hessian))
     rounding = np.finfo(top.point.dtype).eps * (1 + abs(top.value))
     for i in np.flatnonzero(inert):
@@ -222,6 +225,17 @@ def _inert_logarithms(plan: Plan, top: Optimum) -> np.ndarray:
         inert[i] = (curvature[i] < INERT_CURVATURE
                     or second_difference < INERT_CURVATURE + 4 * rounding)
     return inert
+
+
+def _sure_logarithms(plan: Plan, top: Optimum) -> np.ndarray:
+    """Which coordinates are logarithms or logits that a reliable Hessian determines to a tenth,
+    (d,): their parameters have a maximum, and no value need be computed to see it. Reliable is one
+    that is exact or has predicted gradients; none is computed for this."""
+    computed = top.known_hessian is not None or "estimated_hessian" in vars(top)
+    if not computed or top.whitening is None:
+        return np.zeros(top.point.size, bool)
+    widths = np.linalg.norm(top.whitening, axis=0)
+    return domain_flags(plan, "logarithmic") & (widths <= SURE_WIDTH)
 
 
 def _in_own_units(direction: np.ndarray, curvatures: np.ndarray) -> np.ndarray:
@@ -343,8 +357,8 @@ def check_coordinates(plan: Plan, top: Optimum) -> Found:
     counts that are all 0; positive numbers that grow so, as the degrees of freedom where the tails
     are normal; parameters without information, as the transitions of a chain of one step.
 
-    Cost: two values a coordinate, three more for each inert logarithm, some ten for each that is
-        flat on one side.
+    Cost: two values a coordinate, none for a logarithm that is known to a tenth, three more for
+        each inert logarithm, some ten for each that is flat on one side.
     """
     owners = density.coordinate_names(plan)
     rounding = EQUAL_ROUNDINGS * np.finfo(top.point.dtype).eps * (1 + abs(top.value))
@@ -354,7 +368,10 @@ def check_coordinates(plan: Plan, top: Optimum) -> Found:
         return (), None
     profiles, powers = Profiles(top, rounding), _scale_powers(plan)
     found: dict[Rise, list[str]] = {rise: [] for rise in Rise}
+    sure = _sure_logarithms(plan, top)
     for i, owner in enumerate(owners):
+        if sure[i]:
+            continue
         name = owner.partition("[")[0]
         rise = _rise(profiles, i, logarithmic[i], positive[i], powers.get(name, 0.0),
                      name in found[Rise.DIVERGES])
