@@ -97,10 +97,9 @@ class BayesianLinearRegression(FromMoments):
         if d > MAX_COLUMNS:
             raise DataError(
                 f"BayesianLinearRegression: {d:,} columns need matrices of {d:,} × {d:,} numbers, "
-                f"{8e-9 * d**2:,.1f} GB each, of which some ten are made, and time in proportion "
-                f"to the cube of the columns. Fit at most {MAX_COLUMNS:,}, such as those most "
-                "correlated with y or the scores of ProbabilisticPCA, or use "
-                "GeneralizedLinearModel(penalty=...)")
+                f"{8e-9 * d**2:,.1f} GB each, some ten at once. The time grows with the cube of "
+                f"the columns. Fit at most {MAX_COLUMNS:,}, such as those most correlated with y "
+                "or the scores of ProbabilisticPCA, or use GeneralizedLinearModel(penalty=...)")
         found = moments(X, y, weights, centred)
         free, chosen = found.rows - centred, isinstance(self.weight_scale, str)
         if self.noise is None and (free <= 0 or chosen and free <= 1):

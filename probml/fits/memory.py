@@ -38,7 +38,7 @@ def refuse_vast_matrices(plan: Plan) -> None:
     size = MATRIX_COPIES * count * columns**2 * jnp.result_type(float).itemsize
     if size > (memory := usable()) and jax.default_backend() == "cpu":
         raise DataError(
-            f"model '{plan.structure.model.name}', site '{name}': {count:,} × {columns:,} × "
-            f"{columns:,} numbers of its matrices need some {1e-9 * size:,.1f} GB in a fit, more "
-            f"than the {1e-9 * memory:,.1f} GB of memory. Use fewer columns, a diagonal "
+            f"model '{plan.structure.model.name}', site '{name}': its matrices have {count:,} × "
+            f"{columns:,} × {columns:,} numbers. A fit needs some {1e-9 * size:,.1f} GB for them, "
+            f"more than the memory of {1e-9 * memory:,.1f} GB. Use fewer columns, a diagonal "
             f"covariance, or a few factors, as FactorAnalysis and ProbabilisticPCA do")
