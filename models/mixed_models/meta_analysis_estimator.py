@@ -100,9 +100,9 @@ class MetaAnalysis(RegressionResults, Estimator):
             raise DataError(f"MetaAnalysis.fit: X has {len(x)} rows, but there are {n} studies. "
                             f"Give X one row for each study")
         if n <= p - (self.method == "FE"):
-            raise DataError(f"MetaAnalysis.fit: {n} studies are too few for {p} coefficients (the "
-                            f"mean, and one for each column of X) and a standard deviation. "
-                            f"Expected more than {p} studies: add studies, or drop columns of X")
+            raise DataError(f"MetaAnalysis.fit: the number of studies, {n}, must be more than the "
+                            f"number of coefficients, {p} (the mean, and one for each column of "
+                            "X). Add studies, or drop columns of X")
         x = x if p > 1 else np.zeros((n, 0))
         self.studies_ = list(range(n)) if index is None else list(index)
         if len(self.studies_) != n:

@@ -5,9 +5,8 @@ A figure belongs to pyplot where pyplot is loaded, so that `plt.savefig` and `pl
 else it is drawn by Agg, without a screen or a state of the process.
 """
 
-import functools
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -16,12 +15,10 @@ from jax.typing import ArrayLike
 from probml import DataError, Fit, ModelError
 from probml.errors import listed, type_of
 from probml.language.given import labels
-from probml.language.renamed import warn
 from probml.numerics.process.libraries import pd
 from probml.typing import DataLike, FitOrEstimator
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#595959")
@@ -161,18 +158,3 @@ def place_of(call: str, argument: str, name: object, names: Sequence) -> int:
         raise ModelError(f"{call}({argument}={name!r:.80}): expected one of {listed(have)}, or an "
                          f"integer below {len(have)}")
     return have.index(name) if name in have else list(names).index(name)
-
-
-def formerly(**names: str) -> Callable:
-    """Let a picture take arguments by their names of before, old → new, with a warning."""
-    def decorate(draw: Callable) -> Callable:
-        @functools.wraps(draw)
-        def drawn(*given: object, **named: object) -> "Axes":
-            for old in named.keys() & names.keys():
-                warn(f"pictures.{draw.__name__}:", old, names[old])
-                named[names[old]] = named.pop(old)
-            return draw(*given, **named)
-
-        return drawn
-
-    return decorate

@@ -16,7 +16,6 @@ from probml.models.pictures.canvas import (
     axes_of,
     figure_of,
     fit_of,
-    formerly,
     numbers_of,
     place_of,
     steps_of,
@@ -30,7 +29,6 @@ DRAWS = 1000  # of a posterior without a closed form
 REACH = 1.96  # standard deviations of a band that holds 95%
 
 
-@formerly(fit="fitted")
 def effects(fitted: FitOrEstimator, name: str | None = None, labels: Sequence | None = None,
             coordinate: int | str = 0, *, ax=None):
     """A caterpillar plot: the effect of each level of a grouping with a bar of 95%, the lowest
@@ -118,7 +116,6 @@ def groupings(fitted: FitOrEstimator) -> list[str]:
             if sites.sites[name].plates and not sites.sites[name].states]
 
 
-@formerly(parts="fitted", series="X")
 def components(fitted: FitOrEstimator, X: DataLike = None, ahead: DataLike = None):
     """The parts of a time series under one another, each with its band; the series and what is
     forecast of it above.
@@ -232,7 +229,6 @@ def _offsets_of_labels(tips: np.ndarray, near: float) -> list[float]:
     return out
 
 
-@formerly(scores="fitted", loadings="X")
 def biplot(fitted: FitOrEstimator, X: DataLike, names: Sequence[str] | None = None,
            groups: ArrayLike = None, *, ax=None):
     """Rows at their first two factor scores, and columns as arrows by their loadings (Gabriel

@@ -9,7 +9,7 @@ import numpy as np
 from probml import DataError, ModelError
 from probml.errors import listed, type_of
 from probml.language.given import labels as items
-from probml.models.pictures.canvas import COLOURS, across, axes_of, formerly, palette
+from probml.models.pictures.canvas import COLOURS, across, axes_of, palette
 
 
 def confusion(truth, predicted, *, labels: Sequence | None = None, ax=None):
@@ -62,7 +62,6 @@ def confusion(truth, predicted, *, labels: Sequence | None = None, ax=None):
 _CRITERIA = {"bic": ("BIC", "o", "-"), "icl": ("ICL", "s", "--")}
 
 
-@formerly(table="fitted")
 def choosing(fitted, X=None, *, ax=None):
     """BIC, ICL and held-out score against the number of components; the best of each has a ring.
 

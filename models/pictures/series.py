@@ -17,7 +17,6 @@ from probml.models.pictures.canvas import (
     as_names,
     axes_of,
     fit_of,
-    formerly,
     legend,
     numbers_of,
     palette,
@@ -86,7 +85,6 @@ def timeline(fitted: FitOrEstimator, X: DataLike, *, row: int = 0, column: int =
     return ax
 
 
-@formerly(fit="fitted", data="X")
 def bands(fitted: FitOrEstimator, X: SiteValues, along: str, site: str | None = None, *,
           interval: float = 0.9, ax: "Axes | None" = None):
     """A predicted site over one of its inputs: its mean, and a central interval of new rows.
@@ -123,7 +121,6 @@ def bands(fitted: FitOrEstimator, X: SiteValues, along: str, site: str | None = 
     return ax
 
 
-@formerly(fit="fitted")
 def learning(fitted: FitOrEstimator, X: DataLike = None, *, ax: "Axes | None" = None):
     """The objective at every iteration; of MAP(held_out=...) the rows held out beside it.
 
@@ -150,7 +147,6 @@ def learning(fitted: FitOrEstimator, X: DataLike = None, *, ax: "Axes | None" = 
     return ax
 
 
-@formerly(fit="fitted")
 def intervals(fitted: FitOrEstimator, names: Iterable[str] | None = None, *,
               ax: "Axes | None" = None):
     """What parameters are: means with central 90% intervals, a line an entry; of a mode 1.645

@@ -96,10 +96,11 @@ class BayesianLinearRegression(FromMoments):
                              f"{d} numbers, one for each column, got {len(self.weight_scale)}")
         if d > MAX_COLUMNS:
             raise DataError(
-                f"BayesianLinearRegression: {d:,} columns need matrices of {d:,} × {d:,} numbers, "
-                f"{8e-9 * d**2:,.1f} GB each, some ten at once. The time grows with the cube of "
-                f"the columns. Fit at most {MAX_COLUMNS:,}, such as those most correlated with y "
-                "or the scores of ProbabilisticPCA, or use GeneralizedLinearModel(penalty=...)")
+                f"BayesianLinearRegression: {d:,} columns need about ten matrices of {d:,} × {d:,} "
+                f"numbers, {8e-9 * d**2:,.1f} GB each. The time grows with the cube of the number "
+                f"of columns. Fit at most {MAX_COLUMNS:,}, such as those most "
+                "correlated with y or the scores of ProbabilisticPCA, or use "
+                "GeneralizedLinearModel(penalty=...)")
         found = moments(X, y, weights, centred)
         free, chosen = found.rows - centred, isinstance(self.weight_scale, str)
         if self.noise is None and (free <= 0 or chosen and free <= 1):

@@ -205,9 +205,9 @@ def from_prior(structure: Structure, held: dataset.Data, names: tuple[str, ...],
     sites, n = structure.sites, held.table.rows
     flat = next((s.name for s in sites.values() if s.entry.improper and s.name not in given
                  and not s.rows), None)
-    if structure.penalties or flat is not None:
-        what = (f"the factor '{structure.penalties[0]}' modifies the prior. Write this prior as "
-                "numpyro.sample statements" if structure.penalties
+    if structure.prior_factors or flat is not None:
+        what = (f"the factor '{structure.prior_factors[0]}' modifies the prior. Write this prior "
+                "as numpyro.sample statements" if structure.prior_factors
                 else f"the prior of '{flat}' is improper. Use a prior that integrates to 1, such "
                 f"as sample('{flat}', dist.Normal(0, 10)), or give its value in the data, "
                 f"'{flat}': ...")

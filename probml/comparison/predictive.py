@@ -135,7 +135,8 @@ def predictions(fits: Mapping[str, FitOrEstimator], data: object, target: str, f
     known = np.flatnonzero(~missing(truth))
     if len(known) < 2:
         raise DataError(f"compare(target='{target}'): '{target}' is observed in {len(known)} of "
-                        f"{len(truth)} rows, but at least 2 are needed. Give more rows")
+                        f"{len(truth)} rows, but at least 2 are needed. Give more rows with values "
+                        f"of '{target}'")
     others = np.setdiff1d(np.arange(len(truth)), known)
     splits = _splits(truth, known, others, folds, discrete, seed)
     scores, plain = (DISCRETE, "accuracy") if discrete else (CONTINUOUS, "rmse")

@@ -22,6 +22,7 @@ from probml.errors import DataError, listed
 from probml.families.domains import Simplex
 from probml.jaxpr.program import ClosedJaxpr, evaluate
 from probml.language.language import Bound
+from probml.numerics.compiling import ONCE, jit
 from probml.structure import trace
 from probml.structure.ordering import why_ordered
 from probml.structure.site import Site
@@ -52,9 +53,8 @@ def check(structure: Structure, table: tables.Table) -> None:
                           for v, aval in zip(row, program.in_avals, strict=True))
                 return site.layout(evaluate(program, *values)[0], 0)
 
-            bound = np.asarray(jax.vmap(at)(*(table.inputs[t] for t in takes))).reshape(
-                values.shape
-            )
+            bounds = jit(jax.vmap(at), seldom=ONCE)
+            bound = np.asarray(bounds(*(table.inputs[t] for t in takes))).reshape(values.shape)
             wrong = values > bound if end == "upper_bound" else values < bound
             wrong = wrong if column.seen is None else wrong & column.seen
             if wrong.any():
@@ -213,8 +213,9 @@ def expected_of(site: Site, structure: Structure, steps: int | None) -> tables.E
     elif site.rows and site.traits.checked is not None:
         words, valid = site.traits.checked.description, site.traits.checked.contains
     elif (most := structure.constant(site.name, site.traits.limit)) is not None:
+        laid = jit(site.layout, static_argnums=1, seldom=ONCE)
         most = (most.reshape(-1)[0] if most.size == 1
-                else np.asarray(site.layout(jnp.asarray(most), 0)).reshape(site.cells))
+                else np.asarray(laid(most, 0)).reshape(site.cells))
         words = f"an integer from 0 to {most}, the {site.traits.limit}"
 
         def valid(values: np.ndarray):

@@ -21,6 +21,8 @@ from probml.errors import DataError, counted, listed
 from probml.numerics.process.threads import finite, map_chunks
 from probml.typing import DataLike
 
+SITE_HINT = ("Missing values are inferred only for sites. Fill in the value, drop the row, or make "
+             "the input a site (sample it in the model).")
 LARGEST_COUNT = 2**62
 
 
@@ -132,7 +134,7 @@ def read(data: object, expected: Mapping[str, Expected], inputs: Sequence[str] =
             kept[name] = own
         if column is not None:
             (columns if inside[name] else values)[name] = column if inside[name] else column.values
-    given = {name: _complete(f"the input '{name}'", raws[name]) for name in inputs}
+    given = {name: _complete(f"the input '{name}'", raws[name], SITE_HINT) for name in inputs}
     return Table(n, columns, given, values, kept, index)
 
 
@@ -145,7 +147,7 @@ def read_weights(weights: object, rows: int, all_rows: bool = True) -> np.ndarra
     if raw.values.shape != (rows,):
         raise DataError(f"weights must have the shape ({rows},), one number per row, got "
                         f"{raw.values.shape}. Give each row one weight.")
-    out = _complete("weights", raw).astype(np.float64)
+    out = _complete("weights", raw, "Fill in the weight, or drop the row.").astype(np.float64)
     deny(out < 0, "weights", out, "at least 0", hint="Correct this weight; a row with weight 0 is "
                                                      "ignored.")
     if all_rows and not out.any():
@@ -305,13 +307,11 @@ def _how_to_convert(text: str) -> str:
     return "Convert the column to numbers, with NaN where a value is missing."
 
 
-def _complete(what: str, raw: Raw):
-    """The finite numbers of an input without missing cells."""
+def _complete(what: str, raw: Raw, hint: str):
+    """The finite numbers of an input, or of weights, without missing cells."""
     a, seen = _finite(what, raw, True)
     if seen is not None:
-        deny(~seen, what, None, "complete",
-             hint="Missing values are inferred only for sites. Fill in the value, drop the row, or "
-                  "make the input a site (sample it in the model).")
+        deny(~seen, what, None, "complete", hint=hint)
     return a
 
 

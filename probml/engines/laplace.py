@@ -314,8 +314,7 @@ def _find_modes(problem: Problem, centred: bool = True) -> Modes | Finding:
                   state=State(stopped_by_rounding=rounded))
     modes = [begun]
     if not hidden_variables(plan):  # renumbered states would be the same mode again
-        points = (density.from_unbounded(plan, jnp.asarray(u), known)[0]
-                  for u in other_high_modes(begun))
+        points = (constrained(plan, known, u) for u in other_high_modes(begun))
         measured = (begin.measure_mode(plan, (), point, known, rows, spread, others, 0)
                     for point in points)
         modes += [mode for mode in measured

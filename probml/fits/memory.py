@@ -39,6 +39,6 @@ def refuse_vast_matrices(plan: Plan) -> None:
     if size > (memory := usable()) and jax.default_backend() == "cpu":
         raise DataError(
             f"model '{plan.structure.model.name}', site '{name}': its matrices have {count:,} × "
-            f"{columns:,} × {columns:,} numbers. A fit needs some {1e-9 * size:,.1f} GB for them, "
-            f"more than the memory of {1e-9 * memory:,.1f} GB. Use fewer columns, a diagonal "
+            f"{columns:,} × {columns:,} numbers. A fit needs about {1e-9 * size:,.1f} GB for them, "
+            f"but can use {1e-9 * memory:,.1f} GB at most. Use fewer columns, a diagonal "
             f"covariance, or a few factors, as FactorAnalysis and ProbabilisticPCA do")

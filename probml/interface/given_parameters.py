@@ -81,9 +81,11 @@ class _Deferred(Fit):
         return trace(self.model)
 
     def _read(self, data: object, rows: int | None = None, steps: int | None = None,
-              unknown: str = REFUSE) -> dataset.Data:
-        model, data, *_ = read_function(self.model, data, self.point)
-        held = read.read(model, data, self.names, rows, None, steps, unknown)
+              unknown: str = REFUSE, simulated: bool = False) -> dataset.Data:
+        model, own, *_ = read_function(self.model, data, self.point, simulated)
+        if simulated and isinstance(data, Mapping):  # of inputs, with a value a row if it has rows
+            rows = None if model.whole else input_rows(self.model, data, rows)[1]
+        held = read.read(model, own, self.names, rows, None, steps, unknown)
         return refuse_precision_loss(held, self.point)
 
     def _of(self, held: dataset.Data) -> Fit:
@@ -119,9 +121,8 @@ def _answer_with_data(verb: str):
         bound = signature.bind(self, *args, **kwargs).arguments
         data, unknown = bound.get("data", bound.get("given")), bound.get("unknown", REFUSE)
         if verb == "simulate" and data is None:
-            inputs = bound.get("inputs", {})
-            held = self._read(inputs, input_rows(self.model, inputs, bound.get("rows"))[1],
-                              bound.get("steps"), unknown)
+            held = self._read(bound.get("inputs", {}), bound.get("rows"), bound.get("steps"),
+                              unknown, simulated=True)
         else:
             held = self._read(data, unknown=unknown)
         return getattr(self._of(held), verb)(*args, **kwargs)
@@ -141,22 +142,21 @@ def _check_params(structure: Structure, params: Mapping[str, np.ndarray]) -> Non
     if missing := [name for name in structure.reaching if name not in params]:
         raise ModelError(f"at(params): the parameter '{missing[0]}' has no value. Give a value of "
                          f"each of the parameters {listed(structure.parameters)}")
-    for name in (name for name in structure.parameters if name in params):
-        if params[name].shape != structure.sites[name].shape:
-            raise ModelError(f"at(params): '{name}' has shape {params[name].shape}, expected "
-                             f"{structure.sites[name].shape}. Give a value of this shape")
-        domain = structure.sites[name].domain
-        if domain.sums_to_one:
-            check_distributions(f"at(params): '{name}'", params[name])
-        if not np.isfinite(params[name]).all() or not domain.holds(params[name]):
-            raise ModelError(f"at(params): the value of '{name}' is "
-                             f"{shortly(params[name].tolist())}, which is not finite or outside "
-                             f"the support (the set of possible values) of '{name}'. Give a value "
-                             f"in this set: {domain.description}")
-    for name in params:
+    for name, value in params.items():
         if name not in structure.parameters:
             raise ModelError(f"at(params): '{name}' is not a parameter of the model. Use the "
                              f"parameters {listed(structure.parameters)}")
+        site = structure.sites[name]
+        if value.shape != site.shape:
+            raise ModelError(f"at(params): '{name}' has shape {value.shape}, expected "
+                             f"{site.shape}. Give a value of this shape")
+        if site.domain.sums_to_one:
+            check_distributions(f"at(params): '{name}'", value)
+        if not np.isfinite(value).all() or not site.domain.holds(value):
+            raise ModelError(f"at(params): the value of '{name}' is {shortly(value.tolist())}, "
+                             "which is not finite or outside the support (the set of possible "
+                             f"values) of '{name}'. Give a value in this set: "
+                             f"{site.domain.description}")
 
 
 def _check_labels(structure: Structure, labels: Mapping[str, tuple]) -> None:

@@ -346,7 +346,7 @@ class Questions(Serving):
 
         Of a function without rows, one joint density: a replicate of all observed and computed
         sites, at one draw of the parameters; `inputs` are its arguments, by default as they were
-        fitted.
+        fitted. Values that handlers.condition gives stay, as in NumPyro's Predictive.
 
         Raises:
             ModelError: rows said twice, inputs that are missing. Refusal: factors whose weights of

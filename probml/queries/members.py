@@ -99,10 +99,10 @@ def _groups(fit: Fitted, held: Data) -> list[list[str]]:
             raise Refusal(f"{what} cannot be predicted, because '{fixed}' has no value for a new "
                           "group. It was not estimated (it is discrete, or was given as data). "
                           "Give only groups that were in the fitted data")
-    if structure.penalties:
+    if structure.prior_factors:
         raise Refusal(f"the data contain a new group of {listed(sum(groups, []), ' or ')}, whose "
                       "effect would be drawn from its prior. But numpyro.factor "
-                      f"'{structure.penalties[0]}' of the model changes the prior, so the prior "
+                      f"'{structure.prior_factors[0]}' of the model changes the prior, which then "
                       "cannot be sampled. Give only groups that were in the fitted data, or write "
                       "the factor as a distribution")
     for names in groups:

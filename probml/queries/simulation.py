@@ -65,6 +65,9 @@ class _Fill(Messenger):
             if rows_frame(msg, msg["cond_indep_stack"]) is not None:
                 self.log += weight.log_factor.sum()
             return
+        if msg["is_observed"]:  # outside rows, in the function itself: part of the model
+            msg["value"] = jnp.asarray(msg["value"])
+            return
         if name in self.fixed:
             value = self.fixed[name]
         else:
@@ -159,9 +162,9 @@ def simulate_prior(model: Bound, rows: int | None, steps: int | None, seed: int,
                                                               for name, raw in raws.items()})
     arrays |= coding.read(structure, raws, {}, {}, coding.REFUSE).values
     structure.need_likelihood("simulate")
-    if structure.penalties:
+    if structure.prior_factors:
         raise Refusal(
-            f"simulate: the factor '{structure.penalties[0]}' modifies the prior of model "
+            f"simulate: the factor '{structure.prior_factors[0]}' modifies the prior of model "
             f"'{model.name}', so the prior cannot be sampled. Simulate from a Fit, "
             f"fit.simulate(...), whose parameters are known"
         )

@@ -19,6 +19,7 @@ from probml.language.language import Bound, chain_length_scope
 from probml.language.measured import as_sites
 from probml.language.named_rows import ROWS
 from probml.language.settings import thaw
+from probml.numerics.process.inline_calls import evaluated
 
 DETERMINISTIC = "deterministic"  # NumPyro's type of their messages
 
@@ -154,18 +155,26 @@ class _Recorder(Messenger):
                 "plate"
             )
         msg["fn"] = log_weight_of(msg["fn"]) or msg["fn"]
-        if msg["is_observed"] and not isinstance(msg["fn"], dist.Unit):
-            raise ModelError(
-                f"{where}: obs= is given inside the function, but the data of a model with rows() "
-                f"are given to fit. Omit obs=, and call fit({{\"{name}\": values}})"
-            )
+        fixed = None if isinstance(msg["fn"], dist.Unit) or not msg["is_observed"] else msg["value"]
+        if fixed is not None:
+            inside = rows_frame(msg, msg["cond_indep_stack"]) is not None
+            if inside or isinstance(fixed, jax.core.Tracer):
+                raise ModelError(
+                    f"{where}: obs= is given inside the function, but the data of a model with "
+                    f"rows() are given to fit. Omit obs=, and call fit({{\"{name}\": values}})"
+                )
+            # a parameter with a known value is a factor of those on which its prior depends
+            with evaluated():  # an array of JAX's, which the function may index by what is traced
+                msg["value"] = fixed = jnp.asarray(fixed)
+            msg["fn"] = dist.Unit(msg["fn"].log_prob(fixed))
         fn = msg["fn"]
         _check_distribution(fn, name, where)
         dtype = int if domains.of(domains.of_values(fn)).discrete else float
         shape = fn.batch_shape + (() if isinstance(fn, dist.Unit) else fn.event_shape)
-        msg["value"] = self.values[name] if name in self.values else jnp.zeros(
-            shape, jnp.result_type(dtype)
-        )
+        if fixed is None:
+            msg["value"] = self.values[name] if name in self.values else jnp.zeros(
+                shape, jnp.result_type(dtype)
+            )
         if name in self.lows:
             msg["value"] = msg["value"] + self.lows[name]
         self.messages[name] = msg

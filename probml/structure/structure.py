@@ -274,6 +274,11 @@ class Structure:
         return tuple(site.name for site in self.sites.values() if not site.rows and site.factor)
 
     @functools.cached_property
+    def prior_factors(self) -> tuple[str, ...]:
+        """Those of `penalties` that depend on a parameter: its prior is not as sampled."""
+        return tuple(name for name in self.penalties if self.sites[name].parents)
+
+    @functools.cached_property
     def labels(self) -> dict[str, tuple]:
         """Site → labels of its states, for sites with declared labels."""
         return {name: site.labels for name, site in self.sites.items() if site.labels is not None}

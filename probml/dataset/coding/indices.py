@@ -287,8 +287,9 @@ def _formula(formula: Formula, raws: Mapping[str, Raw], timed: tuple[str, ...],
             parts.append(f"'{name}{f'[{cell}]' if several else ''}' = {array[at]:g}")
         step = f", step {at[1]}" if bad.shape[1] > 1 else ""
         raise DataError(
-            f"in row {at[0]}{step}, {' and '.join(parts)} give the index {index[at]:g} of "
-            f"{formula.words}; expected an index from 0 to {formula.last}. Correct these codes"
+            f"in row {at[0]}{step}, {' and '.join(parts)} {'give' if len(parts) > 1 else 'gives'} "
+            f"the index {index[at]:g} of {formula.words}; expected an index from 0 to "
+            f"{formula.last}. Correct these codes"
         )
 
 

@@ -62,12 +62,15 @@ def _has_entries(data: DataLike) -> bool:
 
 
 @single_thread()
-def read_function(model: Bound, data: DataLike, named: Collection[str] = ()) -> ReadModel:
+def read_function(model: Bound, data: DataLike,
+                  named: Collection[str] | None = None, drawn: bool = False) -> ReadModel:
     """A pasted function as a model of the given data; a model with rows() is returned unchanged.
 
     Args:
         data: name of an argument (also one that has a default), or of a site → values.
-        named: parameters whose values are given: these are not integrated out.
+        named: parameters whose values are given: these are not integrated out, and what is observed
+            may be absent from the data, as it is from new rows; None: to be estimated.
+        drawn: it is to be drawn, and may be absent where there are no rows, too.
 
     Raises:
         DataError: a name is neither, something is given twice, nothing is observed.
@@ -113,16 +116,40 @@ def read_function(model: Bound, data: DataLike, named: Collection[str] = ()) -> 
     except RowsUnknown:
         given_before.add(names)
         return ReadModel(model, data)
+    if named is not None:
+        absent = _absent_observations(model, shown, arguments, given, named)
+        met = read_function(model, {**items, **absent}, named) if absent else None
+        if met is not None and (drawn or not met.model.whole):
+            return met
     own = model.generative.arguments
     items = _known_columns(data, items, (*own, *shown.sites, *shown.computed),
                            (*own, *(site.name for site in shown.seen)))
     given = {name: value for name, value in given.items() if name in items}
     _check_data(model, shown, arguments, given)
     _refuse_text(model, shown, items, {**arguments, **given})
-    met = _read(model, shown, arguments, given, items, named)
+    met = _read(model, shown, arguments, given, items, named or ())
     if shown.partial:
         met = met._replace(why=f"{met.why}. {_describe_subsampling(met.model, shown)}")
     return met
+
+
+def _absent_observations(model: Bound, shown: Survey, arguments: SiteValues, given: SiteValues,
+                         named: Collection[str]) -> dict[str, np.ndarray]:
+    """The arguments that are None and would be observed (obs=y), all cells missing: one that makes
+    a site, of which no value is given, an observed one."""
+    absent = dict[str, np.ndarray]()
+    for name in (own for own, value in model.bound.items() if value is None
+                 and own not in arguments):
+        free = {site.name: site.shape for site in shown.sites.values()
+                if site.name not in named and not site.observed}
+        for shape in dict.fromkeys(free.values()):
+            value = np.full(shape, np.nan)
+            with contextlib.suppress(Exception):  # another site's shape
+                again = survey_run(model, {**arguments, **absent, name: value}, given)
+                if any(free.get(site.name) == shape for site in again.seen):
+                    shown, absent[name] = again, value
+                    break
+    return absent
 
 
 def _survey_run(
