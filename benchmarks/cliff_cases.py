@@ -96,6 +96,9 @@ def wide(columns: int, estimator: str, rows: int = 300, missing: float = 0.0) ->
     x = z @ random.normal(size=(3, columns)) + random.normal(size=(rows, columns))
     y = z[:, 0] > 0
     x[random.random(x.shape) < missing] = np.nan
+    if estimator == "discriminant":
+        fit = models.GaussianDiscriminant().fit(x[:100], y[:100])
+        return f"accuracy {np.mean(fit.predict(x[100:]) == y[100:]):.2f}"
     if estimator != "logistic":
         kinds = {"PCA": models.ProbabilisticPCA, "factor analysis": models.FactorAnalysis}
         fit = kinds[estimator](3).fit(x)
@@ -132,6 +135,65 @@ def gaussian_process(rows: int) -> str:
     y = np.sin(x[:, 0]) + 0.1 * random.normal(size=rows)
     fit = GaussianProcess().fit(x, y)
     return f"rmse {np.sqrt(np.mean((fit.predict(x) - np.sin(x[:, 0])) ** 2)):.3f}"
+
+
+def double_column(rows: int) -> str:
+    """Restricted maximum likelihood with a column that is there twice."""
+    import pandas as pd
+
+    from probml.models import MixedModel
+
+    random = np.random.default_rng(0)
+    x, g = random.normal(size=rows), np.arange(rows) % 50
+    MixedModel({"g": ["1"]}).fit(pd.DataFrame({"x": x, "twice": x, "g": g}),
+                                 x + random.normal(size=50)[g] + random.normal(size=rows))
+    return "not refused"
+
+
+def moved_states(rows: int) -> str:
+    """A hidden Markov model of two states whose transitions depend on a covariate."""
+    import jax
+    import jax.numpy as jnp
+    import numpyro.distributions as dist
+    from numpyro import sample
+
+    import probml
+
+    @probml.model
+    def moved(x):
+        slope = sample("slope", dist.Normal(0.0, 3.0).expand([2]).to_event(1))
+        with probml.rows():
+            up = jax.nn.sigmoid(slope * x[..., None])
+            z = sample("z", probml.MarkovChain(jnp.ones(2) / 2, jnp.stack([1 - up, up], -1),
+                                               inhomogeneous=True))
+            sample("y", dist.Normal(jnp.array([-2.0, 2.0])[z], 1.0).to_event(1))
+
+    x = np.random.default_rng(0).normal(size=(rows, 60))
+    y = moved().at({"slope": np.array([2.0, -1.0])}).simulate(x=x, seed=5)["y"]
+    return f"slopes {np.round(moved().fit({'x': x, 'y': y}).params['slope'], 1)}, true (2, -1)"
+
+
+def lines(rows: int, columns: int) -> str:
+    """A mixture of three Poisson regressions, by the engine that the default chooses."""
+    import jax.numpy as jnp
+    import numpyro.distributions as dist
+    from numpyro import sample
+
+    import probml
+
+    @probml.model
+    def mixture(x):
+        weights = sample("weights", dist.Dirichlet(jnp.ones(3)))
+        slopes = sample("slopes", dist.Normal(0.0, 2.0).expand([3, columns]).to_event(2))
+        with probml.rows():
+            z = sample("z", dist.Categorical(weights))
+            sample("y", dist.Poisson(jnp.exp(jnp.clip((slopes[z] * x).sum(-1), -20, 20))))
+
+    random = np.random.default_rng(0)
+    x, z = random.normal(size=(rows, columns)), random.integers(3, size=rows)
+    slopes = 0.6 * random.normal(size=(3, columns))
+    y = random.poisson(np.exp((slopes[z] * x).sum(1)))
+    return mixture().fit({"x": x, "y": y}).status[:60]
 
 
 def items(people: int, questions: int) -> str:
@@ -241,8 +303,12 @@ def cases(quick: bool) -> dict:
             crossed, [rows // some, ones // some, twos // some])
     out["structural time series, AR(11), 114 steps"] = (structural, {"trend": "still", "order": 11})
     out["structural time series, seasonal of eleven"] = (structural, {"seasonal": 11})
-    for rows in (5_000 // some, 50_000):  # the second is refused with its size
+    for rows in (1_001, 2_000, 5_000 // some, 50_000):  # the last is refused with its size
         out[f"Gaussian process of {rows:,} rows"] = (gaussian_process, [rows])
+    out["restricted likelihood of a column that is there twice"] = (double_column, [2_000])
+    out["hidden Markov model, transitions by a covariate"] = (moved_states, [40])
+    out[f"mixture of regressions, {50_000 // some:,} × 10"] = (lines, [50_000 // some, 10])
+    out["normal classes of 1,000 columns"] = (wide, [1_000, "discriminant"])
     out[f"item response, {50_000 // some:,} × 100"] = (items, [50_000 // some, 100])
     out[f"hidden Markov model of {20_000 // some:,} codes below 10^6"] = (symbols, [20_000 // some])
     out[f"topics of {10_000 // some:,} documents"] = (topics, [10_000 // some])

@@ -5,7 +5,7 @@ import reprlib
 from collections.abc import Collection, Iterable, Mapping
 from numbers import Number
 from types import MappingProxyType
-from typing import ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 T = TypeVar("T")
 MAX_VALUE_CHARACTERS = 80  # characters of one value in a message
@@ -109,20 +109,22 @@ def meant(name: str, known: Iterable[str],
     return f". Did you mean {' or '.join(close)}?" if close else ""
 
 
-def listed(names: Iterable) -> str:
-    """Names in a message, the first twelve; "none" where there are none."""
+def listed(names: Iterable, between: str = ", ") -> str:
+    """Names in a message, the first twelve: 'a', 'b'; "none" where there are none."""
     names = list(names)
     more = f", … ({len(names)} in all)" if len(names) > 12 else ""
-    return (", ".join(map(shortly, names[:12])) or "none") + more
+    return (between.join(map(shortly, names[:12])) or "none") + more
 
 
-def quoted(names: Iterable, between: str = ", ") -> str:
-    """Names in a message, all of them: 'a', 'b'."""
-    return between.join(f"'{name}'" for name in names)
+def counted(number: int, noun: str) -> str:
+    """A number with its noun in a message: "1 row", "1,200 rows"."""
+    return f"{number:,} {noun}{'s' * bool(number != 1)}"
 
 
-def shortly(value: object) -> str:
+def shortly(value: Any) -> str:
     """A value in a message, its beginning, in a line."""
+    if type(value).__module__ == "numpy" and getattr(value, "shape", None) == ():
+        value = value if value.dtype.kind in "mM" else value.item()  # 0.5, not np.float64(0.5)
     said = " ".join(line.strip() for line in repr(value).splitlines())  # of arrays and tables
     return said if len(said) <= MAX_VALUE_CHARACTERS else f"{said[:MAX_VALUE_CHARACTERS]} …"
 

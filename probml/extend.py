@@ -33,7 +33,6 @@ from probml.families.forms.dirichlet import DIRICHLET
 from probml.families.forms.gaussian import GAUSSIAN
 from probml.families.forms.inverse_gamma import INVERSE_GAMMA
 from probml.fits.places import Place
-from probml.language.former_members import warn as _warn
 from probml.latents.grouping import register as register_latent
 from probml.latents.latent import Group, Latent, Seen
 from probml.latents.quadrature import Nodes, Quadrature, joint_density, where_seen
@@ -58,13 +57,3 @@ __all__ = [
     "naturals", "register_family", "register_latent", "register_posterior", "starts",
     "to_unbounded", "users", "where_seen",
 ]
-
-_FORMER = {"Turn": "StepResult", "read": "natural_parameters"}
-
-
-def __getattr__(name: str) -> object:
-    """What had another name before."""
-    if name not in _FORMER:
-        raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
-    _warn(f"{__name__}:", name, _FORMER[name])
-    return globals()[_FORMER[name]]

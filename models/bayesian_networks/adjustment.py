@@ -21,7 +21,7 @@ from collections.abc import Collection, Hashable, Iterator
 import networkx as nx
 
 from probml import ModelError
-from probml.errors import type_of
+from probml.errors import listed, type_of
 from probml.estimators.rules import hold, integer, optional, several
 from probml.models.bayesian_networks.arc_lists import refuse_cycle
 
@@ -99,7 +99,7 @@ def _check(dag: nx.DiGraph, cause, effect, others: Collection) -> None:
     for node in (cause, effect, *others):
         if not isinstance(node, Hashable) or node not in dag:
             raise ModelError(f"adjustment_sets: {node!r} is not a node of the graph. Use one of "
-                             f"its nodes, {', '.join(map(repr, dag))}")
+                             f"its nodes, {listed(dag)}")
     if cause == effect:
         raise ModelError(f"adjustment_sets: the cause and the effect are both {cause!r}. Give two "
                          f"different nodes")

@@ -24,6 +24,7 @@ import networkx as nx
 import numpy as np
 
 import probml
+from probml.errors import listed
 from probml.language.given import as_path
 from probml.models.bayesian_networks.bayesian_network import bayesian_network, parents_of
 from probml.models.bayesian_networks.bif_reader import TOLERANCE, Network, parse
@@ -104,7 +105,8 @@ def network_of(fit: probml.Fit) -> Network:
         states[node], table = tuple(map(str, fit.labels(node))), np.asarray(values[f"{node}.table"])
         if len(set(states[node])) < len(states[node]):
             raise probml.ModelError(f"write_bif: two labels of node '{node}' are the same text, "
-                                    f"{fit.labels(node)}. Rename one in the data, and fit again")
+                                    f"{listed(fit.labels(node))}. Rename one in the data, and fit "
+                                    "again")
         # The shortest digits of a narrow float, 0.3 and not 0.30000001192092896, give that float
         # back.
         tables[node] = table if table.dtype == np.float64 else table.astype(str).astype(np.float64)

@@ -224,7 +224,7 @@ def _codes(name, column, given) -> tuple[tuple, np.ndarray]:
         raise DataError(f"column {name!r} is missing in every row, so nothing can be learned about "
                         f"it. Drop the column" if given is None else
                         f"states={{{name!r}: ...}}: expected one or more labels, each once, got "
-                        f"{labels}")
+                        f"{listed(labels)}")
     lookup = {label: code for code, label in enumerate(labels)}
     if strange := [label for label in found if label not in lookup]:
         row = int(np.argmax(codes == found.index(strange[0])))

@@ -94,11 +94,10 @@ class DynamicFactor(Projection, OfSequences):
         start = {"loadings": loadings * np.sqrt(0.75), "mean": np.zeros(d),
                  "sigma": np.sqrt(np.maximum(half, 0.01)),
                  "partial": np.linspace(0.5, 0.3, k)[:, None] * (np.arange(self.order) == 0)}
-        model = dynamic_factor(k=k, d=d, order=int(self.order))
-        fit = model.fit(scaled, self.engine or MAP(prior=bool(self.prior)),
-                        seed=self._seed(), start=start)
+        fit = dynamic_factor(k=k, d=d, order=int(self.order)).fit(
+            scaled, self.engine or MAP(prior=bool(self.prior)), seed=self._seed(), start=start)
         self.fit_ = replace(fit, units=self._parameter_units(fit))
-        self.n_iter_, self.converged_ = max(self.fit_.iterations, 1), self.fit_.converged
+        self.n_iter_, self.converged_ = max(fit.iterations, 1), fit.converged
         self._learn(scaled, steps)
         return self
 
@@ -114,8 +113,7 @@ class DynamicFactor(Projection, OfSequences):
         column, is above 0."""
         names = {0: self._column_names} if self._column_names else {}
         found = np.asarray(fit.params["loadings"], float)
-        largest = found[np.abs(found).argmax(0), np.arange(found.shape[1])]
-        self._sign = np.where(largest < 0, -1.0, 1.0)
+        self._sign = np.where(found.max(0) < -found.min(0), -1.0, 1.0)
         return {"loadings": Unit(self._unit[:, None] * self._sign, names=names),
                 "factors": Unit(np.repeat(self._sign, int(self.order))),
                 "sigma": Unit(self._unit, names=names),
@@ -129,13 +127,9 @@ class DynamicFactor(Projection, OfSequences):
         self.ar_ = np.asarray(p["coefficients"], float)
         self.noise_ = np.asarray(p["sigma"], float) * self._unit
         self.mean_ = np.asarray(p["mean"], float) * self._unit + self._centre
-        seen = ~np.isnan(steps.values)
-        log = float(np.sum(self.fit_.log_prob(data, plug_in=True)))
-        self.loglik_ = log - float(seen.sum(0) @ np.log(self._unit))
-        found = criteria(self.loglik_, self.n_parameters_, len(seen))
+        self.loglik_ = self._loglik(steps, data)
+        found = criteria(self.loglik_, self.n_parameters_, len(steps.values))
         self.aic_, self.bic_ = found["aic"], found["bic"]
-
-    # Questions
 
     def as_data(self, X, lengths=None):
         """Sequences as the data of `fit_`: columns in standard deviations about their means."""
@@ -152,8 +146,8 @@ class DynamicFactor(Projection, OfSequences):
         """The factors of each step given the whole sequence, smoothed, (n_steps, k), or a list of
         such."""
         steps, data = self._of(X, lengths)
-        found = np.asarray(self.fit_.impute(data)["factors"])[..., :: int(self.order)]
-        return steps.back(found * self._sign)
+        found = np.asarray(self.fit_.impute(data)["factors"])
+        return steps.back(found[..., :: int(self.order)] * self._sign)
 
     def standard_errors(self, X, lengths=None):
         """Standard deviations of the factors given the whole sequence, as transform gives them."""
@@ -164,10 +158,11 @@ class DynamicFactor(Projection, OfSequences):
 
     def score(self, X, y=None, lengths=None):
         """log p(X), summed over all sequences, in units of X."""
-        steps, data = self._of(X, lengths)
-        seen = (~np.isnan(steps.values)).sum(0)
-        log = np.sum(self.fit_.log_prob(data, plug_in=True))
-        return float(log - seen @ np.log(self._unit))
+        return self._loglik(*self._of(X, lengths))
+
+    def _loglik(self, steps: Steps, data: dict) -> float:
+        units = (~np.isnan(steps.values)).sum(0) @ np.log(self._unit)
+        return float(np.sum(self.fit_.log_prob(data, plug_in=True)) - units)
 
     def forecast(self, X, steps=1, lengths=None):
         """Forecast means of the next steps, (steps, d), (n, steps, d) with lengths, or a list; for

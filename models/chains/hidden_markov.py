@@ -33,6 +33,7 @@ import numpyro.distributions as dist
 from numpyro import plate, sample
 
 import probml
+from probml.errors import listed
 from probml.models.frames.covariances import canonical
 from probml.models.frames.measured import centre_of, from_data, scale_of
 from probml.models.mixtures.gaussian_mixture import shapes
@@ -217,7 +218,7 @@ def _check(k: int, d: int, emission: str, initial: str) -> None:
                                     f"least 1")
     if emission not in EMISSIONS:
         raise probml.ModelError(f"hidden_markov(emission={emission!r}): expected one of "
-                                f"{', '.join(map(repr, EMISSIONS))}")
+                                f"{listed(EMISSIONS)}")
     if initial not in ("free", "stationary"):
         raise probml.ModelError(f"hidden_markov(initial={initial!r}): expected 'free' or "
                                 f"'stationary'")

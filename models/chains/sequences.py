@@ -11,7 +11,7 @@ from jax.typing import ArrayLike
 
 from probml import DataError, ReliabilityWarning
 from probml.dataset.labels import Labels, labels_of, left_out, tables_of
-from probml.errors import listed
+from probml.errors import counted, listed
 from probml.estimators.estimator import Estimator, n_parameters
 from probml.estimators.validation import check_feature_names, check_is_fitted
 from probml.language.given import floats
@@ -143,8 +143,8 @@ def _warn_of_gaps(labels: Iterable[Labels | None]) -> None:
     for own in labels:
         count, before = (0, None) if own is None else left_out(own.index)
         if count:
-            warnings.warn(f"the dates of X leave out {count} time step{'s' * (count != 1)}, the "
-                          f"first after {before}. The rows before and after a gap are treated as "
+            warnings.warn(f"the dates of X leave out {counted(count, 'time step')}, the first "
+                          f"after {before}. The rows before and after a gap are treated as "
                           "adjacent. Add rows of NaN for the missing dates, such as by "
                           "X.asfreq('D') if the data are daily", ReliabilityWarning, stacklevel=5)
 
@@ -284,21 +284,21 @@ class OfEmissions(OfSequences):
                 raise DataError(f"X has {d} columns, but emission='categorical' needs one column "
                                 f"of symbols 0, 1, …. Combine the columns into one, or use "
                                 f"another emission")
-            refuse(~whole_, "a symbol, an integer >= 0")
+            refuse(~whole_, "a symbol, an integer of at least 0")
             if reset:
                 most = int(np.nanmax(values)) + 1 if self.n_symbols is None else int(self.n_symbols)
                 codes = self.n_symbols is None and most > max(SYMBOLS, 2 * len(values))
                 self.symbols_ = (np.unique(values[~np.isnan(values)]).astype(int) if codes
                                  else np.arange(most))
                 self.n_symbols_ = len(self.symbols_)
-            expected = (f"a symbol in 0 … {self.n_symbols_ - 1}, the symbols of the fit; for more "
-                        f"symbols set n_symbols= before the fit"
+            expected = (f"a symbol from 0 to {self.n_symbols_ - 1}, the symbols of the fit; for "
+                        "more symbols set n_symbols= before the fit"
                         if self.symbols_[-1] < self.n_symbols_ else
                         f"one of the {self.n_symbols_} symbols of the fit, "
                         f"{listed(self.symbols_.tolist())}")
             refuse(~(np.isnan(values) | np.isin(values, self.symbols_)), expected)
         elif self.emission == "poisson":
-            refuse(~whole_, "a count, an integer >= 0")
+            refuse(~whole_, "a count, an integer of at least 0")
         elif self.emission == "bernoulli":
             refuse(~(np.isnan(values) | (values == 0) | (values == 1)), "0 or 1")
 

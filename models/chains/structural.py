@@ -38,6 +38,7 @@ from jax.typing import ArrayLike
 from numpyro import deterministic, sample
 
 import probml
+from probml.errors import listed
 from probml.models.summaries.chains import series_tables
 from probml.models.summaries.former_names import SIGMA
 
@@ -259,7 +260,7 @@ def structural_time_series(x, trend="level", seasonal=None, cycle=None, order=0,
     """
     if trend not in TRENDS:
         raise probml.ModelError(f"structural_time_series(trend={trend!r}): expected one of "
-                                f"{list(TRENDS)}")
+                                f"{listed(TRENDS)}")
     wide, steep, apart = (None, None, None) if first is None else first
     if trend in ("level", "still"):
         parts = [level_part("level", scale, centre, wide, still=trend == "still")]

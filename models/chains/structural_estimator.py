@@ -10,6 +10,7 @@ from jax.typing import ArrayLike
 
 from probml import MAP, DataError, Fit, ModelError
 from probml.engines.engine import Engine
+from probml.errors import counted, listed
 from probml.estimators.estimator import absent
 from probml.estimators.information_criteria import criteria
 from probml.estimators.rules import (
@@ -129,7 +130,8 @@ class StructuralTimeSeries(OfSequences):
         for name, value in (("seasonal", self.seasonal), ("order", self.order)):
             if value and value >= steps.lengths.max():
                 raise ModelError(f"StructuralTimeSeries({name}={value}): the longest series of X "
-                                 f"has only {steps.lengths.max()} steps. Use a smaller {name}")
+                                 f"has only {counted(steps.lengths.max(), 'step')}. Use a smaller "
+                                 f"{name}")
         self._columns(exog, steps)
         model = structural_time_series(
             trend=self.trend, seasonal=None if self.seasonal is None else int(self.seasonal),
@@ -176,8 +178,8 @@ class StructuralTimeSeries(OfSequences):
         total = x.lengths if x.listed else np.array([len(x.values)])
         wanted = lengths if x.listed else np.array([lengths.sum()])
         if len(total) != len(wanted) or (total != wanted).any():
-            raise DataError(f"{what} has {total.tolist()} steps, expected {wanted.tolist()}. Give "
-                            f"{what} one row for each step")
+            raise DataError(f"{what} has {listed(total.tolist())} steps, expected "
+                            f"{listed(wanted.tolist())}. Give {what} one row for each step")
         if not np.isfinite(x.values).all():
             row, j = np.argwhere(~np.isfinite(x.values))[0]
             raise DataError(f"{what} is {x.values[row, j]} in row {row}, column {j}, expected a "
@@ -186,11 +188,12 @@ class StructuralTimeSeries(OfSequences):
         for labels in x.labels:  # of arrays None
             names = self._names_x if labels is None or labels.column else labels.names
             if self._names_x and tuple(map(str, names)) != self._names_x:
-                raise DataError(f"{what} has the columns {list(names)}, but exog of the fit had "
-                                f"{list(self._names_x)}. Pass these columns in this order")
+                raise DataError(f"{what} has the columns {listed(names)}, but exog of the fit had "
+                                f"{listed(self._names_x)}. Pass these columns in this order")
         if self._wide and x.values.shape[1] != self._wide:
             raise DataError(f"{what} has the shape {x.values.shape}, but exog of the fit had the "
-                            f"shape (n_steps, {self._wide}). Pass the columns of the fit")
+                            f"shape (n_steps, {self._wide}). Pass the columns that were given to "
+                            "fit")
         return x.values
 
     def _scaled(self, steps: Steps, exog: DataLike) -> dict[str, ArrayLike]:
@@ -329,6 +332,9 @@ class StructuralTimeSeries(OfSequences):
             x = self._read_exog(future, np.full(len(given.lengths), int(steps)), "future")
             later["x"] = ((x - self._centre_x) / self._unit_x).reshape(len(given.lengths),
                                                                       int(steps), -1)
+        elif future is not None:
+            raise DataError("forecast: future= is given, but the model was fitted without exog. "
+                            "Omit future=")
         if interval is not None:
             self._reach(interval, "forecast")
         found = self.fit_.forecast(data, steps=int(steps), plug_in=True, interval=interval,

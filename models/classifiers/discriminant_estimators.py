@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 
 from probml import DataError, Fit, Refusal
 from probml.engines.engine import Engine
+from probml.errors import counted
 from probml.estimators.classifier import Additive, Classifier, Joint, Stepwise
 from probml.estimators.estimator import Estimator, Projection, flat, objective_of
 from probml.estimators.rules import (
@@ -134,7 +135,7 @@ def _refuse_flat(estimator: Estimator, X, codes) -> None:
     if canonical(estimator.covariance).startswith("tied") and len(X) <= len(groups):
         raise DataError(f"{type(estimator).__name__}: X has {len(X)} rows of {len(groups)} "
                         f"classes. The number of samples must be more than the number of classes "
-                        f"to estimate the variance within classes. Give more rows, or use "
+                        f"to estimate the variance within classes. Give more rows, or set "
                         f"prior=True")
     # what is left after the classes' means, of all classes together
     if canonical(estimator.covariance).startswith("tied"):
@@ -145,13 +146,13 @@ def _refuse_flat(estimator: Estimator, X, codes) -> None:
         if len(mine) < 2:
             raise DataError(
                 f"{where.removeprefix(' in ')} has only {len(mine)} row, so a normal distribution "
-                "fitted to this class alone has variance 0 and the likelihood has no maximum. Use "
+                "fitted to this class alone has variance 0 and the likelihood has no maximum. Set "
                 "prior=True or covariance='shared', or drop the class"
             )
         if (constant := flat(mine)).any():
             raise DataError(
                 f"{estimator._column(int(np.argmax(constant)))} is constant{where}, so its "
-                "variance is 0 and the likelihood has no maximum. Drop the column, or use "
+                "variance is 0 and the likelihood has no maximum. Drop the column, or set "
                 "prior=True"
             )
 
@@ -261,9 +262,9 @@ class MixtureDiscriminant(_Normals, Joint, PartlyLabelled, InUnits, Stepwise, Cl
             mine = X[codes == code]
             own = None if weights is None else weights[codes == code]
             if (several := len(np.unique(mine, axis=0))) < k:
-                raise DataError(f"class {label!r} has {several} distinct "
-                                f"row{'s' * (several != 1)}, fewer than n_components={k}. Give the "
-                                f"class more rows, or use n_components={several}")
+                raise DataError(f"class {label!r} has {counted(several, 'distinct row')}, fewer "
+                                f"than n_components={k}. Give the class more rows, or use "
+                                f"n_components={several}")
             means.append(far_rows(mine, k, random, own))
             precisions.append(precision_near(mine, means[-1], event, own))
         precision = np.stack(

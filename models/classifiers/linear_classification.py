@@ -16,6 +16,7 @@ import numpyro.distributions as dist
 from numpyro import factor, sample
 
 import probml
+from probml.errors import listed
 from probml.models.regression.generalized_linear import linear_predictor
 from probml.models.summaries.former_names import INTERCEPT
 from probml.models.summaries.regressions import regression_tables
@@ -39,7 +40,7 @@ def linear_support_vector_machine(x, classes=2, loss="squared_hinge", weight_sca
     """
     if loss not in POWERS:
         raise probml.ModelError(f"linear_support_vector_machine(loss={loss!r}): expected one of "
-                                f"{list(POWERS)}")
+                                f"{listed(POWERS)}")
     planes = 1 if classes == 2 else classes
     f = linear_predictor(x, (planes,), weight_scale, bias_scale)
     with probml.rows():

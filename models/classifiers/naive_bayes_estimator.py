@@ -8,6 +8,7 @@ from numpy.typing import ArrayLike
 
 from probml import DataError
 from probml.engines.engine import Engine
+from probml.errors import listed
 from probml.estimators.classifier import Additive, Classifier, Joint
 from probml.estimators.rules import (
     ANY,
@@ -162,7 +163,7 @@ class NaiveBayes(Joint, PartlyLabelled, InUnits, Additive, Classifier):
         for label in (a, b):
             if np.ndim(label) or label not in self.classes_:
                 raise DataError(f"bayes_factors: {label!r} is not one of the fitted classes. Use "
-                                f"one of {self.classes_.tolist()}")
+                                f"one of {listed(self.classes_.tolist())}")
         if "multinomial" in self.columns_.kinds:
             raise DataError("bayes_factors: the columns of kind 'multinomial' have one Bayes "
                             "factor in common, not one for each column. Use 'poisson' in "

@@ -17,6 +17,7 @@ from numpyro import sample
 from numpyro.distributions import constraints
 
 import probml
+from probml.errors import listed
 from probml.models.regression.generalized_linear import LINKS, linear_predictor
 from probml.models.summaries.regressions import ordinal_tables
 
@@ -44,7 +45,7 @@ def ordinal_regression(x, categories, link="logit", weight_scale=None, threshold
         ModelError: an unknown link.
     """
     if link not in ORDINAL_LINKS:
-        raise probml.ModelError(f"link={link!r}: expected one of {list(ORDINAL_LINKS)}")
+        raise probml.ModelError(f"link={link!r}: expected one of {listed(ORDINAL_LINKS)}")
     eta = linear_predictor(x, (), weight_scale, 0)
     thresholds = sample("thresholds", dist.ImproperUniform(constraints.ordered_vector, (),
                                                            (categories - 1,)))

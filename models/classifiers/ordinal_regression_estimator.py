@@ -1,5 +1,6 @@
 """The estimator of ordinal regression."""
 
+import itertools
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any
@@ -82,8 +83,9 @@ class OrdinalRegression(RegressionResults, Standardized, Margin):
             self._refuse_text()
         else:
             if absent := [each for each in self.classes_.tolist() if each not in order]:
-                raise DataError(f"y contains {absent[0]!r}, which is not among categories={order}. "
-                                f"Add this category in the right place of the order")
+                raise DataError(f"y contains {absent[0]!r}, which is not among "
+                                f"categories=[{listed(order)}]. Add this category in the right "
+                                "place of the order")
             place = [order.index(each) for each in self.classes_.tolist()]
             codes = np.argsort(np.argsort(place))[codes]
             self.classes_ = self.classes_[np.argsort(place)]
@@ -141,21 +143,22 @@ class OrdinalRegression(RegressionResults, Standardized, Margin):
 
     def _parameter_units(self, fit: Fit) -> dict[str, Unit]:
         """Thresholds and coefficients of the columns as they were given."""
-        names = [str(each) for each in self.classes_.tolist()]
-        between = tuple(f"{a}|{b}" for a, b in zip(names, names[1:], strict=False))
-        away = np.outer(self._centre / self._unit, np.ones(len(between)))
+        away = np.outer(self._centre / self._unit, np.ones(len(self.classes_) - 1))
         return {"beta": Unit(1 / self._unit, names={0: self._column_names} if self._column_names
                              else {}),
-                "thresholds": Unit(others={"beta": (-1, away)}, names={0: between}),
+                "thresholds": Unit(others={"beta": (-1, away)}, names={0: self._threshold_names()}),
                 **of_rows(x=(self._centre, self._unit))}
 
     def _coefficient_sites(self) -> tuple[str, ...]:
         return "beta", "thresholds"
 
+    def _threshold_names(self) -> tuple[str, ...]:
+        """The names of the thresholds."""
+        return tuple(f"{a}|{b}" for a, b in itertools.pairwise(self.classes_.tolist()))
+
     def _coefficient_names(self) -> list[str]:
-        names = [str(each) for each in self.classes_.tolist()]
         columns = self._column_names or tuple(f"x{j}" for j in range(self.n_features_in_))
-        return [*columns, *(f"{a}|{b}" for a, b in zip(names, names[1:], strict=False))]
+        return [*columns, *self._threshold_names()]
 
     def _probabilities(self, X) -> np.ndarray:
         with jax.enable_x64(True):

@@ -214,7 +214,7 @@ def _simulate(fit: Fit, rows: int, seed: int, inputs: "pd.DataFrame | None",
         laid = laid._replace(steps=(np.arange(rows),))
         return _frame(laid, _answers_by_row(fit, laid, fit.simulate(1, steps=rows, seed=seed)))
     if inputs is None:
-        raise ModelError(f"simulate: the model has the inputs {list(needed)}. Give a table with "
+        raise ModelError(f"simulate: the model has the inputs {listed(needed)}. Give a table with "
                          f"these columns, --data FILE")
     laid = of_fit(fit, inputs, layout)
     missing = next((name for name in needed if name not in laid.data), None)
@@ -254,7 +254,7 @@ def score(found: FitOrEstimator, table: "pd.DataFrame", target: str | None,
     if target is None and _needs_target(found):
         raise ModelError(f"score: {type_of(found)} is scored by its predictions. Name the "
                          f"column with the true values, --target NAME; the columns are "
-                         f"{list(table.columns)}")
+                         f"{listed(table.columns)}")
     if target is None:
         return out | {"log_score": float(_by_table(found.score, rows))}
     require_columns(table, [target], "--target")
@@ -341,7 +341,7 @@ def forecast(found: FitOrEstimator, table: "pd.DataFrame", steps: int, interval:
 def _of_fit(fit: Fit, table: "pd.DataFrame", steps: int, interval: float | None,
             layout: Layout) -> dict[str, np.ndarray]:
     if fit.model.inputs:
-        raise ModelError(f"forecast: the model has the inputs {list(fit.model.inputs)}, whose "
+        raise ModelError(f"forecast: the model has the inputs {listed(fit.model.inputs)}, whose "
                          f"values at the forecast steps are not in the table. Forecast in Python, "
                          f"fit.forecast(data, steps, "
                          f"{', '.join(f'{name}=...' for name in fit.model.inputs)})")

@@ -23,7 +23,7 @@ from probml.errors import DataError, ModelError, listed
 from probml.interface.fit import Fit
 from probml.interface.loading import load
 from probml.interface.model import Generative, Model
-from probml.numerics.outside.checkpoint import replacing
+from probml.numerics.outside.atomic import replacing
 from probml.numerics.process.libraries import pd
 from probml.typing import FitOrEstimator
 
@@ -39,7 +39,7 @@ def read_table(path: str) -> "pd.DataFrame":
     ending = Path(path).suffix.lower() if path != "-" else ".csv"
     if ending not in ENDINGS:
         raise DataError(f"'{path}' has the ending '{ending}', which cannot be read. Save the table "
-                        f"in one of the formats {', '.join(ENDINGS)}")
+                        f"in one of the formats {listed(ENDINGS)}")
     try:
         if ending in (".csv", ".tsv"):
             out = read_text(path, "\t" if ending == ".tsv" else ",")
@@ -70,7 +70,7 @@ def write_table(table: "pd.DataFrame", path: str | None) -> None:
         return
     ending = Path(path).suffix.lower()
     if ending not in ENDINGS:
-        raise DataError(f"'{path}' has the ending '{ending}', expected one of {', '.join(ENDINGS)}")
+        raise DataError(f"'{path}' has the ending '{ending}', expected one of {listed(ENDINGS)}")
     try:
         with replacing(path) as place:
             if ending in (".csv", ".tsv"):
@@ -212,7 +212,7 @@ def own_model(spec: str, settings: Mapping[str, object]) -> Model:
         return value
     known = [key for key, item in vars(module).items() if isinstance(item, Generative | Model)]
     raise ModelError(f"--model {spec}: '{path}' contains no model '{name}'. Use one of its models, "
-                     f"{known}")
+                     f"{listed(known)}")
 
 
 def is_fit(found: FitOrEstimator) -> bool:

@@ -113,12 +113,12 @@ def _arrange_columns(structure: Structure | None, model: Bound,
     for name, columns in layout.joined.items():
         if structure is not None and name not in known:
             raise ModelError(f"--as {name}=…: model '{model.name}' has no site or input '{name}'. "
-                             f"Use one of its sites and inputs, {known}")
+                             f"Use one of its sites and inputs, {listed(known)}")
         require_columns(table, columns, f"--as {name}={','.join(columns)}")
     # of what a fit remembers the table shows all columns, or it shows nothing of it
     own = {name: columns for name, columns in remembered.items() if set(columns) & set(table)}
     for name, columns in own.items():
-        require_columns(table, columns, f"'{name}' consists of {list(columns)}")
+        require_columns(table, columns, f"'{name}' consists of {listed(columns)}")
     joined = {**own, **layout.joined}
     chained = structure is not None and bool(structure.chains)
     if layout.by is not None and not chained:
@@ -182,7 +182,7 @@ def _sequence_constant(name: str, value: np.ndarray, steps: tuple[np.ndarray, ..
         if len(own) > 1:
             which = "the sequence" if by is None else f"sequence {i} of --by {by}"
             raise DataError(f"column '{name}' must have one value in each sequence, but it has "
-                            f"{len(own)} different values in {which}: {list(own[:3])}. Correct "
+                            f"{len(own)} different values in {which}: {listed(own[:3])}. Correct "
                             f"these rows, or name {'another' if by else 'the'} column that "
                             "identifies the sequences, --by NAME")
     return np.stack([value[places[0]] for places in steps])

@@ -69,7 +69,7 @@ def learn(model: str, table: "pd.DataFrame", wish: Wish) -> FitOrEstimator:
             _refuse_names(table)
         return LEARN[model](table, wish)
     if ":" not in model:
-        raise ModelError(f"--model {model}: expected one of {', '.join(MODELS)}, or FILE.py:name")
+        raise ModelError(f"--model {model}: expected one of {listed(MODELS)}, or FILE.py:name")
     _refuse_options(model, wish, OWN)
     own = own_model(model, dict(wish.settings))
     return own.fit(of_model(own, table, wish.layout).data, wish.engine, seed=wish.seed)
@@ -183,7 +183,7 @@ def _made(kind: type, wish: Wish, **given: Any) -> FitOrEstimator:
     unknown = next((name for name in wish.settings if name not in known), None)
     if unknown is not None:
         raise ModelError(f"--set {unknown}=…: {kind.__name__} has no setting '{unknown}'. Use one "
-                         f"of its settings, {known}")
+                         f"of its settings, {listed(known)}")
     return kind(**{**given, **wish.settings})
 
 
@@ -324,7 +324,7 @@ def _series(table: "pd.DataFrame", wish: Wish) -> FitOrEstimator:
     numbers = [name for name in table if pd.api.types.is_numeric_dtype(table[name])]
     if wish.target is None and len(numbers) != 1:
         raise ModelError("the column of the time series is not given. Name it, --target NAME; the "
-                         f"columns of numbers are {numbers}")
+                         f"columns of numbers are {listed(numbers)}")
     name = wish.target or numbers[0]
     require_columns(table, [name], "--target")
     if name not in numbers:

@@ -20,7 +20,7 @@ except ModuleNotFoundError as error:
 
 import probml
 import probml.models as library
-from probml.errors import DataError, ModelError, Refusal
+from probml.errors import DataError, ModelError, Refusal, listed
 from probml.models.commandline.catalogue import SAID, canonical_name
 from probml.models.commandline.options import (
     json_option,
@@ -263,7 +263,7 @@ def compare(data: str, fitted: tuple[str, ...], target: str | None, folds: int |
     """Compare fitted models on the table DATA, best first."""
     found = {Path(path).stem: files.open_any(path, models) for path in fitted}
     if len(found) < len(fitted):
-        raise ModelError(f"compare: two files have the same name, {list(fitted)}. Rename one")
+        raise ModelError(f"compare: two files have the same name, {listed(fitted)}. Rename one")
     _write(answers.compare_files(found, files.read_table(data), target, folds, layout), out,
            as_json)
 
@@ -332,8 +332,8 @@ def check(spec: str, rows: int, data: str | None, simulations: int, engine: str 
     they claim (simulation-based calibration). The exit code is 1 if they do not."""
     model = files.own_model(spec, dict(map(learning.setting, settings)))
     if model.inputs and data is None:
-        raise ModelError(f"check: the model has the inputs {list(model.inputs)}. Give a table with "
-                         f"these columns, --data FILE")
+        raise ModelError(f"check: the model has the inputs {listed(model.inputs)}. Give a table "
+                         "with these columns, --data FILE")
     of = {"rows": rows} if data is None else {
         "data": layouts.of_model(model, files.read_table(data), layout).data}
     found = model.check(engine=engines.engine_of(engine), simulations=simulations, seed=seed, **of)

@@ -130,11 +130,11 @@ class MixtureOfExperts(_Settings, RegressorMixin, ExpertsEstimator):
             raise DataError(
                 f"n_samples={len(y)}: {k} experts with {d + 1} coefficients each fit so few rows "
                 f"exactly, so the likelihood has no maximum. Give more than {k * (d + 1)} rows, or "
-                "use prior=True"
+                "set prior=True"
             )
         if not self.prior and y.min() == y.max():
             raise DataError(f"y is constant ({y[0]:g}), so the residual standard deviation of "
-                            "every expert is 0 and the likelihood has no maximum. Use prior=True")
+                            "every expert is 0 and the likelihood has no maximum. Set prior=True")
         self._standardise(X, weights)
         self._answer_centre, self._answer_unit = (float(v) for v in centre_and_unit(y, weights))
         data = self._data(X) | {"y": (y - self._answer_centre) / self._answer_unit}

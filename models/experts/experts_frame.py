@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from probml import DataError, Fit, ModelError
+from probml.errors import counted
 from probml.estimators.estimator import Estimator, flat, n_parameters
 from probml.estimators.information_criteria import criteria
 from probml.estimators.rules import Rule, integer
@@ -180,7 +181,7 @@ class ExpertsEstimator(Learnt, Complete, Estimator):
             raise DataError(
                 f"{self._column(int(np.argmax(constant)))} of X is constant (n_samples={len(X)}), "
                 "so its coefficient cannot be estimated separately from the intercept. Drop the "
-                "column, or use prior=True"
+                "column, or set prior=True"
             )
         self._centre, self._unit = centre_and_unit(X, weights)
 
@@ -219,8 +220,9 @@ class ExpertsEstimator(Learnt, Complete, Estimator):
         distinct = len(np.unique(np.column_stack([X, y]), axis=0)) if len(X) <= 10_000 else len(X)
         if distinct < self._leaves:
             raise DataError(
-                f"{type(self).__name__}({given}): X and y have only {distinct} distinct rows "
-                f"(n_samples={len(X)}). Use at most {distinct} experts, not {self._leaves}"
+                f"{type(self).__name__}({given}): X and y have only "
+                f"{counted(distinct, 'distinct row')} (n_samples={len(X)}). Use at most "
+                f"{counted(distinct, 'expert')}, not {self._leaves}"
             )
 
     def _learnt(self, fit, X, weights, unit: float) -> None:

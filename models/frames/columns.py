@@ -15,7 +15,7 @@ from jax.typing import ArrayLike
 from probml import DataError, ModelError
 from probml.dataset.arrays import NUMBERS
 from probml.dataset.frames import shortest
-from probml.errors import meant
+from probml.errors import listed, meant
 from probml.models.frames.cells import codes_of, column_of, numbers_of
 from probml.numerics.process.libraries import pd
 
@@ -68,10 +68,9 @@ class Columns:
     @property
     def status(self) -> str:
         """The numbers that were taken for categories, in words; empty where there are none."""
-        taken = [repr(self.names[j]) for j in range(len(self.names)) if self._number(j)]
-        shown = ", ".join(taken[:12]) + (", …" if len(taken) > 12 else "")
-        return (f"columns of integers with few distinct values are treated as categories: {shown} "
-                f"(use kinds={{...}} to change this)" if taken else "")
+        taken = [self.names[j] for j in range(len(self.names)) if self._number(j)]
+        return ("columns of integers with few distinct values are treated as categories: "
+                f"{listed(taken)} (use kinds={{...}} to change this)" if taken else "")
 
     @property
     def groups(self) -> dict[str, tuple[tuple, list[int]]]:
@@ -173,7 +172,7 @@ class Columns:
         if getattr(name, "ndim", 0) or name not in self.names:
             raise ModelError(f"table({name!r}): there is no such "
                              f"column{meant(str(name), map(str, self.names))}. Use one of the "
-                             f"fitted columns, {list(self.names)}")
+                             f"fitted columns, {listed(self.names)}")
         found, labels = self.tables(params)[name], self.labels[self.names.index(name)]
         if labels is None:
             values = {word: shortest(value) for word, value in found.items()}
@@ -200,12 +199,12 @@ class Columns:
                     stacklevel=2,
                 )
                 return np.where(bad, -1, codes)
-            shown = ", ".join(map(repr, labels[:12])) + (", …" if len(labels) > 12 else "")
             raise DataError(
                 f"{self.describe_column(j)} is {np.asarray(column, object)[i]!r} in row {i}, a "
-                f"category that was not in the training data; expected one of {shown}. Create the "
-                f"estimator with all categories, categories={{{self.names[j]!r}: [...]}}, or with "
-                f"unknown='prior', which reserves a small probability for new categories"
+                f"category that was not in the training data; expected one of {listed(labels)}. "
+                f"Create the estimator with all categories, categories={{{self.names[j]!r}: "
+                "[...]}, or with unknown='prior', which reserves a small probability for new "
+                "categories"
             )
         return codes
 

@@ -6,6 +6,7 @@ from typing import ClassVar
 import numpy as np
 
 from probml import DataError
+from probml.errors import listed
 from probml.estimators.rules import check
 from probml.estimators.validation import (
     check_array,
@@ -36,7 +37,7 @@ def require_classes(classes: np.ndarray) -> None:
     """
     if len(classes) < 2:
         raise DataError(f"The number of classes has to be greater than one; y has 1 class, "
-                        f"{classes.tolist()}. Give rows of another class")
+                        f"{listed(classes.tolist())}. Give rows of another class")
 
 
 def refuse_missing(estimator, X: np.ndarray, but: str) -> None:

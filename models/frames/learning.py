@@ -79,7 +79,7 @@ def learn(X, categorical: Collection | str | None,
     for j, kind in enumerate(found):
         if kind != "categorical" and kind not in KINDS:
             raise ModelError(f"kinds: {shown[j]} is {kind!r}, expected 'categorical' or one of "
-                             f"{', '.join(map(repr, KINDS))}")
+                             f"{listed(KINDS)}")
     for j, kind in enumerate(found):
         if kind != "categorical":
             refuse_dates(column_of(X, j), shown[j])

@@ -4,6 +4,7 @@ labels, classes by decision values."""
 import numpy as np
 
 from probml import DataError
+from probml.errors import listed
 from probml.estimators.classifier import Classifier
 from probml.estimators.rules import check
 from probml.estimators.validation import (
@@ -67,8 +68,8 @@ class Margin(Complete, Classifier):
         if (codes < 0).any():
             row = int(np.argmin(codes))
             raise DataError(f"{verb}: y is {labels[row]} in row {row}, which is not one of the "
-                            f"fitted classes, {self.classes_.tolist()}. Drop this row, or fit "
-                            "again with rows of this class")
+                            f"fitted classes, {listed(self.classes_.tolist())}. Drop this row, or "
+                            "fit again with rows of this class")
         return codes
 
     def _rows(self, X) -> np.ndarray:

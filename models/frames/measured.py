@@ -41,8 +41,8 @@ def from_data(name: str, value, d: int, support=constraints.positive):
     if not isinstance(value, str):
         return jnp.broadcast_to(jnp.asarray(value, float), (d,))
     if value != "each":
-        raise probml.ModelError(f"{value!r}: expected numbers for the prior, or 'each', which "
-                                f"reads them from '{name}' of the data")
+        raise probml.ModelError(f"the prior setting '{name}' is {value!r}, expected numbers, or "
+                                f"'each', which takes them from '{name}' in the data")
     # flat: given in the data it adds nothing to the evidence
     return sample(name, dist.ImproperUniform(support, (), (d,)))
 

@@ -71,7 +71,9 @@ class Standardized(Complete):
     def _rank(self, X, weights) -> int:
         """How many coefficients the rows X identify, of the intercept and the columns."""
         rows = self._design(X) * np.sqrt(weights)[:, None]
-        return int(directions(rows, self._digits(X))[0].sum())
+        wide = rows.shape[0] < rows.shape[1]
+        size = np.linalg.svd(np.linalg.qr(rows.T if wide else rows, mode="r"), compute_uv=False)
+        return int(_known(size, rows, self._digits(X)).sum())
 
     def _planes(self, beta: np.ndarray, bias: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Weights (planes, d) and biases (planes,) in the user's units, from (d, planes) and
@@ -144,4 +146,9 @@ def directions(rows: np.ndarray, digits: float) -> tuple[np.ndarray, np.ndarray,
     condition."""
     _, size, turned = np.linalg.svd(np.linalg.qr(rows, mode="r") if rows.shape[0] > rows.shape[1]
                                     else rows, full_matrices=False)
-    return size > size[:1] * digits * max(rows.shape), size, turned
+    return _known(size, rows, digits), size, turned
+
+
+def _known(size: np.ndarray, rows: np.ndarray, digits: float) -> np.ndarray:
+    """Which of the singular values of rows are not rounding."""
+    return size > size[:1] * digits * max(rows.shape)

@@ -44,7 +44,7 @@ def _warn(shown: list[str], values: np.ndarray, advice: str) -> None:
         said = [f"{name} ({count})" for name, count in zip(shown, counts, strict=True)][:SHOWN]
         more = len(shown) - len(said)
         which = (f"{', '.join(said)}{f' and {more} more columns' * bool(more)} have few distinct "
-                 f"values (as listed) in {len(values)} rows and are")
+                 f"values (their number in brackets) in {len(values)} rows and are")
     warnings.warn(
         f"{which} fitted by normal distributions. The variance of a component can shrink to 0 at "
         f"one of these values, so the score prefers too many components. {advice}",
@@ -66,7 +66,7 @@ def refuse_constant(columns: Columns, data: Mapping[str, np.ndarray], label: obj
     if label is not None and len(values) < 2:
         raise DataError(
             f"class {label!r} has only {len(values)} row, so normal distributions fitted to this "
-            "class have variance 0 and the likelihood has no maximum. Use prior=True, or drop the "
+            "class have variance 0 and the likelihood has no maximum. Set prior=True, or drop the "
             "class"
         )
     if flat(values).any():
@@ -74,5 +74,5 @@ def refuse_constant(columns: Columns, data: Mapping[str, np.ndarray], label: obj
         raise DataError(
             f"{columns.describe_column(columns.groups['normal'][1][i])} is constant{where}, so a "
             "normal distribution fitted to it has variance 0 and the likelihood has no maximum. "
-            "Drop the column, or use prior=True"
+            "Drop the column, or set prior=True"
         )

@@ -27,10 +27,9 @@ class Moments(CellMoments):
 
     def pooled(self) -> "Moments":
         """All groups as one."""
-        total = Moments(*(value[:1] for value in self))
-        for i in range(1, len(self.weight)):
-            total = total + Moments(*(value[i : i + 1] for value in self))
-        return total
+        one, *others = (Moments(*(value[i : i + 1] for value in self))
+                        for i in range(len(self.weight)))
+        return sum(others, one)
 
     @property
     def centre(self) -> np.ndarray:
@@ -52,8 +51,8 @@ class Moments(CellMoments):
         values are the groups, SHARE of its `spread`; (d,)."""
         weight, spread = self.weight[:-1].sum(0), self.spread
         square = self.square[:-1].sum(0) / np.maximum(weight, np.finfo(float).tiny)
-        seen = (weight > 0) & (square > 1e-12 * spread**2)
-        seen &= square > (ROUNDING * self.centre) ** 2
+        least = np.maximum(1e-12 * spread**2, (ROUNDING * self.centre) ** 2)
+        seen = (weight > 0) & (square > least)
         return np.where(seen, np.sqrt(square), SHARE * spread)
 
 
@@ -136,13 +135,13 @@ class InUnits:
 
     def _measure(self, data, weights, codes=None) -> dict[str, Moments]:
         """Site → moments in the classes, where there are any, and clusters in each."""
-        return {site: moments(data[site], weights, *self._parts(
-                    data[site], weights, codes, not prefix.startswith(RATES)
-                )) for site, prefix in self._named.items() if site in data}
+        return {site: moments(data[site], weights, *self._parts(data[site], weights, codes, prefix))
+                for site, prefix in self._named.items() if site in data}
 
-    def _parts(self, X, weights, codes, normal: bool) -> tuple[np.ndarray, int]:
+    def _parts(self, X, weights, codes, prefix: str) -> tuple[np.ndarray, int]:
         """A group of every row, NaN of one whose class is unseen, and how many there are."""
-        classes, k = 1 if codes is None else len(self.classes_), self._components if normal else 1
+        classes = 1 if codes is None else len(self.classes_)
+        k = 1 if prefix.startswith(RATES) else self._components
         codes = np.zeros(len(X)) if codes is None else np.asarray(codes, float)
         if k == 1:
             return codes, classes
@@ -157,7 +156,7 @@ class InUnits:
         found = self._measure(data, weights, data.get(self._target))
         old = getattr(self, "_moments", {}) if further else {}
         return self._measured_priors({site: old[site] + value if site in old else value
-                            for site, value in found.items()})
+                                      for site, value in found.items()})
 
     def _measured_priors(self, found: dict[str, Moments]) -> dict[str, np.ndarray]:
         self._moments, out = found, {}
@@ -165,8 +164,7 @@ class InUnits:
             prefix, prior = self._named[site], self._prior()
             if prefix.startswith(RATES):
                 if prior.get("rate") == "each":
-                    waits = prefix.startswith("exponential")
-                    out[f"{prefix}_rate"] = rates(value.centre, self.shape, waits)
+                    out[f"{prefix}_rate"] = rates(value.centre, self.shape, prefix == RATES[0])
                 continue
             if isinstance(prior["centre"], str):
                 out[f"{prefix}_centre"] = value.centre

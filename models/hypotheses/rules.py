@@ -26,7 +26,7 @@ from scipy.stats import beta
 
 from probml import DataError
 from probml.dataset.frames import as_pandas
-from probml.errors import type_of
+from probml.errors import listed, type_of
 from probml.estimators.rules import hold, number, optional, several, within
 from probml.language.language import check_seed
 from probml.numerics.process.libraries import pd
@@ -118,7 +118,7 @@ def _sets(itemsets, names: dict) -> Iterable[frozenset]:
     if hasattr(itemsets, "columns"):
         if "itemsets" not in itemsets.columns:
             raise DataError("association_rules: the itemsets have the columns "
-                            f"{list(itemsets.columns)}, expected a column 'itemsets'. Pass the "
+                            f"{listed(itemsets.columns)}, expected a column 'itemsets'. Pass the "
                             "result of mlxtend's apriori or fpgrowth")
         found = itemsets["itemsets"]
     sets = ("a list, tuple or set of sets of names", lambda v: isinstance(v, Iterable)

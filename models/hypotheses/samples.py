@@ -86,7 +86,7 @@ def two_samples(x, y, *, paired: bool = False, width: float = WIDTH, permutation
                       / (len(a) + len(b) - 2)))
     largest = max(np.abs(a).max(), np.abs(b).max())
     if not spread > 8 * np.finfo(float).eps * largest:  # else it is what rounding left of none
-        raise DataError("two_samples: the numbers of each sample do not vary, so the standard "
+        raise DataError("two_samples: all numbers within each sample are equal, so the standard "
                         "deviation is 0 and the effect size is undefined. Check whether these are "
                         "the right columns")
     student = stats.ttest_rel(a, b) if paired else stats.ttest_ind(a, b)

@@ -22,8 +22,9 @@ import numpy as np
 from jax.typing import ArrayLike
 from scipy.special import gammaln, xlogy
 
-from probml import DataError
+from probml import DataError, ModelError
 from probml.dataset.frames import as_pandas
+from probml.errors import listed
 from probml.estimators.rules import hold, several
 from probml.estimators.table_inputs import refuse_scalar
 from probml.models.frames.kinds import discrete
@@ -59,6 +60,9 @@ def screen(X: DataLike, y: ArrayLike, names: Sequence[str] | None = None) -> "pd
     X, y = as_pandas(X), as_pandas(y)
     for value, name in ((X, "X"), (y, "y")):
         refuse_scalar(value, name, "screen")
+    if hasattr(X, "columns") and names is not None:
+        raise ModelError("screen(names=...): names= is only for an array, and X is a DataFrame "
+                         "with names of its own. Omit names=")
     table = X if hasattr(X, "columns") else _as_frame(X, names)
     target = _as_numbers(pd.Series(y if np.ndim(y) == 1 else np.ravel(y)), "y")
     if len(target) != len(table):
@@ -82,7 +86,7 @@ def _as_frame(X: DataLike, names: Sequence[str] | None) -> "pd.DataFrame":
         return pd.DataFrame(X)
     hold("screen", names=(names, several("names of columns")))
     if len(names) != X.shape[1]:
-        raise DataError(f"screen(names={list(names)!r:.200}): expected {X.shape[1]} names, one for "
+        raise DataError(f"screen(names=[{listed(names)}]): expected {X.shape[1]} names, one for "
                         f"each column of X")
     return pd.DataFrame(X, columns=list(names))
 

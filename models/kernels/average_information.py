@@ -33,7 +33,7 @@ from probml.numerics.refinement import HostBFGS
 
 MAX_STEPS = 100
 # of the log-likelihood, relative to it, that may remain to be gained, as predicted
-REMAINING_GAIN = 1e-10
+REMAINING_GAIN = 1e-8
 NO_INFORMATION = 1e-6  # about the logarithm of a parameter: a standard deviation of 1000
 MIN_CURVATURE = 0.1  # of a first step: its parameter has a standard deviation of a factor of 20
 
@@ -51,13 +51,13 @@ class AverageInformation(MAP):
             (name, np.shape(value)) for name, value in begun.items()))
         density = Density(places, x, y)
         start = np.concatenate([np.log(value).ravel() for value in begun.values()])
-        information = density.information(start)
-        values, axes = np.linalg.eigh(information)
+        first = density.at(start, informed=True)
+        values, axes = np.linalg.eigh(first.information)
         root = axes / np.sqrt(np.maximum(values, MIN_CURVATURE))
 
         def objective(z: np.ndarray) -> tuple[float, np.ndarray]:
-            value, slope = density.at(start + root @ z)
-            return value, root.T @ slope
+            there = density.at(start + root @ z) if z.any() else first
+            return there.value, root.T @ there.slopes
 
         limit = self.steps or MAX_STEPS
         with Progress(type(self).__name__, None, self.progress):
@@ -115,6 +115,14 @@ def pulled(places: Places, point: jax.Array, x: jax.Array, weights: jax.Array) -
     return jax.vjp(lambda u: _covariance(places, u, x), point)[1](weights)[0]
 
 
+class Evaluation(NamedTuple):
+    """The log-likelihood at a point, its slopes (p,), and the average information (p, p)."""
+
+    value: float
+    slopes: np.ndarray
+    information: np.ndarray
+
+
 class Density:
     """The log-likelihood of rows x (n, d) and y (n,), of mean 0."""
 
@@ -130,17 +138,21 @@ class Density:
     def information(self, point: np.ndarray) -> np.ndarray:
         """The average information there, (p, p)."""
         solved = self._solved(point)
-        if solved is None:
-            return np.eye(len(point))
-        ways = np.asarray(moved(self.places, point, self.x, solved[1]))
-        found = 0.5 * ways @ dpotrs(solved[0], ways.T, lower=1)[0]
+        return np.eye(len(point)) if solved is None else self._information(point, *solved)
+
+    def _information(self, point: np.ndarray, factor: np.ndarray,
+                     weights: np.ndarray) -> np.ndarray:
+        ways = np.asarray(moved(self.places, point, self.x, weights))
+        found = 0.5 * ways @ dpotrs(factor, ways.T, lower=1)[0]
         return 0.5 * (found + found.T)
 
-    def at(self, point: np.ndarray) -> tuple[float, np.ndarray]:
-        """The log-likelihood there, −∞ where K is singular, and its slopes (p,)."""
-        solved = self._solved(point)
+    def at(self, point: np.ndarray, informed: bool = False) -> Evaluation:
+        """The log-likelihood there, −∞ where K is singular, and its slopes; `informed`: and the
+        average information."""
+        solved, unit = self._solved(point), np.eye(len(point))
         if solved is None:
-            return -np.inf, np.zeros(len(point))
+            return Evaluation(-np.inf, np.zeros(len(point)), unit)
+        information = self._information(point, *solved) if informed else unit
         factor, weights = solved
         value = -0.5 * float(self.y @ weights) - float(np.log(np.diagonal(factor)).sum()) - (
             0.5 * len(self.y) * np.log(2 * np.pi))
@@ -149,4 +161,5 @@ class Density:
         half[np.diag_indices_from(half)] *= 0.5
         half *= -1
         half += np.multiply.outer(weights, 0.5 * weights)
-        return value, np.asarray(pulled(self.places, point, self.x, half.T))
+        return Evaluation(value, np.asarray(pulled(self.places, point, self.x, half.T)),
+                          information)

@@ -28,6 +28,7 @@ from jax.typing import ArrayLike
 from numpyro import sample
 
 import probml
+from probml.errors import listed
 from probml.models.summaries.regressions import process_tables
 from probml.typing import SiteValues
 
@@ -143,7 +144,7 @@ def gaussian_process(x, y=None, kernel: str = "rbf", separate: bool = True, scal
     """
     if kernel not in KERNELS:
         raise probml.ModelError(f"gaussian_process(kernel={kernel!r}): expected one of "
-                                f"{list(KERNELS)}")
+                                f"{listed(KERNELS)}")
     params = {"variance": sample("variance", dist.LogNormal(2 * jnp.log(scale), 2.0))}
     lengths = dist.LogNormal(jnp.log(unit), 1.5)
     params["length"] = sample("length", lengths.expand([x.shape[-1]]).to_event(1)

@@ -1,5 +1,6 @@
 """The scikit-learn estimator of Gaussian processes."""
 
+import warnings
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import ClassVar
@@ -42,6 +43,7 @@ from probml.posteriors.units import Unit, of_rows
 STARTS = (1.0, 0.2, 5.0, 0.04)  # lengths that are begun with, in standard deviations of a column
 # rows on which starts compete if there are over twice as many: a step costs their cube
 START_ROWS = 500
+GROWTH = 4  # of the rows of one optimum, from which that of more begins: a 64th of their cost
 MAX_ROWS = 20_000  # of which a matrix of all pairs has 3.2 GB, and some five are made
 
 
@@ -60,7 +62,8 @@ class GaussianProcess(Numeric):
         separate: a length for each column; False: one for all, columns in their own units.
         period: about which the period is looked for, in units of x; None: a tenth of its range.
         n_starts: number of initial values of the lengths, at most 4; of more than 1,000 rows
-            they compete on 500, drawn at random, and the best goes on with all.
+            they compete on 500, drawn at random, and the best goes on with 2,000, and so on, to
+            all.
         random_state: seed of a sampler; None is 0.
         engine: an engine's value; by default MAP(prior=False), of more than 1,000 rows the same
             optimum by few evaluations in LAPACK (average_information.py).
@@ -113,10 +116,10 @@ class GaussianProcess(Numeric):
         if len(y) > MAX_ROWS:
             raise DataError(
                 f"n_samples={len(y):,}: a Gaussian process needs matrices of {len(y):,} × "
-                f"{len(y):,} numbers, {8e-9 * len(y)**2:,.0f} GB each, and time in proportion to "
-                f"the cube of the rows. Fit at most {MAX_ROWS:,} rows, such as a random sample of "
-                f"5,000, or use a model whose cost is linear in rows, such as "
-                f"SmoothingSpline or Boosted")
+                f"{len(y):,} numbers, {8e-9 * len(y)**2:,.0f} GB each. Its time is in proportion "
+                f"to the cube of the number of rows. Fit at most {MAX_ROWS:,} rows, such as a "
+                "random sample of 5,000. Or use SmoothingSpline or Boosted, whose time is in "
+                "proportion to the number of rows")
         spread = X.std(0)
         self._unit_x = np.where(spread > 0, spread, 1.0)
         if not self.separate:
@@ -139,11 +142,13 @@ class GaussianProcess(Numeric):
             starts.append(start)
         many = len(y) > 2 * START_ROWS
         engine = self.engine or (AverageInformation if many else MAP)(prior=False)
-        if many and len(starts) > 1:
-            some = np.random.default_rng(self._seed()).permutation(len(y))[:START_ROWS]
-            few = self._highest(model, {name: value[some] for name, value in data.items()}, starts,
-                                engine)
-            starts = [dict(few.point)]
+        order, rows = np.random.default_rng(self._seed()).permutation(len(y)), START_ROWS
+        while 2 * rows < len(y):
+            few = {name: value[order[:rows]] for name, value in data.items()}
+            with warnings.catch_warnings():  # about an optimum that is no answer
+                warnings.simplefilter("ignore")
+                starts = [dict(self._highest(model, few, starts, engine).point)]
+            rows *= GROWTH
         self._found(self._highest(model, data, starts, engine))
         self._learn(data)
         return self

@@ -7,6 +7,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from probml import DataError, Fit, ModelError
+from probml.errors import listed
 from probml.estimators.classifier import Classifier
 from probml.estimators.estimator import Estimator, absent
 from probml.estimators.rules import SEED, Rule, Seed, check, check_count, one_of, parameter
@@ -32,7 +33,7 @@ def _is_bandwidth(value) -> bool:
     )
 
 
-BANDWIDTH: Rule = (f"one of {', '.join(map(repr, RULES))}, or numbers above 0, one or (d,)",
+BANDWIDTH: Rule = (f"one of {listed(RULES)}, or numbers above 0, one or (d,)",
                    _is_bandwidth)
 PRIORS: Rule = ("None or probabilities, one for each class", lambda v: v is None or np.ndim(v) == 1)
 
@@ -269,7 +270,6 @@ class ParzenClassifier(_Kernels, Classifier):
         if priors.shape != (k,) or not (priors >= 0).all() or abs(priors.sum() - 1) > 1e-6:
             raise ModelError(
                 f"ParzenClassifier(priors={self.priors!r}): expected {k} probabilities that sum to "
-                f"1, one for each of "
-                f"{self.classes_.tolist()}"
+                f"1, one for each of the classes {listed(self.classes_.tolist())}"
             )
         return priors / priors.sum()

@@ -6,6 +6,7 @@ from dataclasses import KW_ONLY, dataclass
 import numpy as np
 
 from probml import DataError
+from probml.errors import counted
 from probml.estimators.classifier import Classifier
 from probml.estimators.rules import FLAG, SEED, Seed, check, number, parameter, sizes
 from probml.estimators.validation import check_is_fitted
@@ -76,8 +77,8 @@ class NearestNeighbours(Classifier):
         tried = able[able < max(len(X), 2)]
         if not len(tried):
             raise DataError(f"NearestNeighbours(n_neighbors={self.n_neighbors!r}): a row of X has "
-                            f"only {len(X) - 1} neighbours, because n_samples={len(X)}. Use at "
-                            f"most {len(X) - 1} neighbours")
+                            f"only {counted(len(X) - 1, 'neighbour')}, because n_samples={len(X)}. "
+                            f"Use n_neighbors of at most {len(X) - 1}")
         self._middle, unit = middle_and_unit(X)
         self._unit = unit if self.scale else np.ones(X.shape[1])
         self._codes_, self._rows = codes, NearestNeighbors().fit(self._z(X))
@@ -85,8 +86,8 @@ class NearestNeighbours(Classifier):
         if len(X) > 1:
             most = int(tried[-1])
             around = self._rows.kneighbors(n_neighbors=most, return_distance=False)
-            counted = self._counted(around)
-            own = counted[np.arange(len(X)), :, codes]
+            votes = self._counted(around)
+            own = votes[np.arange(len(X)), :, codes]
             for k in tried:
                 with np.errstate(divide="ignore"):
                     self.scores_[int(k)] = float(np.log(self._share(own[:, k - 1], k)).mean())

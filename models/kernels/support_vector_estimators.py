@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from probml import Fit, ModelError
+from probml.errors import listed
 from probml.estimators.estimator import Estimator
 from probml.estimators.rules import (
     CLASS_WEIGHT,
@@ -284,7 +285,7 @@ class SupportVectorMachine(LossOnly, _Machine, Margin):
             unknown = next((name for name in self.class_weight if name not in classes), None)
             if unknown is not None:
                 raise ModelError(f"SupportVectorMachine(class_weight=...): {unknown!r} is not one "
-                                 f"of the classes. Use the classes {classes} as keys")
+                                 f"of the classes. Use the classes {listed(classes)} as keys")
             out = np.array([self.class_weight.get(name, 1.0) for name in classes], float)
             if not (np.isfinite(out) & (out > 0)).all():
                 raise ModelError(f"SupportVectorMachine(class_weight={dict(self.class_weight)!r}): "

@@ -6,6 +6,7 @@ from dataclasses import KW_ONLY, dataclass
 import numpy as np
 
 from probml import DataError, ModelError
+from probml.errors import counted
 from probml.estimators.estimator import Estimator, Projection, absent
 from probml.estimators.rules import PARTS, SEED, STARTS, Seed, check, integer, number, parameter
 from probml.estimators.validation import ConvergenceWarning, check_is_fitted, places_of
@@ -67,7 +68,8 @@ class PoissonFactors(Projection, Estimator):
         X = self._counts(X, reset=True)
         if self.n_components > X.size:
             raise ModelError(f"PoissonFactors(n_components={self.n_components}): X has only "
-                             f"{X.size} cells. Use at most {X.size} components")
+                             f"{counted(X.size, 'cell')}. Use at most "
+                             f"{counted(X.size, 'component')}")
         random = np.random.default_rng(self._seed())
         found = max((self._found(X, random) for _ in range(self.n_init)),
                     key=lambda found: found.history[-1])

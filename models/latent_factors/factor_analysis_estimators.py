@@ -10,6 +10,7 @@ import numpy as np
 
 from probml import MAP, DataError, Fit, ModelError
 from probml.engines.engine import Engine
+from probml.errors import counted
 from probml.estimators.estimator import Estimator, Projection, absent, flat
 from probml.estimators.information_criteria import InformationCriteria, choose_lowest, criteria
 from probml.estimators.rules import (
@@ -84,8 +85,9 @@ class _Linear(InformationCriteria, Projection, Estimator):
             self._refuse_missing(np.isnan(X).all(0))
         (n, d), k = X.shape, self.n_components
         if k > d:
-            raise ModelError(f"{type(self).__name__}(n_components={k}): X has only {d} columns "
-                             f"(n_features={d}). Use at most {d} components")
+            raise ModelError(f"{type(self).__name__}(n_components={k}): X has only "
+                             f"{counted(d, 'column')} (n_features={d}). Use at most "
+                             f"{counted(d, 'component')}")
         self._centre, self._unit = _means(X, weights), np.ones(d)
         self._unit = self._units((covariance_root(X - self._centre, weights)**2).sum(0))
         x = self._data(X)["x"]
@@ -163,11 +165,11 @@ class _Linear(InformationCriteria, Projection, Estimator):
             at, unit = int(narrow[0]), float(self._unit[narrow[0]])
             warnings.warn(
                 f"{type(self).__name__}(scale={self.scale}): the columns have different units, and "
-                f"the prior of the noise dominates the data: the noise was estimated as "
-                f"{np.sqrt(found.max()) * unit:.2g}, but by maximum likelihood it is "
-                f"{np.sqrt(np.max(noise)) * unit:.2g} (standard deviations; that of "
-                f"{self._column(at)} of X is {spread[at] * unit:.2g}). Standardise the columns, "
-                f"lower scale, or use FactorAnalysis, which does not depend on units",
+                "the prior of the noise dominates the data. The standard deviation of the noise "
+                f"was estimated as {np.sqrt(found.max()) * unit:.2g}, but by maximum likelihood it "
+                f"is {np.sqrt(np.max(noise)) * unit:.2g}. (That of {self._column(at)} of X is "
+                f"{spread[at] * unit:.2g}.) Standardise the columns, lower scale=, or use "
+                "FactorAnalysis, which does not depend on units",
                 RuntimeWarning, stacklevel=3)
 
     def _check_rank(self, X, root) -> None:
@@ -179,7 +181,7 @@ class _Linear(InformationCriteria, Projection, Estimator):
                 f"{type(self).__name__}(n_components={k}, prior=False): the rows "
                 f"(n_samples={len(X)}) vary in only {int((values > least * values[0]).sum())} of "
                 f"{d} dimensions. {k} components reproduce them without noise, so the likelihood "
-                "has no maximum. Use fewer components, or prior=True"
+                "has no maximum. Use fewer components, or set prior=True"
             )
 
     def _data(self, X):
@@ -425,7 +427,7 @@ class FactorAnalysis(_Linear):
         if (constant := flat(X)).any():
             raise DataError(
                 f"{self._column(int(np.argmax(constant)))} is constant (n_samples={len(X)}), so "
-                "its noise is 0 and the likelihood has no maximum. Drop the column, or use "
+                "its noise is 0 and the likelihood has no maximum. Drop the column, or set "
                 "prior=True"
             )
         super()._check_rank(X, root)

@@ -16,6 +16,7 @@ import numpyro.distributions as dist
 from numpyro import deterministic, sample
 
 import probml
+from probml.errors import listed
 from probml.models.summaries.factors import item_tables
 
 MODELS = ("1pl", "2pl")
@@ -36,7 +37,7 @@ def item_response(items: int, kind: str = "2pl", spread: float = 1.0, easiness_s
         ModelError: another kind.
     """
     if kind not in MODELS:
-        raise probml.ModelError(f"item_response(kind={kind!r}): expected one of {list(MODELS)}")
+        raise probml.ModelError(f"item_response(kind={kind!r}): expected one of {listed(MODELS)}")
     own = [items] if kind == "2pl" else []
     prior = dist.LogNormal(0.0, spread)
     a = sample("discrimination", prior.expand(own).to_event(1) if own else prior)

@@ -75,7 +75,7 @@ class ItemResponse(Projection, Estimator):
             if low == high and not self.prior:
                 raise DataError(f"{self._column(j)} has the answer {low:g} for every person, so "
                                 f"the maximum likelihood estimate of the difficulty of this item "
-                                f"is infinite. Drop the column, or use prior=True")
+                                f"is infinite. Drop the column, or set prior=True")
         model = item_response(items=X.shape[1], kind=self.kind)
         fit = model.fit({"y": X}, self.engine or MAP(prior=bool(self.prior)),
                         weights=weights, seed=self._seed())

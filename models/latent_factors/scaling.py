@@ -23,6 +23,7 @@ from numpyro import sample
 from scipy.sparse.csgraph import shortest_path
 
 import probml
+from probml.errors import listed
 from probml.estimators.rules import PARTS, hold
 from probml.language.given import floats
 
@@ -53,7 +54,7 @@ def multidimensional_scaling(first, second, points: int, k: int = 2, noise: str 
     """
     if noise not in NOISES:
         raise probml.ModelError(f"multidimensional_scaling(noise={noise!r}): expected one of "
-                                f"{list(NOISES)}")
+                                f"{listed(NOISES)}")
     position = sample("position", dist.Normal(0.0, spread).expand([points, k]).to_event(2))
     variance = sample("variance", dist.InverseGamma(0.5, guess**2 / 2))
     with probml.rows():

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from probml import DataError, ModelError
+from probml.errors import listed
 from probml.numerics.process.libraries import pd
 from probml.typing import DataLike
 
@@ -178,7 +179,7 @@ class Terms:
             if name not in table.columns:
                 raise DataError(f"formula({self.parts.text!r}): the grouping {name!r} is not a "
                                 "column of the table. Use one of its columns, "
-                                f"{list(table.columns)}")
+                                f"{listed(table.columns)}")
         if len(columns) == 1:
             return table[columns[0]].to_numpy()
         gone = table[columns].isna().any(axis=1).to_numpy()
@@ -267,7 +268,7 @@ def _matrix(text: str, source: "Formula | ModelSpec", table: DataLike) -> "Model
                             f"with these categories, or add them to the fitted table and fit again"
                             ) from None
         raise DataError(f"formula({text!r}): {error_text(error)}. Correct the formula; the "
-                        f"table has the columns {list(table.columns)}") from None
+                        f"table has the columns {listed(table.columns)}") from None
 
 
 def _state(spec: "ModelSpec") -> tuple[dict, dict]:
@@ -353,7 +354,7 @@ def _numbers(text: str, expression: str, table: DataLike,
     made = _matrix(text, parsed, table)
     if made.shape[1] != 1:
         raise ModelError(f"formula({text!r}): {expression!r} on the left side of ~ must be one "
-                         f"numeric column, but gives {list(made.columns)}. Use a column of "
+                         f"numeric column, but gives {listed(made.columns)}. Use a column of "
                          f"numbers, such as 0 and 1 for two categories")
     return made.iloc[:, 0].to_numpy(float)
 

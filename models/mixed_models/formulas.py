@@ -18,7 +18,7 @@ from jax.typing import ArrayLike
 from probml import DataError, ModelError
 from probml.dataset.frames import as_pandas
 from probml.engines.engine import Engine
-from probml.errors import type_of
+from probml.errors import listed, type_of
 from probml.estimators.estimator import Estimator
 from probml.models.classifiers.ordinal_regression_estimator import OrdinalRegression
 from probml.models.mixed_models.formula_terms import (
@@ -104,7 +104,7 @@ class Formula:
             given["trials"] = trials
         if ("event" in given or np.ndim(self.y) == 2) and not isinstance(model, SurvivalRegression):
             raise ModelError(f"fit(family={family!r}): Surv(...) on the left side needs a survival "
-                             f"distribution. Give family= one of {list(DISTRIBUTIONS)}")
+                             f"distribution. Give family= one of {listed(DISTRIBUTIONS)}")
         if other := next((name for name in given if name not in signature(model.fit).parameters),
                          None):
             raise ModelError(f"fit(family={family!r}): {type(model).__name__} does not support "
@@ -147,7 +147,7 @@ class Formula:
         return self.terms.of(table)
 
     def __repr__(self) -> str:
-        return f"Formula({self.text!r}: {len(self.X)} rows, {list(self.X.columns)})"
+        return f"Formula({self.text!r}: {len(self.X)} rows, {listed(self.X.columns)})"
 
 
 def formula(text: str, table: DataLike, family: str | None = None, *,
@@ -191,7 +191,7 @@ def formula(text: str, table: DataLike, family: str | None = None, *,
     if isinstance(weights, str):
         if weights not in table.columns:
             raise DataError(f"formula(weights={weights!r}): the table has no such column. Use one "
-                            f"of its columns, {list(table.columns)}")
+                            f"of its columns, {listed(table.columns)}")
         weights = table[weights]
     settings = settings if engine is None else {**settings, "engine": engine}
     try:
@@ -216,7 +216,7 @@ def _refuse_missing(text: str, table: DataLike) -> None:
     if short := missing_cells(text, table):
         counts = ", ".join(f"{name!r} in {count}" for name, count in short.items())
         raise DataError(f"formula({text!r}): values are missing, {counts} of {len(table)} "
-                        f"rows. Drop these rows, table.dropna(subset={list(short)})")
+                        f"rows. Drop these rows, table.dropna(subset=[{listed(short)}])")
 
 
 def _read(text: str, table: DataLike) -> Formula:

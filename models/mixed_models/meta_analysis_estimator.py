@@ -15,7 +15,7 @@ from probml.estimators.rules import SEED, Seed, check, hold, one_of, parameter, 
 from probml.estimators.validation import check_is_fitted
 from probml.language.given import labels
 from probml.models.mixed_models.meta_analysis import meta_analysis
-from probml.models.mixed_models.mixed_columns import numbers_of, table_of
+from probml.models.mixed_models.mixed_columns import numbers_of, refuse_dependent, table_of
 from probml.models.regression.results import RegressionResults, is_posterior
 from probml.models.regression.targets import checked_column
 from probml.models.regression.weak_priors import BAYES, ENGINE_OR_BAYES, WEAK, middle_and_spread
@@ -100,14 +100,14 @@ class MetaAnalysis(RegressionResults, Estimator):
             raise DataError(f"MetaAnalysis.fit: X has {len(x)} rows, but there are {n} studies. "
                             f"Give X one row for each study")
         if n <= p - (self.method == "FE"):
-            raise DataError(f"MetaAnalysis.fit: {n} studies are too few for {p} coefficients (the "
-                            f"mean, and one for each column of X) and a standard deviation. "
-                            f"Expected more than {p} studies: add studies, or drop columns of X")
+            raise DataError(f"MetaAnalysis.fit: the number of studies, {n}, must be more than the "
+                            f"number of coefficients, {p} (the mean, and one for each column of "
+                            "X). Add studies, or drop columns of X")
         x = x if p > 1 else np.zeros((n, 0))
         self.studies_ = list(range(n)) if index is None else list(index)
         if len(self.studies_) != n:
-            raise DataError(f"MetaAnalysis.fit: names has {len(self.studies_)} names, expected "
-                            f"{n}, one for each study")
+            raise DataError(f"MetaAnalysis.fit: names= contains {len(self.studies_)} names, "
+                            f"expected {n}, one for each study")
         self._fit_model(y, error, x)
         self._learn(y, error, np.column_stack([np.ones(n), x]))
         return self
@@ -143,10 +143,7 @@ class MetaAnalysis(RegressionResults, Estimator):
             raise DataError(f"MetaAnalysis.fit: the moderator {name!r} is the same in every study, "
                             "so its coefficient cannot be estimated separately from the mean. Drop "
                             "the moderator")
-        if np.linalg.matrix_rank((x - centre) / spread, 1e-8) < x.shape[1]:
-            raise DataError(f"MetaAnalysis.fit: the moderators {listed(self._names)} are linearly "
-                            "dependent, so their coefficients cannot be estimated separately. Drop "
-                            "one of them")
+        refuse_dependent("MetaAnalysis", "moderators", x - centre, self._names)
         data = {"y": (y - level) / unit, "standard_error": error / unit}
         data |= {"x": (x - centre) / spread} if self._names else {}
         fixed: dict[str, Any] = {} if self._names else {"x": None}
@@ -243,7 +240,7 @@ class MetaAnalysis(RegressionResults, Estimator):
         table = {} if X is None else table_of(X)
         if missing := [name for name in self._names if name not in table]:
             raise DataError(f"predict: X has no column {missing[0]!r}. Give the columns of the "
-                            f"fitted data, {self._names}")
+                            f"fitted data, {listed(self._names)}")
         x = numbers_of(table, self._names) if self._names else np.zeros((1, 0))
         design = np.column_stack([np.ones(len(x)), x])
         mean = design @ np.append(self.intercept_, self.coef_)

@@ -1,6 +1,6 @@
 """Columns of a table as a mixed model takes them: numbers, and the labels of groupings."""
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 
 import numpy as np
 
@@ -8,9 +8,11 @@ from probml import DataError
 from probml.dataset.arrays import missing
 from probml.dataset.coding.labels import refuse_other_type
 from probml.dataset.frames import as_pandas
+from probml.errors import listed
 from probml.language.given import floats
 
 NUMBERS = "biuf"  # kinds of arrays
+DEPENDENT = 1e-8  # of the largest singular value of columns of length 1, which counts as 0
 
 
 def table_of(X) -> dict[Hashable, np.ndarray]:
@@ -77,3 +79,21 @@ def codes_of(labels: np.ndarray, found: np.ndarray, name: Hashable) -> np.ndarra
         codes = np.where(labels[at] == found, at, -1)
     refuse_other_type(f"grouping {name!r}", np.unique(found[codes < 0]), labels)
     return codes
+
+
+def refuse_dependent(estimator: str, what: str, x: np.ndarray, names: Sequence) -> None:
+    """Refuses linearly dependent columns x (n, d), centred and none constant, before anything is
+    compiled: their coefficients have no separate estimates, nor a restricted likelihood.
+
+    Raises:
+        DataError: by the names of the columns.
+    """
+    length = np.linalg.norm(x, axis=0)
+    triangle = np.linalg.qr(x / np.where(length > 0, length, 1.0), mode="r")
+    _, values, axes = np.linalg.svd(triangle)
+    rank = int((values > DEPENDENT * values.max(initial=0.0)).sum())
+    if rank < len(names):
+        involved = np.abs(axes[rank:]).max(0) > DEPENDENT**0.5
+        found = [name for name, own in zip(names, involved, strict=True) if own]
+        raise DataError(f"{estimator}.fit: the {what} {listed(found)} are linearly dependent, so "
+                        "their coefficients cannot be estimated separately. Drop one of them")

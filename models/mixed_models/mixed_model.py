@@ -20,6 +20,7 @@ import numpyro.distributions as dist
 from numpyro import plate, sample
 
 import probml
+from probml.errors import listed
 from probml.models.regression.generalized_linear import REAL, family_of, linear_predictor
 from probml.models.summaries.former_names import REGRESSION, of_mixed
 from probml.models.summaries.regressions import mixed_tables
@@ -64,7 +65,7 @@ def mixed_model(x, z, member, offset, trials, effects: Mapping, family="normal",
                                 "each")
     if scale_prior not in SCALE_PRIORS:
         raise probml.ModelError(f"mixed_model(scale_prior={scale_prior!r}): expected one of "
-                                f"{list(SCALE_PRIORS)}")
+                                f"{listed(SCALE_PRIORS)}")
     scaled = SCALE_PRIORS[scale_prior]
     eta, start = linear_predictor(x, (), weight_scale, bias_scale) + offset, 0
     for k, (name, (members, columns)) in enumerate(effects.items()):

@@ -8,6 +8,7 @@ import numpy as np
 
 from probml import MAP, DataError, Fit, ModelError
 from probml.engines.engine import Engine
+from probml.errors import listed
 from probml.estimators.estimator import Estimator, objective_of
 from probml.estimators.rules import (
     FLAG,
@@ -29,7 +30,13 @@ from probml.estimators.validation import (
     column_or_1d,
 )
 from probml.models.frames.complete import NoProbabilities, finite_target
-from probml.models.mixed_models.mixed_columns import codes_of, labels_of, numbers_of, table_of
+from probml.models.mixed_models.mixed_columns import (
+    codes_of,
+    labels_of,
+    numbers_of,
+    refuse_dependent,
+    table_of,
+)
 from probml.models.mixed_models.mixed_model import effect_sites, mixed_model
 from probml.models.regression.family_functions import inverse_link, mean_of_y
 from probml.models.regression.generalized_linear import ALIASES, FAMILIES, LINKS
@@ -181,6 +188,8 @@ class MixedModel(OffsetResults, NoProbabilities, RegressorMixin, Estimator):
                                  else {"noise_scale": 1.0}), **fixed)
         if kept is not None:
             data = {name: value[kept] for name, value in data.items()}
+        if restricted and self.engine is None and self._fixed:
+            refuse_dependent("MixedModel", "columns", data["x"], self._fixed)
         engine: Any = None if weak else self.engine or MAP(prior=False, nodes=self.nodes,
                                                       restricted=restricted)
         fit = model.fit(data, engine, weights=weights, seed=self._seed())
@@ -224,13 +233,13 @@ class MixedModel(OffsetResults, NoProbabilities, RegressorMixin, Estimator):
             for column in (name, *(c for c in columns if c != ONE)):
                 if column not in table:
                     raise DataError(f"MixedModel(effects={dict(self.effects)!r}): X has no column "
-                                    f"{column!r}. Use one of its columns, {self._names}")
+                                    f"{column!r}. Use one of its columns, {listed(self._names)}")
         free = [name for name in table if name not in self.effects]
         self._fixed = free if self.fixed is None else list(self.fixed)
         if wrong := [name for name in self._fixed if name not in free]:
             what = "a grouping of effects=" if wrong[0] in self.effects else "not a column of X"
             raise DataError(f"MixedModel(fixed={self._fixed!r}): {wrong[0]!r} is {what}. Use only "
-                            f"columns of {free}")
+                            f"the columns {listed(free)}")
         self._sites = effect_sites(self.effects)
         self.groups_ = {name: np.unique(labels_of(table, name)) for name in self.effects}
         for name, labels in self.groups_.items():
@@ -309,7 +318,7 @@ class MixedModel(OffsetResults, NoProbabilities, RegressorMixin, Estimator):
         missing = [name for name in self._names if name not in table]
         if missing:
             raise DataError(f"X has no column {missing[0]!r}. Give the columns of the fitted data, "
-                            f"{self._names}")
+                            f"{listed(self._names)}")
         return table
 
     def _parameter_units(self, fit: Fit) -> dict[str, Unit]:

@@ -31,6 +31,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from probml import VB, DataError, Refusal
+from probml.errors import counted
 from probml.estimators.rules import FLAG, hold, integer
 from probml.estimators.rules import sizes as several_sizes
 from probml.language.given import floats
@@ -200,6 +201,6 @@ def _rows(X, most: int) -> np.ndarray:
                         f"distances need a finite number in every column. Fill in the value, or "
                         f"use GaussianMixture(range(1, 9)), which supports missing values")
     if len(out) < most:
-        raise DataError(f"how_many: X has only {len(out)} rows, which cannot form {most} clusters. "
-                        f"Use sizes= of at most {len(out)}")
+        raise DataError(f"how_many: X has only {counted(len(out), 'row')}, which cannot form "
+                        f"{most} clusters. Use sizes= of at most {len(out)}")
     return out

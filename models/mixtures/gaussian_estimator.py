@@ -195,7 +195,7 @@ class GaussianMixture(InUnits, Mixture):
             raise DataError(
                 f"{self._column(int(np.argmax(constant)))} is constant, so a normal distribution "
                 "fitted to it has variance 0 and the likelihood has no maximum. Drop the column, "
-                "or use prior=True"
+                "or set prior=True"
             )
 
     def _row_notes(self, X):

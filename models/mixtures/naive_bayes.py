@@ -37,6 +37,7 @@ from jax.typing import ArrayLike
 from numpyro import plate, sample
 
 import probml
+from probml.errors import listed
 from probml.models.frames.measured import TIME, centre_of, from_data, scale_of, wait_of
 from probml.models.summaries.mixtures import naive_bayes_tables
 
@@ -184,7 +185,7 @@ def _parse(name, kind) -> tuple[str, tuple[int, ...]]:
     ):
         if len(kind) == (3 if kind[0] == "categorical" else 2):
             return kind[0], tuple(kind[1:])
-    scalars = ", ".join(repr(kind) for kind, (_, _, inner) in _KINDS.items() if inner == 0)
+    scalars = listed(kind for kind, (_, _, inner) in _KINDS.items() if inner == 0)
     raise probml.ModelError(
         f"naive_bayes: feature '{name}' is {kind!r}, expected one of {scalars}, or the number of "
         f"categories, such as 3, of a categorical feature. For d features in one array use "

@@ -31,6 +31,7 @@ from typing import NamedTuple
 import numpy as np
 
 from probml import DataError
+from probml.errors import counted
 from probml.estimators.estimator import Estimator, absent
 from probml.estimators.rules import SEED, STARTS, Seed, check, integer, number, one_of, parameter
 from probml.estimators.validation import ConvergenceWarning, check_is_fitted
@@ -50,9 +51,9 @@ class Prototypes(Estimator):
             out[slice(None) if kept is None else kept] = weights
         name, able = type(self).__name__, int((out > 0).sum())
         if able < self.n_clusters:
-            raise DataError(f"{name}(n_clusters={self.n_clusters}): X has only {able} rows with a "
-                            f"weight above 0 (n_samples = {len(X)}), fewer than clusters. Use "
-                            f"at most {able} clusters")
+            raise DataError(f"{name}(n_clusters={self.n_clusters}): X has only "
+                            f"{counted(able, 'row')} with a weight above 0 (n_samples = {len(X)}), "
+                            f"fewer than clusters. Use at most {counted(able, 'cluster')}")
         if (empty := np.isnan(X).all(1)).any():
             raise DataError(f"{name}: row {int(np.argmax(empty))} of X has no observed value. Drop "
                             f"this row")
@@ -145,10 +146,10 @@ class KMedoids(Prototypes):
         if self.metric == "precomputed":
             if X.shape[0] != X.shape[1] and Y is X or np.isnan(X).any() or (X < 0).any():
                 raise DataError("KMedoids(metric='precomputed'): expected an array (n, n) of the "
-                                "distances of n rows, without missing or negative values, such as "
-                                f"scipy.spatial.distance.squareform(pdist(X)), got shape {X.shape} "
-                                f"with {np.isnan(X).sum()} missing and {(X < 0).sum()} negative "
-                                f"values")
+                                f"distances of n rows, got shape {X.shape} with "
+                                f"{np.isnan(X).sum()} missing and {(X < 0).sum()} negative values. "
+                                "Pass distances of at least 0, such as "
+                                "scipy.spatial.distance.squareform(pdist(X))")
             return X
         if self.metric != "cosine":  # far from 0 the distances would lose their digits
             X, Y = X - self._middle, None if Y is X else Y - self._middle

@@ -103,16 +103,13 @@ class TopicModel(Projection, Estimator):
         self.doc_topic_, self.bound_ = np.asarray(self.fit_.params["share"]), self.fit_.bound
         return self
 
-    def _priors(self) -> tuple[float, float]:
-        even = 1 / self.n_components
-        return (even if self.doc_topic_prior is None else float(self.doc_topic_prior),
-                even if self.topic_word_prior is None else float(self.topic_word_prior))
+    def _priors(self) -> list[float]:
+        return [1 / self.n_components if prior is None else float(prior)
+                for prior in (self.doc_topic_prior, self.topic_word_prior)]
 
     def _counts(self, X, reset: bool) -> np.ndarray:
         X = self._numbers(X, reset)
-        odd = ~(X >= 0)
-        if odd.any():
-            row, j = np.argwhere(odd)[0]
+        for row, j in np.argwhere(~(X >= 0))[:1]:
             raise DataError(f"{self._column(int(j))} of X is {X[row, j]:g} in row {row}, expected "
                             "a count of words, a number of at least 0, and no missing values. "
                             "Correct the value, or drop the row")

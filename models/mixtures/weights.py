@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpyro.distributions as dist
 
 import probml
+from probml.errors import listed
 
 # the word → concentration, states → the prior
 _PRIORS: dict[str, Callable[..., dist.Distribution]] = {
@@ -33,7 +34,7 @@ def weights_prior(weights: str, concentration, k: int, model: str,
     """
     if weights not in _PRIORS:
         raise probml.ModelError(f"{model}({setting}={weights!r}): expected one of "
-                                f"{', '.join(map(repr, WEIGHTS))}")
+                                f"{listed(WEIGHTS)}")
     if not (isinstance(k, Integral) and k >= 1):
         raise probml.ModelError(f"{model}(k={k!r}): expected an integer of at least 1")
     return _PRIORS[weights](concentration, k)

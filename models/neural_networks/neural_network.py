@@ -21,6 +21,7 @@ import numpyro.distributions as dist
 from numpyro import sample
 
 import probml
+from probml.errors import listed
 from probml.models.frames.measured import from_data
 
 ACTIVATIONS = {"tanh": jnp.tanh, "relu": jax.nn.relu, "logistic": jax.nn.sigmoid,
@@ -49,7 +50,7 @@ def neural_network(x, states=None, hidden=(32,), activation="tanh", weight_scale
     """
     if activation not in ACTIVATIONS:
         raise probml.ModelError(f"neural_network(activation={activation!r}): expected one of "
-                                f"{list(ACTIVATIONS)}")
+                                f"{listed(ACTIVATIONS)}")
     hidden = tuple(hidden) if isinstance(hidden, tuple | list) else (hidden,)
     if not all(isinstance(units, int) and units > 0 for units in hidden):
         raise probml.ModelError(f"neural_network(hidden={hidden!r}): expected integers of at least "

@@ -5,23 +5,20 @@ A figure belongs to pyplot where pyplot is loaded, so that `plt.savefig` and `pl
 else it is drawn by Agg, without a screen or a state of the process.
 """
 
-import functools
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from jax.typing import ArrayLike
 
 from probml import DataError, Fit, ModelError
-from probml.errors import type_of
-from probml.language.former_members import warn
+from probml.errors import listed, type_of
 from probml.language.given import labels
 from probml.numerics.process.libraries import pd
 from probml.typing import DataLike, FitOrEstimator
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#595959")
@@ -36,8 +33,7 @@ def figure_of(size: tuple[float, float],
     from matplotlib.figure import Figure
 
     pyplot = sys.modules.get("matplotlib.pyplot")
-    make = Figure if pyplot is None else pyplot.figure
-    return make(figsize=size, layout=layout)
+    return (pyplot.figure if pyplot else Figure)(figsize=size, layout=layout)
 
 
 def axes_of(ax, size=(6.4, 4.2)):
@@ -97,9 +93,8 @@ def as_names(call: str, name: str, value: object, have: list) -> list:
     """
     some = labels([value] if isinstance(value, str) else value, f"{call}({name})")
     if odd := [each for each in some if each not in have]:
-        shown = ", ".join(map(repr, have[:12])) + ", …" * (len(have) > 12)
         raise ModelError(f"{call}({name}=...): {odd[0]!r:.80} is not one of the known names. Use "
-                         f"one of {shown}")
+                         f"one of {listed(have)}")
     return list(dict.fromkeys(some))
 
 
@@ -121,9 +116,8 @@ def across(ax, words: list[str]) -> None:
     """Words below the columns 0, 1, …; aslant where they are wider than these."""
     wide = max((len(line) for word in words for line in word.split("\n")), default=0)
     inches = ax.get_position().width * ax.figure.get_figwidth() / max(len(words), 1)
-    close = wide * CHARACTER > inches
-    ax.set_xticks(range(len(words)), words, **({"rotation": 40, "ha": "right",
-                                                "rotation_mode": "anchor"} if close else {}))
+    aslant = {"rotation": 40, "ha": "right", "rotation_mode": "anchor"}
+    ax.set_xticks(range(len(words)), words, **(aslant if wide * CHARACTER > inches else {}))
 
 
 def place_legend(ax, lines: int) -> None:
@@ -161,21 +155,6 @@ def place_of(call: str, argument: str, name: object, names: Sequence) -> int:
         and -len(have) <= name < len(have)):
         return int(name) % len(have)
     if not isinstance(name, str) or name not in [*have, *names]:
-        raise ModelError(f"{call}({argument}={name!r:.80}): expected one of {have}, or an integer "
-                         f"below {len(have)}")
+        raise ModelError(f"{call}({argument}={name!r:.80}): expected one of {listed(have)}, or an "
+                         f"integer below {len(have)}")
     return have.index(name) if name in have else list(names).index(name)
-
-
-def formerly(**names: str) -> Callable:
-    """Let a picture take arguments by their names of before, old → new, with a warning."""
-    def decorate(draw: Callable) -> Callable:
-        @functools.wraps(draw)
-        def drawn(*given: object, **named: object) -> "Axes":
-            for old in named.keys() & names.keys():
-                warn(f"pictures.{draw.__name__}:", old, names[old])
-                named[names[old]] = named.pop(old)
-            return draw(*given, **named)
-
-        return drawn
-
-    return decorate

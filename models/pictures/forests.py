@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from probml import DataError, ModelError
+from probml.errors import listed
 from probml.estimators.rules import hold, within
 from probml.interface.showing.summaries import summarize
 from probml.models.mixed_models.meta_analysis_estimator import MetaAnalysis
@@ -107,9 +108,10 @@ def _read(fitted: FitOrEstimator, level: float) -> tuple:
     found = [each for each in (_intervals_of_table(table,
                                                    level) for table in tables) if each is not None]
     if not found:
-        raise DataError(f"forest: expected a column of estimates ({', '.join(ESTIMATE[:3])}), and "
-                        "columns lower and upper or a column of standard errors, got the columns "
-                        f"{[list(table.columns) for table in tables][:3]}")
+        columns = dict.fromkeys(name for table in tables for name in table.columns)
+        raise DataError("forest: expected a table with a column of estimates, named one of "
+                        f"{listed(ESTIMATE)}, and columns 'lower' and 'upper' or one of standard "
+                        f"errors. It has the columns {listed(columns)}")
     return found[0]
 
 

@@ -7,6 +7,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from probml import ModelError, Refusal
+from probml.errors import listed
 from probml.estimators.rules import TEXT, hold, optional
 from probml.language.given import labels as items
 from probml.models.pictures.canvas import (
@@ -15,7 +16,6 @@ from probml.models.pictures.canvas import (
     axes_of,
     figure_of,
     fit_of,
-    formerly,
     numbers_of,
     place_of,
     steps_of,
@@ -29,7 +29,6 @@ DRAWS = 1000  # of a posterior without a closed form
 REACH = 1.96  # standard deviations of a band that holds 95%
 
 
-@formerly(fit="fitted")
 def effects(fitted: FitOrEstimator, name: str | None = None, labels: Sequence | None = None,
             coordinate: int | str = 0, *, ax=None):
     """A caterpillar plot: the effect of each level of a grouping with a bar of 95%, the lowest
@@ -52,8 +51,9 @@ def effects(fitted: FitOrEstimator, name: str | None = None, labels: Sequence | 
     if name is None:
         have = list(sites) or groupings(fitted)
         if len(have) != 1:
-            raise ModelError(f"effects: expected a fit with one grouping, but its groupings are "
-                             f"{have}. Name one of several, effects(fitted, name='subject')")
+            raise ModelError("effects: expected a fit with one grouping, but its groupings are "
+                             f"{listed(have)}. Name one of several, effects(fitted, "
+                             "name='subject')")
         name = have[0]
     heading, name = name, sites.get(name, name)
     mean, spread, found, columns = _moments_of_levels(fitted, name)
@@ -116,7 +116,6 @@ def groupings(fitted: FitOrEstimator) -> list[str]:
             if sites.sites[name].plates and not sites.sites[name].states]
 
 
-@formerly(parts="fitted", series="X")
 def components(fitted: FitOrEstimator, X: DataLike = None, ahead: DataLike = None):
     """The parts of a time series under one another, each with its band; the series and what is
     forecast of it above.
@@ -147,8 +146,8 @@ def components(fitted: FitOrEstimator, X: DataLike = None, ahead: DataLike = Non
         have = list(getattr(table, "columns", table if isinstance(table, Mapping) else ()))
         if not {"value", "lower", "upper"} <= set(have):
             raise ModelError(f"components: the table of the component {name!r} has the columns "
-                             f"{have}, expected the columns 'value', 'lower' and 'upper'. Pass the "
-                             "result of estimator.components(X)")
+                             f"{listed(have)}, expected the columns 'value', 'lower' and 'upper'. "
+                             "Pass the result of estimator.components(X)")
     seen = (np.zeros(0) if series is None
             else numbers_of("components", "X", series, (1, 2)).ravel())
     count = len(parts) + (series is not None)
@@ -230,7 +229,6 @@ def _offsets_of_labels(tips: np.ndarray, near: float) -> list[float]:
     return out
 
 
-@formerly(scores="fitted", loadings="X")
 def biplot(fitted: FitOrEstimator, X: DataLike, names: Sequence[str] | None = None,
            groups: ArrayLike = None, *, ax=None):
     """Rows at their first two factor scores, and columns as arrows by their loadings (Gabriel

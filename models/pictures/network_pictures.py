@@ -26,7 +26,6 @@ from probml.models.pictures.canvas import (
     axes_of,
     figure_of,
     fit_of,
-    formerly,
 )
 from probml.numerics.process.libraries import pd
 from probml.typing import FitOrEstimator
@@ -178,7 +177,6 @@ MAX_INCHES = 60.0  # inches: side of a figure that is made here
 DOT = 0.2  # inches: diameter of a node of a large network
 
 
-@formerly(fit="fitted")
 def draw_network(fitted: FitOrEstimator, evidence: Mapping[str, object] | None = None,
                  nodes: Iterable[str] | None = None, ax: "Axes | None" = None):
     """A network drawn in layers, with the probabilities of every node's states given one row of

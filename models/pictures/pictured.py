@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from probml import DataError, Fit, ModelError
-from probml.errors import type_of
+from probml.errors import listed, type_of
 from probml.language.given import floats as as_floats
 from probml.models.pictures.canvas import fit_of
 from probml.typing import DataLike
@@ -91,7 +91,7 @@ def _mapping_rows(X, numbers: bool) -> tuple[list[str], DataLike, Callable]:
         return [], X, lambda rows: rows
     if len(X) != 1:
         raise ModelError("a picture of a Fit needs an X with the data of one site, got "
-                         f"{list(X)}. Pass one site, X={{{next(iter(X), 'x')!r}: ...}}")
+                         f"{listed(X)}. Pass one site, X={{{next(iter(X), 'x')!r}: ...}}")
     ((name, values),) = X.items()
     flat = np.ndim(values) == 1
     values = floats(values[:, None] if flat else values)
@@ -114,8 +114,8 @@ def column_of(asked: Asked, column) -> int:
     whole = isinstance(column, int | np.integer) and not isinstance(column, bool)
     if whole and -len(asked.names) <= column < len(asked.names):
         return int(column) % len(asked.names)
-    raise ModelError(f"X has no column {column!r:.80}. Use one of {asked.names}, or an index below "
-                     f"{len(asked.names)}")
+    raise ModelError(f"X has no column {column!r:.80}. Use one of {listed(asked.names)}, or an "
+                     f"index below {len(asked.names)}")
 
 
 def normals(asked: Asked):

@@ -14,7 +14,7 @@ from jax.typing import ArrayLike
 from probml import DataError, Fit, ModelError
 from probml.dataset.described import Column, described
 from probml.dataset.frames import as_pandas
-from probml.errors import type_of
+from probml.errors import listed, type_of
 from probml.models.pictures.canvas import (
     COLOURS,
     INK,
@@ -165,8 +165,8 @@ def _residuals(call: str, fitted: FitOrEstimator, X: DataLike,
                      and fit.structure.sites[name].rows), None)
         if site is None:
             sites = [s.name for s in fit.structure.sites.values() if s.rows and not s.factor]
-            raise DataError(f"{call}: X has only the columns {list(X)}, but residuals need "
-                            f"the observed values of a site. Add a column, one of {sites}")
+            raise DataError(f"{call}: X has only the columns {listed(X)}, but residuals need "
+                            f"the observed values of a site. Add a column, one of {listed(sites)}")
         target = numbers_of(call, site, X[site], (1,))
         rows = {name: X[name] for name in X if name != site}
         middle = np.asarray(fit.predict(rows, site), float)

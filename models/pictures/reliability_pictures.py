@@ -5,7 +5,7 @@ from collections.abc import Hashable
 import numpy as np
 
 from probml import Calibration, ModelError
-from probml.errors import type_of
+from probml.errors import listed, type_of
 from probml.models.pictures.canvas import COLOURS, axes_of
 
 
@@ -28,7 +28,7 @@ def reliability(report, label=None, *, ax=None):
                          f"{type_of(report)}")
     if label is not None and (not isinstance(label, Hashable) or label not in report.curves):
         raise ModelError(f"reliability(label={label!r:.80}): expected one of "
-                         f"{list(report.labels)}")
+                         f"{listed(report.labels)}")
     curve = report.curve if label is None else report.curves[label]
     ax = axes_of(ax, (4.8, 4.8))
     rows, predicted, share = (curve[name].to_numpy(float)

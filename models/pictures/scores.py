@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from probml import DataError, ModelError
-from probml.errors import type_of
+from probml.errors import listed, type_of
 from probml.language.given import labels as items
-from probml.models.pictures.canvas import COLOURS, across, axes_of, formerly, palette
+from probml.models.pictures.canvas import COLOURS, across, axes_of, palette
 
 
 def confusion(truth, predicted, *, labels: Sequence | None = None, ax=None):
@@ -36,7 +36,7 @@ def confusion(truth, predicted, *, labels: Sequence | None = None, ax=None):
         labels = items(labels, "confusion(labels)")
         if new := (set(truth) | set(predicted)) - set(labels):
             raise DataError(f"confusion: the label {_sort_labels(new)[0]!r} is not in "
-                            f"labels={list(labels)!r}. Add it to labels=")
+                            f"labels=[{listed(labels)}]. Add it to labels=")
         rows = columns = list(labels)
     else:
         rows, columns = _sort_labels(truth), _sort_labels(predicted)
@@ -62,7 +62,6 @@ def confusion(truth, predicted, *, labels: Sequence | None = None, ax=None):
 _CRITERIA = {"bic": ("BIC", "o", "-"), "icl": ("ICL", "s", "--")}
 
 
-@formerly(table="fitted")
 def choosing(fitted, X=None, *, ax=None):
     """BIC, ICL and held-out score against the number of components; the best of each has a ring.
 
@@ -83,7 +82,7 @@ def choosing(fitted, X=None, *, ax=None):
     found = [name for name in (*_CRITERIA, "score") if name in table.columns]
     if "n_components" not in table.columns or not found:
         raise DataError("choosing: expected a table with the column 'n_components' and one of "
-                        f"'bic', 'icl' and 'score', got the columns {list(table.columns)}. Pass "
+                        f"'bic', 'icl' and 'score', got the columns {listed(table.columns)}. Pass "
                         "the attribute table_ of an estimator that was fitted with several "
                         "numbers of components, such as GaussianMixture(range(1, 6))")
     table = table.sort_values("n_components")
@@ -148,7 +147,7 @@ def comparison(table, criterion=None, *, ax=None):
         or criterion not in table.columns or table[criterion].isna().all()):
         have = [name for name in _CRITERION if name in table.columns and table[name].notna().any()]
         raise DataError(f"comparison(criterion={criterion!r:.80}): the table has no column of this "
-                        f"criterion. Expected one of {have}")
+                        f"criterion. Expected one of {listed(have)}")
     title, unit, error, greater = _CRITERION[criterion]
     table = table.sort_values(criterion, ascending=not greater)
     value = table[criterion].to_numpy(float)

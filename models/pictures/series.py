@@ -10,14 +10,13 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from probml import DataError, Fit, ModelError
-from probml.errors import type_of
+from probml.errors import listed, type_of
 from probml.estimators.rules import hold, within
 from probml.models.pictures.canvas import (
     COLOURS,
     as_names,
     axes_of,
     fit_of,
-    formerly,
     legend,
     numbers_of,
     palette,
@@ -54,7 +53,7 @@ def timeline(fitted: FitOrEstimator, X: DataLike, *, row: int = 0, column: int =
         if not isinstance(X, Mapping) or len(X) != 1:
             raise DataError("timeline: for a Fit, X must be a mapping with one site, such as "
                             "{'y': y}, got "
-                            f"{list(X) if isinstance(X, Mapping) else type_of(X)}")
+                            f"{listed(X) if isinstance(X, Mapping) else type_of(X)}")
         (name, given), = X.items()
         path = fit.decode(X, [chains[0]])[chains[0]]
         row = _one_of("timeline", "row", row, len(path))
@@ -86,7 +85,6 @@ def timeline(fitted: FitOrEstimator, X: DataLike, *, row: int = 0, column: int =
     return ax
 
 
-@formerly(fit="fitted", data="X")
 def bands(fitted: FitOrEstimator, X: SiteValues, along: str, site: str | None = None, *,
           interval: float = 0.9, ax: "Axes | None" = None):
     """A predicted site over one of its inputs: its mean, and a central interval of new rows.
@@ -103,10 +101,10 @@ def bands(fitted: FitOrEstimator, X: SiteValues, along: str, site: str | None = 
     if not hasattr(X, "items"):
         raise DataError(f"bands(X={X!r:.80}): expected a table, or a mapping from names to values")
     if not isinstance(along, str) or along not in X:
-        raise DataError(f"bands(along={along!r:.80}): expected one of {list(X)}")
+        raise DataError(f"bands(along={along!r:.80}): expected one of {listed(X)}")
     hold("bands", interval=(interval, within(0.0, 1.0)))
     if not isinstance(site, str | None):
-        raise DataError(f"bands(site={site!r:.80}): expected one of {list(X)}")
+        raise DataError(f"bands(site={site!r:.80}): expected one of {listed(X)}")
     if site is None:
         site = next((name for name in X if name in fit.structure.sites), None)
     rows = {name: value for name, value in X.items() if name != site}
@@ -123,7 +121,6 @@ def bands(fitted: FitOrEstimator, X: SiteValues, along: str, site: str | None = 
     return ax
 
 
-@formerly(fit="fitted")
 def learning(fitted: FitOrEstimator, X: DataLike = None, *, ax: "Axes | None" = None):
     """The objective at every iteration; of MAP(held_out=...) the rows held out beside it.
 
@@ -150,7 +147,6 @@ def learning(fitted: FitOrEstimator, X: DataLike = None, *, ax: "Axes | None" = 
     return ax
 
 
-@formerly(fit="fitted")
 def intervals(fitted: FitOrEstimator, names: Iterable[str] | None = None, *,
               ax: "Axes | None" = None):
     """What parameters are: means with central 90% intervals, a line an entry; of a mode 1.645

@@ -22,6 +22,7 @@ from probml.posteriors.units import of_rows, plane
 # in the Fit, that of a weight whose scale was chosen as 0, in units of the noise a standard
 # deviation of its column
 NIL = 1e-8
+MAX_COLUMNS = 8_000  # of which some minutes are needed
 NONE = 1e-4  # of the variance of y: noise of rows that are met exactly
 # times that spreads of columns may differ, and standard deviations by which that may move a weight
 UNLIKE, HELD = 100.0, 0.3
@@ -93,6 +94,13 @@ class BayesianLinearRegression(FromMoments):
         if np.ndim(self.weight_scale) == 1 and len(self.weight_scale) != d:
             raise ModelError(f"BayesianLinearRegression(weight_scale=...): expected one number, or "
                              f"{d} numbers, one for each column, got {len(self.weight_scale)}")
+        if d > MAX_COLUMNS:
+            raise DataError(
+                f"BayesianLinearRegression: {d:,} columns need about ten matrices of {d:,} × {d:,} "
+                f"numbers, {8e-9 * d**2:,.1f} GB each. The time grows with the cube of the number "
+                f"of columns. Fit at most {MAX_COLUMNS:,}, such as those most "
+                "correlated with y or the scores of ProbabilisticPCA, or use "
+                "GeneralizedLinearModel(penalty=...)")
         found = moments(X, y, weights, centred)
         free, chosen = found.rows - centred, isinstance(self.weight_scale, str)
         if self.noise is None and (free <= 0 or chosen and free <= 1):

@@ -51,6 +51,7 @@ from numpyro import sample
 from numpyro.distributions import constraints
 
 import probml
+from probml.errors import listed
 from probml.models.summaries.former_names import INTERCEPT, REGRESSION
 from probml.models.summaries.regressions import regression_tables
 
@@ -222,10 +223,10 @@ def family_of(eta, trials, family, link=None, noise=None, concentration=None,
         ModelError: an unknown family or link.
     """
     if family not in FAMILIES:
-        raise probml.ModelError(f"family={family!r}: expected one of {list(FAMILIES)}")
+        raise probml.ModelError(f"family={family!r}: expected one of {listed(FAMILIES)}")
     link = FAMILIES[family] if link is None else link
     if link not in LINKS:
-        raise probml.ModelError(f"link={link!r}: expected one of {list(LINKS)}")
+        raise probml.ModelError(f"link={link!r}: expected one of {listed(LINKS)}")
     mean = LINKS[link](eta)
     if family in CONCENTRATED and concentration is None:
         concentration = sample("concentration", dist.Gamma(1.0, 1 / concentration_scale))

@@ -27,6 +27,7 @@ import numpyro.distributions as dist
 from numpyro import deterministic, sample
 
 import probml
+from probml.errors import listed
 from probml.models.summaries.former_names import INTERCEPT
 from probml.models.summaries.regressions import regression_tables
 
@@ -76,7 +77,7 @@ def linear_regression(
     """
     if prior not in PRIORS:
         raise probml.ModelError(f"linear_regression(prior={prior!r}): expected one of "
-                                f"{list(PRIORS)}")
+                                f"{listed(PRIORS)}")
     columns = x if basis is None else basis(x)
     event = () if outputs is None else (outputs,)
     size = (columns.shape[-1], *event)

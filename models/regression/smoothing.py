@@ -31,7 +31,7 @@ import numpyro.distributions as dist
 from numpyro import sample
 
 import probml
-from probml.errors import described
+from probml.errors import described, listed
 from probml.estimators.rules import hold, integer
 from probml.language.given import floats
 from probml.models.regression.moments import Moments, moments
@@ -118,7 +118,7 @@ def bspline_basis(z, knots=3, boundary=None) -> np.ndarray:
     if not low < high or (inner.size and not (low < inner.min() and inner.max() < high
                                               and (np.diff(inner) > 0).all())):
         raise probml.DataError(f"bspline_basis: knots must be increasing and between {low:g} and "
-                               f"{high:g}, got {inner.tolist()}. "
+                               f"{high:g}, got {listed(inner.tolist())}. "
                                + ("Sort them, and drop repeated ones and those at or outside these "
                                   "bounds" if np.ndim(knots) else "The knots are quantiles of z. "
                                   "Use fewer, or give their positions, such as knots=[1.0, 2.0]"))
@@ -228,9 +228,8 @@ def curve(x, knots: int = 20, penalty: str = "curvature") -> Curve:
     """
     distinct = np.unique(_vector(x))
     if len(distinct) < 4:
-        few = distinct.tolist()
-        raise probml.DataError("a curve needs at least 4 distinct values, but the column has "
-                               f"{len(few)}: {few}. Fit a straight line to this column instead")
+        raise probml.DataError("a curve needs at least 4 distinct values, but the column has only "
+                               f"{listed(distinct)}. Fit a straight line to this column instead")
     inner = min(int(knots), len(distinct) - 3)
     low, high = distinct[0], distinct[-1]
     if penalty == "differences":

@@ -9,6 +9,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from probml import DataError, Exact, Fit, ModelError
+from probml.errors import listed
 from probml.estimators.estimator import absent
 from probml.estimators.rules import (
     ANY,
@@ -139,7 +140,7 @@ class SmoothingSpline(FromMoments):
             elif column in names:
                 found.add(names.index(column))
             else:
-                known = names or f"0 … {d - 1}"
+                known = listed(names) if names else f"0 … {d - 1}"
                 raise ModelError(f"SmoothingSpline(linear={self.linear!r}): {column!r} is not a "
                                  f"column of X. Use one of its columns, {known}")
         return found

@@ -25,6 +25,7 @@ from numpyro import sample
 from numpyro.distributions import constraints
 
 import probml
+from probml.errors import listed
 from probml.models.regression.generalized_linear import linear_predictor
 from probml.models.summaries.former_names import INTERCEPT
 from probml.models.summaries.regressions import regression_tables
@@ -100,7 +101,7 @@ def survival_regression(x, kind, upper, distribution="weibull", weight_scale=Non
     """
     if distribution not in DISTRIBUTIONS:
         raise probml.ModelError(f"distribution={distribution!r}: expected one of "
-                                f"{list(DISTRIBUTIONS)}")
+                                f"{listed(DISTRIBUTIONS)}")
     eta = linear_predictor(x, (), weight_scale, bias_scale)
     scale = (1.0 if distribution == "exponential"
              else sample("scale", dist.Exponential(1 / noise_scale)))

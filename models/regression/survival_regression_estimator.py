@@ -10,6 +10,7 @@ import numpy as np
 from probml import MAP, DataError, Fit
 from probml.assessment.intervals import Interval
 from probml.engines.engine import Engine
+from probml.errors import shortly
 from probml.estimators.estimator import absent
 from probml.estimators.rules import FLAG, SEED, Seed, check, hold, one_of, parameter, within
 from probml.estimators.validation import check_is_fitted
@@ -153,8 +154,8 @@ class SurvivalRegression(RegressionResults, Numeric):
             (low == 0) & np.isinf(high))
         if not good.all():
             row = int(np.argmin(good))
-            raise DataError(f"y is {times[row].tolist()} in row {row}, expected a time above 0. "
-                            "With two columns, give two times, the earlier first")
+            raise DataError(f"y is {shortly(times[row].tolist())} in row {row}, expected a time "
+                            "above 0. With two columns, give two times, the earlier first")
         return low, high
 
     def _parameter_units(self, fit: Fit) -> dict[str, Unit]:
@@ -211,7 +212,7 @@ class SurvivalRegression(RegressionResults, Numeric):
         eta = self._linear(X)
         if times.ndim != 1 or not times.size or not (times > 0).all():
             raise DataError("predict_survival: expected times above 0, such as [1.0, 5.0], got "
-                            f"{times.tolist()!r:.80}")
+                            f"{shortly(times.tolist())}")
         scale = np.array([self.scale_])
         if is_posterior(self.fit_):
             draws = self.fit_.draws(DRAWS)

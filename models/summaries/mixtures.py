@@ -10,7 +10,7 @@ from functools import partial
 import jax.numpy as jnp
 import numpy as np
 
-from probml.errors import ModelError
+from probml.errors import ModelError, listed
 from probml.interface.showing.estimates import Estimates, Quantity
 from probml.interface.showing.summary import Table
 from probml.models.frames.covariances import COVARIANCES, canonical
@@ -62,7 +62,7 @@ def scatter(estimates: Estimates, variables: list, index: "pd.Index", name: str 
     tied, kind = covariance.startswith("tied"), covariance.removeprefix("tied").strip() or "full"
     shape = {"full": 2, "diagonal": 1, "spherical": 0}.get(kind)
     if shape is None:
-        raise ModelError(f"covariance={covariance!r:.60}: expected one of {list(COVARIANCES)}")
+        raise ModelError(f"covariance={covariance!r:.60}: expected one of {listed(COVARIANCES)}")
     columns = pd.Index(["all"], name=index.name) if tied else index
     rows = ["every variable"] if shape == 0 and len(variables) > 1 else variables
     out = [by_group(estimates, "Standard deviations", rows, columns,

@@ -11,6 +11,7 @@ import numpy as np
 import numpyro.distributions as dist
 
 from probml import DataError, ModelError
+from probml.errors import listed
 from probml.estimators.estimator import Estimator, absent
 from probml.estimators.rules import (
     SEED,
@@ -33,7 +34,7 @@ LIKELIHOODS: dict[str, Callable] = {
     "poisson": lambda score: dist.Poisson(jnp.exp(score)),
     "exponential": lambda score: dist.Exponential(jnp.exp(-score)),
 }
-LIKELIHOOD: Rule = (f"one of {', '.join(map(repr, LIKELIHOODS))}, or a function of the score that "
+LIKELIHOOD: Rule = (f"one of {listed(LIKELIHOODS)}, or a function of the score that "
                    f"gives a NumPyro distribution",
                    lambda v: callable(v) or isinstance(v, str) and v in LIKELIHOODS)
 MIN_CURVATURE = 1e-10  # curvature of a leaf below which it stays as it is

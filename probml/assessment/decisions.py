@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from probml.dataset.frames import as_pandas
-from probml.errors import DataError, ModelError
-from probml.language.given import labels as listed
+from probml.errors import DataError, ModelError, listed
+from probml.language.given import labels as as_labels
 from probml.numerics.process.libraries import pd
 from probml.typing import ArrayLike
 
@@ -68,7 +68,7 @@ def by_label(probabilities: object, labels: object) -> object:
     table = as_pandas(probabilities)
     if not hasattr(table, "columns") or labels is None:
         return probabilities
-    order = listed(labels, "labels")
+    order = as_labels(labels, "labels")
     return table[order] if {*order} == {*table.columns} else table
 
 
@@ -94,7 +94,7 @@ def distribution(probabilities: object, verb: str) -> np.ndarray:
         where = tuple(map(int, np.argwhere(bad)[0]))
         row = where[0] if len(where) == 1 else where
         raise DataError(
-            f"{verb}(probabilities): row {row} is {np.round(p[where], 4).tolist()}, with the sum "
+            f"{verb}(probabilities): row {row} is {listed(np.round(p[where], 4))}, with the sum "
             f"{total[where]:.4g}; expected probabilities of at least 0 that sum to 1. Pass the "
             f"result of predict_proba"
         )
@@ -103,9 +103,10 @@ def distribution(probabilities: object, verb: str) -> np.ndarray:
 
 def table(loss: ArrayLike, states: int, labels: Sequence | None) -> tuple[np.ndarray, list | None]:
     """The loss (states, actions), and the names of the actions, None where they have none."""
-    labels = None if labels is None else listed(labels, "decide(labels)")
+    labels = None if labels is None else as_labels(labels, "decide(labels)")
     if labels is not None and len(labels) != states:
-        raise ModelError(f"decide(labels={labels}): expected {states} labels, one for each state")
+        raise ModelError(f"decide(labels=[{listed(labels)}]): expected {states} labels, one for "
+                         "each state")
     if loss is None:
         return 1.0 - np.eye(states), labels
     if isinstance(loss, Mapping):
@@ -115,8 +116,8 @@ def table(loss: ArrayLike, states: int, labels: Sequence | None) -> tuple[np.nda
         have, want = list(loss.index), list(range(states)) if labels is None else labels
         if len(have) != states or set(have) != set(want):
             raise ModelError("decide(loss): expected a table with one row for each of the "
-                             f"{states} states, with the index {want}, got the index {have}. Give "
-                             f"the index these states, loss.index = {want}")
+                             f"{states} states, with the index {listed(want)}, got {listed(have)}. "
+                             f"Give the index these states, loss.index = [{listed(want)}]")
         loss = loss.loc[want]
         names, loss = list(loss.columns), loss.to_numpy()
     try:
@@ -148,7 +149,8 @@ def _frame(loss: Mapping):
     for truth, row in loss.items():
         if lacking := [action for action in actions if action not in row]:
             raise ModelError(f"decide(loss): the true state {truth!r} has no loss for the action "
-                             f"{lacking[0]!r}. Give a loss for each of the actions {actions}")
+                             f"{lacking[0]!r}. Give a loss for each of the actions "
+                             f"{listed(actions)}")
     return pd.DataFrame([[row[action] for action in actions] for row in loss.values()],
                         index=list(loss), columns=actions)
 

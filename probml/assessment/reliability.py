@@ -23,8 +23,8 @@ from probml.assessment.decisions import by_label, distribution
 from probml.assessment.pages import charts
 from probml.assessment.pages.html import figure, noted, records_of, table
 from probml.dataset import tables
-from probml.errors import DataError, ModelError
-from probml.language.given import labels as listed
+from probml.errors import DataError, ModelError, listed
+from probml.language.given import labels as as_labels
 from probml.numerics.process.libraries import pd
 from probml.queries import asking
 from probml.queries.fitted import Fitted
@@ -125,17 +125,17 @@ def calibration(
     """
     p = distribution(by_label(probabilities, labels), "calibration")
     names = tuple(range(p.shape[-1])) if labels is None else tuple(
-        listed(labels, "calibration(labels)"))
+        as_labels(labels, "calibration(labels)"))
     if len(names) != p.shape[-1]:
-        raise DataError(f"calibration(labels={list(names)}): expected {p.shape[-1]} labels, one "
-                        f"for each column of probabilities")
+        raise DataError(f"calibration(labels=[{listed(names)}]): expected {p.shape[-1]} labels, "
+                        "one for each column of probabilities")
     if (not isinstance(bins, int | np.integer) or isinstance(bins, bool)
             or not 1 <= bins <= MAX_BINS):
         raise ModelError(f"calibration(bins={bins!r:.60}): expected an integer from 1 to "
                          f"{MAX_BINS:,}")
     if not isinstance(strategy, str) or strategy not in STRATEGIES:
         raise ModelError(f"calibration(strategy={strategy!r:.80}): expected one of "
-                         f"{list(STRATEGIES)}")
+                         f"{listed(STRATEGIES)}")
     codes, p = _with_known_truth(truth, p, names)
     n, best = len(codes), p.argmax(1)
     right, hit = best == codes, np.eye(len(names))[codes]
@@ -157,17 +157,18 @@ def compute_calibration(fit: Fitted, data: object, site: str | None, plug_in: bo
     if site is None and not sites:
         raise ModelError("calibration: expected data with observed values of a discrete site of "
                          f"model '{fit.model.name}', but the data contain only "
-                         f"{list(held.table.columns)}. Add such values; for a continuous site, "
+                         f"{listed(held.table.columns)}. Add such values; for a continuous site, "
                          "compare its values with the bounds of predict(data, interval=0.9)")
     if site is None and len(sites) != 1:
         raise ModelError(f"calibration: the data contain {len(sites)} discrete sites, "
-                         f"{[s.name for s in sites]}. Choose one of them, site='{sites[0].name}'")
+                         f"{listed([s.name for s in sites])}. Choose one of them, "
+                         f"site='{sites[0].name}'")
     name = fit._checked_row_site(site or sites[0].name)
     column = held.table.columns.get(name)
     if column is None or column.likelihood is not None:
         raise DataError(f"calibration: expected a column '{name}' of true labels (not of label "
-                        f"probabilities), got the columns {list(held.table.columns)}. Add the true "
-                        f"labels to the data as '{name}'")
+                        f"probabilities), got the columns {listed(held.table.columns)}. Add the "
+                        f"true labels to the data as '{name}'")
     p = asking.answer(fit, held.without([name]), [("probability", name)], plug_in)[1][
         "probability", name]
     truth = tables.to_labels(column.values, fit.names.get(name)).astype(object)
@@ -193,7 +194,7 @@ def _with_known_truth(truth: object, p: np.ndarray, names: tuple) -> tuple[np.nd
     if (codes < 0).any():
         label = flat[known][np.argmax(codes < 0)]
         raise DataError(f"calibration(truth): a true label is {label!r}, which is not one of the "
-                        f"labels. Use the labels {list(names)}")
+                        f"labels. Use the labels {listed(names)}")
     return codes, p.reshape(-1, p.shape[-1])[known]
 
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
+import numpyro.distributions as dist
 
 from probml.assessment import dimensions, either_arviz, whole_arviz
 from probml.assessment.summary_tables import Estimates, rows_by_old_names
@@ -17,9 +17,10 @@ from probml.dataset import dataset
 from probml.dataset.frames import shortest
 from probml.device import layout, load
 from probml.engines.engine import short_name
-from probml.errors import ModelError, Refusal, ReliabilityWarning, present
+from probml.errors import ModelError, Refusal, ReliabilityWarning, listed, present
 from probml.fits.standard_errors import NOTE, StandardErrors
-from probml.numerics.transfer import random_key
+from probml.numerics.compiling import ASKED, jit
+from probml.numerics.transfer import placed, placed_all, random_key
 from probml.posteriors import diagnostics
 from probml.posteriors.units import density, deviations, in_units, ways_in_units
 from probml.queries import asking, outside, queries, simulation, step_posteriors
@@ -111,8 +112,13 @@ def posterior_deviations(fit: Fitted) -> dict[str, np.ndarray]:
     alone = fit.point if fit.belief.exact else fit.belief.partly
     factors = {name: fit.units[name].factor if name in fit.units else 1.0 for name in alone
                if name not in roots and (name not in fit.units or fit.units[name].is_elementwise)}
-    return roots | {name: np.sqrt(np.asarray(fit.posterior(name).variance, float)) * factor
+    return roots | {name: np.sqrt(np.asarray(_variance(fit.posterior(name)), float)) * factor
                     for name, factor in factors.items()}
+
+
+@jit(seldom=ASKED)
+def _variance(distribution: dist.Distribution) -> jax.Array:
+    return distribution.variance
 
 
 def draws_in_units(fit: Fitted) -> dict[str, np.ndarray]:
@@ -121,7 +127,7 @@ def draws_in_units(fit: Fitted) -> dict[str, np.ndarray]:
     if not fit.belief.varies:
         return {}
     draws = posterior_draws(fit)
-    draws = {**draws, **(outside.chains(fit, draws) if fit.structure.derived else {}),
+    draws = {**draws, **outside.chains(fit, draws),
              **step_posteriors.draw_steps_by_chain(fit, draws)}
     return {**draws, **in_units(fit.units, draws)}
 
@@ -343,10 +349,8 @@ def _row_groups(fit: Fitted, held: dataset.Data, draws: dict, seen: list[str],
                       f"log-likelihoods of rows cannot be computed ({why}). Functions such as "
                       "arviz.loo need this group; use probml.compare instead", RuntimeWarning,
                       stacklevel=4)
-    chains, count = next(iter(draws.values())).shape[:2]
-    flat = {name: value.reshape(-1, *value.shape[2:]) for name, value in draws.items()}
-    made = {name: value.reshape(chains, count, *value.shape[1:]) for name, value in replicate(
-        fit, held, flat, seen, chains * count).items()}
+    count = math.prod(next(iter(draws.values())).shape[:2])
+    made = outside.by_chain(lambda flat: replicate(fit, held, flat, seen, count), draws)
     groups["posterior_predictive"] = group(made, names.of_row_site)
     groups["observed_data"] = group({name: held.table.columns[name].values_or_nan for name in seen},
                                     names.of_row_site, ())
@@ -376,8 +380,8 @@ def replicate(fit: Fitted, held: dataset.Data, draws: SiteValues, names: Sequenc
     given = {**fit.given, **held.table.values, **(fit.point if fit.certain else {})}
     made = simulation.simulate_draws(
         held.structure, tuple(names),
-        {name: jnp.asarray(value) for name, value in draws.items() if name not in given},
-        {name: jnp.asarray(value) for name, value in given.items()}, held.table.inputs,
+        {name: placed(value) for name, value in draws.items() if name not in given},
+        placed_all(given), held.table.inputs,
         random_key(0), held.table.rows, count, held.steps)
     return {name: np.asarray(value) for name, value in made.items()}
 
@@ -394,22 +398,17 @@ def _at_draws(fit: Fitted, held: dataset.Data, draws: Mapping[str, np.ndarray]) 
     held = held._replace(table=replace(held.table,
                                        values={**fit.given, **held.table.values, **outside}))
     draws = draws or {"": np.zeros((1, 1))}
-    flat = {name: jnp.asarray(value.reshape(-1, *value.shape[2:])) for name, value in draws.items()}
+    flat = {name: placed(value.reshape(-1, *value.shape[2:])) for name, value in draws.items()}
     return held, flat, next(iter(draws.values())).shape[:2]
 
 
 def _row_latents(fit: Fitted, draws: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """The continuous latent variables of the fitted rows, and deterministics of these, at every
     draw: site → (chains, draws, n, *cells)."""
-    lead = next(iter(draws.values())).shape[:2]
-
-    def flat(values: SiteValues):
-        return {name: np.asarray(value).reshape(-1, *np.shape(value)[2:])
-                for name, value in values.items()}
-
     inside = getattr(fit.belief, "inside", {})
-    found = simulation.within(fit, flat(draws), flat(inside), 0)
-    return {name: value.reshape(*lead, *value.shape[1:]) for name, value in found.items()}
+    return outside.by_chain(lambda flat: simulation.within(
+        fit, {name: flat[name] for name in draws}, {name: flat[name] for name in inside}, 0),
+        {**draws, **inside})
 
 
 def _row_values(fit: Fitted, held: dataset.Data, draws: dict[str, np.ndarray],
@@ -424,9 +423,9 @@ def _row_values(fit: Fitted, held: dataset.Data, draws: dict[str, np.ndarray],
              else lacking).append(site.name)
     if lacking:
         warnings.warn(
-            f"to_arviz(): the result does not contain {lacking}, because these values are computed "
-            "from missing values of the data, which were not sampled. Use fit.predict(data, "
-            f"'{lacking[0]}') for their means",
+            f"to_arviz(): the result does not contain {listed(lacking)}, because these values are "
+            "computed from missing values of the data, which were not sampled. Use "
+            f"fit.predict(data, '{lacking[0]}') for their means",
             RuntimeWarning,
             stacklevel=4,
         )

@@ -17,7 +17,7 @@ from probml.device import load
 from probml.device.rows import Known, Rows
 from probml.engines.engine import Engine, Problem, Status
 from probml.engines.progress import Progress, in_threads
-from probml.errors import DataError, ModelError, Refusal, present
+from probml.errors import DataError, ModelError, Refusal, listed, present
 from probml.evidence.e_step import log_evidence
 from probml.fits import fitting
 from probml.language.language import Bound
@@ -184,7 +184,7 @@ def simulated(held: dataset.Data, plan: Plan, simulations: int, seed: int, simul
             raise Refusal(
                 f"check: in {count} of {simulations} simulations the simulated values of '{name}' "
                 f"({sites[name].kind}) are infinite or overflow. Use narrower priors of "
-                f"{list(sites[name].parents) or [name]}"
+                f"{listed(list(sites[name].parents) or [name])}"
             )
     return {name: drawn[name] for name in outside}, {name: drawn[name] for name in seen}
 
@@ -205,9 +205,9 @@ def from_prior(structure: Structure, held: dataset.Data, names: tuple[str, ...],
     sites, n = structure.sites, held.table.rows
     flat = next((s.name for s in sites.values() if s.entry.improper and s.name not in given
                  and not s.rows), None)
-    if structure.penalties or flat is not None:
-        what = (f"the factor '{structure.penalties[0]}' modifies the prior. Write this prior as "
-                "numpyro.sample statements" if structure.penalties
+    if structure.prior_factors or flat is not None:
+        what = (f"the factor '{structure.prior_factors[0]}' modifies the prior. Write this prior "
+                "as numpyro.sample statements" if structure.prior_factors
                 else f"the prior of '{flat}' is improper. Use a prior that integrates to 1, such "
                 f"as sample('{flat}', dist.Normal(0, 10)), or give its value in the data, "
                 f"'{flat}': ...")
@@ -234,7 +234,7 @@ def _simulator_structure(held: dataset.Data, plan: Plan, simulator: Bound) -> St
     if missing is not None:
         raise ModelError(f"check(simulator={simulator!r}): the simulator has the input "
                          f"'{missing}', which the data do not contain; the data contain the inputs "
-                         f"{list(inputs)}. Add '{missing}' to the data")
+                         f"{listed(inputs)}. Add '{missing}' to the data")
     structure, sites = (structure_of(simulator, {name: inputs[name] for name in simulator.inputs}),
                         held.structure.sites)
     for name in held.table.columns:
@@ -249,10 +249,10 @@ def _simulator_structure(held: dataset.Data, plan: Plan, simulator: Bound) -> St
     shared = [n for n in (*plan.free, *plan.globals) if n in structure.sites
               and structure.sites[n].shape == sites[n].shape]
     if not shared:
-        raise ModelError(f"check(simulator={simulator!r}): no parameter of the simulator has the "
-                         "name and shape of one of the checked model, so none can be compared "
-                         "with a true value. Give the simulator at least one of the parameters "
-                         f"{[*plan.free, *plan.globals]}, with the same shape")
+        raise ModelError(f"check(simulator={simulator!r}): the simulator has no parameter with the "
+                         "name and the shape of a parameter of the checked model. So there is no "
+                         "true value to compare with. Give the simulator at least one of the "
+                         f"parameters {listed([*plan.free, *plan.globals])}, with the same shape")
     return structure
 
 

@@ -15,6 +15,7 @@ from probml.numerics.compiling import jit
 from probml.numerics.transfer import placed_all
 from probml.posteriors.units import density
 from probml.queries.fitted import Fitted
+from probml.queries.outside import by_chain
 from probml.typing import PyTree, SiteValues
 
 
@@ -24,10 +25,8 @@ def log_likelihood(fit: Fitted, inputs: SiteValues,
 
     Cost: a run of the function a draw.
     """
-    lead = next(iter(draws.values())).shape[:2]
-    flat = {name: value.reshape(-1, *value.shape[2:]) for name, value in draws.items()}
-    logs = _logs(fit.model, placed_all(dict(inputs)), placed_all(flat))
-    return {name: np.asarray(log).reshape(*lead, *log.shape[1:]) for name, log in logs.items()}
+    return by_chain(lambda flat: _logs(fit.model, placed_all(dict(inputs)), placed_all(flat)),
+                    draws)
 
 
 @jit(static_argnums=0, draws=2)

@@ -16,7 +16,7 @@ from probml.dataset.dataset import Data
 from probml.dataset.sources.parts import source_of, weighed
 from probml.dataset.tables import read_weights
 from probml.engines.engine import Engine
-from probml.errors import DataError, ModelError
+from probml.errors import DataError, ModelError, listed
 from probml.interface.fit import Fit
 from probml.language.given import as_mapping
 from probml.language.language import check_seed
@@ -264,9 +264,10 @@ def _same_rows(contestants: Mapping[str, ComparedFit]) -> tuple[int, np.ndarray]
         ours, theirs = first.seen, other.seen
         if set(ours) != set(theirs):
             raise DataError(
-                f"compare: '{first.name}' has the observed sites {sorted(ours)}, but "
-                f"'{other.name}' has {sorted(theirs)}, and densities of different variables cannot "
-                "be compared. Give all models the same observed sites; other columns can be inputs"
+                f"compare: '{first.name}' has the observed sites {listed(sorted(ours))}, but "
+                f"'{other.name}' has {listed(sorted(theirs))}, and densities of different "
+                "variables cannot be compared. Give all models the same observed sites; other "
+                "columns can be inputs"
             )
         for site in ours:
             a, b = np.asarray(ours[site]), np.asarray(theirs[site])

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from probml.assessment import either_arviz, reports, whole_arviz
@@ -21,6 +20,7 @@ from probml.evidence import density, e_step
 from probml.interface.fit import Fit
 from probml.interface.functions.readings import ObservedSite
 from probml.numerics.compiling import ONCE, jit
+from probml.numerics.transfer import placed
 from probml.plan.plan import Plan
 from probml.typing import ArrayLike
 
@@ -93,7 +93,7 @@ class ComparedFit:
         held = self.held._replace(table=replace(self.held.table, values=values)).trimmed()
         plan = held.plan(effects=fit.belief.partly)  # as they were when the point was found
         rows, known = load.load(held, plan, held.weights, params=fit.point)
-        loglik = float(loglik_of(plan, {name: jnp.asarray(fit.point[name]) for name in plan.free},
+        loglik = float(loglik_of(plan, {name: placed(fit.point[name]) for name in plan.free},
                                  known, rows))
         return loglik, 0 if fit.outcome is Status.KNOWN else freedom(plan)
 

@@ -9,7 +9,7 @@ import numpy as np
 from probml.dataset import dataset
 from probml.engines.engine import Engine, Status
 from probml.engines.ladder import parse_engine
-from probml.errors import ModelError, Refusal
+from probml.errors import ModelError, Refusal, listed
 from probml.interface.fit import Fit
 from probml.interface.model import Model
 from probml.typing import DataLike, FitOrEstimator
@@ -28,7 +28,7 @@ def checked(fits: object, engines: Mapping[str, Engine]) -> Mapping:
     for name in engines:
         if name not in own:
             raise ModelError(f"compare(engines): '{name}' is not among the fits. Use the names of "
-                             f"the fits, {list(own)}")
+                             f"the fits, {listed(own)}")
     for name, fit in own.items():
         if fit.learnt is not None:
             raise ModelError(f"compare(fits): '{name}' is a Fit that was returned by do(). Pass "

@@ -30,7 +30,7 @@ from probml.comparison.folds import (
 from probml.dataset.arrays import missing
 from probml.dataset.frames import as_pandas, is_table, names_of
 from probml.engines.engine import Engine
-from probml.errors import DataError, ModelError, type_of
+from probml.errors import DataError, ModelError, listed, type_of
 from probml.interface.fit import Fit
 from probml.numerics.process.libraries import pd
 from probml.typing import DataLike, FitOrEstimator
@@ -135,7 +135,8 @@ def predictions(fits: Mapping[str, FitOrEstimator], data: object, target: str, f
     known = np.flatnonzero(~missing(truth))
     if len(known) < 2:
         raise DataError(f"compare(target='{target}'): '{target}' is observed in {len(known)} of "
-                        f"{len(truth)} rows, but at least 2 are needed. Give more rows")
+                        f"{len(truth)} rows, but at least 2 are needed. Give more rows with values "
+                        f"of '{target}'")
     others = np.setdiff1d(np.arange(len(truth)), known)
     splits = _splits(truth, known, others, folds, discrete, seed)
     scores, plain = (DISCRETE, "accuracy") if discrete else (CONTINUOUS, "rmse")
@@ -236,7 +237,7 @@ def _truth(rows: DataLike, target: str, name: str) -> np.ndarray:
     if target not in names:
         raise DataError(f"compare(target='{target}'): the data of '{name}' have no column "
                         f"'{target}', which is to be predicted. Add it, or choose one of the "
-                        f"columns, {names}")
+                        f"columns, {listed(names)}")
     values = rows[target]
     values = (values.to_numpy(dtype=object, na_value=None) if hasattr(values, "na_value")
               or hasattr(values, "iloc") else np.asarray(values))

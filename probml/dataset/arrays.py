@@ -155,8 +155,8 @@ def _from_numpy(what: str, value: object, rows: bool):
     if a.dtype.kind in "mM":
         raise DataError(f"{describe_dates(what, a.dtype)}, or to text if they name groups, "
                         "column.astype(str)")
-    raise DataError(f"{what} has dtype {a.dtype}, expected numbers, labels or booleans. Convert "
-                    "the values to one of these.")
+    raise DataError(f"{what} has dtype {a.dtype}, expected real numbers, labels or booleans. "
+                    "Convert the values to one of these.")
 
 
 def _from_objects(what: str, a: np.ndarray, rows: bool):

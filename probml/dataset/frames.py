@@ -176,7 +176,7 @@ def check_order(data: object, weights: object = None) -> None:
     """
     if isinstance(data, np.ndarray) and data.dtype.names:
         raise DataError(f"the data are a record array of NumPy, with the fields "
-                        f"{list(data.dtype.names)}, but a table is expected. Pass "
+                        f"{listed(data.dtype.names)}, but a table is expected. Pass "
                         f"pandas.DataFrame(data)")
     columns: dict[Any, Any] = dict(data) if isinstance(data, Mapping) else {"data": data}
     if weights is not None:
@@ -263,7 +263,7 @@ def in_columns(name: str, table: DataLike, columns: Sequence[str], what: str) ->
     missing = [column for column in columns if column not in own]
     if missing:
         raise DataError(f"'{name}' has no column {missing[0]!r}. Expected the columns of {what}, "
-                        f"{list(columns)}, got {list(own)}. Add or rename the column")
+                        f"{listed(columns)}, got {listed(own)}. Add or rename the column")
     place = {column: i for i, column in enumerate(own)}
     at, table = [place[column] for column in columns], to_pandas(table)
     return table.iloc[:, at] if hasattr(table, "iloc") else table.select(at)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from probml.dataset.arrays import Categories, Raw, as_raw
-from probml.errors import DataError
+from probml.errors import DataError, listed
 from probml.numerics.process.libraries import pd
 from probml.typing import ArrayLike
 
@@ -106,7 +106,7 @@ def positions(what: str, column: object, rows: Mapping[Hashable, int], other: st
     if (found < 0).any():
         at = int(np.argmax(found < 0))
         raise DataError(f"{what} is {values[codes[at]]!r} in row {at}, which is not a key of "
-                        f"{other}; its keys are {list(rows)[:6]}{' …' * (len(rows) > 6)}. Add a "
+                        f"{other}; its keys are {listed(rows)}. Add a "
                         f"row with this key to {other} (its other values may be NaN), or drop "
                         f"row {at}")
     order = np.argsort(found, kind="stable")

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from probml.errors import listed
 from probml.numerics.process.libraries import pd
 from probml.typing import ArrayLike
 
@@ -64,7 +65,7 @@ class Labels(NamedTuple):
             if every is None:
                 warnings.warn(
                     "the dates of X have no regular frequency (the last are "
-                    f"{', '.join(map(str, index[-2:]))}), so the forecast has the step numbers 1 "
+                    f"{listed(map(str, index[-2:]))}), so the forecast has the step numbers 1 "
                     f"to {steps} instead of dates. Give X a regular frequency, X.asfreq('D') or "
                     "X.resample('MS').mean(); missing steps may be NaN", RuntimeWarning,
                     stacklevel=5)

@@ -9,7 +9,7 @@ import numpy as np
 from probml.dataset.frames import alike, as_pandas, native
 from probml.dataset.labels import Labels, labels_of, tables_of
 from probml.dataset.sources import arrow
-from probml.errors import DataError
+from probml.errors import DataError, listed
 from probml.numerics.process.libraries import pa
 from probml.structure.structure import Structure
 from probml.typing import ArrayLike, DataLike, SiteValues
@@ -162,8 +162,8 @@ def along_time(structure: Structure, items: SiteValues,
     if known is None:
         names = [site.name for site in structure.sites.values() if site.time is not None]
         raise DataError(f"model '{structure.model.name}': the number of time steps is unknown, "
-                        f"because the data contain none of {names}. Give data for one of these "
-                        "sites, or give the number, such as steps=10")
+                        f"because the data contain none of {listed(names)}. Give data for one of "
+                        "these sites, or give the number, such as steps=10")
     odd = next((name for name, length in lengths.items() if length != known), None)
     if odd is not None:
         other = next((f"'{name}' has {length}" for name, length in lengths.items()

@@ -18,10 +18,11 @@ from probml.dataset import arrays, frames, kinds, ragged, tables
 from probml.dataset.coding import indices as coding
 from probml.dataset.coding import labels as naming
 from probml.dataset.dataset import Data
-from probml.errors import DataError
+from probml.errors import DataError, listed
 from probml.families.domains import Simplex
 from probml.jaxpr.program import ClosedJaxpr, evaluate
 from probml.language.language import Bound
+from probml.numerics.compiling import ONCE, jit
 from probml.structure import trace
 from probml.structure.ordering import why_ordered
 from probml.structure.site import Site
@@ -52,14 +53,13 @@ def check(structure: Structure, table: tables.Table) -> None:
                           for v, aval in zip(row, program.in_avals, strict=True))
                 return site.layout(evaluate(program, *values)[0], 0)
 
-            bound = np.asarray(jax.vmap(at)(*(table.inputs[t] for t in takes))).reshape(
-                values.shape
-            )
+            bounds = jit(jax.vmap(at), seldom=ONCE)
+            bound = np.asarray(bounds(*(table.inputs[t] for t in takes))).reshape(values.shape)
             wrong = values > bound if end == "upper_bound" else values < bound
             wrong = wrong if column.seen is None else wrong & column.seen
             if wrong.any():
                 where = tuple(int(i) for i in np.argwhere(wrong)[0])
-                cell = f", cell {list(where[1:])}" if where[1:] else ""
+                cell = f", cell [{listed(where[1:])}]" if where[1:] else ""
                 raise DataError(
                     f"'{name}' ({site.kind}) is {values[where]:g} in row {where[0]}{cell}, but "
                     f"must be at {'most' if end == 'upper_bound' else 'least'} {bound[where]:g} in "
@@ -213,8 +213,9 @@ def expected_of(site: Site, structure: Structure, steps: int | None) -> tables.E
     elif site.rows and site.traits.checked is not None:
         words, valid = site.traits.checked.description, site.traits.checked.contains
     elif (most := structure.constant(site.name, site.traits.limit)) is not None:
+        laid = jit(site.layout, static_argnums=1, seldom=ONCE)
         most = (most.reshape(-1)[0] if most.size == 1
-                else np.asarray(site.layout(jnp.asarray(most), 0)).reshape(site.cells))
+                else np.asarray(laid(most, 0)).reshape(site.cells))
         words = f"an integer from 0 to {most}, the {site.traits.limit}"
 
         def valid(values: np.ndarray):

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from probml.dataset import frames
-from probml.errors import DataError, RowError
+from probml.errors import DataError, RowError, listed
 from probml.typing import ArrayLike, DataLike
 
 
@@ -131,7 +131,7 @@ def without(rows: DataLike, column: str) -> tuple[DataLike, ArrayLike | None]:
     names = list(rows) if isinstance(rows, Mapping) else frames.names_of(rows)
     if column not in names:
         raise DataError(f"weights='{column}': the data have no such column. Use one of the columns "
-                        f"{', '.join(map(repr, names[:12]))}")
+                        f"{listed(names)}")
     if isinstance(rows, Mapping):
         return {name: rows[name] for name in rows if name != column}, rows[column]
     if hasattr(rows, "drop_columns"):  # Arrow's

@@ -17,10 +17,12 @@ from probml.dataset import frames
 from probml.dataset.arrays import NUMBERS, UNSEEN, Raw, as_raw, deny
 from probml.dataset.coding import labels as naming
 from probml.dataset.sources import arrow
-from probml.errors import DataError, listed
+from probml.errors import DataError, counted, listed
 from probml.numerics.process.threads import finite, map_chunks
 from probml.typing import DataLike
 
+SITE_HINT = ("Missing values are inferred only for sites. Fill in the value, drop the row, or make "
+             "the input a site (sample it in the model).")
 LARGEST_COUNT = 2**62
 
 
@@ -132,7 +134,7 @@ def read(data: object, expected: Mapping[str, Expected], inputs: Sequence[str] =
             kept[name] = own
         if column is not None:
             (columns if inside[name] else values)[name] = column if inside[name] else column.values
-    given = {name: _complete(f"the input '{name}'", raws[name]) for name in inputs}
+    given = {name: _complete(f"the input '{name}'", raws[name], SITE_HINT) for name in inputs}
     return Table(n, columns, given, values, kept, index)
 
 
@@ -145,9 +147,9 @@ def read_weights(weights: object, rows: int, all_rows: bool = True) -> np.ndarra
     if raw.values.shape != (rows,):
         raise DataError(f"weights must have the shape ({rows},), one number per row, got "
                         f"{raw.values.shape}. Give each row one weight.")
-    out = _complete("weights", raw).astype(np.float64)
-    deny(out < 0, "weights", out, ">= 0", hint="Give weights of at least 0; a row with weight 0 is "
-                                               "ignored.")
+    out = _complete("weights", raw, "Fill in the weight, or drop the row.").astype(np.float64)
+    deny(out < 0, "weights", out, "at least 0", hint="Correct this weight; a row with weight 0 is "
+                                                     "ignored.")
     if all_rows and not out.any():
         raise DataError("all weights are zero. Give at least one row a weight above 0.")
     return out
@@ -266,8 +268,8 @@ def _site(e: Expected, raw: Raw, known: np.ndarray | None, asked: bool):
         deny(np.isinf(raw.values), what, raw.values, "finite", e.rows)
     # an earlier fit without labels has codes: labels of these rows alone do not name its states
     own = None if asked and known is None else tuple(known) if known is not None else naming.of(
-        {e.name: raw}, what, e.states, f"the model has only {e.states} states. Give the model more "
-                                       f"states, or merge labels")
+        {e.name: raw}, what, e.states, f"the model has only {counted(e.states, 'state')}. Give the "
+                                       "model more states, or merge labels")
     if known is None and not asked:
         naming.refuse_unordered(e.name, raw, e.ordered, naming.ORDER.format(
             name=e.name, last=e.states - 1))
@@ -306,13 +308,11 @@ def _how_to_convert(label: object) -> str:
     return "Convert the column to numbers, with NaN where a value is missing."
 
 
-def _complete(what: str, raw: Raw):
-    """The finite numbers of an input without missing cells."""
+def _complete(what: str, raw: Raw, hint: str):
+    """The finite numbers of an input, or of weights, without missing cells."""
     a, seen = _finite(what, raw, True)
     if seen is not None:
-        deny(~seen, what, None, "complete",
-             hint="Missing values are inferred only for sites. Fill in the value, drop the row, or "
-                  "make the input a site (sample it in the model).")
+        deny(~seen, what, None, "complete", hint=hint)
     return a
 
 
@@ -333,8 +333,8 @@ def _read_integers(e: Expected, a: np.ndarray):
     """States 0..states-1, or counts, as integers."""
     a = a.view(np.uint8) if a.dtype.kind == "b" else a
     high = LARGEST_COUNT if e.states is None else e.states - 1
-    want = ("a count, an integer >= 0" if e.states is None else f"an integer in 0..{high} "
-                                                                f"({e.states} states)")
+    want = ("a count, an integer of at least 0" if e.states is None
+            else f"an integer from 0 to {high} ({counted(e.states, 'state')})")
     small = e.states is not None or np.can_cast(a.dtype, np.int32)
     kind = np.int32 if small else np.int64
     copied = a.ndim and (a.dtype != kind or not a.flags.c_contiguous)

@@ -69,7 +69,7 @@ def may_underflow(plan: Plan, params: Mapping[str, np.ndarray]) -> bool:
     for name in plan.chains:
         takes = structure.programs[name][1]
         if all(p in params for p in takes):
-            env = {p: jnp.reshape(jnp.asarray(params[p]), structure.sites[p].shape) for p in takes}
+            env = {p: np.reshape(params[p], structure.sites[p].shape) for p in takes}
             tables = [structure.arguments(name, env)["transition"]]
         else:
             tables = [params[p] for p in takes if p in params

@@ -14,7 +14,6 @@ from jax.typing import ArrayLike
 
 from probml.errors import present
 from probml.families.marginal_normal import Unseen
-from probml.language.former_members import former_members
 from probml.typing import PyTree
 
 
@@ -393,7 +392,6 @@ class Summary(NamedTuple):
         return float(np.asarray(self.weights))
 
 
-@former_members(spread="sd")
 class Known(NamedTuple):
     """Values that all rows share: given sites outside rows, column means for centring, and so
     on."""

@@ -61,8 +61,8 @@ class Remote(Rows):
         def total(chunk: Chunk) -> PyTree:
             found, own = function(chunk, *along)
             if jax.tree.leaves(own):
-                raise Refusal("rows on a Dask cluster (where=client) do not return one result per "
-                              "row. Pass a table in memory")
+                raise Refusal("this method returns one result per row, which is not supported for "
+                              "rows on a Dask cluster (where=client). Pass a table in memory")
             said.append(own)
             return found
 

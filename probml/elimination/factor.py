@@ -73,19 +73,19 @@ def checked(factors: Iterable[Factor], order: Sequence[str],
     sizes, rows = {}, 1
     for f in factors:
         if f.log.ndim != len(f.names) + 1 or len(set(f.names)) < len(f.names):
-            raise ValueError(f"the table of log probabilities (factor) over {f.names}: expected "
-                             "one axis for the rows of the data and one for each distinct name, "
-                             f"got shape {f.log.shape}. Give the array these axes.")
+            raise ValueError(f"the table of log probabilities (factor) over {listed(f.names)}: the "
+                             f"array has the shape {f.log.shape}. Give it one axis for the rows of "
+                             "the data, and one for each distinct name.")
         if f.log.shape[0] not in (1, rows) and rows != 1:
-            raise ValueError(f"the table of log probabilities (factor) over {f.names} has "
+            raise ValueError(f"the table of log probabilities (factor) over {listed(f.names)} has "
                              f"{f.log.shape[0]} rows, but another table has {rows}. Give each "
                              f"table {rows} rows, or 1 row that applies to all.")
         rows = max(rows, f.log.shape[0])
         for name, size in zip(f.names, f.log.shape[1:], strict=True):
             if sizes.setdefault(name, size) != size:
-                raise ValueError(f"the table of log probabilities (factor) over {f.names} has "
-                                 f"{size} states of '{name}', but another table has {sizes[name]}. "
-                                 f"Give '{name}' the same states in all tables.")
+                raise ValueError(f"the table of log probabilities (factor) over {listed(f.names)} "
+                                 f"has {size} states of '{name}', but another table has "
+                                 f"{sizes[name]}. Give '{name}' the same states in all tables.")
     unknown = [name for name in order if name not in sizes]
     left = sorted(set(sizes) - set(order)) if complete else []
     if unknown or left or len(set(order)) < len(order):

@@ -175,9 +175,8 @@ class EM(Engine):
                            "MAP(optimizer=..., batch_rows=...) or SVI(batch_rows=...)")
         check_distinct(problem.data, plan)
         if self.hard and plan.globals:
-            raise Refusal(f"{where} with hard=True (which assigns each row to its most probable "
-                          f"state): the latent discrete site '{plan.globals[0]}' is outside "
-                          "rows(), and hard=True is defined only for sites inside rows(). "
+            raise Refusal(f"{where} with hard=True, which assigns each row to its most probable "
+                          f"state: the latent discrete site '{plan.globals[0]}' is outside rows(). "
                           "Use EM(hard=False)")
         refuse_missing_prior(plan, "EM", self.prior)
         if any(grouping.nodes for grouping in plan.groupings):
@@ -430,13 +429,12 @@ def _refuse_noiseless(plan: Plan) -> None:
             for parameter, argument, number in noiseless_parameters(plan.structure, name):
                 if parameter in plan.free:
                     raise Refusal(
-                        f"EM cannot estimate '{parameter}' of model "
-                        f"'{plan.structure.model.name}': '{parameter}' determines element {number} "
-                        f"of the {argument} of '{name}', and this element has no noise, so each "
-                        f"step of EM would leave '{parameter}' at its initial value. Add noise to "
-                        f"element {number}, or give the value of '{parameter}' in the data. "
-                        "Elements that copy others, such as lags, transition [[a, b], [1, 0]], "
-                        "need no noise",
+                        f"EM cannot estimate '{parameter}' of model '{plan.structure.model.name}': "
+                        f"'{parameter}' determines element {number} of the {argument} of '{name}', "
+                        "and this element has no noise. So each step of EM would leave "
+                        f"'{parameter}' at its initial value. Add noise to element {number}, or "
+                        f"give the value of '{parameter}' in the data. Elements that copy others, "
+                        "such as lags, transition [[a, b], [1, 0]], need no noise",
                         ("MAP",))
 
 

@@ -23,10 +23,9 @@ The status of a fit, as numbers that saved fits contain, and in words.
 import enum
 import inspect
 import math
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -35,8 +34,7 @@ from jax.typing import ArrayLike
 from probml.dataset.dataset import Data
 from probml.device.rows import Known, Rows
 from probml.engines.findings import Code, Finding
-from probml.errors import ModelError, listed, meant, shortly
-from probml.language.former_members import former_members
+from probml.errors import ModelError, counted, listed, meant, shortly
 from probml.language.language import Bound
 from probml.numerics.optimum import Optimum
 from probml.plan import random_effects
@@ -46,8 +44,7 @@ from probml.typing import PyTree, SiteValues
 
 
 class Status(enum.IntEnum):
-    """How a fit ended; where it did not converge, a finding says why. Where a number has
-    two names, the second is its former name, which goes on working."""
+    """How a fit ended; where it did not converge, a finding says why."""
 
     RUNNING = 0
     CONVERGED = 1
@@ -60,12 +57,12 @@ class Status(enum.IntEnum):
     SAMPLED = 8
     DOUBTFUL = 9  # sampled, with a diagnostic that failed
     APPROXIMATED = 10  # an approximate posterior
-    DIVERGED = RUNAWAY = 11  # there is no maximum: parameters diverge
+    DIVERGED = 11  # there is no maximum: parameters diverge
     EARLY = 12  # early stopping by held-out rows
     # the objective of an optax optimiser no longer rises, but fluctuates
-    FLUCTUATING = WANDERED = 13
-    STOPPED = LEFT = 14  # a restart that was stopped because others were far ahead
-    UPDATED = MOVED = 15  # updated with further rows
+    FLUCTUATING = 13
+    STOPPED = 14  # a restart that was stopped because others were far ahead
+    UPDATED = 15  # updated with further rows
     SLOW = 16  # steps gain less than the tolerance far from the maximum
     LIMIT = 17  # there is no maximum: a positive number grows, to a limiting model
     WEIGHTED = 18  # Laplace's approximation with importance weights
@@ -187,7 +184,6 @@ class Outcome(NamedTuple):
                              iterations=before.iterations + self.iterations)
 
 
-@former_members(astray="mode_is_atypical", seen="posterior_points")
 @dataclass(frozen=True, eq=False)
 class Problem:
     """Data, their plan, and the user's choices; the same for every engine.
@@ -269,7 +265,6 @@ ELSEWHERE = {
 }
 
 
-@former_members(way="incremental_update", rung="")
 @dataclass(frozen=True)
 class Capabilities:
     """What an engine finds, which plans it can fit, and what it needs of the rows.
@@ -320,8 +315,6 @@ class Capabilities:
         return self.batch is None and not self.held_out_fraction
 
 
-@former_members(passed_over="reason_to_skip", taken="prepare_data", together="runs_per_program",
-                manner="describe_method", repeated="for_simulations")
 class Engine(ABC):
     """An inference method and its settings: a frozen, hashable value, independent of the model.
 
@@ -336,20 +329,13 @@ class Engine(ABC):
         if unknown is not None:
             known = [name for name in own if name != "self"]
             raise TypeError(f"{cls.__name__}({unknown}=...): {cls.__name__} has no such setting; "
-                            f"its settings are {known}{meant(unknown, known, ELSEWHERE)}")
+                            f"its settings are {listed(known)}{meant(unknown, known, ELSEWHERE)}")
         return super().__new__(cls)
 
     @property
     def capabilities(self) -> Capabilities:
         """What it finds, which plans it can fit and what it needs of the rows."""
-        settings = {each.name for each in fields(self)} if is_dataclass(self) else set()
-        old = {each.name: getattr(self, each.name) for each in fields(Capabilities)
-               if hasattr(type(self), each.name) and each.name not in settings}
-        if old:
-            warnings.warn(f"{type(self).__name__}, an engine, has the class attributes "
-                          f"{listed(old)}. Return them from its property `capabilities`, as probml."
-                          f"extend.Capabilities({next(iter(old))}=...)", DeprecationWarning, 2)
-        return Capabilities(**old)
+        return Capabilities()
 
     def refuse(self, problem: Problem) -> None:
         """Raises Refusal if the engine cannot fit the model, before data are moved or compiled.
@@ -477,7 +463,8 @@ def check_batch(engine: Engine, problem: Problem) -> None:
     rows, batch = problem.size, engine.capabilities.batch
     if batch is not None and rows is not None and batch > rows:
         raise ModelError(f"{type(engine).__name__}(batch_rows={batch}) cannot fit {problem}: the "
-                         f"data have only {rows} rows. Give a smaller batch_rows, or omit it")
+                         f"data have only {counted(rows, 'row')}. Give a smaller batch_rows, or "
+                         "omit it")
 
 
 def check_settings(engine: Any, positive: Sequence[str] = (),

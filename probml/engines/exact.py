@@ -15,7 +15,7 @@ from probml.dataset.dataset import Data
 from probml.device.rows import Known, Rows
 from probml.engines.engine import Capabilities, Engine, Outcome, Problem, Status
 from probml.engines.start.prior import prior_point
-from probml.errors import Refusal, quoted
+from probml.errors import Refusal, listed
 from probml.evidence.e_step import expect, log_evidence
 from probml.factors.naturals import log_prior
 from probml.families.form import Natural, backward, forward
@@ -102,7 +102,7 @@ class Exact(Engine):
                 "is numerically inaccurate. The log evidence (log probability of the data), "
                 f"computed at two values of the parameters, differs by {float(mismatch):.3g}, "
                 f"expected 0" + (
-                    f". Sums of squares of {quoted(large)} are too large for a floating-point "
+                    f". Sums of squares of {listed(large)} are too large for a floating-point "
                     f"number. Check the data for values that are too large" if large else ""),
                 ("EM", "Laplace"))
         return Outcome(posterior.mean, np.array([float(evidence)]), Status.EXACT, 0, (), posterior,
@@ -177,7 +177,7 @@ def _refuse_unknown_scales(plan: Plan, where: str) -> None:
                 f"Normal(...).to_event(1)",
                 ("EM",))
         if len(scales) > 1 or isinstance(scales[0], tuple):
-            named = quoted(filter(None, scales))
+            named = listed(filter(None, scales))
             raise Refusal(
                 f"{where}: parameter '{block.names[0]}' and the scale of its data ({named}) are "
                 f"both unknown. The prior of '{block.names[0]}' is then conjugate only if its "
@@ -222,8 +222,8 @@ def _refuse_collinear(plan: Plan, posterior: Closed) -> None:
     shapes = {name: plan.structure.sites[name].shape for name in block.names}
     places = [(n, j) for n, shape in shapes.items()
               for j in np.ndindex(shape if block.stacked else shape[-1:])]
-    named = ", ".join(f"'{places[j][0]}'{list(places[j][1]) or ''}"
-                      for j in np.flatnonzero(np.abs(way) > 0.1))
+    named = listed(name + f"[{listed(at)}]" * bool(at)
+                   for name, at in (places[j] for j in np.flatnonzero(np.abs(way) > 0.1)))
     raise Refusal(
         f"Exact cannot fit model '{plan.structure.model.name}': the data and the prior do not "
         f"determine {named} separately within the floating-point precision. Possible causes are "

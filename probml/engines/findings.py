@@ -78,23 +78,23 @@ class Code(enum.Enum):
     SEPARATION = (
         "separation", "the likelihood has no maximum: it keeps rising with ever larger absolute "
                       "values of {names}",
-        "This happens with complete or quasi-complete separation: a column or a level for which "
-        "all rows have the same outcome, counts that are all 0, a class that never occurs",
-        ("use a proper prior (one that integrates to 1), such as dist.Normal(0, 10), with "
-         "prior=True", "drop the column or the level"),
+        "This happens with complete or quasi-complete separation. Examples are a level with the "
+        "same outcome in all its rows, counts that are all 0, or a class that never occurs",
+        ("use a proper prior (one that integrates to 1), such as dist.Normal(0, 10), with the "
+         "setting prior=True", "drop the column or the level"),
         ConvergenceWarning)
     LIMIT = (
         "limit", "the likelihood has no maximum: it rises more and more slowly as {at} grows",
         "The data fit a limit of the model best, such as the Poisson limit of a negative binomial "
         "or the normal limit of Student's t",
         ("use the simpler model that is this limit",
-         "use a proper prior for {at}, with prior=True"), ConvergenceWarning)
+         "use a proper prior for {at}, with the setting prior=True"), ConvergenceWarning)
     SCALE_TO_ZERO = (
         "scale-to-zero", "the density has no maximum: it keeps rising as {at} goes to 0",
-        "This happens if all effects can be equal, if the rows can be fitted exactly, or if a "
-        "mixture component can shrink onto a single row; the returned estimates are arbitrary",
+        "This happens if all effects can be equal, the rows can be fitted exactly, or a mixture "
+        "component can shrink onto a single row. The returned estimates are arbitrary",
         ("fit with probml.NUTS()",
-         f"use a prior {ZERO_AT_ZERO}, with prior=True"),
+         f"use a prior {ZERO_AT_ZERO}, with the setting prior=True"),
         ConvergenceWarning)
 
     # The optimum
@@ -125,9 +125,9 @@ class Code(enum.Enum):
         ("drop one of the effects", "model the effects without correlations",
          "fit with probml.NUTS()"))
     SPURIOUS_MAXIMUM = (
-        "spurious-maximum", "hardly any random start reached the returned optimum; {starts} starts "
-        "reached another optimum, at which the log density is lower by {lower:.2g} and {at} is "
-        "{factor:.2g} times as large",
+        "spurious-maximum", "hardly any random start reached the returned optimum. Instead, "
+                            "{starts} starts reached another optimum, at which the log density is "
+                            "lower by {lower:.2g} and {at} is {factor:.2g} times as large",
         "A few rows that agree by chance can cause such a maximum, and little posterior mass is "
         "near it",
         ("fit with probml.NUTS()", f"use a prior for {{at}} {ZERO_AT_ZERO}"))
@@ -141,15 +141,15 @@ class Code(enum.Enum):
     NOT_IDENTIFIED = (
         "not-identified", "the maximum is one of many of the same height: the log density does not "
         "change if {direction}",
-        "These parameters are not identified separately, and their estimates are arbitrary; a "
+        "These parameters are not identified separately, and their estimates are arbitrary. A "
         "possible cause is a column that is constant or the sum of other columns",
         ("use an informative prior, such as dist.Normal(0, 1), with "
-         "prior=True", "drop a collinear column"))
+         "the setting prior=True", "drop a collinear column"))
     NO_INFORMATION = (
         "no-information", "the maximum is one of many of the same height: the data contain no "
         "information about {names}", "The estimates of {names} are arbitrary",
         ("use an informative prior, such as dist.Normal(0, 1), with "
-         "prior=True", "drop the parameters on which no observation "
+         "the setting prior=True", "drop the parameters on which no observation "
                                                   "depends"))
     ONE_ROW_PER_GROUP = (
         "one-row-per-group", "no group of {at} has more than one row: {names} and {others} are not "
@@ -171,9 +171,9 @@ class Code(enum.Enum):
         "The estimates describe only one of these maxima",
         ("fit with probml.NUTS()", "use a prior or bounds that exclude the other optima"))
     SEVERAL_MODES = (
-        "several-modes", "the posterior has several modes: from another start the optimiser "
-        "reached a mode {away:.2g} standard deviations away, at which the log density is lower by "
-        "{lower:.2g} ({where})",
+        "several-modes", "the posterior has several modes. From another start the optimiser "
+                         "reached a mode {away:.2g} standard deviations away, at which the log "
+                         "density is lower by {lower:.2g} ({where})",
         "The approximation covers only one of these modes",
         ("fit with probml.NUTS()", "use a prior or bounds that exclude the other optima"))
     ONE_MODE = (
@@ -200,8 +200,8 @@ class Code(enum.Enum):
         "its mode ({draws} weighted draws have an effective sample size of {effective:.0f})",
         "The result is unreliable: means and intervals may be wrong", ("fit with probml.NUTS()",))
     LONG_TAIL = (
-        "long-tail", "the posterior of {at} has such a long tail that the weighted draws do not "
-        "determine its standard deviation (Pareto k-hat, a measure of the tail, is {k:.1f})",
+        "long-tail", "the posterior of {at} has a long tail (Pareto k-hat, a measure of the tail, "
+                     "is {k:.1f}). The weighted draws do not determine its standard deviation",
         "The result is unreliable: the standard deviation of {at} may be wrong",
         ("fit with probml.NUTS()",))
     HEAVY_TAIL = (
@@ -222,7 +222,7 @@ class Code(enum.Enum):
         "Further steps would still change the estimates",
         ("raise steps", "use another optimizer"), ConvergenceWarning)
     IMPROPER = (
-        "improper", "the posterior is improper (the integral of its density is infinite): the "
+        "improper", "the posterior is improper (the integral of its density is infinite). The "
                     "prior of {at} is flat, and between {near:g} and {far:g} standard deviations "
                     "from the mode the log density falls by only {fall:.2g}",
         "The posterior has no mean and no standard deviation; a possible cause is a column that "
@@ -299,16 +299,17 @@ class Code(enum.Enum):
                                       "about the first run ({why})", "", (), None)
     AGAIN_STOPPED = (
         "sampling-again-stopped", "the sampler was run again, because of warnings about the first "
-        "run ({why}); the second run took too long and was stopped, so the draws of the first run "
-        "are returned", "",
+                                  "run ({why}). The second run took too long and was stopped, so "
+                                  "the draws of the first run are returned", "",
         (), None)
     AGAIN_LEFT = (
-        "sampling-again-left", "the sampler was run again, because of warnings about the first "
-        "run ({why}); the second run did not find a region of the posterior that the first run had "
-        "found, so the draws of the first run are returned", "", (), None)
+        "sampling-again-left", "the sampler was run again, because of warnings about the first run "
+                               "({why}). The second run missed a region of the posterior that the "
+                               "first run had found, so the draws of the first run are "
+                               "returned", "", (), None)
     CHAINS_MOVED = (
-        "chains-moved", "chains that had stayed in a region with less than 0.1% of the posterior "
-        "mass were restarted at the position of another chain ({count} of the chains)",
+        "chains-moved", "{count} of the chains had stayed in a region with less than 0.1% of the "
+                        "posterior mass. Each was restarted at the position of another chain",
         "", (), None)
     RELABELLED = (
         "relabelled", "the states of {names} are exchangeable (label switching): in {count} draws "
@@ -437,14 +438,12 @@ class Finding:
                 "warning": self.warns, "message": str(self)}
 
     @classmethod
-    def read(cls, record: Json | str) -> "Finding":
-        """The finding of a record; a text, as in files of earlier versions, is a note.
+    def read(cls, record: Json) -> "Finding":
+        """The finding of a record.
 
         Raises:
             TypeError: it is no record of a finding.
         """
-        if isinstance(record, str):
-            return cls.of(Code.NOTE, text=record)
         try:
             codes: Any = Code  # an enumeration is called by value
             return cls.of(codes(record["code"]), record["parameter"], tuple(record["entry"]),

@@ -27,7 +27,7 @@ from probml.evidence import density
 from probml.numerics.compiling import ONCE, jit
 from probml.numerics.curvature import FLAT_CURVATURE, whitened
 from probml.plan.plan import Plan
-from probml.posteriors.diagnostics import k_hat, k_limit, k_of_variance, smoothed
+from probml.posteriors.pareto import k_hat, k_limit, k_of_variance, smoothed
 from probml.posteriors.posterior import Normal
 
 DEGREES = 4.0  # of freedom of the Student t; half as many as coordinates, if those are more
@@ -39,7 +39,9 @@ MAX_SD_ERROR = 0.08  # relative standard error of the standard deviation of a pa
 SQUARE_ROOT_K, MIN_EFFECTIVE_BY_K = 0.5, 100
 MAX_NORMAL_RANGE = 1e-2  # of differences of log densities, within which a density is normal
 MAX_MEAN_ERROR = 0.3  # standard deviations, if there are too few draws for Pareto's k
-BATCH, BATCH_NUMBERS = 128, 2**18  # densities of a device call; numbers that are used at once
+# Densities of a device call at least, and at most; numbers that are used at once; densities of rows
+# that are computed at once, if more than MIN_BATCH points: such arrays fit in a processor's cache.
+MIN_BATCH, MAX_BATCH, BATCH_NUMBERS, CACHED_NUMBERS = 128, 1024, 2**18, 2**15
 # standard deviations at which tails are evaluated; the least fall of the log density in between;
 # coordinates that are examined
 TAIL, MIN_TAIL_FALL, MAX_DIRECTIONS = (10.0, 20.0), 2.2, 50
@@ -363,13 +365,15 @@ def densities_of(plan: Plan, known: Known, rows: Rows | Summary) -> Densities:
     program, in which the products of rows and points are matrix products."""
     each = max(rows.size * (plan.table_entries + plan.width), 1)
     # a power of two: a program with a remainder is two
-    most = max(1, min(BATCH, BATCH_NUMBERS // each))
+    most = max(1, min(MAX_BATCH, max(MIN_BATCH, CACHED_NUMBERS // max(rows.size, 1)),
+                     BATCH_NUMBERS // each))
     together = 1 if rows.joint else 1 << (most.bit_length() - 1)
 
     def densities(points: np.ndarray) -> np.ndarray:
         kind, out = jnp.result_type(float), []
         # one program for many and for few points, where padding costs less than compiling
-        size = BATCH if together > 1 else min(BATCH, 1 << max(len(points) - 1, 0).bit_length())
+        size = max(together, MIN_BATCH) if together > 1 else min(
+            MIN_BATCH, 1 << max(len(points) - 1, 0).bit_length())
         for low in range(0, len(points), size):
             some = points[low : low + size].astype(kind)
             padded = np.concatenate([some, np.repeat(some[:1], size - len(some), 0)])

@@ -47,8 +47,8 @@ from probml.numerics.transfer import placed, placed_all
 from probml.plan import decide
 from probml.plan.plan import Plan
 from probml.plan.sufficient_statistics import is_affine_in_rows
-from probml.posteriors.diagnostics import k_limit
-from probml.posteriors.posterior import Draws, Normal, constrained, mean
+from probml.posteriors.pareto import k_limit
+from probml.posteriors.posterior import Draws, Normal, constrained, mean, unconstrained
 
 POINTS = 32  # about the mode, at which the density is evaluated together with the curvature
 MAX_DISTANCE = 0.1  # standard deviations from the mode, within which a proposal is made
@@ -222,7 +222,7 @@ class Laplace(Engine):
         if len(found.modes) > 1:
             findings += (Finding.of(Code.ONE_MODE, count=len(found.modes)),)
         owner = repeat_per_coordinate(plan, over.__contains__)
-        loc = np.asarray(density.to_unbounded(plan, mode, known)).copy()
+        loc = np.array(unconstrained(plan, mode, known))
         loc[owner] = normal.loc
         factor = np.zeros((len(loc), len(normal.loc)), loc.dtype)
         factor[owner] = normal.factor
@@ -314,8 +314,7 @@ def _find_modes(problem: Problem, centred: bool = True) -> Modes | Finding:
                   state=State(stopped_by_rounding=rounded))
     modes = [begun]
     if not hidden_variables(plan):  # renumbered states would be the same mode again
-        points = (density.from_unbounded(plan, jnp.asarray(u), known)[0]
-                  for u in other_high_modes(begun))
+        points = (constrained(plan, known, u) for u in other_high_modes(begun))
         measured = (begin.measure_mode(plan, (), point, known, rows, spread, others, 0)
                     for point in points)
         modes += [mode for mode in measured

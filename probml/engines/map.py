@@ -182,9 +182,9 @@ class MAP(Engine):
                    f"be integrated out with the others. Give the effects the mean 0 and add the "
                    f"mean inside rows(), `mean + effect[group]`, or omit restricted=True"
                    if middle else
-                   "restricted=True (REML) integrates over coefficients together with random "
-                   "effects, and the model has no coefficient (an unbounded parameter that enters "
-                   "the mean of a normal distribution linearly). Omit restricted=True")
+                   "the model has no coefficient, over which restricted=True (REML) integrates "
+                   "together with the random effects. A coefficient is an unbounded parameter that "
+                   "enters the mean of a normal distribution linearly. Omit restricted=True")
             raise Refusal(f"MAP(restricted=True) cannot fit {problem}: {why}")
 
     def describe_method(self, problem: Problem) -> str:

@@ -29,7 +29,7 @@ from probml.engines.sampling.states import with_states
 from probml.engines.start import begin
 from probml.engines.start.modes import Mode
 from probml.engines.start.start import check_distinct
-from probml.errors import ModelError, Refusal, quoted
+from probml.errors import ModelError, Refusal, listed
 from probml.evidence import centring, density, row_coordinates
 from probml.language import given
 from probml.numerics.curvature import MAX_DENSE_COORDINATES, Frame
@@ -192,7 +192,7 @@ class NUTS(Engine):
                 Code.TIME_LIMIT if late else Code.TIME_LIMIT_WARMUP, seconds=self.seconds,
                 draws=run.z.shape[1], asked=self.draws))
         if read.moved:
-            findings.append(Finding.of(Code.RELABELLED, count=read.moved, names=quoted(
+            findings.append(Finding.of(Code.RELABELLED, count=read.moved, names=listed(
                 exchange.site for exchange in read.exchanges)))
         stats = thinned(run.stats, self.draws)
         draws = with_states(plan, Draws(read.values, None, stats, read.inside), known, rows, seed)

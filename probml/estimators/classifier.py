@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from probml.dataset.arrays import missing
-from probml.errors import DataError, ModelError
+from probml.errors import DataError, ModelError, listed, shortly
 from probml.estimators.estimator import (
     Estimator,
     keep_few_rows,
@@ -73,9 +73,9 @@ class Classifier(ClassifierMixin, Estimator):
             return {}
         given, k = np.asarray(given, float), len(self.classes_)
         if given.shape != (k,) or abs(given.sum() - 1) > SUM_TOLERANCE:
-            raise ModelError(f"{type(self).__name__}(priors={given.tolist()}): expected {k} "
-                             f"probabilities that sum to 1, one for each of the classes "
-                             f"{self.classes_.tolist()}, in this order")
+            raise ModelError(f"{type(self).__name__}(priors={shortly(given.tolist())}): expected "
+                             f"{k} probabilities that sum to 1, one for each of the classes "
+                             f"{listed(self.classes_.tolist())}, in this order")
         return {"weights": given}
 
     def _solve(self, model: Model, data: Mapping, weights: object, start: Mapping,
@@ -117,8 +117,8 @@ class Classifier(ClassifierMixin, Estimator):
         codes = np.minimum(np.searchsorted(self.classes_, known), len(self.classes_) - 1)
         if classes is not None and (new := self.classes_[codes] != known).any():
             raise DataError(f"y contains the class {known[new].tolist()[0]!r}, which is not one of "
-                            f"the classes {self.classes_.tolist()}. Drop its rows, or name all "
-                            "classes in the first call, partial_fit(X, y, classes=[...])")
+                            f"the classes {listed(self.classes_.tolist())}. Drop its rows, or name "
+                            "all classes in the first call, partial_fit(X, y, classes=[...])")
         return _with_missing(codes, hidden)
 
     def predict(self, X: object):
@@ -215,9 +215,9 @@ class Stepwise(Classifier):
         if self.fit_.kept is None:
             self.fit_ = make_updatable(self)
         if classes is not None and not np.array_equal(np.unique(classes), self.classes_):
-            raise DataError(f"partial_fit(classes={list(classes)}): expected the same classes as "
-                            f"in the first call, {self.classes_.tolist()}. Omit classes= after the "
-                            "first call")
+            raise DataError(f"partial_fit(classes=[{listed(classes)}]): expected the same classes "
+                            f"as in the first call, {listed(self.classes_.tolist())}. Omit "
+                            "classes= after the first call")
         data, weights = self._weighted_data(*self._batch(X, y, sample_weight, self.classes_, False))
         if weights is not None and not weights.any():
             return self  # only unlabelled rows, of weight 0
@@ -278,10 +278,10 @@ class Additive(Stepwise):
             if (type(other) is not type(self) or other.fit_.model != self.fit_.model
                 or not np.array_equal(other.classes_, self.classes_)):
                 raise DataError("merge: expected two estimators of the same model and classes, got "
-                                f"{self.fit_.model!r} with the classes {self.classes_.tolist()} "
-                                f"and {other.fit_.model!r} with the classes "
-                                f"{getattr(other, 'classes_', None)}. Fit both with the same "
-                                "classes")
+                                f"{self.fit_.model!r} with the classes "
+                                f"{listed(self.classes_.tolist())} and {other.fit_.model!r} with "
+                                f"the classes {listed(getattr(other, 'classes_', []))}. Fit both "
+                                "with the same classes")
             values = self._merged_hyperparameters([other])
             self._keep(replace_given(self.fit_, values).merge(replace_given(other.fit_, values)),
                        self.total_weight_ + other.total_weight_)

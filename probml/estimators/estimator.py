@@ -18,7 +18,7 @@ import numpy as np
 
 from probml.engines import EM, Exact
 from probml.engines.engine import short_name
-from probml.errors import DataError, Refusal
+from probml.errors import DataError, Refusal, listed
 from probml.estimators.information_criteria import criteria
 from probml.estimators.portable import ROWS, Portable
 from probml.estimators.rules import FLAG, hold
@@ -221,7 +221,7 @@ class Estimator(Portable, BaseEstimator):
         known = {**self.fit_.given, **self.fit_.params}
         if name not in known:
             raise AttributeError(f"this {type(self).__name__} has no '{name}'. Use one of its "
-                                 f"parameters, {', '.join(self.fit_.params)}")
+                                 f"parameters, {listed(self.fit_.params)}")
         return known[name]
 
     @property

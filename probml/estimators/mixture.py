@@ -9,7 +9,7 @@ import numpy as np
 from scipy.special import gammaln
 
 from probml.engines.engine import short_name
-from probml.errors import DataError, ModelError, Refusal
+from probml.errors import DataError, ModelError, Refusal, counted
 from probml.estimators.estimator import (
     MAX_COMPARED_ROWS,
     Estimator,
@@ -164,8 +164,8 @@ class Mixture(InformationCriteria, DensityMixin, Estimator):
             if distinct < components:
                 raise DataError(
                     f"{type(self).__name__}(n_components={self.n_components}): X has only "
-                    f"{distinct} distinct rows (n_samples={len(table)}). Use at most {distinct} "
-                    f"components"
+                    f"{counted(distinct, 'distinct row')} (n_samples={len(table)}). Use at most "
+                    f"{counted(distinct, 'component')}"
                 )
 
     def fit_predict(self, X: object, y: object = None, sample_weight: object = None):

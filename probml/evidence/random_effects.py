@@ -32,7 +32,8 @@ from probml.factors.random_effects.quadrature_nodes import AtNodes, Nodes
 from probml.latents.gaussian import log_total
 from probml.latents.laplace import MAX_STEPS
 from probml.numerics import lapack
-from probml.numerics.optimum import Newton, maximize
+from probml.numerics.newton import Newton
+from probml.numerics.optimum import maximize
 from probml.plan.groupings import Grouping, quadrature_rule
 from probml.plan.plan import Plan
 

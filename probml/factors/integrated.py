@@ -107,8 +107,8 @@ def best_cells(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Gr
     except Tangled:
         other = next(name for name in group.cellwise if name not in names)
         raise Refusal(f"decode(sites=[{listed(names)}]): the jointly most probable values of "
-                      f"'{names[0]}' cannot be computed without those of '{other}'. Decode "
-                      f"both, sites={[*names, other]}, or use predict_proba for each of them"
+                      f"'{names[0]}' cannot be computed without those of '{other}'. Decode both, "
+                      f"sites=[{listed([*names, other])}], or use predict_proba for each of them"
                       ) from None
     return Factor(log, plan.group_scope(group)), found
 

@@ -49,6 +49,7 @@ from probml.fits.latent_findings import (
     find_singular_designs,
     with_boundary_findings,
 )
+from probml.fits.memory import refuse_vast_matrices
 from probml.fits.merging import RetainedStatistics, open_journal
 from probml.fits.places import (
     Devices,
@@ -236,6 +237,7 @@ def _run(held: dataset.Data, ladder: tuple, weight: np.ndarray | None, seed: int
     first, takes = ladder[0], ladder[0].capabilities
     data = first.prepare_data(held)
     plan = planned(data, first)
+    refuse_vast_matrices(plan)
     problem = Problem(data, plan, NOT_LOADED, NOT_LOADED, weight, seed, start, asked=asked,
                       mode_is_atypical=mode_is_atypical, posterior_points=posterior_points)
     with place.shipped(problem, first.copies(problem), _is_reducible(first, plan),
@@ -311,10 +313,10 @@ def _refuse_undefined(problem: Problem, outcome: Outcome) -> None:
                       if np.isnan(np.asarray(value, float)).any()), None)
     if undefined is not None:
         raise Refusal(f"{problem}: the value of '{undefined}' is not a number (NaN) at the "
-                      f"estimate ({outcome.status.headline}). Possible causes are weights, inputs "
-                      f"or data values that are too large or too small for double precision, or a "
-                      f"standard deviation that went to 0. Rescale the data, or give standard "
-                      f"deviations a prior {ZERO_AT_ZERO}")
+                      f"estimate ({outcome.status.headline}). A possible cause is a weight, an "
+                      "input or a data value that is too large or too small for double precision. "
+                      "Another is a standard deviation that went to 0. Rescale the data, or give "
+                      f"standard deviations a prior {ZERO_AT_ZERO}")
 
 
 def _with_effects(plan: Plan, outcome: Outcome, known: Known, rows: Rows) -> Outcome:

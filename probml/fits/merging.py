@@ -113,11 +113,11 @@ def check_has_statistics(fit: Fitted) -> None:
     if fit.kept is None or fit.kept.running:
         raise Refusal(
             f"the fit of model '{fit.model.name}' by {short_name(fit.engine)} has no sufficient "
-            "statistics (sums of the data), so it cannot be merged or updated. Possible causes: a "
-            "latent variable (not in the data) that was summed or integrated out; a site without "
-            "sufficient statistics; parameters given by at(); a fit loaded from a file. Fit all "
-            "rows together. Or, if the latent sites are discrete, fit by EM() and update by "
-            "fit.running(fitted_rows).update(new_rows)")
+            "statistics (sums of the data), so it cannot be merged or updated. Either a latent "
+            "variable (not in the data) was summed or integrated out, or a site has no sufficient "
+            "statistics. Or the parameters were given by at(), or the fit was loaded from a file. "
+            "Fit all rows together. Or, if the latent sites are discrete, fit by EM() and update "
+            "by fit.running(fitted_rows).update(new_rows)")
 
 
 def merge_statistics(structure: Structure, one: StatisticsWithPattern,

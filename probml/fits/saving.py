@@ -1,5 +1,4 @@
-"""Fit.save: one file of arrays and JSON, written atomically and read without executing anything;
-deprecated names of parameters in older files are replaced by the present ones.
+"""Fit.save: one file of arrays and JSON, written atomically and read without executing anything.
 
 Values as JSON and arrays, and back: numbers, text, lists, dicts, arrays, graphs, and the records
 of this package; nothing that is read can run.
@@ -25,43 +24,13 @@ from probml.errors import ModelError, listed, type_of
 from probml.fits.standard_errors import StandardErrors
 from probml.language.given import as_new_file
 from probml.language.language import Bound
-from probml.language.renamed import rekeyed
-from probml.numerics.outside.checkpoint import replacing
+from probml.numerics.outside.atomic import replacing
 from probml.numerics.process.libraries import networkx, pd
 from probml.plan.plan import Plan
 from probml.posteriors.posterior import KINDS, Posterior
 from probml.queries.fitted import Fitted
 from probml.structure.portrait import portrait
 from probml.typing import Json
-
-# the keys of arrays by name of a parameter, "params/sd"
-KEYS_WITH_NAMES = ("params", "given", "errors", "drawn/values", "drawn/inside", "drawn/worth")
-
-
-def by_new_names(meta: Json, arrays: Mapping[str, np.ndarray],
-                 renamed: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """The metadata and arrays of a file under present names; metadata "former" has old name → new
-    name, for the readers of units, standard errors and arrays in the order of names.
-
-    Args:
-        renamed: of the model.
-    """
-    held = {name.rpartition("/")[2] for name in arrays if name.startswith(("params/", "given/"))}
-    former = {old: new for old, new in renamed.items() if old in held}
-    if not former:
-        return {**meta, "former": {}}, dict(arrays)
-    out = {name: rekeyed(meta[name], former) for name in ("shapes", "names", "columns")
-           if name in meta}
-    out["pattern"] = [(former.get(name, name), word) for name, word in meta["pattern"]]
-    if "effects" in meta:
-        out["effects"] = [former.get(name, name) for name in meta["effects"]]
-    structure = rekeyed(meta.get("structure", {}), former)
-    for said in structure.get("sites", {}).values():
-        said["parents"] = sorted(former.get(name, name) for name in said["parents"])
-    at = {f"{key}/{old}": f"{key}/{new}" for key in KEYS_WITH_NAMES for old, new in former.items()}
-    return ({**meta, **out, "structure": structure, "former": former},
-            {at.get(name, name): value for name, value in arrays.items()})
-
 
 LIBRARY_PREFIX = "probml.models."  # whose functions a file may name
 MAX_ERROR_NUMBERS = 2**20  # in the standard errors that a file stores: 8 MiB
@@ -128,7 +97,6 @@ def errors_of(meta: Json, arrays: Mapping[str, np.ndarray],
     found = unpacked(meta["standard_errors"], arrays) if meta.get("standard_errors") else None
     if found is None:
         return None
-    found = rekeyed(found, meta["former"])
     moves, count = found["moves"], len(found["curvature"])
     if len(found["identified"]) != count or any(len(own) != count for own in moves.values()):
         raise ValueError("the number of standard errors differs from that of the second "
@@ -207,9 +175,7 @@ def restore_posterior(meta: Mapping, arrays: Mapping, plan: Plan, path: object) 
     Raises:
         ModelError: arrays that are missing or of another model, or a posterior of unknown kind.
     """
-    # files of earlier versions, without a kind, hold "drawn", or how many arrays of a closed form
-    kind = (meta.get("posterior") or meta.get("drawn")
-            or ("Point" if meta.get("closed") is None else "Closed"))
+    kind = meta["posterior"] or "Point"
     if kind not in KINDS:
         raise ModelError(f"'{path}' contains a posterior of kind {kind!r}, but the known kinds are "
                          f"{listed(sorted(KINDS))}. Import the package that defines the kind "
@@ -350,10 +316,9 @@ def _read_table(entry: dict, read: _Reader) -> "pd.DataFrame":
 
     out = (pandas.DataFrame(read.one(entry["value"])) if entry["kind"] == "frame" else
            pandas.Series(read.all(entry["value"]), name=read.one(entry["name"])))
-    if "index" in entry:  # files of earlier versions have none
-        index, names = read.all(entry["index"]), read.all(entry["names"])
-        out.index = (pandas.MultiIndex.from_tuples(index, names=names) if len(names) > 1
-                     else pandas.Index(index, name=names[0]))
+    index, names = read.all(entry["index"]), read.all(entry["names"])
+    out.index = (pandas.MultiIndex.from_tuples(index, names=names) if len(names) > 1
+                 else pandas.Index(index, name=names[0]))
     return out
 
 

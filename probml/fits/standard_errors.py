@@ -55,7 +55,7 @@ from probml.numerics.transfer import placed_all
 from probml.plan import decide, random_effects
 from probml.plan.hierarchy import scale_parameters
 from probml.plan.plan import Plan
-from probml.posteriors.diagnostics import k_limit
+from probml.posteriors.pareto import k_limit
 from probml.posteriors.units import Unit, ways_in_units
 from probml.structure.trace import trace
 
@@ -173,11 +173,10 @@ def standard_errors(fitted: FittedRows, engine: Engine, point: Mapping[str, np.n
         reported = sum(spec.size for spec in jax.eval_shape(
             functools.partial(_reported_values, plan, computed), u, u, known, rows).values())
         if u.size * reported > MAX_DERIVATIVES:
-            return StandardErrors.missing("standard errors of transformed parameters (by the delta "
-                                          f"method) would need {reported * u.size:,} derivatives "
-                                          f"({reported:,} reported numbers times {u.size:,} "
-                                          f"parameters), more than the limit of "
-                                          f"{MAX_DERIVATIVES:,}; {INSTEAD}")
+            return StandardErrors.missing(f"standard errors of {reported:,} reported numbers, "
+                                          f"functions of {u.size:,} parameters (delta method), "
+                                          f"need {reported * u.size:,} derivatives, more than the "
+                                          f"limit of {MAX_DERIVATIVES:,}; {INSTEAD}")
         vectors = directions.vectors.T
         coefficients = repeat_per_coordinate(plan, _coefficients(plan).__contains__)
         found = jax.device_get(_derivatives_along(plan, computed, u, vectors,

@@ -17,9 +17,9 @@ from probml.dataset.frames import as_pandas, is_table, names_of
 from probml.dataset.source import Part, naming, parts_of
 from probml.dataset.sources.parts import source_of
 from probml.engines.progress import Progress
-from probml.errors import DataError, ModelError
+from probml.errors import DataError, ModelError, listed, shortly
 from probml.language.given import as_new_file
-from probml.numerics.outside.checkpoint import replacing
+from probml.numerics.outside.atomic import replacing
 from probml.numerics.process.libraries import pa, pd
 from probml.queries.fitted import Fitted
 from probml.typing import DataLike
@@ -40,8 +40,8 @@ def answer_questions(fit: Fitted, data: DataLike, ask: Any, site: str | None,
     ask = tuple(ask) if is_list else (ask,)
     wrong = [name for name in ask if not isinstance(name, str) or name not in QUERIES]
     if wrong or not ask or len(set(ask)) < len(ask):
-        said = repr(wrong[0]) if wrong else list(ask)
-        raise ModelError(f"answer(ask={said}): expected a list of some of {list(QUERIES)}, each "
+        said = repr(wrong[0]) if wrong else shortly(list(ask))
+        raise ModelError(f"answer(ask={said}): expected a list of some of {listed(QUERIES)}, each "
                          f"once, such as ask=['predict']")
     if to is None:
         found = pd.concat([part.to_pandas() for part in _tables(
@@ -50,7 +50,7 @@ def answer_questions(fit: Fitted, data: DataLike, ask: Any, site: str | None,
     path = as_new_file(to, "answer(to)")
     if path.suffix not in FILE_SUFFIXES:
         raise ModelError(f"answer(to='{path}'): expected the name of a file that ends in one of "
-                         f"{list(FILE_SUFFIXES)}")
+                         f"{listed(FILE_SUFFIXES)}")
     with replacing(path) as temporary:
         _write_tables(temporary, path.suffix, _tables(fit, data, ask, site, default_site))
     return path

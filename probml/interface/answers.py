@@ -70,7 +70,7 @@ class Answers(Record):
         plan, table = self._plan, self.belief.table
         if found.discrete and not {site} & {*plan.variables, *self.given, *self.point}:
             reason, draw = (("inform it only through its parents", "from the draws of "
-                            f"{list(found.parents)}, fit.draws(1000)") if found.parents else (
+                            f"{listed(found.parents)}, fit.draws(1000)") if found.parents else (
                 "do not inform it", f"by model.simulate(1, parameters=True)['{site}']"))
             raise Refusal(f"posterior('{site}'): no observed site depends on '{site}' "
                           f"({found.kind}), so the data {reason}. It has infinitely many "
@@ -200,14 +200,14 @@ class Answers(Record):
         if unknown is not None or not wanted:
             raise Refusal(f"decode(sites={sites!r}): model '{self.model.name}' has no plate of "
                           f"independent rows, so decode gives only the values of discrete sites "
-                          f"that are summed out: {list(summed) or 'none'}. "
+                          f"that are summed out: {listed(summed)}. "
                           f"{'Name only these' if summed else MARK_ROWS}")
         return marginal_weights.decode_summed_sites(self, held, summed, wanted)
 
     def _checked_view(self, given: str) -> str:
         views = (queries.ALL, queries.FILTERED, queries.PREDICTED)
         if not isinstance(given, str) or given not in views:
-            raise ModelError(f"given={given!r:.80}: expected one of {list(views)}")
+            raise ModelError(f"given={given!r:.80}: expected one of {listed(views)}")
         if given != queries.ALL and not self.structure.chains:
             raise ModelError(f"given={given!r}: model '{self.model.name}' has no MarkovChain and "
                              f"so no time steps. Omit given=")
@@ -238,8 +238,9 @@ class Answers(Record):
                              "predict. Omit from the data the column that you want to predict, "
                              f"one of {listed(seen)}")
         if len(wholly or candidates) != 1:
-            raise ModelError(f"{len(candidates)} sites are latent or missing, {candidates}. Name "
-                             f"the one that is to be predicted, site='{candidates[0]}'")
+            raise ModelError(f"{len(candidates)} sites are latent or missing, "
+                             f"{listed(candidates)}. Name the one that is to be predicted, "
+                             f"site='{candidates[0]}'")
         return (wholly or candidates)[0]
 
     def _predicted(self, held: dataset.Data, name: str, plug_in: bool, given: str,
@@ -285,10 +286,10 @@ class Answers(Record):
                    and plan.pattern.get(name) != "seen"]
         if lacking:
             raise Refusal(
-                f"decode(sites={list(wanted)}): the most probable path of '{inner[0]}' cannot be "
-                f"computed without that of '{lacking[0]}'. Decode them together, "
-                f"sites={[*wanted, *lacking]}, or use predict_proba for the probabilities of each "
-                "step"
+                f"decode(sites=[{listed(wanted)}]): the most probable path of '{inner[0]}' cannot "
+                f"be computed without that of '{lacking[0]}'. Decode them together, "
+                f"sites=[{listed([*wanted, *lacking])}], or use predict_proba for the "
+                "probabilities of each step"
             )
 
     def _variables_to_maximise(self, held: dataset.Data, plan: planning.Plan,
@@ -323,10 +324,10 @@ class Answers(Record):
                               f"predict_proba(data, '{name}') for the probabilities of each value")
             above = next((v for v in plan.group_scope(group) if v not in wanted), None)
             if name is not None and above is not None:
-                raise Refusal(f"decode: '{name}' depends on '{above}', so the most probable "
-                              f"values of '{name}' cannot be computed without those of '{above}'. "
-                              f"Decode both, sites={[*wanted, above]}, or use predict_proba(data, "
-                              f"'{name}')")
+                raise Refusal(f"decode: '{name}' depends on '{above}', so the most probable values "
+                              f"of '{name}' cannot be computed without those of '{above}'. Decode "
+                              f"both, sites=[{listed([*wanted, above])}], or use "
+                              f"predict_proba(data, '{name}')")
             below = next((n for n in wanted if n not in plan.hidden
                           and plan.pattern.get(n) != "seen" and not set(group.cellwise).isdisjoint(
                               self.structure.sites[n].parents)), None)

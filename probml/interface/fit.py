@@ -17,15 +17,16 @@ from probml.dataset.tables import read_weights
 from probml.device import load
 from probml.device.rows import Known, Rows
 from probml.engines.engine import Status
-from probml.errors import ModelError, Refusal
+from probml.errors import ModelError, Refusal, listed
 from probml.evidence.e_step import log_evidence
 from probml.factors.naturals import argument_table, log_prior
 from probml.fits import further, saving, standard_errors
 from probml.fits.places import FittedRows
 from probml.fits.standard_errors import StandardErrors
 from probml.interface.answer_table import answer_questions
-from probml.interface.argument_checks import OF_FITS, checked_verbs, missing_attribute
+from probml.interface.argument_checks import checked_verbs
 from probml.interface.functions.read_function import read_function
+from probml.interface.other_libraries import OF_FITS, missing_attribute
 from probml.interface.questions import Questions
 from probml.interface.record import StaticPart
 from probml.interface.showing.subject import Subject, of_fit
@@ -133,6 +134,9 @@ class Fit(Questions):
 
         Cost: of a point, once, a Hessian of all rows (regressions), or four gradients a parameter.
         """
+        if data is None and weights is not None:
+            raise ModelError("summary(weights=...): these are the weights of the rows of data=, "
+                             "which is missing. Pass summary(data, weights=...), or omit weights=")
         return self._table(self._standard_errors if data is None
                            else self._standard_errors_from(data, weights))
 
@@ -258,7 +262,8 @@ class Fit(Questions):
         if missing is not None:
             raise ModelError(
                 f"log_joint: a value of every parameter of model '{self.model.name}' is needed, "
-                f"but at(params) was called only with {list(self.point)}. Add '{missing}' to params"
+                f"but at(params) was called only with {listed(self.point)}. Add '{missing}' to "
+                "params"
             )
         rows, known = load.load(held, plan, params=self.point)
         return float(_log_joint(plan, placed_all(dict(self.point)), known, rows))
@@ -281,7 +286,7 @@ class Fit(Questions):
             if labels is not None and not any(value is x or np.ndim(value) == 0 and value == x
                                               for x in labels):
                 raise ModelError(f"do({{'{name}': {value!r}}}): expected one of the labels of "
-                                 f"'{name}', {list(labels)}")
+                                 f"'{name}', {listed(labels)}")
             codes[name] = (value if labels is None
                            else labels.index(value) + self._lowest_value(name))
         acted: Any = self.model

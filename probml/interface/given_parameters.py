@@ -11,7 +11,7 @@ import numpy as np
 
 from probml.dataset import dataset, read
 from probml.dataset.coding.indices import REFUSE, bounds
-from probml.errors import ModelError
+from probml.errors import ModelError, listed, shortly
 from probml.fits import saving
 from probml.interface.fit import Fit, as_pytree
 from probml.interface.functions.read_function import read_function
@@ -31,16 +31,15 @@ from probml.typing import ArrayLike, SiteValues
 
 def fit_at(model: Bound, params: SiteValues, labels: Mapping[str, tuple]) -> Fit:
     """See Model.at."""
+    names = {}
     for name, given in labels.items():
         if not isinstance(given, Iterable) or isinstance(given, str | bytes | Mapping):
             raise ModelError(f"at(labels=...): the labels of '{name}' are {given!r:.60}, expected "
                              "a tuple with one label for each state, such as ('no', 'yes')")
-    names = {k: tuple(v) for k, v in labels.items()}
-    for name, given in names.items():
-        twice = next((label for i, label in enumerate(given) if label in given[:i]), None)
-        if twice is not None:
-            raise ModelError(f"at(labels=...): '{name}' has the label {twice!r} twice, "
-                             f"{list(given)}. Make all its labels different")
+        names[name] = given = tuple(given)
+        if twice := [label for i, label in enumerate(given) if label in given[:i]]:
+            raise ModelError(f"at(labels=...): '{name}' has the label {twice[0]!r} twice, "
+                             f"{listed(given)}. Make all its labels different")
     point = {name: as_numbers(value, f"at(params): '{name}'") for name, value in params.items()}
     if model.inputs or lacks_rows(model):
         return _Deferred(model, point, {}, names=names)
@@ -82,9 +81,11 @@ class _Deferred(Fit):
         return trace(self.model)
 
     def _read(self, data: object, rows: int | None = None, steps: int | None = None,
-              unknown: str = REFUSE) -> dataset.Data:
-        model, data, *_ = read_function(self.model, data, self.point)
-        held = read.read(model, data, self.names, rows, None, steps, unknown)
+              unknown: str = REFUSE, simulated: bool = False) -> dataset.Data:
+        model, own, *_ = read_function(self.model, data, self.point, simulated)
+        if simulated and isinstance(data, Mapping):  # of inputs, with a value a row if it has rows
+            rows = None if model.whole else input_rows(self.model, data, rows)[1]
+        held = read.read(model, own, self.names, rows, None, steps, unknown)
         return refuse_precision_loss(held, self.point)
 
     def _of(self, held: dataset.Data) -> Fit:
@@ -120,9 +121,8 @@ def _answer_with_data(verb: str):
         bound = signature.bind(self, *args, **kwargs).arguments
         data, unknown = bound.get("data", bound.get("given")), bound.get("unknown", REFUSE)
         if verb == "simulate" and data is None:
-            inputs = bound.get("inputs", {})
-            held = self._read(inputs, input_rows(self.model, inputs, bound.get("rows"))[1],
-                              bound.get("steps"), unknown)
+            held = self._read(bound.get("inputs", {}), bound.get("rows"), bound.get("steps"),
+                              unknown, simulated=True)
         else:
             held = self._read(data, unknown=unknown)
         return getattr(self._of(held), verb)(*args, **kwargs)
@@ -139,25 +139,24 @@ as_pytree(_Deferred)
 
 
 def _check_params(structure: Structure, params: Mapping[str, np.ndarray]) -> None:
-    missing = next((name for name in structure.reaching if name not in params), None)
-    if missing is not None:
-        raise ModelError(f"at(params): the parameter '{missing}' has no value. Give a value of "
-                         f"each of the parameters {list(structure.parameters)}")
-    for name in (name for name in structure.parameters if name in params):
-        if params[name].shape != structure.sites[name].shape:
-            raise ModelError(f"at(params): '{name}' has shape {params[name].shape}, expected "
-                             f"{structure.sites[name].shape}. Give a value of this shape")
-        if structure.sites[name].domain.sums_to_one:
-            check_distributions(f"at(params): '{name}'", params[name])
-        domain = structure.sites[name].domain
-        if not np.isfinite(params[name]).all() or not domain.holds(params[name]):
-            raise ModelError(f"at(params): the value of '{name}' is {params[name].tolist()}, which "
-                             "is not finite or outside the support (the set of possible values) of "
-                             f"'{name}'. Give a value in this set: {domain.description}")
-    for name in params:
+    if missing := [name for name in structure.reaching if name not in params]:
+        raise ModelError(f"at(params): the parameter '{missing[0]}' has no value. Give a value of "
+                         f"each of the parameters {listed(structure.parameters)}")
+    for name, value in params.items():
         if name not in structure.parameters:
             raise ModelError(f"at(params): '{name}' is not a parameter of the model. Use the "
-                             f"parameters {list(structure.parameters)}")
+                             f"parameters {listed(structure.parameters)}")
+        site = structure.sites[name]
+        if value.shape != site.shape:
+            raise ModelError(f"at(params): '{name}' has shape {value.shape}, expected "
+                             f"{site.shape}. Give a value of this shape")
+        if site.domain.sums_to_one:
+            check_distributions(f"at(params): '{name}'", value)
+        if not np.isfinite(value).all() or not site.domain.holds(value):
+            raise ModelError(f"at(params): the value of '{name}' is {shortly(value.tolist())}, "
+                             "which is not finite or outside the support (the set of possible "
+                             f"values) of '{name}'. Give a value in this set: "
+                             f"{site.domain.description}")
 
 
 def _check_labels(structure: Structure, labels: Mapping[str, tuple]) -> None:
@@ -165,20 +164,18 @@ def _check_labels(structure: Structure, labels: Mapping[str, tuple]) -> None:
         if name in structure.indexed:
             index = structure.indexed[name]
             low, high = bounds([index])
-            if len(set(given)) < len(given) or high is not None and len(given) > high - low + 1:
+            if high is not None and len(given) > high - low + 1:
                 raise ModelError(
                     f"at(labels=...): '{name}' indexes {index.description}, which has "
                     f"{index.length} entries; expected at most {index.length} different labels, "
-                    f"got {list(given)}"
+                    f"got {listed(given)}"
                 )
             continue
         site = structure.sites.get(name)
         if site is None or not site.states:
-            finite = [s.name for s in structure.sites.values() if s.states] + list(
-                structure.indexed
-            )
+            known = [s.name for s in structure.sites.values() if s.states] + [*structure.indexed]
             raise ModelError(f"at(labels=...): '{name}' is neither a site with a finite list of "
-                             f"states nor an index. Expected one of {finite}")
-        if len(given) != site.states or len(set(given)) < len(given):
+                             f"states nor an index. Expected one of {listed(known)}")
+        if len(given) != site.states:
             raise ModelError(f"at(labels=...): '{name}' has {site.states} states; expected "
-                             f"{site.states} different labels, got {list(given)}")
+                             f"{site.states} different labels, got {listed(given)}")

@@ -13,7 +13,7 @@ import numpy as np
 
 from probml.engines.engine import Status
 from probml.engines.findings import Finding
-from probml.errors import ModelError
+from probml.errors import ModelError, listed
 from probml.fits import saving
 from probml.fits.saving import damaged, named, unpacked
 from probml.interface.fit import Fit
@@ -22,7 +22,6 @@ from probml.interface.model import Generative
 from probml.interface.tables.relations import RelationalFunction
 from probml.language.given import as_path
 from probml.language.language import Bound
-from probml.language.renamed import rekeyed
 from probml.posteriors.posterior import part
 from probml.posteriors.units import Unit, in_units
 from probml.structure.portrait import difference
@@ -34,9 +33,7 @@ METADATA_TYPES: dict[str, tuple[type, ...]] = {
     "iterations": (int,), "log_evidence": (float, int, type(None)),
     "names": (dict,), "shapes": (dict,), "pattern": (list,)}
 ARRAYS_WITHOUT_NAN = ("params/", "given/", "closed/", "effects/", "states")  # by their prefix
-# of observed cells; the name in files of earlier versions → now
-PATTERNS = ("seen", "part", "partially_observed", "likelihood", "sampled")
-FORMER_PATTERNS = {"torn": "partially_observed", "carried": "sampled"}
+PATTERNS = ("seen", "part", "partially_observed", "likelihood", "sampled")  # of observed cells
 
 
 def load(path: str | os.PathLike, model: Bound | None = None) -> Fit:
@@ -119,7 +116,6 @@ def restore(path: str | os.PathLike, meta: Json, arrays: Mapping[str, np.ndarray
     if isinstance(model.generative, RelationalFunction) and meta.get("places"):
         # as many cells a row as in the fitted data; a query may have more rows, or fewer
         model = type(model)(model.generative.with_widths(meta["places"]), model.settings)
-    meta, arrays = saving.by_new_names(meta, arrays, model.renamed)
     shapes = {k: (tuple(shape), kind) for k, (shape, kind) in meta["shapes"].items()}
     if not shapes and model.inputs:  # parameters that were given, for data of any shape
         return replace(fit_at(model, part(arrays, "params/"), meta["names"]),
@@ -129,7 +125,7 @@ def restore(path: str | os.PathLike, meta: Json, arrays: Mapping[str, np.ndarray
         Status(meta["outcome"]), meta["iterations"],
         meta["log_evidence"], _findings(meta),
         {k: tuple(v) for k, v in meta["names"].items()}, part(arrays, "given/"),
-        tuple((k, FORMER_PATTERNS.get(v, v)) for k, v in meta["pattern"]),
+        tuple(map(tuple, meta["pattern"])),
         held_out=arrays.get("held_out"),
         double=bool(meta.get("double", False)),
         bound=meta.get("bound"),
@@ -155,14 +151,12 @@ def restore(path: str | os.PathLike, meta: Json, arrays: Mapping[str, np.ndarray
 
 def _units(meta: Json, arrays: Mapping[str, np.ndarray],
            point: Mapping[str, np.ndarray]) -> dict[str, Unit]:
-    """The units in which summaries show parameters, checked against the parameters; older files
-    have none.
+    """The units in which summaries show parameters, checked against the parameters.
 
     Raises:
         TypeError, ValueError: the file holds something else.
     """
     found = unpacked(meta["units"], arrays) if meta.get("units") else {}
-    found = rekeyed(found, meta["former"])
     if not isinstance(found, dict) or not all(isinstance(unit, Unit) for unit in found.values()):
         raise TypeError(f"its units are {found!r:.60}, expected a mapping from names to units")
     for name, unit in found.items():
@@ -208,13 +202,13 @@ def _check_metadata_types(meta: Json) -> None:
 
 
 def _findings(meta: Json) -> tuple[Finding, ...]:
-    """The findings of a file; earlier versions kept notes, which are texts.
+    """The findings of a file.
 
     Raises:
         TypeError: they are not of the kind that Fit.save writes.
     """
-    records = meta.get("findings", meta.get("notes"))
-    if not isinstance(records, list) or not all(isinstance(r, str | dict) for r in records):
+    records = meta.get("findings")
+    if not isinstance(records, list) or not all(isinstance(r, dict) for r in records):
         raise TypeError(f"its warnings are {records!r:.60}, expected a list of records")
     return tuple(map(Finding.read, records))
 
@@ -236,7 +230,7 @@ def _check_sites(fit: Fit, path: object) -> None:
     for name, labels in fit.names.items():
         known = name in fit.model.inputs or name in sites and sites[name].finite == len(labels)
         if not known or len(set(labels)) < len(labels):
-            raise damaged(path, f"the labels of '{name}' are {list(labels)!r:.60}, expected "
+            raise damaged(path, f"the labels of '{name}' are {listed(labels)}, expected "
                                 f"different labels, one for each state")
     for name, value in fit.errors.items():
         if name not in fit.point or value.shape != np.shape(fit.point[name]):

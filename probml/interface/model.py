@@ -21,12 +21,13 @@ from probml.dataset.sources.parts import weighed
 from probml.engines.engine import Engine
 from probml.errors import ModelError
 from probml.fits import fitting
-from probml.interface.argument_checks import OF_MODELS, checked_verbs, missing_attribute
+from probml.interface.argument_checks import checked_verbs
 from probml.interface.fit import Fit
 from probml.interface.functions.read_function import read_function
 from probml.interface.functions.readings import site_values
 from probml.interface.functions.replay import lacks_rows, run_forward, run_tables_forward
 from probml.interface.given_parameters import fit_at
+from probml.interface.other_libraries import OF_MODELS, missing_attribute
 from probml.language.given import as_mapping
 from probml.language.language import Bound, check_seed, unwrapped
 from probml.language.renamed import by_new_names, by_old_names
@@ -341,9 +342,10 @@ class Model(Bound):
         values = as_mapping(values, "do(values)", "{'smoke': 1}")
         if lacks_rows(self):
             name = next(iter(values), "smoke")
-            raise ModelError(f"do({{'{name}': ...}}): model '{self.name}' has no rows(), so only a "
-                             f"Fit has do(). Write fit(data).do({{'{name}': ...}}), or "
-                             f"at(params).do({{'{name}': ...}})")
+            raise ModelError(f"do({{'{name}': ...}}): do() of a model needs rows(), which model "
+                             f"'{self.name}' does not have. Use do() of a Fit, "
+                             f"fit(data).do({{'{name}': ...}}), or at(params).do({{'{name}': "
+                             "...})")
         return self._acted(values)
 
     def _acted(self, values: SiteValues, specs: Mapping[str, tuple] | None = None):

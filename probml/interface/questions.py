@@ -12,7 +12,7 @@ from probml.assessment.reliability import Calibration, compute_calibration
 from probml.dataset import tables
 from probml.dataset.coding.indices import REFUSE
 from probml.dataset.sources.parts import as_given, by_parts
-from probml.errors import ModelError
+from probml.errors import ModelError, listed, shortly
 from probml.interface.argument_checks import checked_verbs
 from probml.interface.functions import replay
 from probml.interface.serving import Serving
@@ -125,18 +125,18 @@ class Questions(Serving):
         self.structure.need_rows("joint")
         sites = (sites,) if isinstance(sites, str) else tuple(sites or ())
         if not sites or len(set(sites)) < len(sites):
-            raise ModelError(f"joint(sites={list(sites)}): expected one or more different sites, "
-                             "such as sites=['a', 'b']")
+            raise ModelError(f"joint(sites={shortly(list(sites))}): expected one or more different "
+                             "sites, such as sites=['a', 'b']")
         for name in sites:
             if math.prod(self.structure.sites[self._checked_row_site(name)].cells) > 1:
-                raise ModelError(f"joint(sites={sites}): every site must have one value per row, "
-                                 f"but '{name}' has several. Leave out '{name}', and ask for the "
-                                 f"probabilities of each of its values by predict_proba(data, "
-                                 f"'{name}')")
+                raise ModelError(f"joint(sites=[{listed(sites)}]): every site must have one value "
+                                 f"per row, but '{name}' has several. Leave out '{name}', and ask "
+                                 "for the probabilities of each of its values by "
+                                 f"predict_proba(data, '{name}')")
         if len({self.structure.sites[name].time for name in sites}) > 1:
-            raise ModelError(f"joint(sites={sites}): some of these sites have time steps, and "
-                             f"others have one value per row. Pass only sites of one of the two "
-                             f"kinds")
+            raise ModelError(f"joint(sites=[{listed(sites)}]): some of these sites have time "
+                             "steps, and others have one value per row. Pass only sites of one of "
+                             "the two kinds")
         return asking.answer(self, self._read(data), [("joint", sites)], plug_in)[1]["joint", sites]
 
     @by_parts
@@ -346,7 +346,7 @@ class Questions(Serving):
 
         Of a function without rows, one joint density: a replicate of all observed and computed
         sites, at one draw of the parameters; `inputs` are its arguments, by default as they were
-        fitted.
+        fitted. Values that handlers.condition gives stay, as in NumPyro's Predictive.
 
         Raises:
             ModelError: rows said twice, inputs that are missing. Refusal: factors whose weights of
@@ -370,12 +370,14 @@ class Questions(Serving):
             held = self._read(dict(inputs), rows, steps, unknown)
         else:
             held = self._read(given, unknown=unknown)
-            if rows not in (None, held.table.rows) or inputs:
-                both = f"rows={rows}" if not inputs else f"{next(iter(inputs))}=..."
+            both = (f"{next(iter(inputs))}=..." if inputs
+                    else f"rows={rows}" if rows not in (None, held.table.rows)
+                    else f"steps={steps}" if steps not in (None, held.steps) else "")
+            if both:
                 raise ModelError(
-                    f"simulate({both}, given=...): given= contains all rows and inputs, and "
-                    f"simulate draws each of its {held.table.rows} rows once. Omit {both}; to draw "
-                    f"a row several times, repeat it in given="
+                    f"simulate({both}, given=...): the rows, steps and inputs are those of given=, "
+                    f"and each of its {held.table.rows} rows is drawn once. Omit {both}; to draw a "
+                    "row several times, repeat it in given="
                 )
         key = random_key(seed)
         drawn = members.answer(self, held, plug_in,

@@ -16,7 +16,15 @@ from probml.device.rows import Known
 from probml.engines.engine import Engine, Status
 from probml.engines.findings import Finding
 from probml.engines.ladder import parse_engine
-from probml.errors import ConvergenceWarning, ModelError, Refusal, present, untraced
+from probml.errors import (
+    ConvergenceWarning,
+    ModelError,
+    Refusal,
+    counted,
+    listed,
+    present,
+    untraced,
+)
 from probml.factors.digits import is_imprecise
 from probml.fits import fitting
 from probml.interface.functions.read_function import read_function
@@ -152,7 +160,7 @@ class Record(Fitted):
     def ending(self) -> str:
         """How the engine ended, and the findings for information, in a line."""
         name = self.engine.partition("(")[0]
-        steps = f", {self.iterations} iteration{'s' * (self.iterations != 1)}"
+        steps = f", {counted(self.iterations, 'iteration')}"
         steps *= self.iterations > 0 and self.certain
         engine = f" ({name}{steps})"
         if self.outcome is Status.WEIGHTED:
@@ -214,7 +222,7 @@ class Record(Fitted):
         sites = self.structure.named
         if not isinstance(name, str):
             raise ModelError(f"expected the name of a site, got {name!r:.60}. Use one of the sites "
-                             f"of model '{self.model.name}', {list(sites)}")
+                             f"of model '{self.model.name}', {listed(sites)}")
         if name in dict(self.model.interventions):
             raise ModelError(f"do() set site '{name}' to a known value in every row, so there is "
                              "nothing to predict. Name another site, or use the Fit on which do() "
@@ -224,7 +232,7 @@ class Record(Fitted):
             name = self.model.renamed[name]
         if name not in sites:
             raise ModelError(f"model '{self.model.name}' has no site '{name}'. Use one of its "
-                             f"sites, {list(sites)}")
+                             f"sites, {listed(sites)}")
         if discrete and sites[name].finite is None:
             instead = ("use impute(data) or simulate(..., given=data)" if sites[name].rows
                        else f"use {self._expression_outside_rows(name)}")

@@ -40,7 +40,7 @@ class Serving(Answers):
                 everything.
         """
         if not isinstance(ask, str) or ask not in Compiled.ASKS:
-            raise ModelError(f"compiled(ask={ask!r:.60}): expected one of {list(Compiled.ASKS)}")
+            raise ModelError(f"compiled(ask={ask!r:.60}): expected one of {listed(Compiled.ASKS)}")
         held = self._read(example)
         guess = ask != "log_prob" and site is None
         name = self._site_to_predict(held, continuous=ask == "predict") if guess else site
@@ -113,7 +113,7 @@ class Serving(Answers):
             raise ModelError(f"forecast: '{unknown[0]}' is not an input with a time axis. Pass "
                              f"only inputs with one: {listed(structure.timed)}")
         if not structure.chains or structure.declared:
-            why = (f"fixes the number of steps of {list(structure.chains)} to "
+            why = (f"fixes the number of steps of {listed(structure.chains)} to "
                    f"{structure.declared}, so it cannot forecast further steps. Omit steps= of "
                    f"these chains in the model" if structure.chains else
                    "has no chain, so it has no time steps to forecast. Use predict(data)")

@@ -6,6 +6,7 @@ operands to those of its results, and the join of two. Short loops are unrolled 
 for it; other loops are iterated until a fixed point.
 """
 
+import functools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Generic, TypeVar
 
@@ -23,8 +24,8 @@ class Domain(Generic[V]):
 
     Attributes:
         unrolled: scans of up to so many steps are unrolled.
-        calls: the primitives of calls that are entered. idle: also interpret equations that no
-            result depends on.
+        calls: the primitives of calls that are entered.
+        idle: also interpret equations that no result depends on.
     """
 
     unrolled = 0
@@ -147,8 +148,7 @@ def _while(eqn: JaxprEqn, operands: list[V], domain: Domain[V]) -> list[V]:
         (going,) = analyse(loop.condition, domain, [*asked, *carry])
         after = analyse(loop.body, domain, [*fixed, *carry])
         return [value if loop.is_invariant(i)
-                else domain.join(domain.loop_carry(value, None, False), going,
-                                 eqn)
+                else domain.join(domain.loop_carry(value, None, False), going, eqn)
                 for i, value in enumerate(after)]
 
     first = [value if loop.is_invariant(i) else domain.loop_carry(value, None, True)
@@ -158,13 +158,8 @@ def _while(eqn: JaxprEqn, operands: list[V], domain: Domain[V]) -> list[V]:
 
 def _branches(eqn: JaxprEqn, operands: list[V], domain: Domain[V]) -> list[V]:
     ways = [analyse(body, domain, operands[1:]) for body in eqn.params["branches"]]
-    results = []
-    for way in zip(*ways, strict=True):
-        result = way[0]
-        for value in (*way[1:], operands[0]):
-            result = domain.join(result, value, eqn)
-        results.append(result)
-    return results
+    return [functools.reduce(lambda one, other: domain.join(one, other, eqn), (*way, operands[0]))
+            for way in zip(*ways, strict=True)]
 
 
 def _fixpoint(step: Callable[[list[V]], list[V]], carry: list[V], domain: Domain[V],

@@ -44,8 +44,9 @@ def sources(eqn: JaxprEqn, marks: Marks, end: End, numbers: Numbers) -> list[np.
     """One bound of the elements of every result, computed from the same bound of the operands."""
     name = name_of(eqn)
     rule = _RULES.get(name) or (_KINDS.get(TABLE[name].kind) if name in TABLE else None)
-    if rule in _MOVING and sum(math.prod(_shape(atom))
-                               for atom in (*eqn.invars, *eqn.outvars)) > MAX_TRACKED_ELEMENTS:
+    in_place = rule in _READING and marks[0] is None  # places alone count, not elements
+    if rule in _MOVING and not in_place and sum(
+            math.prod(_shape(atom)) for atom in (*eqn.invars, *eqn.outvars)) > MAX_TRACKED_ELEMENTS:
         rule = None  # above this size elements are not tracked one by one
     found = None if rule is None else rule(eqn, marks, end, numbers)
     if found is None:
@@ -334,6 +335,7 @@ _RULES: dict[str, Callable] = {
     "broadcast_in_dim": _broadcast, "conv_general_dilated": _convolution,
     "dot_general": _dot_general, "dynamic_slice": _dynamic_slice,
     "dynamic_update_slice": _dynamic_update, "gather": _gather, "reduce_precision": _elementwise,
+    "rev": lambda eqn, marks, *_: np.flip(marks[0], eqn.params["dimensions"]),
     "select_n": _select, "transpose": _transpose, "triangular_solve": _triangular_solve,
 } | dict.fromkeys("cumlogsumexp cummax cummin cumprod cumsum".split(), _running) | dict.fromkeys(
     "scatter scatter_add scatter_max scatter_min scatter_mul scatter_sub".split(), _scatter)
@@ -343,4 +345,5 @@ _KINDS: dict[Kind, Callable] = {
     Kind.REDUCE: _combined,
     Kind.WINDOW: _window,
 }
-_MOVING = frozenset({_moved_elements, _dynamic_slice, _dynamic_update, _gather, _scatter})
+_READING = frozenset({_dynamic_slice, _gather})
+_MOVING = _READING | {_moved_elements, _dynamic_update, _scatter}

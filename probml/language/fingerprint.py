@@ -114,20 +114,19 @@ def _function(function: types.FunctionType, seen: dict) -> Hashable:
                                                    vars(function))))
 
 
-def _global(function: types.FunctionType, name: str, names: "_Names",
-            seen: dict) -> Hashable:
+def _global(function: types.FunctionType, name: str, names: "_Names", seen: dict) -> Hashable:
     if name in DYNAMIC:
         raise Nameless
     if name not in function.__globals__:
         return ("builtin", name) if hasattr(builtins, name) else ("missing", name)
-    found = function.__globals__[name]
-    if isinstance(found, types.ModuleType):
-        return _module(found, names, seen)
-    return _value(found, seen)
+    return _read(function.__globals__[name], names, seen)
 
 
-def _module(module: types.ModuleType, names: "_Names", seen: dict) -> Hashable:
-    """A module of the user's: all that the code may read of it, by its names of attributes."""
+def _read(module: object, names: "_Names", seen: dict) -> Hashable:
+    """A value; of a module of the user's all that the code may read of it, by its names of
+    attributes."""
+    if not isinstance(module, types.ModuleType):
+        return _value(module, seen)
     if module.__name__.partition(".")[0] in LIBRARIES:
         return "shipped", module
     at = id(module), id(names)
@@ -136,12 +135,9 @@ def _module(module: types.ModuleType, names: "_Names", seen: dict) -> Hashable:
     if len(seen) >= MAX_OBJECTS:
         raise Nameless
     seen[at] = len(seen)
-    held = {name: getattr(module, name) for name in sorted(names.attributes)
-            if hasattr(module, name)}
+    held = [name for name in sorted(names.attributes) if hasattr(module, name)]
     return "module", module.__name__, tuple(
-        (name, _module(value, names, seen) if isinstance(value, types.ModuleType)
-         else _value(value, seen)) for name, value in held.items()
-    )
+        (name, _read(getattr(module, name), names, seen)) for name in held)
 
 
 def _code(code: types.CodeType, seen: dict) -> Hashable:
@@ -179,4 +175,3 @@ def nested_code(code: types.CodeType) -> Iterator[types.CodeType]:
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
             yield from nested_code(constant)
-

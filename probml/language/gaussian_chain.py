@@ -8,7 +8,7 @@ import numpy as np
 from numpyro.distributions import constraints
 from numpyro.util import is_prng_key
 
-from probml.errors import ModelError
+from probml.errors import ModelError, listed, shortly
 from probml.language.chain import Chain
 from probml.language.given import as_array, check_flag
 from probml.numerics.lapack import log_det, rank, root, standardised
@@ -84,8 +84,8 @@ class GaussianChain(Chain):
                 if length not in (1, self.steps):
                     raise ModelError(
                         f"GaussianChain: {name} has the shape {array.shape}. Expected one {name} "
-                        f"for each step, shape (..., {self.steps}, {', '.join(map(str, tail))}), "
-                        f"or one for all steps, shape (..., 1, {', '.join(map(str, tail))})")
+                        f"for each step, shape (..., {self.steps}, {listed(tail)}), "
+                        f"or one for all steps, shape (..., 1, {listed(tail)})")
             batch.append(tuple(lead))
         for name, matrix in zip(("initial_covariance", "covariance"), matrices[::2], strict=True):
             check_semidefinite(f"GaussianChain: {name}", matrix)
@@ -208,13 +208,13 @@ def check_semidefinite(what: str, matrix: object,
     wrong = ~(sound & (least >= -ROUNDING * size))
     if wrong.any():
         at = tuple(int(i) for i in np.argwhere(wrong)[0])
-        where = place(at) if place is not None else f" at {list(at)}" * bool(at)
+        where = place(at) if place is not None else f" at [{listed(at)}]" * bool(at)
         why = ("has entries that are not finite" if not np.isfinite(matrix[at]).all()
                else f"has the negative eigenvalue {least[at]:.4g}" if sound[at]
                else "is not symmetric")
         raise ModelError(f"{what}{where} is not a covariance matrix: "
-                         f"{np.round(matrix[at], 6).tolist()} {why}. Expected a symmetric matrix "
-                         f"without negative eigenvalues, such as A @ A.T")
+                         f"{shortly(np.round(matrix[at], 6).tolist())} {why}. Expected a symmetric "
+                         "matrix without negative eigenvalues, such as A @ A.T")
 
 
 def check_stable(what: str, transition: object, steps: int) -> None:

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from probml.errors import KindError, ModelError, describe_dates, described, untraced
+from probml.errors import KindError, ModelError, describe_dates, described, listed, untraced
 from probml.typing import ArrayLike
 
 
@@ -156,7 +156,7 @@ def check_word(value: object, words: Iterable[str | None], where: str, more: str
         ModelError: it is none of them.
     """
     if not isinstance(value, str | None) or value not in words:
-        raise ModelError(f"{where}: expected one of {list(words)}{more}, got {described(value)}")
+        raise ModelError(f"{where}: expected one of {listed(words)}{more}, got {described(value)}")
 
 
 def as_names(value: Any, where: str, what: str, example: str) -> tuple[str, ...]:

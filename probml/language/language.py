@@ -17,7 +17,7 @@ import numpy as np
 import numpyro
 from numpyro.primitives import Messenger
 
-from probml.errors import ModelError, untraced
+from probml.errors import ModelError, listed, untraced
 from probml.jaxpr.memo import memo
 from probml.language.fingerprint import fingerprint, nested_code
 from probml.language.named_rows import Nested, RowPlate, Tables
@@ -364,7 +364,7 @@ class Bound:
         unknown = [name for name in inputs if name not in self.inputs]
         if unknown:
             raise ModelError(f"model '{self.name}' has no input '{unknown[0]}'. Use its inputs, "
-                             f"{list(self.inputs)}")
+                             f"{listed(self.inputs)}")
         if missing:
             raise ModelError(
                 f"model '{self.name}' needs a value of '{missing[0]}'. Give it as a setting when "

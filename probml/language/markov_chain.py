@@ -7,7 +7,7 @@ import numpy as np
 from numpyro.distributions import constraints
 from numpyro.util import is_prng_key
 
-from probml.errors import ModelError
+from probml.errors import ModelError, listed
 from probml.language.chain import Chain
 from probml.language.given import as_array, check_flag
 from probml.numerics.logs import log_of
@@ -70,10 +70,10 @@ class MarkovChain(Chain):
                 "MarkovChain(inhomogeneous=True): expected transition with one table per step, "
                 f"(..., steps, k, k), got {tables} tables (between {tables + 1} steps) of the "
                 f"shape {self.transition.shape}. Table t is the transition from step t − 1 to step "
-                "t, and table 0 is not used. To add table 0 use "
-                "jnp.concatenate([moves[..., :1, :, :], moves], -3). Do not use a "
-                "fixed number of tables: compute them from an input with a time axis, "
-                "(n, steps, ...), or from another chain"
+                "t, and table 0 is not used. To add table 0 to an array of tables `moves`, use "
+                "jnp.concatenate([moves[..., :1, :, :], moves], -3). Do not use a fixed number of "
+                "tables: compute them from an input with a time axis, (n, steps, ...), or from "
+                "another chain"
             )
         batch = jax.lax.broadcast_shapes(self.initial.shape[:-1], self.transition.shape[:-rank])
         check_distributions("MarkovChain: initial", initial)
@@ -157,9 +157,9 @@ def check_distributions(what: str, table: jax.Array) -> None:
     if wrong.any():
         row = tuple(int(i) for i in np.argwhere(wrong)[0])
         raise ModelError(
-            f"{what}{f' row {list(row)}' * bool(row)} is not a probability distribution: "
-            f"{table[row].tolist()} sums to {table[row].sum():.6g}. Give probabilities of at least "
-            "0 that sum to 1, for example by dividing each row by its sum"
+            f"{what}{f' row {listed(row)}' * bool(row)} is not a probability distribution: the sum "
+            f"of {listed(table[row])} is {table[row].sum():.6g}. Give probabilities of at least 0 "
+            "that sum to 1, for example by dividing each row by its sum"
         )
 
 

@@ -4,15 +4,26 @@ with a DeprecationWarning that names the new one.
 A function says them once, `function.renames({"bias": "intercept"})`; all that takes or gives values
 by name asks here."""
 
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Mapping
 from typing import Any
 
 import jax
 import numpy as np
 
 from probml.errors import ModelError
-from probml.language.former_members import warn
 from probml.typing import ArrayLike, SiteValues
+
+
+def warn(where: str, old: str, new: str, stacklevel: int = 3) -> None:
+    """Warn that a name is old, at the caller of the caller.
+
+    Args:
+        where: what comes before the old name, such as "Model:" or "the parameter".
+        new: the name now.
+    """
+    warnings.warn(f"{where} '{old}' is now named '{new}'. Use '{new}': the old name works only "
+                  "until the next minor version", DeprecationWarning, stacklevel=stacklevel)
 
 
 class Renamed(dict):
@@ -59,22 +70,6 @@ def by_new_names(values: SiteValues, former: Mapping[str, str]) -> dict[str, Arr
         warn("the parameter", old, new, 4)
         out[new] = out.pop(old)
     return out
-
-
-def rekeyed(tree: object, names: Mapping[str, str]) -> Any:
-    """The same tree of tuples, lists and dicts, other keys in these."""
-    if isinstance(tree, dict):
-        return {names.get(name, name): rekeyed(value, names) for name, value in tree.items()}
-    if isinstance(tree, tuple | list):
-        parts = [rekeyed(value, names) for value in tree]
-        return type(tree)(*parts) if hasattr(tree, "_fields") else type(tree)(parts)
-    return tree
-
-
-def unflattened(template: object, leaves: Sequence[ArrayLike], former: Mapping[str, str]) -> Any:
-    """A tree like `template` of leaves that lie in the order of the names of before, old → new."""
-    old = rekeyed(template, {new: old for old, new in former.items()})
-    return rekeyed(jax.tree.unflatten(jax.tree.structure(old), leaves), former)
 
 
 def _flatten(values: Renamed):

@@ -1,6 +1,7 @@
 """Settings of a model as values that compare and hash: frozen for the key of a program, thawed for
 the function."""
 
+import dataclasses
 import sys
 from collections.abc import Hashable, Mapping
 from typing import Any
@@ -19,7 +20,7 @@ class _Frozen(tuple):
 
 def freeze(value: object, name: str = "setting") -> Hashable:
     """A hashable twin of a setting: arrays become bytes, dicts and lists tuples, graphs their nodes
-    and edges."""
+    and edges, dataclasses and named tuples their fields."""
     if isinstance(value, np.ndarray) or (hasattr(value, "__array__") and hasattr(value, "shape")
                                          and not np.isscalar(value)):
         array = np.asarray(value)
@@ -37,6 +38,9 @@ def freeze(value: object, name: str = "setting") -> Hashable:
     if isinstance(value, Mapping):
         # in their order, which a function may count on, as Python lets it
         return _Frozen(("dict", tuple((key, freeze(item, name)) for key, item in value.items())))
+    if (fields := fields_of(value)) is not None:
+        return _Frozen(("record", type(value), tuple(
+            (own, freeze(getattr(value, own), name)) for own in fields)))
     if isinstance(value, list | tuple):
         return _Frozen((type(value).__name__, tuple(freeze(item, name) for item in value)))
     if isinstance(value, set | frozenset):
@@ -46,10 +50,17 @@ def freeze(value: object, name: str = "setting") -> Hashable:
     except TypeError:
         raise ModelError(
             f"setting '{name}' is {type_of(value)}, which cannot be stored in a model. Pass "
-            "numbers, strings, arrays, lists, dicts or networkx graphs"
+            "numbers, strings, arrays, lists, dicts, dataclasses or networkx graphs"
         ) from None
     # the type too: 1, 1.0 and True are equal in Python
     return _Frozen(("plain", type(value).__name__, value))
+
+
+def fields_of(value: object) -> list[str] | None:
+    """The fields that make an instance of a dataclass or a named tuple; None of any other value."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return [own.name for own in dataclasses.fields(value) if own.init]
+    return list(value._fields) if isinstance(value, tuple) and hasattr(value, "_fields") else None
 
 
 def thaw(value: object) -> Any:
@@ -72,6 +83,8 @@ def thaw(value: object) -> Any:
         return graph
     if kind == "dict":
         return {key: thaw(item) for key, item in value[1]}
+    if kind == "record":
+        return value[1](**{own: thaw(item) for own, item in value[2]})
     items = [thaw(item) for item in value[1]]
     return {"list": list, "tuple": tuple, "set": set}[kind](items)
 

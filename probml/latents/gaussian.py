@@ -362,7 +362,7 @@ def arguments_at_shifts(structure: Structure, names: Sequence[str],
         ))(shifts)
 
     with evaluated():
-        found = jax.device_get(arguments(env, jnp.asarray([-3.1, -0.7, 1.7])))
+        found = jax.device_get(arguments(env, np.array([-3.1, -0.7, 1.7], jnp.result_type(float))))
     return {name: np.asarray(value) for name, value in found.items()}
 
 

@@ -8,13 +8,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from probml.errors import Refusal
-from probml.language.former_members import rename_members
 from probml.latents.conjugate import Conjugate
 from probml.latents.cubature import Cubature
 from probml.latents.gaussian import Gaussian
 from probml.latents.hidden_cells import HiddenCells
 from probml.latents.laplace import Laplace
-from probml.latents.latent import FORMER, Group, Kind
+from probml.latents.latent import Group, Kind
 from probml.latents.linear_chain import LinearChain
 from probml.latents.quadrature import Quadrature
 from probml.latents.simplex import Simplex
@@ -53,7 +52,6 @@ KINDS: list[Kind] = [Gaussian(), LinearChain(), Conjugate(), Simplex(), *GENERAL
 def register(kind: Kind) -> None:
     """Add a kind of latents from outside: asked before the general ones, for models traced after
     it. A kind that is equal to one already there takes its place."""
-    rename_members(type(kind), FORMER)
     if kind in KINDS:
         KINDS.remove(kind)
     KINDS.insert(len(KINDS) - len(GENERAL), kind)
@@ -148,11 +146,11 @@ def _advice(site: Site) -> str:
     """When a number can be integrated out, and how one without an integral can be written."""
     name = site.name
     if site.time is None:
-        return (f"Integration is possible in three cases: '{name}' is normal and enters the means "
-                f"of normal sites linearly; its prior is conjugate to the sites that depend on it "
-                f"(its posterior has a closed form); or the densities of all these sites are "
-                f"differentiable. Give '{name}' in the data, or write it as a Categorical over a "
-                f"grid of values")
+        return (f"Integration needs one of three conditions. (1) '{name}' is normal and enters the "
+                "means of normal sites linearly. (2) Its prior is conjugate to the sites that "
+                "depend on it, so that its posterior has a closed form. (3) The densities of all "
+                f"these sites are differentiable. Give '{name}' in the data, or write it as a "
+                "Categorical over a grid of values")
     return (f"Integration is possible if the sites that depend on '{name}' are normal, with means "
             f"that are linear in '{name}'. Give '{name}' in the data, or write it as a MarkovChain "
             f"over a grid of values. For a single sequence, make each step a row. "

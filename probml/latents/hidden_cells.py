@@ -24,7 +24,7 @@ import numpy as np
 import numpyro.distributions as dist
 
 from probml.elimination.cellwise.by_cells import NONE, Part, Tangled, sum_out
-from probml.errors import quoted
+from probml.errors import listed
 from probml.jaxpr.cells import SEVERAL, cells
 from probml.jaxpr.memo import memo
 from probml.jaxpr.program import jaxpr_of
@@ -291,6 +291,6 @@ def why_not(structure: Structure, group: Group) -> str | None:
                                                   None)
                                            for name in names}))
     except Tangled as tangled:
-        return (f"each element of {quoted(tangled.names, ' and ')} depends on several elements of "
+        return (f"each element of {listed(tangled.names, ' and ')} depends on several elements of "
                 f"the other sites")
     return None

@@ -36,7 +36,8 @@ from probml.latents import coordinates
 from probml.latents.latent import Group, Seen
 from probml.latents.quadrature import Nodes, weighted_nodes
 from probml.numerics.logs import LOG_TWO_PI
-from probml.numerics.optimum import Newton, maximize
+from probml.numerics.newton import Newton
+from probml.numerics.optimum import maximize
 from probml.structure.structure import Structure
 
 MAX_STEPS = 60  # at the most

@@ -61,9 +61,6 @@ class Moments(NamedTuple):
     root: jax.Array
 
 
-FORMER = {"claims": "why_not", "everywhere": "shared_nodes"}  # members: old name → the name now
-
-
 class Kind(Protocol):
     """A method of integrating a group out. Immutable, without state."""
 

@@ -33,11 +33,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax.ad_checkpoint import checkpoint_name
 
-from probml.language.former_members import former_members
 from probml.latents.coordinates import enter, known_beforehand, log_joint, own_shape
-from probml.latents.latent import FORMER, Group, Latent, Seen
+from probml.latents.latent import Group, Latent, Seen
 from probml.numerics.logs import weighted_log
-from probml.numerics.optimum import Newton, maximize
+from probml.numerics.newton import Newton
+from probml.numerics.optimum import maximize
 from probml.structure.structure import Structure
 
 NODES, REACH = 61, 6.0
@@ -78,7 +78,6 @@ def expected_log_joint(structure: Structure, group: Group, env: Mapping, seen: S
     return weighted_log(nodes.weights, logs).sum()
 
 
-@former_members(**FORMER)
 @dataclass(frozen=True)
 class Quadrature:
     """One continuous number in a row; see the top of this file."""

@@ -28,7 +28,7 @@ from jax.typing import ArrayLike
 from probml.jaxpr.compat import OFF
 from probml.numerics.kept import programs
 from probml.numerics.kept.programs import ProgramCache
-from probml.numerics.outside import feeding, processes
+from probml.numerics.outside import callbacks, processes
 from probml.numerics.process.inline_calls import inline_calls
 from probml.numerics.process.making import WHOLE_LOOPS, making, whole_loops_known
 from probml.numerics.process.threads import computed, single_thread
@@ -64,7 +64,7 @@ def options_for(leaves: Sequence[ArrayLike], static: Sequence[Hashable], loops: 
             `table_entries` of a plan are the entries of tables for each number of a row, its
             `largest_array` those of the largest array that a row makes.
         loops: number of passes over the arguments, relative to an optimisation.
-        fed: numbers that it receives from the host in each pass (feeding.py).
+        fed: numbers that it receives from the host in each pass (callbacks.py).
         draws: length of the leading axis over which it loops; 0: it does not.
     """
     small = work(leaves, static, loops, fed, draws) <= MAX_SMALL_PROGRAM_ENTRIES
@@ -150,7 +150,7 @@ def jit(function: Callable | None = None, long: bool = False, loops: int = 1, se
         """Returns XLA's options for these arguments; None: none."""
         if long or _REJECTED_OPTIONS or not _on_cpu():
             return None
-        fed = feeding.count_fed_numbers(args)
+        fed = callbacks.count_fed_numbers(args)
         if draws is not None:
             several = len((jax.tree.leaves(args[draws]) or [[]])[0])
             options = options_for(leaves, fixed, fed=fed, draws=several)
@@ -177,9 +177,9 @@ def jit(function: Callable | None = None, long: bool = False, loops: int = 1, se
             program = shelf.find(args, options)
             if program is not None:
                 dynamic = (a for i, a in enumerate(args) if i not in shelf.static)
-                return feeding.raise_supply_failure(computed(program, dynamic, fixed))
+                return callbacks.raise_supply_failure(computed(program, dynamic, fixed))
             with making():
-                return feeding.raise_supply_failure(computed(compiled[tier], args, fixed))
+                return callbacks.raise_supply_failure(computed(compiled[tier], args, fixed))
         except jax.errors.JaxRuntimeError as error:
             if "No such compile option" not in str(error) or options is None:
                 raise

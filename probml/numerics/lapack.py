@@ -187,7 +187,7 @@ def entries() -> tuple[dict, dict]:
     except (ImportError, AttributeError, KeyError, TypeError) as error:
         warnings.warn(
             f"probml does not know the LAPACK (linear algebra) calls of JAX {jax.__version__} "
-            f"({error}), so models with many large matrices may hang on machines with few cores. "
+            f"({error}). Models with many large matrices may hang on machines with few cores. "
             "Install an older version, pip install 'jax<0.12'",
             stacklevel=2,
         )

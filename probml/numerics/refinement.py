@@ -29,6 +29,8 @@ MAX_WIDTH = 1e12  # difference step, relative to 1 + |coordinate|
 MIN_CHANGE = 64  # units of rounding of the value; a smaller change is not informative
 MAX_IDLE_ITERATIONS = 2  # iterations without a gain while some curvature is unreliable
 NEGLIGIBLE_GAIN = 1e-9  # of log density: 4e-5 standard deviations of a parameter
+MAX_FIRST_STEP = 2.0  # of a logarithm or logit, of BFGS in whitened coordinates
+REMAINING_GAIN = 1e-10  # relative to the objective, that it may leave
 MAX_REMAINING_GAIN = 0.1  # after the last Newton step, relative to the gain predicted for it
 # Factor on the gain predicted after the next step; a step is taken without an evaluation if the
 # product is below the tolerance.
@@ -125,6 +127,40 @@ def _update_inverse_hessian(inverse: np.ndarray, move: np.ndarray, change: np.nd
     cross = np.outer(move, newton) / curvature
     return (inverse - cross - cross.T
             + (1 + change @ newton / curvature) * np.outer(move, move) / curvature)
+
+
+def maximize_whitened(begun: Optimum, steps: int, tolerance: float,
+                      logarithms: np.ndarray) -> Result:
+    """The maximum that BFGS finds from a point, in coordinates whitened by the Hessian there, by
+    differences of gradients: of few coordinates a third of the evaluations of L-BFGS, which begins
+    without a scale and confirms convergence to rounding.
+
+    Args:
+        steps, tolerance: of BFGS. logarithms: (d,), which coordinates are logarithms or logits.
+
+    Cost: a gradient a coordinate, and some ten.
+    """
+    start, kind = np.asarray(begun.point, float), begun.point.dtype
+    rounding = float(np.finfo(kind).eps)
+    width = rounding ** (1 / 3) * (1 + np.abs(start))
+    with np.errstate(invalid="ignore", over="ignore"):
+        hessian = np.array([(begun.evaluate((start + way).astype(kind))[1] - begun.gradient) / step
+                            for way, step in zip(np.diag(width), width, strict=True)])
+    sound = bool(np.isfinite(hessian).all())
+    root = curvature_axes(0.5 * (hessian + hessian.T), MIN_CURVATURE[kind])[1] if sound else np.eye(
+        len(start))
+    # farther away a scale may be 0, where it is left
+    first = (root @ (root.T @ begun.gradient))[logarithms]
+    root *= min(1.0, (MAX_FIRST_STEP / np.abs(first).max(initial=MAX_FIRST_STEP)) ** 0.5)
+
+    def objective(z: np.ndarray) -> tuple[float, np.ndarray]:
+        value, slope = (begun.evaluate((start + root @ z).astype(kind)) if z.any()
+                        else begun.value_and_gradient)
+        return value, -root.T @ slope
+
+    found = maximize(objective, np.zeros(len(start)), HostBFGS(
+        steps, tolerance, REMAINING_GAIN if sound else 0.0, rounding))
+    return found._replace(point=(start + root @ found.point).astype(kind))
 
 
 class Refined(NamedTuple):

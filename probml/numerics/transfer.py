@@ -10,6 +10,7 @@ import numpy as np
 from jax.typing import ArrayLike, DTypeLike
 
 from probml.jaxpr.compat import is_outside_of_traces
+from probml.numerics.compiling import ONCE, jit
 from probml.numerics.outside import processes
 from probml.typing import PyTree
 
@@ -81,7 +82,18 @@ def random_key(seed: int) -> jax.Array:
 def derive_key(key: jax.Array, use: Use) -> jax.Array:
     """Returns a key for another purpose. It differs from all splits of the key, since in JAX
     split(key, n)[i] is fold_in(key, i), and from the keys of other purposes."""
-    return jax.random.fold_in(key, 2**32 - 1 - int(use))
+    return _folded(key, np.uint32(2**32 - 1 - int(use)))
+
+
+@jit(seldom=ONCE)
+def _folded(key: jax.Array, number: ArrayLike) -> jax.Array:
+    return jax.random.fold_in(key, number)
+
+
+@jit(static_argnums=1, seldom=ONCE)
+def split_key(key: jax.Array, count: int | tuple[int, ...]) -> jax.Array:
+    """Returns jax.random.split(key, count), which alone compiles a program in every process."""
+    return jax.random.split(key, count)
 
 
 def rows_of(array: jax.Array) -> np.ndarray | list[jax.Array]:

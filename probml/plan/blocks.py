@@ -236,8 +236,8 @@ def _read_use(plan: Plan, name: str, user: str, argument: str) -> Uses:
         return Uses(form, (), use.level == Level.MOVED and site.traits.event == 0)
     if use.level != Level.MOVED:
         return Uses(why=f"the argument {argument} of '{user}' is computed from '{name}', and a "
-                    f"closed form is known only for '{name}' itself or elements of it, such as "
-                    f"{name}[z]")
+                        f"closed form is known only for '{name}' or its elements, such as "
+                        f"{name}[z]")
     normal = form.normalise((*use.coordinate, *steps))
     if normal is None:
         return Uses(why=f"no closed form is known for the function of '{name}' that is the "

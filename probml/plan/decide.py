@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from probml.elimination import orders
-from probml.errors import Refusal, quoted
+from probml.errors import Refusal, listed
 from probml.jaxpr.memo import memo
 from probml.latents import grouping, hidden_cells
 from probml.latents.latent import Group
@@ -118,7 +118,7 @@ def _ordered(plan: Plan, request: Request) -> Plan:
         if entries * 8 > BUDGET:
             raise Refusal(
                 f"model '{plan.structure.model.name}': discrete sites that are not in the data "
-                f"(latent) are summed out. This needs a joint table of {quoted(clique)} with "
+                f"(latent) are summed out. This needs a joint table of {listed(clique)} with "
                 f"{entries:.3g} entries ({entries * 8:.3g} bytes), more than the limit of "
                 f"{BUDGET:.3g} bytes. Give some of these sites in the data, or remove a "
                 "dependence between them from the model function")
@@ -204,14 +204,13 @@ def _check_switching(structure: Structure, groups: tuple[Group, ...], variables:
                 if state in variables and sites[state].time is not None:
                     chain = next(n for n in group.names if sites[n].chain)
                     raise Refusal(
-                        f"model '{structure.model.name}': site '{chain}' (GaussianChain) must be "
-                        f"integrated out along time, but '{name}' depends on '{state}', whose "
-                        f"states are latent and change along time (a switching linear system). "
-                        f"This integral is a sum over all paths of '{state}', too many to compute. "
-                        f"Use one of these remedies: (1) give '{state}' in the data; (2) make "
-                        f"'{state}' one dist.Categorical per row; (3) write '{chain}' as a "
-                        f"MarkovChain over a grid of values; (4) write a function with obs= and a "
-                        f"scan over time, without rows()")
+                        f"model '{structure.model.name}': site '{chain}' (GaussianChain) cannot be "
+                        f"integrated out along time, because '{name}' depends on the latent states "
+                        f"of '{state}' (a switching linear system). This integral is a sum over "
+                        f"all paths of '{state}', too many to compute. Give '{state}' in the data, "
+                        f"or make it one dist.Categorical per row. Or write '{chain}' as a "
+                        "MarkovChain over a grid of values. Or write a function with obs= and a "
+                        "scan over time, without rows()")
 
 
 def _breadth(plan: Plan, group: Group) -> int:
@@ -241,11 +240,11 @@ def _check_supports(plan: Plan) -> None:
             )
         if site.name in reached:
             raise Refusal(
-                f"model '{plan.structure.model.name}': the support (the set of possible values) of "
-                f"'{site.name}' ({site.kind}), which is in a scan, depends on the value of "
-                f"'{site.name}' in the step before. In each step sample the increment instead, "
-                "from a prior with the same support in all steps, and add it to the value before: "
-                "x = x + sample(\"increment\", dist.HalfNormal(1))"
+                f"model '{plan.structure.model.name}': site '{site.name}' ({site.kind}) is in a "
+                "scan, and its support (the set of possible values) depends on its value in the "
+                "step before. In each step sample the increment instead, from a prior with the "
+                "same support in all steps. Add it to the value before, x = x + "
+                "sample(\"increment\", dist.HalfNormal(1))"
             )
 
 

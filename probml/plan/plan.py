@@ -15,7 +15,6 @@ import numpy as np
 
 from probml.jaxpr.program import largest_array, largest_matrix
 from probml.jaxpr.switches import Switches, find
-from probml.language.former_members import former_members
 from probml.latents.latent import Group, is_row_free
 from probml.numerics.bundles import Bundle
 from probml.numerics.identity import digest
@@ -43,8 +42,6 @@ CHUNK = 2**18  # numbers that the evaluation of a chunk of rows should take, to 
 ABREAST = 256  # rows of a chunk from which the fixed cost of an operation is negligible
 
 
-@former_members(touching="row_globals", numbers="continuous_latents", even="poolable_groups",
-                reach="group_scope")
 @dataclass(frozen=True, eq=False)
 class Plan:
     """How one pattern of data is treated under one structure.
@@ -372,16 +369,24 @@ class Plan:
             *([] if first is None else [first.cells, sum(g.size for g in self.groupings[1:])]))
 
     @functools.cached_property
-    def factorising(self) -> int:
-        """The most multiplications in one factorisation of a site's matrices, all of its components
-        together."""
-        sites, most = self.structure.sites, 0
+    def matrices(self) -> tuple[str, int, int]:
+        """The site whose matrices, of all of its components, take the most multiplications to
+        factorise; how many these are, and their columns; ("", 0, 0): there is none."""
+        sites, most = self.structure.sites, ("", 0, 0)
         for name in (*self.pooled, *self.structure.parameters):
             site = sites[name]
             if _factorised(site):
                 states = math.prod(sites[p].states or 1 for p in self.discrete_parents(name))
-                most = max(most, states * math.prod(site.lattice) * site.event[-1] ** 3)
+                found = (name, states * math.prod(site.lattice), site.event[-1])
+                most = max(most, found, key=lambda each: each[1] * each[2] ** 3)
         return most
+
+    @property
+    def factorising(self) -> int:
+        """The most multiplications in one factorisation of a site's matrices, all of its components
+        together."""
+        _, count, columns = self.matrices
+        return count * columns**3
 
     @functools.cached_property
     def table_entries(self) -> int:

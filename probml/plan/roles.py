@@ -53,9 +53,9 @@ def assign_roles(request: Request) -> Roles:
     structure, sites, pattern = request.structure, request.structure.sites, dict(request.pattern)
     for name in (name for name in request.holes if sites[name].discrete):
         raise Refusal(f"model '{structure.model.name}': the vector '{name}' ({sites[name].kind}) "
-                      f"is partially observed in some rows, other sites depend on '{name}', and "
-                      f"'{name}' has too many possible values to sum over. Give '{name}' "
-                      "completely in each row, or omit it from the data")
+                      "is partially observed in some rows, but other sites depend on it. It has "
+                      f"too many possible values to sum over. Give '{name}' completely in each "
+                      "row, or omit it from the data")
     active = _active(structure, pattern, request.targets)
     barren = _barren(structure, request.given)
     # what is asked and computed from sites depends on them, too
@@ -180,10 +180,10 @@ def summed_out(structure: Structure, site: Site, why: str = "") -> Variable:
                                      f".log_prob(jnp.arange(k)))")
         raise Refusal(
             f"model '{structure.model.name}': values of site '{site.name}' ({site.kind}) are "
-            f"missing (latent) and must be summed out. This needs the same finite list of values "
-            f"in all rows, which '{site.name}' does not have (for example a count without an upper "
-            f"limit, or a total_count that depends on an input or another site). Give "
-            f"'{site.name}' in the data{end}")
+            "missing (latent) and must be summed out. This needs the same finite list of values in "
+            f"all rows, which '{site.name}' does not have. Examples are a count without an upper "
+            f"limit, or a total_count that depends on an input or another site. Give '{site.name}' "
+            f"in the data{end}")
     cells = math.prod(site.cells)
     # of one cell the states are the table, which has its own budget
     if cells > 1 and cells * math.log2(max(site.finite, 2)) > 16:

@@ -19,7 +19,6 @@ from probml.errors import ModelError, present
 from probml.factors.naturals import argument_table
 from probml.families.form import backward, forward
 from probml.jaxpr.levels import Level
-from probml.language.renamed import unflattened
 from probml.numerics.compiling import ASKED, jit
 from probml.numerics.transfer import random_key
 from probml.plan.blocks import Block, all_blocks, unpack
@@ -289,7 +288,7 @@ class Closed(Conjugate, Posterior):
                              f"again")
         leaves = [arrays[f"closed/{i}"] for i in range(count)]
         leaves = leaves if meta.get("double") else [jnp.asarray(leaf) for leaf in leaves]
-        return unflattened(template, leaves, meta.get("former", {}))
+        return jax.tree.unflatten(jax.tree.structure(template), leaves)
 
     @classmethod
     def template(cls, plan: Plan, roots: Sequence[bool]) -> "Closed":

@@ -22,9 +22,8 @@ from jax.typing import ArrayLike
 from probml.device.rows import Known
 from probml.errors import ModelError, listed
 from probml.evidence import density
-from probml.language.former_members import former_members, rename_members
 from probml.numerics.compiling import ASKED, jit
-from probml.numerics.transfer import placed, placed_all, random_key
+from probml.numerics.transfer import placed, random_key
 from probml.plan.plan import Plan
 from probml.typing import Json, PyTree, SiteValues
 
@@ -57,10 +56,6 @@ class Belief(NamedTuple):
             (self.params, self.table if several else None, *more))
 
 
-FORMER = {"spread": "averaging_draws"}  # members: old name → the name now
-
-
-@former_members(**FORMER)
 class Posterior(Protocol):
     """A posterior distribution of the sites outside rows; `plan` and `known` are those of the fit.
     Defaults are those of a distribution that can only be drawn from."""
@@ -161,7 +156,6 @@ def register(kind: Kind) -> Kind:
     Raises:
         ModelError: another kind has its name.
     """
-    rename_members(kind, FORMER)
     if KINDS.setdefault(kind.__name__, kind) is not kind:
         raise ModelError(f"posteriors.register: the kind {kind.__name__!r} is already registered. "
                          f"Give the class another name")
@@ -349,7 +343,6 @@ class Normal(_Normal, Posterior):
 
     @classmethod
     def restored(cls, meta: Json, arrays: SiteValues, plan: Plan):
-        known = Known(placed_all(part(arrays, "given/")), {}, {})
         arrays = part(arrays, "drawn/")
         if arrays.keys() != set(cls._fields):
             raise ModelError(f"the file contains the arrays {listed(sorted(arrays))} of a normal "
@@ -360,21 +353,9 @@ class Normal(_Normal, Posterior):
                 np.ndim(arrays["factor"]) != 2 or len(arrays["factor"]) != shape[0]):
             raise ModelError("the arrays of the normal distribution in the file do not fit "
                              "together, because their shapes are "
-                             f"{[np.shape(arrays[name]) for name in cls._fields]}. Save the fit "
-                             "again")
-        found = cls(**arrays)
-        return found if not meta.get("former") else found._sorted(plan, known, meta["former"])
-
-    def _sorted(self, plan: Plan, known: Known, former: Mapping[str, str]) -> "Normal":
-        """The distribution with its coordinates in the order of former names, old → new."""
-        old = {new: old for old, new in former.items()}
-        sizes = {name: part.stop - part.start
-                 for name, part in density.coordinate_slices(plan).items()}
-        names = sorted(sizes, key=lambda name: old.get(name, name))
-        places = np.split(np.arange(len(self.loc)), np.cumsum([sizes[name] for name in names])[:-1])
-        at = dict(zip(names, places, strict=True))
-        order = np.concatenate([at[name] for name in sorted(sizes)])
-        return Normal(*(np.asarray(leaf)[order] for leaf in self))
+                             f"{listed(np.shape(arrays[name]) for name in cls._fields)}. Save the "
+                             "fit again")
+        return cls(**arrays)
 
     def root(self, plan: Plan, known: Known, names: Collection[str]) -> dict[str, np.ndarray]:
         """Only of parameters without bounds."""
@@ -424,6 +405,12 @@ def constrained(plan: Plan, known: Known, u: jax.Array) -> dict[str, jax.Array]:
     lead = u.shape[:-1]
     out = jax.vmap(lambda u: density.from_unbounded(plan, u, known)[0])(u.reshape(-1, u.shape[-1]))
     return {name: value.reshape(*lead, *value.shape[1:]) for name, value in out.items()}
+
+
+@jit(static_argnums=0, seldom=ASKED)
+def unconstrained(plan: Plan, params: Mapping, known: Known) -> jax.Array:
+    """Parameters at one point → their vector of unbounded coordinates, (d,)."""
+    return density.to_unbounded(plan, params, known)
 
 
 def mean(values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

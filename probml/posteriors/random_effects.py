@@ -22,9 +22,8 @@ from probml.factors.random_effects import information, integration
 from probml.factors.random_effects.information import EffectVector, Prior
 from probml.factors.random_effects.integration import Conditional
 from probml.factors.random_effects.quadrature_nodes import AtNodes, Nodes
-from probml.language.renamed import unflattened
 from probml.numerics.compiling import ASKED, ONCE, jit
-from probml.numerics.transfer import placed_all, random_key
+from probml.numerics.transfer import placed, placed_all, random_key
 from probml.plan import decide
 from probml.plan.plan import Plan
 from probml.posteriors.posterior import Posterior, part, register
@@ -50,6 +49,11 @@ def draw(at: Conditioned, plan: Plan, key: jax.Array) -> dict[str, jax.Array]:
 
 def _effects_at(plan: Plan, at: Conditioned, noise: EffectVector) -> dict[str, jax.Array]:
     return information.effects_at(plan, at.prior, jax.tree.map(jnp.add, at.found.centre, noise))
+
+
+@jit(seldom=ASKED)
+def _multivariate_normal(mean: jax.Array, root: ArrayLike) -> dist.Distribution:
+    return dist.MultivariateNormal(mean, scale_tril=root, validate_args=False)
 
 
 class _Effects(NamedTuple):
@@ -84,36 +88,42 @@ class Effects(_Effects, Posterior):
     def averaging_draws(self, plan: Plan, known: Known, n: int):
         """Antithetic pairs about the mean, so that averages of affine functions are exact; with a
         quadrature n even quantiles of each effect, in random order."""
+        plan, key = self._plan(plan), random_key(0)
         if self.at.found.nodes is not None:
-            return self._all(_quantiles(self._plan(plan), self.at, random_key(0), n), n), None
-        n = max(n // 2, 1) * 2
-        return self._all(_draws(self._plan(plan), self.at, random_key(0), n // 2, True), n), None
+            return self._all(_quantiles(plan, self.at, key, n), n), None
+        half = max(n // 2, 1)
+        return self._all(_draws(plan, self.at, key, half, True), 2 * half), None
 
     def _all(self, drawn: Mapping, n: int) -> dict[str, jax.Array]:
-        fixed = {name: jnp.broadcast_to(jnp.asarray(value), (n, *jnp.shape(value)))
-                 for name, value in self.point.items()}
-        return {**fixed, **drawn}
+        return {name: placed(np.broadcast_to(np.asarray(value), (n, *np.shape(value))))
+                for name, value in self.point.items()} | dict(drawn)
 
     def marginal(self, plan: Plan, known: Known, name: str):
         """The posterior of an effect: a normal distribution, multivariate for several effects of a
-        group, or the distribution at the nodes of a quadrature; None for a parameter."""
+        group, or the distribution at the nodes of a quadrature; None for a parameter. NumPyro's
+        validation and its factorisation would compile forty programs."""
         if name not in self.names:
             return None
-        plan, mean = self._plan(plan), jnp.asarray(self.moments.mean[name])
+        plan, moments = self._plan(plan), jax.device_get(self.moments)
+        mean = placed(moments.mean[name])
         nodes = self.at.found.nodes
         if nodes is not None:
-            loc, scale = self.at.prior.loc.first[:, 0], self.at.prior.first[:, 0, 0]
-            return AtNodes(jnp.reshape(loc + scale * nodes.loc, mean.shape),
-                           jnp.reshape(scale * nodes.scale, mean.shape),
-                           nodes.logs.reshape(*mean.shape, -1))
-        covariance = integration.member_covariances(plan, self.moments, name)
+            prior, nodes = jax.device_get((self.at.prior, nodes))
+            loc, scale = prior.loc.first[:, 0], prior.first[:, 0, 0]
+            return AtNodes(np.reshape(loc + scale * nodes.loc, mean.shape),
+                           np.reshape(scale * nodes.scale, mean.shape),
+                           nodes.logs.reshape(*mean.shape, -1), validate_args=False)
+        covariance = integration.member_covariances(plan, moments, name)
         if mean.ndim == 2 and covariance.shape[:2] == mean.shape:
             # so that a singular fit, with a standard deviation of 0, has a Cholesky factor
             real = jnp.finfo(covariance.dtype)
-            size = jnp.diagonal(covariance, axis1=1, axis2=2).max(-1)[:, None, None]
+            size = np.diagonal(covariance, axis1=1, axis2=2).max(-1)[:, None, None]
             least = 64 * real.eps * size + real.tiny
-            return dist.MultivariateNormal(mean, covariance + least * jnp.eye(mean.shape[1]))
-        return dist.Normal(mean, integration.standard_deviations(plan, self.moments, name))
+            eye = np.eye(mean.shape[1], dtype=covariance.dtype)
+            root = np.linalg.cholesky(covariance + least * eye)
+            return _multivariate_normal(mean, root)
+        return dist.Normal(mean, placed(integration.standard_deviations(plan, moments, name)),
+                           validate_args=False)
 
     def root(self, plan: Plan, known: Known, names: Collection[str]):
         """Only of coefficients that are integrated out too, which have no groups."""
@@ -129,25 +139,24 @@ class Effects(_Effects, Posterior):
     def restored(cls, meta: Json, arrays: SiteValues, plan: Plan):
         arrays, names = part(arrays, "effects/"), tuple(meta.get("effects", ()))
         sites, two = plan.structure.sites, EffectVector(0.0, 0.0)
+        nodes = Nodes(0.0, 0.0, 0.0) if meta.get("nodes") else None
         prior = Prior(two, 0.0, (0.0,) * min(int(meta.get("others", 0)), len(arrays)))
         blank = cls(names, {name: 0.0 for name in plan.free if name not in names},
                     integration.Moments(dict.fromkeys(names, 0.0), 0.0, 0.0, 0.0),
-                    Conditioned(prior, Conditional(0.0, two, 0.0, 0.0, 0.0, Nodes(0.0, 0.0, 0.0)
-                                            if meta.get("nodes") else None)))
-        count = len(jax.tree.leaves(blank[1:]))
+                    Conditioned(prior, Conditional(0.0, two, 0.0, 0.0, 0.0, nodes)))
+        shape = jax.tree.structure(blank[1:])
+        count = shape.num_leaves
         if set(arrays) != set(map(str, range(count))) or not set(names) <= set(plan.free):
-            raise ModelError(f"the file was saved by another model: it has the group effects "
-                             f"{listed(names)} in {len(arrays)} arrays, but this model has the "
+            raise ModelError("the file was saved by another model. It has the group effects "
+                             f"{listed(names)} in {len(arrays)} arrays. This model has the "
                              f"parameters {listed(plan.free)} and needs {count} arrays. Pass the "
-                             f"model that was fitted, load(path, model)")
-        found = cls(names, *unflattened(blank[1:], [arrays[str(i)] for i in range(count)],
-                                        meta.get("former", {})))
-        wrong = next((name for name, value in {**found.point, **found.moments.mean}.items()
-                      if np.shape(value) != sites[name].shape), None)
-        if wrong is not None:
-            raise ModelError(f"the group effects '{wrong}' in the file have another shape than "
-                             f"{sites[wrong].shape}, the shape in the model. Pass the model that "
-                             "was fitted, load(path, model)")
+                             "model that was fitted, load(path, model)")
+        found = cls(names, *jax.tree.unflatten(shape, [arrays[str(i)] for i in range(count)]))
+        for name, value in {**found.point, **found.moments.mean}.items():
+            if np.shape(value) != sites[name].shape:
+                raise ModelError(f"the group effects '{name}' in the file have another shape than "
+                                 f"{sites[name].shape}, the shape in the model. Pass the model "
+                                 "that was fitted, load(path, model)")
         return found
 
 
@@ -173,13 +182,12 @@ def _quantiles(plan: Plan, at: Conditioned, key: jax.Array, n: int) -> dict[str,
 
 
 @jit(static_argnums=(0, 3, 4), seldom=ASKED)
-def _draws(plan: Plan, at: Conditioned, key: jax.Array, n: int, pairs: bool) -> dict[str,
-                                                                                     jax.Array]:
+def _draws(plan: Plan, at: Conditioned, key: jax.Array, n: int, pairs: bool):
     def draw_effects(key: jax.Array):
         noise = integration.draw_deviation(at.found, key)
         ways = [noise, jax.tree.map(jnp.negative, noise)] if pairs else [noise]
-        return jax.tree.map(lambda *leaves: jnp.stack(leaves), *(_effects_at(plan, at, way)
-                                                                 for way in ways))
+        return jax.tree.map(lambda *leaves: jnp.stack(leaves),
+                            *(_effects_at(plan, at, way) for way in ways))
 
     each = jax.vmap(draw_effects)(jax.random.split(key, n))
     return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), each)

@@ -7,14 +7,14 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from probml.device.rows import Known, Rows
 from probml.evidence import density
 from probml.numerics.compiling import ASKED, jit
+from probml.numerics.transfer import placed
 from probml.plan.plan import Plan
-from probml.posteriors.posterior import constrained
+from probml.posteriors.posterior import constrained, unconstrained
 
 MAX_ROUNDS = 3  # of assigning draws to the pivot and moving the pivot to their mean
 MAX_CHOICES = 16  # of the axes of states that are tried for one hidden site
@@ -60,9 +60,9 @@ def exchanges(plan: Plan, params: Mapping, known: Known, rows: Rows) -> list[Exc
         return []
     params = {name: np.asarray(params[name]) for name in plan.free}
     random = np.random.default_rng(0)
-    u = np.asarray(density.to_unbounded(plan, params, known))
+    u = np.asarray(unconstrained(plan, params, known))
     base = jax.device_get(constrained(
-        plan, known, jnp.asarray(u + 0.1 * random.standard_normal(u.shape).astype(u.dtype))))
+        plan, known, placed(u + 0.1 * random.standard_normal(u.shape).astype(u.dtype))))
     value = float(_density(plan, base, known, rows))
     if not np.isfinite(value):
         return []

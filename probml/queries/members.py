@@ -18,9 +18,9 @@ import numpy as np
 
 from probml.dataset.coding.indices import bounds, have_same_coding, together
 from probml.dataset.dataset import Data
-from probml.errors import Refusal, present
+from probml.errors import Refusal, counted, listed, present
 from probml.numerics.compiling import ASKED, jit
-from probml.numerics.transfer import random_key
+from probml.numerics.transfer import random_key, split_key
 from probml.posteriors.posterior import Draws, Point
 from probml.queries.asking import DRAWS
 from probml.queries.fitted import Fitted
@@ -96,20 +96,20 @@ def _groups(fit: Fitted, held: Data) -> list[list[str]]:
             )
         fixed = next((name for name, _ in index.parameters if name not in fit.point), None)
         if fixed is not None:
-            raise Refusal(f"{what} cannot be predicted, because '{fixed}' was not estimated (it is "
-                          f"discrete, or was given as data), so it has no value for the new group. "
-                          f"Give only groups that were in the fitted data")
-    if structure.penalties:
-        raise Refusal(f"the data contain a new group of {' or '.join(sum(groups, []))}, whose "
-                      f"effect would be drawn from its prior. But numpyro.factor "
-                      f"'{structure.penalties[0]}' of the model changes the prior, so the prior "
-                      f"cannot be sampled. Give only groups that were in the fitted data, or write "
-                      f"the factor as a distribution")
+            raise Refusal(f"{what} cannot be predicted, because '{fixed}' has no value for a new "
+                          "group. It was not estimated (it is discrete, or was given as data). "
+                          "Give only groups that were in the fitted data")
+    if structure.prior_factors:
+        raise Refusal(f"the data contain a new group of {listed(sum(groups, []), ' or ')}, whose "
+                      "effect would be drawn from its prior. But numpyro.factor "
+                      f"'{structure.prior_factors[0]}' of the model changes the prior, which then "
+                      "cannot be sampled. Give only groups that were in the fitted data, or write "
+                      "the factor as a distribution")
     for names in groups:
         if not have_same_coding(structure.indexed[name] for name in names):
-            raise Refusal(f"the inputs {', '.join(names)} index the same parameters in different "
-                          f"ways, such as a[g] and a[h - 1], so it is unknown which effect belongs "
-                          f"to a new group. Give only groups that were in the fitted data")
+            raise Refusal(f"the inputs {listed(names)} index the same parameters in different "
+                          "ways, such as a[g] and a[h - 1]. So it is unknown which effect belongs "
+                          "to a new group. Give only groups that were in the fitted data")
     return groups
 
 
@@ -149,9 +149,9 @@ def _assign(structure: Structure, names: list[str], held: Data, codes: dict, pic
                     members[number] = next(spare, None)
                 if members[number] is None:
                     raise Refusal(
-                        f"row {row} of the data has more than {len(free)} different groups, but "
-                        f"{index.description} has effects of only {len(free)} groups. Fit data "
-                        f"that contain more groups")
+                        f"row {row} of the data has more different groups than "
+                        f"{index.description}, which has effects of {counted(len(free), 'group')}. "
+                        "Fit data that contain more groups")
                 flat[index.input][row, cell] = members[number]
         for axis in axes:
             taken = frozenset(axis.scale * int(present(c)) + axis.offset
@@ -203,7 +203,7 @@ def renewed(fit: Fitted, entries: Mapping[tuple[str, int], np.ndarray], plug_in:
     values, tables = fit.belief.averaging_draws(fit._plan, fit._known(), DRAWS)
     repeats = int(np.clip(HELD // sum(value.size for value in values.values()), 1, REPEATS))
     values = {name: jnp.repeat(jnp.asarray(value), repeats, 0) for name, value in values.items()}
-    keys = jax.random.split(random_key(0), len(values[names[0]]))
+    keys = split_key(random_key(0), len(values[names[0]]))
     new = _every(structure, names, values, given, masks, keys)
     held = {name: np.asarray(value)[None] for name, value in {**values, **new}.items()}
     tables = None if tables is None else np.repeat(np.asarray(tables), repeats, 0)[None]

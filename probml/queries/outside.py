@@ -1,13 +1,15 @@
 """Deterministics outside rows: at the point estimate, or averaged over the posterior."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
+from probml.errors import present
 from probml.numerics.compiling import ASKED, jit
+from probml.numerics.transfer import placed, placed_all
 from probml.queries.fitted import Fitted
 from probml.structure.densities import deterministics_at, deterministics_at_each
 from probml.structure.structure import Structure
@@ -38,30 +40,28 @@ def point(fit: Fitted) -> dict[str, ArrayLike]:
     structure = fit.structure
     if not structure.derived:
         return {}
-    known = jax.tree.map(jnp.asarray, {**fit.point, **fit.given})
+    known = placed_all({**fit.point, **fit.given})
     if fit.certain:
         return _host(deterministics_at(structure, known))
     if not fit.belief.varies:
-        table, draws = fit.belief.table, {}
-        weights = jax.nn.softmax(jnp.ravel(table))
-        plan = fit._plan
-        for name, code in zip(
-            plan.globals, jnp.unravel_index(jnp.arange(weights.size), table.shape), strict=True
-        ):
-            draws[name] = jnp.asarray(plan.variables[name].values)[code].reshape(
-                -1, *structure.sites[name].shape
-            )
-        return _host({name: jnp.tensordot(weights, value, 1)
-                      for name, value in deterministics_at_each(structure, draws, known).items()})
+        table, plan = np.asarray(present(fit.belief.table)), fit._plan
+        weights = np.exp(table - table.max()).ravel()
+        weights /= weights.sum()
+        codes = np.unravel_index(np.arange(weights.size), table.shape)
+        draws = {name: placed(np.asarray(plan.variables[name].values)[code].reshape(
+                     -1, *structure.sites[name].shape))
+                 for name, code in zip(plan.globals, codes, strict=True)}
+        every = jax.device_get(deterministics_at_each(structure, draws, known))
+        return _host({name: np.tensordot(weights, value, 1) for name, value in every.items()})
     values = fit.belief.chains
     draws = fit.belief.averaging_draws(fit._plan, fit._known(), KEPT)[0] if values is None else {
-        n: jnp.asarray(v).reshape(-1, *np.shape(v)[2:]) for n, v in values.items()
+        n: placed(np.reshape(v, (-1, *np.shape(v)[2:]))) for n, v in values.items()
     }
-    every = deterministics_at_each(structure, draws, known)
+    every = jax.device_get(deterministics_at_each(structure, draws, known))
     out = {name: value.mean(0) for name, value in every.items()}
     if fit.belief.exact:
-        tilt = _tilt(structure, draws, known, {name: known[name] for name in draws})
-        out = {name: value + jnp.where(jnp.isfinite(tilt[name]), tilt[name], 0.0)
+        tilt = jax.device_get(_tilt(structure, draws, known, {name: known[name] for name in draws}))
+        out = {name: value + np.where(np.isfinite(tilt[name]), tilt[name], 0.0)
                for name, value in out.items()}
     return _host(out)
 
@@ -70,19 +70,23 @@ def drawn(fit: Fitted, draws: SiteValues) -> dict[str, np.ndarray]:
     """The deterministics outside rows at each draw of the sites outside rows, (n, ...) each."""
     if not fit.structure.derived:
         return {}
-    return _host(deterministics_at_each(fit.structure, *jax.tree.map(jnp.asarray, (dict(draws), {
+    return _host(deterministics_at_each(fit.structure, *placed_all((dict(draws), {
         **fit.point, **fit.given}))))
+
+
+def by_chain(of: Callable[[dict[str, np.ndarray]], SiteValues],
+             draws: SiteValues) -> dict[str, np.ndarray]:
+    """A function of draws, name → (n, ...), asked for draws with axes (chains, draws, ...)."""
+    lead = np.shape(next(iter(draws.values())))[:2]
+    found = of({name: np.reshape(value, (-1, *np.shape(value)[2:]))
+                for name, value in draws.items()})
+    return {name: np.reshape(value, (*lead, *np.shape(value)[1:]))
+            for name, value in found.items()}
 
 
 def chains(fit: Fitted, draws: SiteValues) -> dict[str, np.ndarray]:
     """As `drawn`, of draws with axes (chains, draws, ...)."""
-    if not fit.structure.derived:
-        return {}
-    lead = np.shape(next(iter(draws.values())))[:2]
-    flat = {name: np.asarray(value).reshape(-1, *np.shape(value)[2:])
-            for name, value in draws.items()}
-    return {name: value.reshape(*lead, *value.shape[1:])
-            for name, value in drawn(fit, flat).items()}
+    return by_chain(lambda flat: drawn(fit, flat), draws)
 
 
 def fixed(value: ArrayLike) -> np.ndarray:

@@ -27,13 +27,13 @@ from probml.dataset.coding import indices as coding
 from probml.dataset.tables import to_labels
 from probml.device import layout, load
 from probml.device.rows import Known, Rows
-from probml.errors import ModelError, Refusal, present, quoted, shortly, untraced
+from probml.errors import ModelError, Refusal, listed, present, shortly, untraced
 from probml.evidence import row_coordinates
 from probml.families import registry
 from probml.language.language import LONGEST, Bound, chain_length_scope
 from probml.language.measured import as_sites
 from probml.numerics.compiling import ASKED, jit
-from probml.numerics.transfer import placed, random_key
+from probml.numerics.transfer import placed, random_key, split_key
 from probml.plan.plan import Plan
 from probml.queries import asking, joint_states
 from probml.queries.fitted import Fitted
@@ -64,6 +64,9 @@ class _Fill(Messenger):
         if (weight := log_weight_of(msg["fn"])) is not None:
             if rows_frame(msg, msg["cond_indep_stack"]) is not None:
                 self.log += weight.log_factor.sum()
+            return
+        if msg["is_observed"]:  # outside rows, in the function itself: part of the model
+            msg["value"] = jnp.asarray(msg["value"])
             return
         if name in self.fixed:
             value = self.fixed[name]
@@ -159,9 +162,9 @@ def simulate_prior(model: Bound, rows: int | None, steps: int | None, seed: int,
                                                               for name, raw in raws.items()})
     arrays |= coding.read(structure, raws, {}, {}, coding.REFUSE).values
     structure.need_likelihood("simulate")
-    if structure.penalties:
+    if structure.prior_factors:
         raise Refusal(
-            f"simulate: the factor '{structure.penalties[0]}' modifies the prior of model "
+            f"simulate: the factor '{structure.prior_factors[0]}' modifies the prior of model "
             f"'{model.name}', so the prior cannot be sampled. Simulate from a Fit, "
             f"fit.simulate(...), whose parameters are known"
         )
@@ -310,7 +313,7 @@ def within(fit: Fitted, draws: SiteValues, sampled: Mapping[str, np.ndarray],
     cells = sum(math.prod(sites[name].along(held.steps)) for name in names)
     if count * held.table.rows * cells > MAX_DRAWN_NUMBERS:
         warnings.warn(
-            f"draws({count}): the draws do not contain {quoted(names)}, because for "
+            f"draws({count}): the draws do not contain {listed(names)}, because for "
             f"{held.table.rows} rows they would be {count * held.table.rows * cells:.2g} numbers, "
             f"more than the limit of {MAX_DRAWN_NUMBERS:.2g}. Ask for fewer draws, or use "
             f"simulate(given=data) for one draw per row", RuntimeWarning, stacklevel=4)
@@ -322,10 +325,10 @@ def within(fit: Fitted, draws: SiteValues, sampled: Mapping[str, np.ndarray],
     plan = held.plan()
     rows, known = load.load(held, plan, keep=(order := layout.order(held, plan)), params=fit.point)
     own = {name: _loaded(value, rows, order) for name, value in sampled.items()}
-    keys = jax.random.split(random_key(seed + 2), count)
+    keys = split_key(random_key(seed + 2), count)
     found: dict[str, ArrayLike] = {}
     if plan.variables or plan.latents:
-        states = _drawn(plan, {**draws, **own}, known, rows, keys)
+        states = jax.device_get(_drawn(plan, {**draws, **own}, known, rows, keys))
         found = {name: np.stack([asking.back(held, order, one, name) for one in value])
                  for name, value in states.items()}
     fixed = {name: plan.cells(name, value.reshape(-1, *value.shape[2:])).reshape(

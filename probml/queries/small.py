@@ -16,7 +16,7 @@ import numpy as np
 from probml.device.rows import Chunk, Known, Rows
 from probml.elimination import host
 from probml.elimination.elimination import MIN_NAMES_FOR_LEVELS
-from probml.errors import Refusal
+from probml.errors import Refusal, counted
 from probml.numerics.compiling import ASKED, jit
 from probml.plan.plan import BUDGET, TABLES, Plan
 from probml.queries.queries import Belief, parts_of
@@ -75,10 +75,10 @@ def answer(plan: Plan, ask: Asked, belief: Belief, known: Known, rows: Rows,
             return None
         if cost > MAX_ENTRIES:
             raise Refusal(
-                f"model '{plan.structure.model.name}': for {count} row{'s' * (count != 1)} this "
-                f"query would sum over tables of {cost:.3g} entries ({8 * cost:.3g} bytes), more "
-                f"than the limit of {MAX_ENTRIES:.3g} entries. Query fewer sites or fewer rows at "
-                f"once, give values of more sites, or use simulate(), which answers by Monte Carlo")
+                f"model '{plan.structure.model.name}': for {counted(count, 'row')} this query "
+                f"would sum over tables of {cost:.3g} entries ({8 * cost:.3g} bytes), more than "
+                f"the limit of {MAX_ENTRIES:.3g} entries. Query fewer sites or fewer rows at once, "
+                "give values of more sites, or use simulate(), which answers by Monte Carlo")
     return _answers(plan, groups, dict(zip(ask, scopes, strict=True)), count)
 
 

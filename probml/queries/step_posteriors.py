@@ -1,6 +1,7 @@
 """The posterior of the steps of loops and scans that a joint density integrates out, at the point
 or averaged over the posterior of all else."""
 
+import math
 from collections.abc import Mapping
 
 import jax
@@ -12,8 +13,9 @@ from jax.typing import ArrayLike
 from probml.errors import present
 from probml.language.language import Bound
 from probml.numerics.compiling import jit
-from probml.numerics.transfer import placed_all, random_key
+from probml.numerics.transfer import placed_all, random_key, split_key
 from probml.queries.fitted import Fitted
+from probml.queries.outside import by_chain
 from probml.typing import PyTree, SiteValues
 
 DRAWS = 256  # of the parameters, over which an answer is averaged
@@ -33,17 +35,16 @@ def draw_steps(fit: Fitted, draws: SiteValues, n: int, seed: int) -> dict[str, n
     of the parameters: name of a step, and of all → (n, ...)."""
     if not _integrates_steps(fit):
         return {}
-    found = _at(fit, "path", draws, jax.random.split(random_key(seed), n))
+    found = _at(fit, "path", draws, split_key(random_key(seed), n))
     return found | _single(fit, found, 1)
 
 
 def draw_steps_by_chain(fit: Fitted, draws: SiteValues) -> dict[str, np.ndarray]:
     """As `draw_steps`, of single steps and draws chain by chain, (chains, draws, ...) each."""
-    lead = np.shape(next(iter(draws.values())))[:2]
-    flat = {name: np.reshape(value, (-1, *np.shape(value)[2:])) for name, value in draws.items()}
-    return {name: value.reshape(*lead, *value.shape[1:])
-            for name, value in draw_steps(fit, flat, lead[0] * lead[1], 0).items()
-            if name not in names_of_loops(fit)}
+    count, loops = math.prod(np.shape(next(iter(draws.values())))[:2]), names_of_loops(fit)
+    return by_chain(lambda flat: {name: value for name, value
+                                  in draw_steps(fit, flat, count, 0).items()
+                                  if name not in loops}, draws)
 
 
 def steps_at(fit: Fitted, values: SiteValues, seed: int,
@@ -73,7 +74,7 @@ def compute_step_means(fit: Fitted) -> dict[str, np.ndarray]:
     found = {name: mean.mean(0) for name, (mean, _) in _at(fit, "moments", values).items()}
     if not {*fit.model.generative.derived} <= {*fit.structure.derived}:
         lead = len(next(iter(values.values())))
-        keys = jax.random.split(random_key(0), (lead, DRAW_PAIRS if lead == 1 else 1))
+        keys = split_key(random_key(0), (lead, DRAW_PAIRS if lead == 1 else 1))
         computed = {name: value.mean(0)
                     for name, value in _at(fit, "means_computed", values, keys).items()}
     return computed | found | _single(fit, found, 0)

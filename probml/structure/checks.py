@@ -131,8 +131,8 @@ def check_rows(
                 advice = (f"Remove the line, and compute '{owner}' from the results of the fit: "
                           f"fit.predict(data, ...), fit.draws(n)")
             raise ModelError(f"model '{model.name}', site '{owner}': the value of '{owner}' in a "
-                             f"row depends {why}, but the rows must be independent of one another "
-                             f"and of their order. {advice}")
+                             f"row depends {why}, but rows must be independent of one another and "
+                             f"of their order. {advice}")
 
 
 def _check_events(model: Bound, found: Mapping[str, Site], events: Mapping[str, tuple[int, ...]],
@@ -143,8 +143,8 @@ def _check_events(model: Bound, found: Mapping[str, Site], events: Mapping[str, 
         if event != own:
             raise ModelError(
                 f"model '{model.name}', site '{name}': its event shape is {own} for one row and "
-                f"{event} for {rows} rows, so .to_event() has made the rows a part of the event. "
-                f"If each row has one value, omit .to_event(1). If each row has a vector, give its "
-                f"parameters the shape (rows, length), as dist.Normal(mean[:, None] * weights, 1)"
-                f".to_event(1) does"
+                f"{event} for {rows} rows. So .to_event() has made the rows a part of the event. "
+                "If each row has one value, omit .to_event(1). If each row has a vector, give its "
+                "parameters the shape (rows, length), as dist.Normal(mean[:, None] * weights, "
+                "1).to_event(1) does"
             )

@@ -149,9 +149,9 @@ def _object_has_arrays(value: object, seen: tuple[int, ...]) -> bool:
     if name is not None:
         raise ModelError(
             f"a function that is an argument of a distribution reads '{name}' of an object of the "
-            f"class {type(value).__name__}, whose arrays would be fixed when the model is "
-            f"compiled. Assign it to a variable, a = object.{name}, and use a in the function; or "
-            f"register the class as a pytree, "
+            f"class {type(value).__name__}. The arrays of such an object would be fixed when the "
+            f"model is compiled. Assign it to a variable, a = object.{name}, and use a in the "
+            "function. Or register the class as a pytree, "
             f"jax.tree_util.register_pytree_node({type(value).__name__}, ...)"
         )
     return False

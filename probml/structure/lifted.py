@@ -130,10 +130,10 @@ def _trace_lifted(structure: Structure, rest: tuple, shapes: tuple, owner: str) 
         name = next((name for name, shape in shapes if _cannot_be_traced(traced, (name, shape))),
                     shapes[0][0])
         raise Refusal(
-            f"{owner} of model '{model.name}': the function needs setting '{name}' as a Python "
-            f"number (for sizes, indices or branches), not as a JAX array: such a setting cannot "
-            f"be optimised. Fit a model for each value, and compare their log_evidence "
-            f"({str(error).splitlines()[-1]})"
+            f"{owner} of model '{model.name}': the setting '{name}' cannot be optimised. The "
+            "function needs it as a Python number (for sizes, indices or branches), not as a JAX "
+            "array. Fit a model for each value, and compare their log_evidence. The error of the "
+            f"function was: {str(error).splitlines()[-1]}"
         ) from error
     idle = next((name for name, _ in shapes
                  if not any(site_of(name) in takes for _, takes in found.programs.values())), None)

@@ -12,13 +12,14 @@ from jax.typing import ArrayLike
 from numpyro.distributions.distribution import validation_enabled
 from numpyro.primitives import Messenger
 
-from probml.errors import ModelError, shortly
+from probml.errors import ModelError, listed, shortly
 from probml.families import domains
 from probml.families.densities.censored import accurate
 from probml.language.language import Bound, chain_length_scope
 from probml.language.measured import as_sites
 from probml.language.named_rows import ROWS
 from probml.language.settings import thaw
+from probml.numerics.process.inline_calls import evaluated
 
 DETERMINISTIC = "deterministic"  # NumPyro's type of their messages
 
@@ -150,21 +151,30 @@ class _Recorder(Messenger):
         if msg["kwargs"].get("sample_shape"):
             raise ModelError(
                 f"{where}: sample_shape= is not supported. Call .expand on the distribution, such "
-                f"as dist.Normal(0, 1).expand({list(msg['kwargs']['sample_shape'])}), or a plate"
+                f"as dist.Normal(0, 1).expand([{listed(msg['kwargs']['sample_shape'])}]), or a "
+                "plate"
             )
         msg["fn"] = log_weight_of(msg["fn"]) or msg["fn"]
-        if msg["is_observed"] and not isinstance(msg["fn"], dist.Unit):
-            raise ModelError(
-                f"{where}: obs= is given inside the function, but the data of a model with rows() "
-                f"are given to fit. Omit obs=, and call fit({{\"{name}\": values}})"
-            )
+        fixed = None if isinstance(msg["fn"], dist.Unit) or not msg["is_observed"] else msg["value"]
+        if fixed is not None:
+            inside = rows_frame(msg, msg["cond_indep_stack"]) is not None
+            if inside or isinstance(fixed, jax.core.Tracer):
+                raise ModelError(
+                    f"{where}: obs= is given inside the function, but the data of a model with "
+                    f"rows() are given to fit. Omit obs=, and call fit({{\"{name}\": values}})"
+                )
+            # a parameter with a known value is a factor of those on which its prior depends
+            with evaluated():  # an array of JAX's, which the function may index by what is traced
+                msg["value"] = fixed = jnp.asarray(fixed)
+            msg["fn"] = dist.Unit(msg["fn"].log_prob(fixed))
         fn = msg["fn"]
         _check_distribution(fn, name, where)
         dtype = int if domains.of(domains.of_values(fn)).discrete else float
         shape = fn.batch_shape + (() if isinstance(fn, dist.Unit) else fn.event_shape)
-        msg["value"] = self.values[name] if name in self.values else jnp.zeros(
-            shape, jnp.result_type(dtype)
-        )
+        if fixed is None:
+            msg["value"] = self.values[name] if name in self.values else jnp.zeros(
+                shape, jnp.result_type(dtype)
+            )
         if name in self.lows:
             msg["value"] = msg["value"] + self.lows[name]
         self.messages[name] = msg
@@ -218,35 +228,35 @@ SCAN = ("NumPyro's scan and cond are not supported inside a model with rows(). U
 
 SEVERAL = (
     "The function works for one row but not for {rows} rows, a number that probml chose to try it. "
-    "rows() is the last batch axis, so an input with one value per row has shape (rows,). Common "
-    "causes: (1) a vector in each row, which needs an axis of its own after the rows, as in loc = "
-    "mu + x[:, None], and .to_event(1); (2) .expand([...]) inside rows(), which fixes the number "
-    "of rows: omit .expand(), since rows() repeats the distribution for each row."
+    "rows() is the last batch axis. So an input with one value per row has shape (rows,). There "
+    "are two common causes. (1) A vector in each row needs an axis of its own after the rows, loc "
+    "= mu + x[:, None], and .to_event(1). (2) .expand([...]) inside rows() fixes the number of "
+    "rows. Omit it, since rows() repeats the distribution for each row."
 )
 
 
 NO_VALUES = ("The function is first run with placeholders, which have no values, for sites and "
              "inputs (JAX calls this tracing). But ")
 NO_INDEX = NO_VALUES + (
-    "range(), a size in a shape and the index of a list need values: for a size, make the number "
-    "an argument of the function with a default (a setting); for an index, use an array instead of "
+    "range(), a size in a shape and the index of a list need values. For a size, make the number "
+    "an argument of the function with a default (a setting). For an index, use an array instead of "
     "the list, jnp.asarray(values)[i]"
 )
 # JAX error about a traced value, or words of it → what to write instead
 TRACED: dict[type[Exception] | str, str] = {
     jax.errors.TracerBoolConversionError:
-        f"{NO_VALUES}Python's if, while, and, or, not and assert need values: use "
-        f"jnp.where(condition, a, b) instead of `a if condition else b`, & and | instead of `and` "
-        f"and `or`",
+        f"{NO_VALUES}Python's if, while, and, or, not and assert need values. Use "
+        "jnp.where(condition, a, b) instead of `a if condition else b`, & and | instead of `and` "
+        "and `or`",
     jax.errors.TracerArrayConversionError:
-        f"{NO_VALUES}NumPy, SciPy, float() and .item() need values: use jnp.exp(x) instead of "
-        f"np.exp(x) and math.exp(x), jnp.asarray(table)[z] instead of table[z], jax.scipy instead "
-        f"of scipy",
+        f"{NO_VALUES}NumPy, SciPy, float() and .item() need values. Use jnp.exp(x) instead of "
+        "np.exp(x) and math.exp(x), jnp.asarray(table)[z] instead of table[z], jax.scipy instead "
+        "of scipy",
     "control flow primitive under a `plate`": SCAN,
     jax.errors.TracerIntegerConversionError: NO_INDEX, "converted to a scalar index": NO_INDEX,
     jax.errors.ConcretizationTypeError:
-        f"{NO_VALUES}float(), int() and shapes need values: use jnp.exp(x) instead of math.exp(x), "
-        f"jnp.where instead of `if`, and make sizes arguments with a default (settings)",
+        f"{NO_VALUES}float(), int() and shapes need values. Use jnp.exp(x) instead of math.exp(x), "
+        "jnp.where instead of `if`, and make sizes arguments with a default (settings)",
 }  # fmt: skip
 
 
@@ -312,8 +322,8 @@ def as_input(model: Bound, name: str) -> str:
     """Returns the remedy for an array with one entry per row that is not an input."""
     kind = "setting" if name in dict(model.settings) else "value from around the function"
     return (
-        f"The {kind} '{name}' has the shape {arrays_of(model)[name].shape}: if it has one entry "
-        f"per row, make it an input (an argument without a default that is not set when the model "
-        f"is built, def {model.name}({name}): …) and give it with the data, fit({{'{name}': "
-        f"{name}, …}})"
+        f"The {kind} '{name}' has the shape {arrays_of(model)[name].shape}. If it has one entry "
+        f"per row, make it an input, an argument without a default, def {model.name}({name}): …. "
+        f"Do not set it when the model is built. Give it with the data, fit({{'{name}': {name}, "
+        "…})"
     )

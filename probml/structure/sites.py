@@ -18,7 +18,7 @@ import numpyro.distributions as dist
 from jax.tree_util import PyTreeDef
 from jax.typing import ArrayLike
 
-from probml.errors import ModelError, present
+from probml.errors import ModelError, listed, present
 from probml.families import domains, likelihood, registry
 from probml.families.likelihood import Likelihood
 from probml.jaxpr.memo import memo
@@ -222,8 +222,9 @@ def sites_of(model: Bound, specs: tuple, x64: bool,
     except Exception as error:
         raise failed(model, inputs, error) from error
     if len(set(declared)) > 1:
-        raise ModelError(f"model '{model.name}': its chains have the lengths {declared}, but all "
-                         f"chains of a model need the same length. Use the same number of steps")
+        raise ModelError(f"model '{model.name}': its chains have the lengths {listed(declared)}, "
+                         "but all chains of a model need the same length. Use the same number of "
+                         "steps")
     return found, declared, {n: placed(f"model '{model.name}', site '{n}'", msg, shape, sizes[n])
                              for n, (msg, shape) in made.items()}
 

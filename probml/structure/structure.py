@@ -28,7 +28,6 @@ from probml.jaxpr import levels
 from probml.jaxpr.memo import memo
 from probml.jaxpr.program import ClosedJaxpr, Literal, evaluate, jaxpr_of, one_way
 from probml.jaxpr.switches import SETTING
-from probml.language.former_members import former_members
 from probml.language.language import Bound
 from probml.numerics.identity import digest
 from probml.numerics.process.libraries import networkx
@@ -41,7 +40,6 @@ from probml.structure.sites import sites_of
 MAX_REMEMBERED = 2**14  # what methods found of a site of a structure
 
 
-@former_members(likeness="program_key")
 @dataclass(frozen=True, eq=False)
 class Structure:
     """The sites of a model, and the traced programs of their arguments.
@@ -276,6 +274,11 @@ class Structure:
         return tuple(site.name for site in self.sites.values() if not site.rows and site.factor)
 
     @functools.cached_property
+    def prior_factors(self) -> tuple[str, ...]:
+        """Those of `penalties` that depend on a parameter: its prior is not as sampled."""
+        return tuple(name for name in self.penalties if self.sites[name].parents)
+
+    @functools.cached_property
     def labels(self) -> dict[str, tuple]:
         """Site → labels of its states, for sites with declared labels."""
         return {name: site.labels for name, site in self.sites.items() if site.labels is not None}
@@ -303,10 +306,10 @@ class Structure:
             raise Refusal(
                 f"{verb} needs the likelihood of a row, a density that integrates to 1. The factor "
                 f"'{self.losses[0]}' of model '{self.model.name}' (numpyro.factor inside rows()) "
-                f"multiplies the density of a row by exp(factor), so its integral is unknown. "
-                f"log_prob, predict, predict_proba, decode and simulate of a Fit support factors. "
-                f"For {verb} replace the factor by a site, such as dist.Bernoulli(logits=...) or "
-                f"dist.LeftTruncatedDistribution(...)"
+                "multiplies the density of a row by exp(factor), so its integral is unknown. The "
+                "methods log_prob, predict, predict_proba, decode and simulate of a Fit support "
+                f"factors. For {verb} replace the factor by a site, such as "
+                "dist.Bernoulli(logits=...) or dist.LeftTruncatedDistribution(...)"
             )
 
     @functools.cached_property

@@ -6,6 +6,7 @@ tables must sum to one, covariance matrices must be positive semi-definite.
 
 import copyreg
 import dataclasses
+import functools
 import itertools
 import math
 from collections.abc import Mapping, Sequence
@@ -24,6 +25,7 @@ from probml.jaxpr.program import ClosedJaxpr, evaluate, jaxpr_of
 from probml.language.gaussian_chain import check_semidefinite
 from probml.language.language import Bound
 from probml.language.settings import freeze
+from probml.numerics.compiling import ONCE, jit
 from probml.numerics.process.inline_calls import evaluated
 from probml.structure.checks import by_use, check_rows, check_steps
 from probml.structure.recorder import peel, run_of
@@ -280,7 +282,7 @@ def intervened(model: Bound, values: SiteValues,
         if name not in sites or not sites[name].rows:
             inside = [site.name for site in sites.values() if site.rows]
             raise ModelError(f"{where}: model '{model.name}' has no such site inside rows(). Use "
-                             f"one of its sites inside rows(), {inside}")
+                             f"one of its sites inside rows(), {listed(inside)}")
         try:
             site, array = sites[name], np.asarray(value)
         except ValueError:
@@ -388,9 +390,9 @@ def _check(structure: Structure, names: Sequence[str], params: Mapping[str, np.n
             continue
         part, inputs = levels.restrict(program, at)
         with evaluated():  # concrete values, also within a trace
-            known = evaluate(part, *(jnp.reshape(jnp.asarray(params[takes[k]], aval.dtype),
-                                                 aval.shape)
-                                     for k, aval in zip(inputs, part.in_avals, strict=True)))
+            known = jit(functools.partial(evaluate, part), seldom=ONCE)(
+                *(np.reshape(np.asarray(params[takes[k]], aval.dtype), aval.shape)
+                  for k, aval in zip(inputs, part.in_avals, strict=True)))
         site.traits.check(f"model '{structure.model.name}', site '{name}' ({site.kind})",
                           {site.arguments[i]: np.asarray(value)
                            for i, value in zip(at, known, strict=True)}, steps)

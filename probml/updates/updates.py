@@ -28,15 +28,8 @@ from probml.factors.naturals import log_prior, naturals, outside
 from probml.families.form import backward
 from probml.jaxpr.backward import gradient, shortened, value_and_gradient
 from probml.numerics.bundles import Bundle
-from probml.numerics.optimum import (
-    LBFGS,
-    Newton,
-    chords,
-    clipped_step,
-    maximize,
-    negligible,
-    separable,
-)
+from probml.numerics.newton import Newton, chords, clipped_step, separable
+from probml.numerics.optimum import LBFGS, maximize, negligible
 from probml.numerics.process.inline_calls import traced_once
 from probml.plan.blocks import Block, blocks, pack, unpack
 from probml.plan.plan import Plan

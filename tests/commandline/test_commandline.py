@@ -84,7 +84,7 @@ def test_score_with_a_target_is_json_if_asked(place):
 def test_score_of_a_classifier_asks_for_the_column_of_the_truth(place):
     run = ask(place, "score", "@fit.probml", "@rows.csv", code=4)
     assert "NaiveBayes is scored by its predictions" in run.stderr
-    assert "--target NAME; the columns are ['size', 'colour', 'kind']" in run.stderr
+    assert "--target NAME; the columns are 'size', 'colour', 'kind'" in run.stderr
 
 
 def test_a_table_with_another_separator_says_so(place):

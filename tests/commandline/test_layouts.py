@@ -134,7 +134,7 @@ def test_fits_of_own_functions_are_compared(place):
 def test_what_was_seen_at_the_fit_and_is_not_there_is_said(place):
     folder, centre, _ = place
     pd.DataFrame({"far": [1.0], "wide": [5.0]}).to_csv(folder / "far.csv", index=False)
-    assert "'x' consists of ['long', 'wide']: the table has no column 'long'" in ask(
+    assert "'x' consists of 'long', 'wide': the table has no column 'long'" in ask(
         folder, "impute", "@centre.probml", "@far.csv", *centre, code=3).stderr
     STEPS.drop(columns="y").to_csv(folder / "still.csv", index=False)
     run = ask(folder, "predict", "@moods.probml", "@still.csv", "--site", "z", "--by", "who",

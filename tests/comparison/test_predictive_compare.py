@@ -234,7 +234,7 @@ def test_what_cannot_be_compared_is_refused_by_name():
         ({"a": StandardScaler()}, data, {},
          "expected a Fit, or a classifier .* for 'a', got a StandardScaler"),
         ({"a": GaussianNB()}, None, {}, "the data are missing"),
-        ({"a": GaussianNB()}, {"x": x}, {}, r"no column 'y', .*one of the columns, \['x'\]"),
+        ({"a": GaussianNB()}, {"x": x}, {}, r"no column 'y', .*one of the columns, 'x'"),
         ({"a": GaussianNB()}, {"y": y}, {}, "have only the column 'y'"),
         ({"a": GaussianNB()}, {"x": x[:5], "y": y}, {},
          r"'x' has shape \(5, 2\), but 'y' has 20 rows"),

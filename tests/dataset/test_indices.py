@@ -726,5 +726,5 @@ def test_an_index_may_be_computed_from_any_number(name):
     with pytest.raises(DataError, match="'age' must be complete.* row 4"):
         model.log_density({"age": np.where(age > 40, np.nan, age), "y": y}, {"a": a})
     if name in ("floor", "//"):
-        with pytest.raises(DataError, match="'age' = 54.4 give the index 5 of 'a'"):
+        with pytest.raises(DataError, match="'age' = 54.4 gives the index 5 of 'a'"):
             model.log_density({"age": age + 10, "y": y}, {"a": a})

@@ -106,7 +106,7 @@ def test_categories_that_are_numbers_and_truths_index_as_codes_with_labels(kind)
 
 
 REFUSED = {
-    "codes from 1": (CODES + 1, "subtract 1|cannot be|0..2"),
+    "codes from 1": (CODES + 1, "subtract 1|cannot be|from 0 to 2"),
     "numbers that are not whole": (CODES + 0.5, "integer"),
     "text beside numbers": ([1, *WORDS[1:]], "all text"),
     "an unused level": (pd.Categorical(WORDS, list("abcd")), "remove_unused_categories"),

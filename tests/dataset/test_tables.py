@@ -375,7 +375,7 @@ def test_large_finite_numbers_are_not_infinite():
 
 
 def test_codes_outside_the_states_are_refused():
-    refuses(["'z'", "got 7 in row 0", "0..2", "3 states"], {"z": np.full(300, 7)}, Z)
+    refuses(["'z'", "got 7 in row 0", "from 0 to 2", "3 states"], {"z": np.full(300, 7)}, Z)
     refuses(["'z'", "got 1.5 in row 1"], {"z": [0, 1.5]}, Z)
     refuses(["'z'", "got -1 in row 1", "NaN"], {"z": [0, -1]}, Z)
     refuses(["'z'", "got 3.0 in row 2"], {"z": [None, 1, 3]}, Z)

@@ -13,7 +13,7 @@ from probml.dataset.sources.parts import open_data
 from probml.device import streamed as streaming
 from probml.device.streamed import Cut, open_stream
 from probml.numerics import compiling
-from probml.numerics.outside import feeding
+from probml.numerics.outside import callbacks
 
 N = 900
 X = np.random.default_rng(0).normal(3.0, 1.0, N)
@@ -47,9 +47,9 @@ def test_chunks_of_a_feed_are_made_in_memory_of_those_before(monkeypatch):
 def test_what_a_program_is_fed_counts_as_its_work():
     data = open_data(normal(), parts)
     feed, rows, _ = open_stream(data, data.plan())
-    assert feeding.count_fed_numbers((rows,)) == 0  # nothing is open
+    assert callbacks.count_fed_numbers((rows,)) == 0  # nothing is open
     with feed:
-        numbers = feeding.count_fed_numbers(({"rows": rows}, 1.0))
+        numbers = callbacks.count_fed_numbers(({"rows": rows}, 1.0))
     assert N <= numbers <= 4 * N
     leaves = jax.tree.leaves(rows)
     assert compiling.options_for(leaves, (), 1, numbers) is compiling.QUICK
@@ -70,7 +70,7 @@ def single():
 def test_doubles_pass_to_a_program_and_back_whatever_the_other_threads_have(single):
     """The thread that is called back knows nothing of the context."""
     given = {"real": np.array([1 + 2.0**-40]), "whole": np.int64(2**40), "flag": np.array([True])}
-    with feeding.Supply() as supply, jax.enable_x64(True):
+    with callbacks.Supply() as supply, jax.enable_x64(True):
         specs = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), given)
         met = []
 
@@ -78,7 +78,7 @@ def test_doubles_pass_to_a_program_and_back_whatever_the_other_threads_have(sing
             met.append(float(x))
             return given
 
-        found = jax.jit(lambda x: feeding.called_back(function, specs, np.int32(supply.number), x))(
+        found = jax.jit(lambda x: callbacks.called_back(function, specs, np.int32(supply.number), x))(
             jnp.asarray(1 - 2.0**-40))
         found = jax.device_get(found)
     assert met == [1 - 2.0**-40]

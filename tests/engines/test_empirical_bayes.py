@@ -231,9 +231,9 @@ Y = {"y": np.array([0.3, 1.2, -0.4])}
          "setting 'prior' is 'normal', which is not a number"),
         (linear_regression(noise=None), {"x": np.ones((3, 1)), **Y}, ("noise",), probml.Refusal,
          "setting 'noise' is None, which is not a number. Set 'noise' to"),
-        (coins(), {"y": COUNTS}, ("groups",), probml.Refusal, "needs setting 'groups' as a "
-         "Python number"),
-        (branching(), Y, ("scale",), probml.Refusal, "needs setting 'scale' as a Python number"),
+        (coins(), {"y": COUNTS}, ("groups",), probml.Refusal, "setting 'groups' cannot be "
+         "optimised. The function needs it as a Python number"),
+        (branching(), Y, ("scale",), probml.Refusal, "setting 'scale' cannot be optimised"),
         (idle(), Y, ("other",), probml.Refusal, "no distribution depends on setting 'other'"),
         (tied(), {**Y, "z": np.array([0, 1, 1])}, ("weights",), probml.Refusal,
          "'weights': its values cannot be changed one by one"),

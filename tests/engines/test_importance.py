@@ -21,7 +21,7 @@ from probml.engines.importance import (
 )
 from probml.engines.importance import _with_variance_check as with_variance_check
 from probml.engines.importance import sample_with_tail_check as draw_weighted
-from probml.posteriors.diagnostics import k_of_variance
+from probml.posteriors.pareto import k_of_variance
 from probml.posteriors.posterior import Normal
 
 RANDOM = np.random.default_rng(3)

@@ -16,6 +16,7 @@ import cases
 import probml
 from cases import fitted, mixture, nan
 from coded import codes
+from probml.numerics.optimum import Optimum
 
 
 def close(got, expected, tolerance=1e-6):
@@ -336,3 +337,20 @@ def test_a_valley_that_is_steep_on_one_side_is_a_maximum():
     fit = hinge().fit({"x": x}, probml.MAP(), weights=weights)
     assert fit.converged and "separation" not in codes(fit)
     assert fit.params["bias"] == pytest.approx(-1.0, abs=1e-6)
+
+
+def test_no_value_is_computed_about_a_scale_that_the_hessian_determines(monkeypatch):
+    asked = []
+    monkeypatch.setattr(Optimum, "value_at",
+                        lambda self, u: asked.append(u) or self.evaluate(u)[0])
+
+    @probml.model
+    def tails():
+        scale = sample("scale", dist.HalfNormal(10.0))
+        with probml.rows():
+            sample("x", dist.StudentT(4.0, 0.0, scale))
+
+    x = np.random.default_rng(0).standard_t(4, size=400)
+    for rows, few in ((x, False), (x[:3], True)):
+        fit = tails().fit({"x": rows}, probml.MAP(prior=False))
+        assert fit.converged and bool(asked) == few

@@ -271,7 +271,7 @@ def test_weights_of_a_source_stand_in_a_column(tmp_path):
     with pytest.raises(DataError, match="all weights are zero"):
         normal().fit(source, weights="w")
     source = stored(tmp_path, table | {"w": np.where(np.arange(240) == 53, -1.0, 1.0)}, CUTS)
-    with pytest.raises(DataError, match="batch 'part1.npz': weights must be >= 0, got -1.0 in row 3"):
+    with pytest.raises(DataError, match="batch 'part1.npz': weights must be at least 0, got -1.0 in row 3"):
         normal().fit(source, weights="w")
 
 

@@ -9,7 +9,7 @@ import math
 import pickle
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -237,18 +237,6 @@ class Listed(Engine):
 
     def run(self, problem: Problem) -> Outcome:
         raise AssertionError("it is refused before")
-
-
-class Attributes(Listed):
-    """One that says what it needs as versions before 0.1 did."""
-
-    statistics: ClassVar = True
-
-
-def test_what_an_engine_needs_may_still_be_attributes_of_its_class():
-    with pytest.warns(DeprecationWarning, match="has the class attributes 'statistics'"):
-        assert Attributes().capabilities == Capabilities(statistics=True)
-    assert Listed().capabilities == Capabilities()
 
 
 # Held to updates by hand

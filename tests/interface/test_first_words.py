@@ -196,7 +196,7 @@ def test_counts_without_end_on_which_nothing_depends_are_dropped():
 
     fit = idle().fit({"y": Y})
     np.testing.assert_allclose(fit.params["b"], Y.sum() / 4)
-    with pytest.raises(probml.Refusal, match=r"only through its parents.* from the draws of \['b'\]"):
+    with pytest.raises(probml.Refusal, match=r"only through its parents.* from the draws of 'b'"):
         fit.posterior("n")
     assert "latent, no observed site depends on it" in str(idle().explain({"y": Y}))
     density = dist.Normal(0.0, 1.0).log_prob(0.3) + dist.Normal(0.3, 1.0).log_prob(Y).sum()

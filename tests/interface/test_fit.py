@@ -509,13 +509,6 @@ def test_a_posterior_of_an_unknown_kind_is_refused_by_name(tmp_path):
         probml.load(tmp_path / "fit", weather())
 
 
-def test_a_file_written_before_kinds_were_said_is_read(tmp_path):
-    days().save(tmp_path / "fit")
-    tampered(tmp_path / "fit", lambda meta, arrays: meta.pop("posterior"))
-    back = probml.load(tmp_path / "fit", weather())
-    np.testing.assert_array_equal(back.predict(HOLES, "kind"), days().predict(HOLES, "kind"))
-
-
 def test_the_file_is_arrays_and_json(tmp_path):
     days().save(tmp_path / "fit")
     with zipfile.ZipFile(tmp_path / "fit") as file:

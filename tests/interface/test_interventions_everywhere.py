@@ -88,7 +88,7 @@ def test_of_several_tables():
 
 def test_of_a_function_without_rows_and_without_data():
     model = probml.model(line)()
-    with pytest.raises(probml.ModelError, match=r"only a Fit has do\(\). Write fit\(data\)"):
+    with pytest.raises(probml.ModelError, match=r"do\(\) of a model needs rows\(\).*Use do\(\) of a Fit, fit\(data\)"):
         model.do({"z": 1})
     np.testing.assert_allclose(model.at(POINT).do({"z": 1}).predict(
         {"x": X[:2], "g": GROUP[:2], "y": np.full(2, np.nan)}, "y"), [3.3, 2.3], atol=1e-4)

@@ -13,7 +13,7 @@ import probml
 from probml import models
 from probml.engines.engine import ELSEWHERE
 from probml.engines.ladder import KINDS
-from probml.interface.argument_checks import OF_FITS, OF_MODELS
+from probml.interface.other_libraries import OF_FITS, OF_MODELS
 
 
 @probml.model

@@ -8,7 +8,7 @@ import pytest
 from numpyro import plate, sample
 
 import probml
-from probml.models import gaussian_mixture
+from probml.models import gaussian_mixture, screen
 
 
 @probml.model
@@ -34,6 +34,15 @@ def test_a_parameter_is_no_prediction_of_rows(fit):
         fit.table("base")
 
 
+def test_an_argument_without_use_is_refused(fit):
+    with pytest.raises(probml.ModelError, match=r"simulate\(steps=3, given=...\).*Omit steps=3"):
+        fit.simulate(given=PETS, steps=3)
+    with pytest.raises(probml.ModelError, match=r"Pass summary\(data, weights=...\)"):
+        fit.summary(weights=[1.0, 1.0, 1.0, 2.0])
+    with pytest.raises(probml.ModelError, match="names= is only for an array"):
+        screen(pd.DataFrame(PETS), PETS["kg"], names=["a", "b"])
+
+
 def test_engines_that_messages_name_do_not_refuse(fit):
     with pytest.raises(probml.Refusal, match=r"^posterior\('base'\): EM\(\) has no.*such as Laplace\(\)$"):
         fit.posterior("base")
@@ -47,7 +56,7 @@ def test_engines_that_messages_name_do_not_refuse(fit):
 def test_simulating_says_how_an_input_is_given():
     with pytest.raises(probml.ModelError, match=r"or here as an input with one value per row, age=\[...\]"):
         weight().simulate(5)
-    with pytest.raises(probml.ModelError, match=r"no input 'given'. Use its inputs, \['age'\]"):
+    with pytest.raises(probml.ModelError, match=r"no input 'given'. Use its inputs, 'age'"):
         weight().simulate(given=PETS)
     assert weight().simulate(age=[1.0, 2.0])["kg"].shape == (2,)
 

@@ -81,7 +81,7 @@ WORDS = {
         ),
         "x[:, None]",
         "to_event(1)",
-        "omit .expand()",
+        "Omit it, since rows() repeats",
     ),
     "groups as a setting": (lambda: by_group(group=GROUP).fit({"y": Y}), "setting 'group'", "(12,)",
                             "input", "fit({'group'"),

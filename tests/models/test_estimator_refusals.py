@@ -15,6 +15,7 @@ import probml
 import probml.models
 from probml.estimators.estimator import Estimator
 from probml.estimators.rules import rules
+from probml.fits import memory
 from probml.models import (
     GaussianDiscriminant,
     GaussianMixture,
@@ -142,3 +143,16 @@ def test_straight_columns_are_a_list(linear):
 def test_categories_are_a_list_of_values_each_once(categories):
     with pytest.raises(probml.ModelError, match="categories="):
         probml.models.LatentClass(2, categories=categories).fit(np.arange(12).reshape(6, 2) % 2)
+
+
+def test_matrices_that_do_not_fit_into_memory_are_refused_with_their_size(monkeypatch):
+    monkeypatch.setattr(memory, "usable", lambda: 1e5)
+    x = np.random.default_rng(0).normal(size=(40, 30))
+    with pytest.raises(probml.DataError, match="2 × 30 × 30 numbers .* more than the 0.0 GB"):
+        probml.models.GaussianMixture(2).fit(x)
+    probml.models.GaussianMixture(2, covariance_type="diag").fit(x)
+
+
+def test_columns_whose_cube_is_too_much_work_are_refused_with_their_size():
+    with pytest.raises(probml.DataError, match="10,000 columns need .* 0.8 GB each"):
+        probml.models.BayesianLinearRegression().fit(np.zeros((3, 10_000)), np.arange(3.0))

@@ -296,7 +296,7 @@ def test_the_likelihoods_of_flexmix_and_mixtools_are_reached(shared_data, name):
         (MixtureOfExperts(2), X, np.full(300, nan), "every value of y is missing"),
         (MixtureOfExperts(2), X, None, "requires y"),
         (MixtureOfExperts(2), X, Y[:7], "inconsistent numbers of samples"),
-        (MixtureOfExpertsClassifier(2), X, np.zeros(300, int), "y has 1 class, .0"),
+        (MixtureOfExpertsClassifier(2), X, np.zeros(300, int), "y has 1 class, 0"),
         (MixtureOfExpertsClassifier(5), X[:4], np.arange(4) % 2,
          "n_experts=5.*only 4 distinct rows"),
     ],

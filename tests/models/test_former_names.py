@@ -1,8 +1,6 @@
-"""Names that parameters had before: they work with a warning that names the new one, and files that
-hold them load."""
+"""Names that parameters had before: they work with a warning that names the new one."""
 
 import pickle
-from pathlib import Path
 
 import jax
 import numpy as np
@@ -11,7 +9,6 @@ import pytest
 import probml
 from probml.models import linear_regression, logistic_regression, mixed_model
 
-FILES = Path(__file__).parent / "former"  # saved by the version before the names changed
 OLD = pytest.warns(DeprecationWarning, match="the parameter 'bias' is now named 'intercept'")
 
 
@@ -77,39 +74,6 @@ def test_a_mixed_model_derives_the_names_from_its_groupings():
     assert model.renamed == {
         "noise": "sigma", "bias_spread": "sd_bias", "bias_turn": "corr_cholesky_bias",
         "site_spread_spread": "sd_site_spread", "site_spread_turn": "corr_cholesky_site_spread"}
-
-
-def test_a_file_of_before_loads_with_its_posterior():
-    fit = probml.load(FILES / "linear_exact.npz")
-    assert {*fit.params} == {"beta", "intercept", "variance"}
-    np.testing.assert_allclose([fit.params["intercept"], *fit.params["beta"]],
-                               [1.4827062, 2.3076825], rtol=1e-6)
-    np.testing.assert_allclose(float(fit.posterior("intercept").mean), 1.4827062, rtol=1e-5)
-
-
-def test_coordinates_of_a_file_of_before_are_put_in_the_order_of_the_new_names():
-    # beta, bias, df, noise of before are beta, intercept, df, sigma
-    fit = probml.load(FILES / "student_svi.npz")
-    drawn = fit.draws(4000, seed=1)
-    for name in ("beta", "intercept", "df", "sigma"):
-        own = drawn[name].reshape(4000, -1)
-        np.testing.assert_allclose(own.mean(0), np.ravel(fit.params[name]),
-                                   atol=5 * own.std() / 4000**0.5)
-
-
-def test_a_saved_estimator_of_before_prints_what_it_printed():
-    model = probml.load(FILES / "mixed_estimator.npz")
-    text = str(model.summary())
-    for line in ("restricted maximum likelihood (REML)", "REML log-likelihood: -34.6534",
-                 "Subject  (Intercept)     1.198     0.3261",
-                 "x              0.3437     0.1349  0.43",
-                 "Residual                0.3450    0.04910",
-                 "Intercept    1.407     0.4277  3.290   0.001  0.5689  2.246",
-                 "x            2.353     0.1498  15.71  <0.001   2.059  2.646"):
-        assert line in text, text
-    with pytest.warns(DeprecationWarning, match="'Subject_spread' is now named 'sd_Subject'"):
-        old = model.fit_.params["Subject_spread"]
-    np.testing.assert_array_equal(old, model.fit_.params["sd_Subject"])
 
 
 def test_rows_of_a_summary_are_found_by_the_old_name(fit):

@@ -114,13 +114,14 @@ def test_the_likelihood_of_many_rows_has_the_slopes_of_its_values():
     with jax.enable_x64(True):
         density = average_information.Density(places, x, y)
         start, steps = np.log([1.0, 0.3, 0.5]), 1e-5 * np.eye(3)
-        value, slope = density.at(start)
+        value, slope, information = density.at(start, informed=True)
         covariance = BY_HAND["matern52"](cdist(x, x) / 0.3) + (0.25 + 1e-10) * np.eye(80)
         assert value == pytest.approx(stats.multivariate_normal(np.zeros(80), covariance).logpdf(y))
         by_differences = [(density.at(start + h)[0] - density.at(start - h)[0]) / 2e-5
                           for h in steps]
         np.testing.assert_allclose(slope, by_differences, rtol=1e-6)
-        assert np.linalg.eigvalsh(density.information(start)).min() > 0
+        assert np.linalg.eigvalsh(information).min() > 0
+        np.testing.assert_array_equal(information, density.information(start))
 
 
 @pytest.mark.slow

@@ -149,7 +149,7 @@ def test_exogenous_columns_are_those_of_the_fit_in_their_order():
     fitted = models.StructuralTimeSeries().fit(Y[:50], exog=X[:50])
     future = X[50:]
     assert np.isfinite(fitted.forecast(Y[:50], 10, exog=X[:50], future=future)).all()
-    with pytest.raises(probml.DataError, match=r"future has the columns \['v', 'u'\], but exog of the fit had"):
+    with pytest.raises(probml.DataError, match=r"future has the columns 'v', 'u', but exog of the fit had"):
         fitted.forecast(Y[:50], 10, exog=X[:50], future=future[["v", "u"]])
     with pytest.raises(probml.DataError, match="exog has the columns"):
         fitted.score(Y[:50], exog=X[:50].rename(columns={"v": "w"}))

@@ -118,9 +118,3 @@ def test_each_kind_has_a_picture_of_its_own(made):
     axes = np.ravel(pictures.picture(estimator))
     assert axes[-1].get_xlabel() == words
     matplotlib.pyplot.close("all") if hasattr(matplotlib, "pyplot") else None
-
-
-def test_arguments_of_before_go_on_with_a_warning():
-    estimator = GeneralizedLinearModel("normal").fit(TABLE, Y)
-    with pytest.warns(DeprecationWarning, match="intervals: 'fit' is now named 'fitted'"):
-        pictures.intervals(fit=estimator)

@@ -358,6 +358,9 @@ def test_moderators_that_are_sums_of_others_are_refused():
     for method in ("REML", "ML", "FE"):
         with pytest.raises(probml.DataError, match="moderators 0, 1 are linearly dependent"):
             MetaAnalysis(method).fit(NUMBER[:8], np.ones(8), X=twice)
+    table = TABLE.assign(c=TABLE["a"] + 1e3 * TABLE["b"], g=np.arange(len(TABLE)) % 5)
+    with pytest.raises(probml.DataError, match="columns 'a', 'b', 'c' are linearly dependent"):
+        MixedModel({"g": ["1"]}).fit(table, NUMBER)
 
 
 def test_a_negative_binomial_of_a_large_concentration_is_a_poisson():

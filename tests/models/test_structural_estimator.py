@@ -120,7 +120,7 @@ def test_first_states_that_are_wide_beside_the_noise_are_taken_in_double():
     ({}, np.ones((9, 2)), None, "2 columns, expected one series.*exog="),
     ({}, np.full(9, nan), None, "every value of X is missing"),
     ({}, np.r_[np.arange(8.0), np.inf], None, "X is inf in sequence 0, step 8"),
-    ({}, np.arange(9.0), np.arange(8.0), r"exog has \[8\] steps, expected \[9\]"),
+    ({}, np.arange(9.0), np.arange(8.0), "exog has 8 steps, expected 9"),
     ({}, np.arange(9.0), np.ones(9), "column 0 of exog is the same at every step"),
     ({}, np.arange(9.0), np.r_[np.arange(8.0), nan], "exog is nan in row 8, column 0"),
 ])
@@ -132,5 +132,7 @@ def test_what_cannot_be_used_is_refused_by_name(settings, y, exog, words):
 def test_columns_are_those_of_the_fit(nile, estimator):
     with pytest.raises(probml.DataError, match="fitted without exog"):
         estimator.forecast(nile, exog=np.ones(len(nile)))
+    with pytest.raises(probml.DataError, match="future= is given.*fitted without exog"):
+        estimator.forecast(nile, 2, future=np.ones(2))
     with pytest.raises(probml.ModelError, match="interval=2.0.*between 0 and 1"):
         estimator.components(nile, interval=2.0)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from probml.numerics.compiling import jit
-from probml.numerics.outside import feeding
+from probml.numerics.outside import callbacks, feeding
 
 SPEC = jax.ShapeDtypeStruct((3,), np.dtype(np.float32))
 
@@ -43,7 +43,7 @@ def test_every_pass_begins_anew_and_two_chunks_are_there_at_once():
     with feeding.Feed(read, SPEC, 4) as feed:
         assert float(passes(np.int32(feed.number), np.int32(4), 3)) == 18 * 1.75
     assert len(begun) == 3 and max(most) <= 2
-    assert feed.number not in feeding._OPEN
+    assert feed.number not in callbacks._OPEN
 
 
 def test_a_chunk_is_read_while_the_one_before_is_used():

@@ -8,15 +8,8 @@ import numpy as np
 import pytest
 
 from probml.numerics.curvature import second_order
-from probml.numerics.optimum import (
-    LBFGS,
-    Newton,
-    chords,
-    clipped_step,
-    maximize,
-    negligible,
-    separable,
-)
+from probml.numerics.newton import Newton, chords, clipped_step, separable
+from probml.numerics.optimum import LBFGS, maximize, negligible
 from probml.numerics.refinement import HostBFGS
 
 RANDOM = np.random.default_rng(0)

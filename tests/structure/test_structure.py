@@ -248,7 +248,7 @@ LOOKS = {
 @pytest.mark.parametrize("words", LOOKS)
 def test_a_look_at_other_rows_is_refused_by_name(words):
     with pytest.raises(probml.ModelError,
-                       match=f"the value of 'y' in a row depends {words}, but the rows must be independent"):
+                       match=f"the value of 'y' in a row depends {words}, but rows must be independent"):
         trace(reading(LOOKS[words]), {"x": ((4,), "f")})
 
 

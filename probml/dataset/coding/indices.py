@@ -16,7 +16,7 @@ import numpy as np
 from probml.dataset.arrays import NUMBERS, Categories, Raw, deny
 from probml.dataset.coding import labels as naming
 from probml.dataset.kinds import refuse_long
-from probml.errors import DataError, listed, quoted
+from probml.errors import DataError, listed
 from probml.structure.indices import Formula, Index
 from probml.structure.ordering import why_ordered
 from probml.structure.structure import Structure
@@ -151,9 +151,9 @@ def _plate(structure: Structure, indices: Mapping[str, Index], raws: Mapping, la
         return
     base, top = bounds(indices.values())
     if len(indices) > 1 and not have_same_coding(indices.values()):
-        raise DataError(f"{quoted(indices, ' and ')} index the same axis with different offsets, "
-                        f"such as effect[a] and effect[b - 1], so a label needs another code in "
-                        f"each of them. Pass integer codes instead of text")
+        raise DataError(f"{listed(indices, ' and ')} index the same axis with different offsets, "
+                        "such as effect[a] and effect[b - 1], so one label would have different "
+                        "codes in them. Pass integer codes instead of text")
     coded = known is None and asked
     if known is None:
         known = _new_labels(structure, seen, next(iter(indices.values())).description, base, top,
@@ -287,8 +287,9 @@ def _formula(formula: Formula, raws: Mapping[str, Raw], timed: tuple[str, ...],
             parts.append(f"'{name}{f'[{cell}]' if several else ''}' = {array[at]:g}")
         step = f", step {at[1]}" if bad.shape[1] > 1 else ""
         raise DataError(
-            f"in row {at[0]}{step}, {' and '.join(parts)} give the index {index[at]:g} of "
-            f"{formula.words}; expected an index from 0 to {formula.last}. Correct these codes"
+            f"in row {at[0]}{step}, {' and '.join(parts)} {'give' if len(parts) > 1 else 'gives'} "
+            f"the index {index[at]:g} of {formula.words}; expected an index from 0 to "
+            f"{formula.last}. Correct these codes"
         )
 
 

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 import numpy as np
 
 from probml.dataset.source import Part, Source
-from probml.errors import DataError, quoted
+from probml.errors import DataError, listed
 from probml.numerics.process.libraries import arrow_types, ds, pa, pc
 from probml.typing import ArrayLike, DataLike
 
@@ -149,9 +149,9 @@ def _compare(file: str, known: Sequence[str], own: "pa.Schema", schema: "pa.Sche
     beyond = [name for name in own.names if name not in schema.names]
     lacking = [name for name in known if name not in own.names]
     if beyond or lacking:
-        what = (f"has the column{_plural(beyond)} {quoted(beyond)}, which the schema of the "
+        what = (f"has the column{_plural(beyond)} {listed(beyond)}, which the schema of the "
                 f"dataset does not have" if beyond else
-                f"has no column{_plural(lacking)} {quoted(lacking)}, which the schema of the "
+                f"has no column{_plural(lacking)} {listed(lacking)}, which the schema of the "
                 f"dataset has")
         raise DataError(f"the file '{file}' {what}. Give all files the same columns, or pass a "
                         "scanner that reads only common columns, dataset.scanner(columns=[...])")

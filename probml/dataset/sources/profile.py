@@ -16,7 +16,7 @@ from probml.dataset.coding import labels as naming
 from probml.dataset.dataset import Data, Profile
 from probml.dataset.moments import Moments
 from probml.dataset.sources.chosen import hashed
-from probml.errors import DataError
+from probml.errors import DataError, counted, listed
 from probml.typing import ArrayLike
 
 SAMPLE_ROWS = 2**16  # at most; engines find a start on the sample
@@ -70,9 +70,9 @@ def merged(profile: Profile, other: Profile, slack: int = 1) -> Profile:
     """
     for name in profile.columns.keys() & other.columns.keys():
         if profile.columns[name] != other.columns[name]:
-            raise DataError(f"'{name}' has the columns {list(profile.columns[name])} in some "
-                            f"batches and {list(other.columns[name])} in others. Give all batches "
-                            f"the same columns in the same order")
+            raise DataError(f"'{name}' has the columns {listed(profile.columns[name])} in some "
+                            f"batches and {listed(other.columns[name])} in others. Give all "
+                            "batches the same columns in the same order")
     steps = max((own.sample.steps for own in (profile, other)
                  if own.sample.steps is not None), default=None)
     one, two = (lengthened(own.sample, steps) for own in (profile, other))
@@ -84,7 +84,7 @@ def merged(profile: Profile, other: Profile, slack: int = 1) -> Profile:
         for own in (profile, other):
             if site not in own.labels and (site in own.pattern
                                            or site in own.sample.table.inputs):
-                raise DataError(f"'{site}' has labels, {list(labels[site])}, in some batches and "
+                raise DataError(f"'{site}' has labels, {listed(labels[site])}, in some batches and "
                                 f"integer codes in others. Use one of the two in all batches")
     pattern = {site: _weaker(site, profile.pattern.get(site), other.pattern.get(site))
                for site in {**profile.pattern, **other.pattern}}
@@ -210,9 +210,9 @@ def _union(site: str, labels: Sequence[tuple], states: int | None) -> tuple:
     """The labels of all parts; refused where there are more than states."""
     out = naming.union(labels)
     if states is not None and len(out) > states:
-        raise DataError(f"'{site}' has {len(out)} labels in all batches together, {list(out)}, but "
-                        f"the model has only {states} states. Give the model more states, or merge "
-                        f"labels")
+        raise DataError(f"'{site}' has {len(out)} labels in all batches together, {listed(out)}, "
+                        f"but the model has only {counted(states, 'state')}. Give the model more "
+                        "states, or merge labels")
     return out
 
 

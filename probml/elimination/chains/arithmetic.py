@@ -12,8 +12,7 @@ from jax.typing import DTypeLike
 from probml.numerics.logs import divide, finite, log_of, log_sum
 
 ALIKE = 512  # units of rounding by which equal rows may differ
-# multiplications of a step below which they are not done as a matrix product
-MIN_MATRIX_PRODUCT = 1024
+MIN_MATRIX_PRODUCT = 1024  # multiplications of a step, below which they are no matrix product
 # states up to which comparisons are unrolled: a gather of bytes, or an argmax, is a scalar loop
 UNROLLED = 32
 PRECISE = lax.Precision.HIGHEST
@@ -26,8 +25,7 @@ class Chain(NamedTuple):
     # (L, G, K from, K to, M): into each step; that into a sequence's first is not used
     transition: jax.Array
     emission: jax.Array  # (L, G, K, M)
-    # (L, M) bool: the steps that count, the first ones of a row; None = all
-    alive: jax.Array | None
+    alive: jax.Array | None  # (L, M) bool: the steps that count, the first ones of a row; None: all
 
 
 class ScanLayout(NamedTuple):

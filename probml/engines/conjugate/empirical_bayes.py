@@ -33,7 +33,7 @@ from probml.engines.engine import Capabilities, Engine, Outcome, Problem, Status
 from probml.engines.exact import Exact, closed_form, is_consistent
 from probml.engines.findings import Code, Finding
 from probml.engines.start.prior import compiled_prior_point
-from probml.errors import ModelError, Refusal, quoted
+from probml.errors import ModelError, Refusal, listed
 from probml.language import given
 from probml.language.language import Bound
 from probml.numerics.box import Top, search
@@ -293,14 +293,14 @@ class EmpiricalBayes(Engine):
         if not problem.plan.free:
             raise Refusal(f"EmpiricalBayes cannot fit {problem}: the data contain values of all "
                           "parameters, and EmpiricalBayes needs one to integrate over. Drop one "
-                          f"from the data. Or use sample statements for {quoted(self.names)} in "
+                          f"from the data. Or use sample statements for {listed(self.names)} in "
                           "the model, and fit with probml.MAP(prior=False)")
         try:
             Exact().refuse(problem)
         except Refusal as refusal:
             raise Refusal("EmpiricalBayes maximises the exact log evidence (log probability of "
                           "the data), which cannot be computed for this model with these data: "
-                          f"{refusal}. To estimate {quoted(self.names)} nevertheless, write a "
+                          f"{refusal}. To estimate {listed(self.names)} nevertheless, write a "
                           "sample statement with a prior for each, and fit with another engine"
                           ) from refusal
         _lifted(problem.plan, self.names)
@@ -320,9 +320,10 @@ class EmpiricalBayes(Engine):
                            self.looks, self.max_iterations, np.random.default_rng(seed))
         if found is None:
             raise Refusal("EmpiricalBayes: the log evidence (log probability of the data) could "
-                          f"not be computed accurately at any tried value of {quoted(self.names)}. "
+                          f"not be computed accurately at any tried value of {listed(self.names)}. "
                           "Call the model with plausible values of these arguments, and give "
-                          "bounds around them, EmpiricalBayes({name: (lowest, highest)})")
+                          f"bounds around them, EmpiricalBayes({{'{self.names[0]}': (lowest, "
+                          "highest)})")
         chosen = evidence.values(axes, found.point)
         # scalars stay numbers: a model is known by the kinds of its settings
         settings = {name: float(value) if value.ndim == 0 else value

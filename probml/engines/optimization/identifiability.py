@@ -17,7 +17,7 @@ from probml.engines.engine import Status
 from probml.engines.findings import Code, Finding
 from probml.engines.optimization.objective import flat, unflat
 from probml.engines.start.prior import compiled_prior_point
-from probml.errors import present, quoted
+from probml.errors import listed, present
 from probml.evidence import density
 from probml.numerics.compiling import ONCE, jit
 from probml.numerics.curvature import scaled, units
@@ -34,6 +34,7 @@ MAX_DIFFERENCED_COORDINATES = 32
 # curvature of a logarithm or logit on which the objective does not depend, such as that of a
 # standard deviation of 0
 INERT_CURVATURE = 1e-4
+SURE_WIDTH = 0.1  # standard deviation of a logarithm or logit that is certainly identified
 # Standard deviations by which a point is moved along a direction that may be flat, and the share of
 # that distance at which an optimisation from there must end for the direction to be flat.
 PROBE_WIDTHS, MIN_KEPT_SHARE = 3.0, 0.3
@@ -77,7 +78,7 @@ def check_flattest_direction(plan: Plan, known: Known, top: Optimum, steps: int)
     symmetric, others = _split_symmetries(plan, known, top, directions, suspect, limit)
     loads = np.linalg.norm(directions[:, suspect] @ symmetric, axis=1)
     symmetry = () if not symmetric.size else (
-        Finding.of(Code.SYMMETRY, names=quoted(_main_parameters(plan, top, loads))),)
+        Finding.of(Code.SYMMETRY, names=listed(_main_parameters(plan, top, loads))),)
     if not others.size:
         return symmetry, None
     reduced, rotation = np.linalg.eigh(others.T @ (curvature[suspect, None] * others))
@@ -134,6 +135,8 @@ def check_direction_from_start(plan: Plan, known: Known, top: Optimum, steps: in
     at = jax.device_get(unflat(plan, placed(end), known))
     moved = [name for name in plan.free if plan.structure.sites[name].domain.unbounded
              or plan.structure.sites[name].domain.ordered]
+    if not moved:
+        return (), None
     gone, powers = {name: at[name] - begun[name] for name in moved}, _scale_powers(plan)
     for name in powers.keys() & gone.keys():  # a scale that goes to 0 is not moved
         gone[name] = np.where(gone[name] * powers[name] < 0, 0.0, gone[name])
@@ -211,7 +214,7 @@ def _inert_logarithms(plan: Plan, top: Optimum) -> np.ndarray:
     """Which coordinates are logarithms or logits on which the objective does not depend, (d,), as
     of a standard deviation of 0: by second derivatives or, since these may be rounding, by values
     one step away."""
-    inert = domain_flags(plan, "logarithmic")
+    inert = domain_flags(plan, "logarithmic") & ~_sure_logarithms(plan, top)
     curvature = np.abs(np.diagonal(top.hessian))
     rounding = np.finfo(top.point.dtype).eps * (1 + abs(top.value))
     for i in np.flatnonzero(inert):
@@ -222,6 +225,17 @@ def _inert_logarithms(plan: Plan, top: Optimum) -> np.ndarray:
         inert[i] = (curvature[i] < INERT_CURVATURE
                     or second_difference < INERT_CURVATURE + 4 * rounding)
     return inert
+
+
+def _sure_logarithms(plan: Plan, top: Optimum) -> np.ndarray:
+    """Which coordinates are logarithms or logits that a reliable Hessian determines to a tenth,
+    (d,): their parameters have a maximum, and no value need be computed to see it. Reliable is one
+    that is exact or has predicted gradients; none is computed for this."""
+    computed = top.known_hessian is not None or "estimated_hessian" in vars(top)
+    if not computed or top.whitening is None:
+        return np.zeros(top.point.size, bool)
+    widths = np.linalg.norm(top.whitening, axis=0)
+    return domain_flags(plan, "logarithmic") & (widths <= SURE_WIDTH)
 
 
 def _in_own_units(direction: np.ndarray, curvatures: np.ndarray) -> np.ndarray:
@@ -343,8 +357,8 @@ def check_coordinates(plan: Plan, top: Optimum) -> Found:
     counts that are all 0; positive numbers that grow so, as the degrees of freedom where the tails
     are normal; parameters without information, as the transitions of a chain of one step.
 
-    Cost: two values a coordinate, three more for each inert logarithm, some ten for each that is
-        flat on one side.
+    Cost: two values a coordinate, none for a logarithm that is known to a tenth, three more for
+        each inert logarithm, some ten for each that is flat on one side.
     """
     owners = density.coordinate_names(plan)
     rounding = EQUAL_ROUNDINGS * np.finfo(top.point.dtype).eps * (1 + abs(top.value))
@@ -354,7 +368,10 @@ def check_coordinates(plan: Plan, top: Optimum) -> Found:
         return (), None
     profiles, powers = Profiles(top, rounding), _scale_powers(plan)
     found: dict[Rise, list[str]] = {rise: [] for rise in Rise}
+    sure = _sure_logarithms(plan, top)
     for i, owner in enumerate(owners):
+        if sure[i]:
+            continue
         name = owner.partition("[")[0]
         rise = _rise(profiles, i, logarithmic[i], positive[i], powers.get(name, 0.0),
                      name in found[Rise.DIVERGES])
@@ -364,7 +381,7 @@ def check_coordinates(plan: Plan, top: Optimum) -> Found:
         out.append(separation_finding(list(dict.fromkeys(found[Rise.DIVERGES]))))
     if found[Rise.FLAT]:
         out.append(Finding.of(Code.NO_INFORMATION,
-                              names=quoted(list(dict.fromkeys(found[Rise.FLAT])))))
+                              names=listed(list(dict.fromkeys(found[Rise.FLAT])))))
     limit = Status.LIMIT if found[Rise.GROWS] else None
     return tuple(out), Status.DIVERGED if found[Rise.DIVERGES] else limit
 
@@ -379,7 +396,7 @@ def describe_direction(loads: np.ndarray, diagonal: np.ndarray, owners: Sequence
     shares = _in_own_units(loads, diagonal)
     main = [i for i in np.argsort(-shares)[:4] if shares[i] > 0.05 * shares.max()]
     changes = " : ".join(f"{loads[i] / np.abs(loads).max():+.2g}" for i in main)
-    named = quoted((owners[i] for i in main), " and ")
+    named = listed((owners[i] for i in main), " and ")
     return f"{named} change in the proportion {changes}" if len(main) > 1 else f"{named} changes"
 
 
@@ -452,4 +469,4 @@ def find_infinite(params: Mapping[str, jax.Array]) -> tuple[Finding, ...]:
 
 def separation_finding(names: Sequence[str]) -> Finding:
     """The finding that the likelihood has no maximum in some parameters."""
-    return Finding.of(Code.SEPARATION, names[0] if len(names) == 1 else "", names=quoted(names))
+    return Finding.of(Code.SEPARATION, names[0] if len(names) == 1 else "", names=listed(names))

@@ -12,6 +12,7 @@ from probml.device.rows import Known, Rows, Summary
 from probml.engines.engine import Outcome, Problem, State, Status
 from probml.engines.optimization.identifiability import (
     MAX_DIFFERENCED_COORDINATES,
+    domain_flags,
     find_separation,
 )
 from probml.engines.optimization.objective import (
@@ -31,16 +32,10 @@ from probml.factors.naturals import log_prior
 from probml.jaxpr.backward import value_and_gradient
 from probml.numerics.compiling import ONCE, jit
 from probml.numerics.curvature import scaled, second_order, units
-from probml.numerics.optimum import (
-    LBFGS,
-    Newton,
-    Optimum,
-    maximize,
-    negligible,
-    newton_converged,
-)
+from probml.numerics.newton import Newton, saddle_free_step
+from probml.numerics.optimum import LBFGS, Optimum, maximize, negligible, newton_converged
 from probml.numerics.process.threads import map_in_threads
-from probml.numerics.refinement import HostBFGS, refine
+from probml.numerics.refinement import HostBFGS, maximize_whitened, refine
 from probml.plan.blocks import NEWTON
 from probml.plan.plan import Plan
 from probml.plan.sufficient_statistics import blocks_of_hessian
@@ -58,6 +53,8 @@ MAX_REFINED_WORK = 2**22  # rows times coordinates up to which an optimum is ref
 # rows of a factorised matrix up to which values come with their gradient, by the same program: the
 # gradient needs the inverse, which takes four times as long as the factor
 MAX_MATRIX_WITH_GRADIENT = 512
+# coordinates up to which BFGS is preconditioned by differences of gradients, where one is dear
+MAX_WHITENED_COORDINATES = 12
 MAX_FLOAT32_LOSS = 1e-3  # of log density, which an optimisation in float32 may miss
 MAX_REMAINING_GAIN = 0.1  # after a Newton step at a maximum, relative to the predicted gain
 
@@ -102,7 +99,17 @@ def maximize_by_lbfgs(engine: OptimizerSettings, problem: Problem, params: Mappi
                                                   np.asarray(count), engine.tolerance)
         return u, value, count, values, bool(flat)
 
-    u, history, status = run_in_blocks(engine, block, to_coordinates(plan, params, known))
+    dear = plan.largest_matrix > MAX_MATRIX_WITH_GRADIENT and (
+        not problem.in_parts and density.unbounded_size(plan) <= MAX_WHITENED_COORDINATES)
+
+    def whitened_block(u: Mapping[str, jax.Array], count: int):
+        found = maximize_whitened(lbfgs_optimum(engine, problem, u), count, engine.tolerance,
+                                  domain_flags(plan, "logarithmic"))
+        return (_by_name(u, found.point), found.value, found.iterations, found.history,
+                found.flat)
+
+    u, history, status = run_in_blocks(engine, whitened_block if dear else block,
+                                       to_coordinates(plan, params, known))
     rounded, top = False, lbfgs_optimum(engine, problem, u) if is_small_problem(problem) else None
     if top is not None and refined and _is_worth_refining(problem, history, top):
         end, values, gain = refine(top)
@@ -306,7 +313,7 @@ def _newton(plan: Plan, prior: bool, u: jax.Array, known: Known, rows: Rows, sca
         return value_gradient_hessian(plan, density.without_volume(plan, known), u, known, rows,
                                       prior, mode=True, scale=scale)
 
-    found = maximize(evaluate, u, Newton(steps, tolerance, history=BLOCK))
+    found = maximize(evaluate, u, Newton(steps, tolerance, history=BLOCK, step=saddle_free_step))
     gradient, hessian = -found.gradient, -found.hessian
     return (found.point, found.value, found.iterations, found.history,
             found.flat | newton_converged(found.value, gradient, hessian), hessian, -found.first,

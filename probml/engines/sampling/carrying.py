@@ -18,7 +18,7 @@ from probml.engines.optimization.search import index_of_highest
 from probml.engines.start.begin import AWAY, MAX_STEPS, PRIOR_STARTS, widest_units
 from probml.engines.start.modes import Mode, Optima, distinct_optima
 from probml.engines.start.prior import compiled_prior_point, drawn_prior, given_start
-from probml.errors import Refusal, quoted
+from probml.errors import Refusal, counted, listed
 from probml.evidence import density, row_coordinates
 from probml.latents.latent import Group
 from probml.numerics import curvature
@@ -27,6 +27,7 @@ from probml.numerics.curvature import Starts
 from probml.numerics.optimum import LBFGS, maximize
 from probml.numerics.transfer import placed
 from probml.plan.plan import Plan
+from probml.posteriors.posterior import unconstrained
 
 INTEGRATE = ("exact", "all", "none")
 STARTS = 4  # of optimisations, from the prior's point and points about it
@@ -69,8 +70,8 @@ def describe_method(problem: Problem) -> str:
     if not names:
         return ""
     each = sum(int(np.prod(sites[name].cells, dtype=int)) for name in names)
-    return (f"sampling {quoted(names)}, {each} number{'s' * (each > 1)} per row, together with the "
-            f"parameters")
+    return (f"sampling {listed(names)}, {counted(each, 'number')} per row, together with the "
+            "parameters")
 
 
 def check(problem: Problem, engine: str, draws: int) -> None:
@@ -205,8 +206,8 @@ def _given_points(problem: Problem, known: Known, begun: Mode) -> list[np.ndarra
     seen = problem.posterior_points
     if not seen or problem.plan.carried or not set(problem.plan.free) <= set(seen):
         return []
-    points = [density.to_unbounded(problem.plan,
-                                   {name: seen[name][i] for name in problem.plan.free}, known)
+    plan = problem.plan
+    points = [unconstrained(plan, {name: seen[name][i] for name in plan.free}, known)
               for i in range(len(next(iter(seen.values()))))]
     return [np.asarray(u) for u in points if u.size == begun.frame.centre.size
             and np.isfinite(u).all()]

@@ -29,10 +29,9 @@ from probml.posteriors.diagnostics import (
     MIN_EFFECTIVE_PER_CHAIN,
     effective,
     energy_fraction,
-    k_limit,
-    k_of_variance,
     r_hat,
 )
+from probml.posteriors.pareto import k_limit, k_of_variance
 from probml.typing import PyTree, SiteValues
 
 if TYPE_CHECKING:

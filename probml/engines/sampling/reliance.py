@@ -20,7 +20,7 @@ from probml.numerics.compiling import ONCE, jit
 from probml.plan.plan import Plan
 from probml.posteriors.closed import Closed
 from probml.posteriors.conjugate import Marginals
-from probml.posteriors.diagnostics import BAD, k_hat
+from probml.posteriors.pareto import BAD, k_hat
 from probml.posteriors.posterior import Normal
 
 # An approximation is far from the posterior if the bound on the error of a mean (√χ², in standard

@@ -13,7 +13,7 @@ from probml.device.rows import Known, Rows
 from probml.evidence import row_coordinates
 from probml.evidence.e_step import global_posterior
 from probml.numerics.compiling import jit
-from probml.numerics.transfer import Use, derive_key, random_key
+from probml.numerics.transfer import Use, derive_key, random_key, split_key
 from probml.plan.plan import Plan
 from probml.posteriors import random_effects
 from probml.posteriors.posterior import Draws, Normal
@@ -33,7 +33,7 @@ def with_states(plan: Plan, draws: Draws, known: Known, rows: Rows, seed: int) -
         return draws
     lead = np.shape(draws.values[plan.free[0]])[:2]
     count = math.prod(lead)
-    keys, flat = jax.random.split(derive_key(random_key(seed), Use.STATES), count), {}
+    keys, flat = split_key(derive_key(random_key(seed), Use.STATES), count), {}
     for name, value in {**{n: draws.values[n] for n in plan.free}, **draws.inside}.items():
         flat[name] = np.asarray(value).reshape(count, *np.shape(value)[2:])
     parts, size = [], min(BLOCK, 1 << (count - 1).bit_length())
@@ -53,7 +53,7 @@ def _drawn_effects(plan: Plan, draws: Draws, known: Known, rows: Rows,
                    seed: int) -> dict[str, ArrayLike]:
     """A draw of the effects for each draw of the parameters, (chains, draws, ...)."""
     lead = np.shape(draws.values[plan.free[0]])[:2]
-    keys = jax.random.split(derive_key(random_key(seed), Use.EFFECTS), math.prod(lead))
+    keys = split_key(derive_key(random_key(seed), Use.EFFECTS), math.prod(lead))
     flat = {name: np.asarray(draws.values[name]).reshape(-1, *plan.structure.sites[name].shape)
             for name in plan.free}
     found = jax.device_get(_draw_effects(plan, flat, known, rows, keys))
@@ -66,7 +66,9 @@ def _draw_effects(plan: Plan, values: Mapping, known: Known, rows: Rows, keys: j
         params, key = pair
         return random_effects.draw(random_effects.conditional(plan, params, known, rows), plan, key)
 
-    return jax.lax.map(draw_effects, (values, keys))
+    # of few rows at once: matrix products and factorisations are then batched
+    together = max(BATCH_NUMBERS // max(rows.size * (plan.table_entries + plan.width), 1), 1)
+    return jax.lax.map(draw_effects, (values, keys), batch_size=min(together, len(keys)))
 
 
 @jit(static_argnums=0, steps=True)

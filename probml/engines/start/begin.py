@@ -36,7 +36,8 @@ from probml.evidence import centring, density
 from probml.numerics import curvature
 from probml.numerics.compiling import ONCE, jit
 from probml.numerics.curvature import Frame, Starts
-from probml.numerics.optimum import LBFGS, Newton, maximize
+from probml.numerics.newton import Newton, saddle_free_step
+from probml.numerics.optimum import LBFGS, maximize
 from probml.numerics.refinement import refine_with_hessians
 from probml.numerics.transfer import placed, placed_all
 from probml.plan import hierarchy
@@ -142,7 +143,8 @@ def _mode_finder(plan: Plan, still: Mapping, known: Known, rows: Rows,
     def find_mode(free: jax.Array):
         if newton:  # as MAP
             start, unravel = ravel_pytree(free)
-            found = maximize(evaluate, start, Newton(steps, 1e-16, history=MAX_STEPS))
+            found = maximize(evaluate, start, Newton(steps, 1e-16, history=MAX_STEPS,
+                                                            step=saddle_free_step))
             top, slope = unravel(found.point), unravel(found.gradient)
         else:
             found = maximize(both, free, LBFGS(steps, 1e-12, MAX_STEPS))
@@ -419,11 +421,11 @@ def check_density(plan: Plan, begun: Mode, params: Mapping, known: Known, engine
         raise_impossible_start(plan, params, known, engine, values[0])
     if not np.isfinite(np.asarray(begun.starts.gradient)).all(1).any():
         raise Refusal(
-            f"{engine} cannot fit model '{name}', because the derivative of the log density is NaN "
-            f"or infinite at all initial values, although the density is finite there. A usual "
-            f"cause is the derivative of log(0), sqrt(0) or 0**k, where a value of the data is 0, "
-            f"such as the lower bound of a censored time. Change this value a little, such as to "
-            f"1e-6, or give other initial values, fit(..., start={{...}})"
+            f"{engine} cannot fit model '{name}': at all initial values the log density is finite, "
+            "but its derivative is NaN or infinite. A usual cause is a derivative of log(x), "
+            "sqrt(x) or x**k at a value x = 0 of the data. An example is the lower bound of a "
+            "censored time. Change this value a little, such as to 1e-6, or give other initial "
+            "values, fit(..., start={...})"
         )
     flat = [site for site in plan.free if plan.structure.sites[site].entry.improper]
     if not flat or begun.frame.axes.size == 0:
@@ -436,9 +438,9 @@ def check_density(plan: Plan, begun: Mode, params: Mapping, known: Known, engine
                           np.abs(np.diagonal(np.asarray(begun.hessian))),
                           density.coordinate_names(plan))
         raise Refusal(
-            f"{engine} cannot fit model '{name}', because the posterior is improper (the integral "
-            f"of its density is infinite): the prior of '{flat[0]}' is flat (ImproperUniform), and "
-            f"the likelihood does not change if {named}. A possible cause is a column that is "
-            f"constant or the sum of other columns. Give '{flat[0]}' a proper "
-            f'prior, such as sample("{flat[0]}", dist.Normal(0, 10)), or drop a column'
+            f"{engine} cannot fit model '{name}': the posterior is improper (the integral of its "
+            f"density is infinite). The prior of '{flat[0]}' is flat (ImproperUniform), and the "
+            f"likelihood does not change if {named}. A possible cause is a column that is constant "
+            f"or the sum of other columns. Give '{flat[0]}' a proper prior, such as "
+            f"sample(\"{flat[0]}\", dist.Normal(0, 10)), or drop a column"
         )

@@ -20,7 +20,7 @@ from probml.dataset.dataset import Data
 from probml.device.layout import bucket, order
 from probml.device.load import load
 from probml.engines.engine import Problem
-from probml.errors import DataError, present
+from probml.errors import DataError, counted, present
 from probml.plan.plan import Plan
 
 ROUNDING = 1e-12  # relative difference of heights
@@ -236,8 +236,8 @@ def check_distinct(data: Data, plan: Plan) -> None:
         if distinct < states:
             raise DataError(
                 f"site '{variable}' has {states} states (components), but the data have only "
-                f"{distinct} distinct {'rows' if cells == 1 else 'values'}. Use at most {distinct} "
-                f"components"
+                f"{counted(distinct, 'distinct row' if cells == 1 else 'distinct value')}. Use at "
+                f"most {counted(distinct, 'component')}"
             )
 
 

@@ -59,11 +59,11 @@ def distinct_optima(begun: Mode) -> list[int]:
 
 def other_high_modes(begun: Mode) -> list[np.ndarray]:
     """Unbounded coordinates of other modes that are not much lower than the highest."""
-    optima, found = begun.optima, distinct_optima(begun)
+    optima, found = jax.device_get(begun.optima), distinct_optima(begun)
     if optima is None or not found:
         return []
     least = max(float(optima.value[found[0]]), float(begun.value)) - MAX_LOWER
-    return [np.asarray(optima.u[i]) for i in found if float(optima.value[i]) > least]
+    return [optima.u[i] for i in found if float(optima.value[i]) > least]
 
 
 def several_modes_finding(plan: Plan, begun: Mode) -> tuple[Finding, ...]:

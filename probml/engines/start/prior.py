@@ -22,7 +22,7 @@ import numpy as np
 import numpyro.distributions as dist
 
 from probml.device.rows import Known, Rows
-from probml.errors import ModelError, Refusal, listed, quoted, shortly
+from probml.errors import ModelError, Refusal, listed, shortly
 from probml.evidence.density import unbounded_by_name
 from probml.evidence.e_step import expect
 from probml.factors.naturals import log_prior
@@ -203,10 +203,9 @@ def refuse_missing_prior(plan: Plan, engine: str, prior: bool) -> None:
     name = next((name for name in plan.mixed if name in plan.free), None)
     if name is not None and not prior:
         raise Refusal(
-            f"{engine}(prior=False) cannot fit model '{plan.structure.model.name}': the prior of "
-            f"'{name}' depends on the latent discrete site '{plan.scope(name)[0]}', and without "
-            f"the prior of '{name}' the data do not determine '{plan.scope(name)[0]}'. Omit "
-            "prior=False"
+            f"{engine}(prior=False) cannot fit model '{plan.structure.model.name}': without the "
+            f"prior of '{name}' the data do not determine the latent discrete site "
+            f"'{plan.scope(name)[0]}', on which this prior depends. Omit prior=False"
         )
 
 
@@ -272,7 +271,7 @@ def raise_impossible_start(plan: Plan, params: Mapping, known: Known, engine: st
         f"{shortly(np.asarray(params[bad]).tolist())} (a distribution with scale 0 has no density; "
         f"write a constant into the model instead)"
         if bad is not None
-        else f"the log prior density is finite, but the log-likelihood of {quoted(plan.observed)} "
+        else f"the log prior density is finite, but the log-likelihood of {listed(plan.observed)} "
              f"is not"
     )
     raise ModelError(

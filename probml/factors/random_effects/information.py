@@ -26,6 +26,7 @@ from probml.factors.naturals import environment
 from probml.factors.rowwise import row_environment
 from probml.latents.gaussian import KINDS
 from probml.latents.pooled_normal import root_of, standardised
+from probml.numerics.curvature import A
 from probml.plan.groupings import Grouping
 from probml.plan.plan import Plan
 from probml.structure.densities import cells
@@ -167,12 +168,12 @@ def by_member(grouping: Grouping, i: int, array: jax.Array, tail: int = 0) -> ja
     return moved.reshape(grouping.members, -1, *array.shape[array.ndim - tail :])
 
 
-def to_site_shape(grouping: Grouping, i: int, array: jax.Array) -> jax.Array:
-    """(members, coordinates) → an effect's shape."""
+def to_site_shape(grouping: Grouping, i: int, array: A) -> A:
+    """(members, coordinates) → an effect's shape; an array of JAX or of NumPy."""
     axis, shape = grouping.axes[i], grouping.shapes[i]
     if axis is None:
         return array.reshape(shape)
-    return jnp.moveaxis(array.reshape(shape[axis], *shape[:axis], *shape[axis + 1 :]), 0, axis)
+    return np.moveaxis(array.reshape(shape[axis], *shape[:axis], *shape[axis + 1 :]), 0, axis)
 
 
 def compute_prior(plan: Plan, params: Mapping, known: Known) -> Prior:

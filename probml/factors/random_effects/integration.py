@@ -212,7 +212,8 @@ def member_covariances(plan: Plan, moments: Moments, name: str) -> jax.Array:
         if which:
             part = moments.rest[begin : begin + grouping.size, begin : begin + grouping.size]
             part = part.reshape(grouping.members, grouping.cells, grouping.members, grouping.cells)
-            block = jnp.moveaxis(jnp.diagonal(part, axis1=0, axis2=2), -1, 0)
+            at = np.arange(grouping.members)
+            block = part[at, :, at]
             begin += grouping.size
         if name in grouping.names:
             i = grouping.names.index(name)
@@ -250,8 +251,8 @@ def joint_covariance_root(plan: Plan, moments: Moments,
         places.items(), np.split(root, ends[:-1], 1), strict=True)}
 
 
-def standard_deviations(plan: Plan, moments: Moments, name: str) -> jax.Array:
+def standard_deviations(plan: Plan, moments: Moments, name: str) -> np.ndarray:
     """The conditional standard deviations of one effect, in its shape."""
-    variance = jnp.diagonal(member_covariances(plan, moments, name), axis1=-2, axis2=-1)
+    variance = np.diagonal(member_covariances(plan, moments, name), axis1=-2, axis2=-1)
     grouping = next(g for g in plan.groupings if name in g.names)
-    return jnp.sqrt(to_site_shape(grouping, grouping.names.index(name), variance))
+    return to_site_shape(grouping, grouping.names.index(name), np.sqrt(variance))

@@ -15,6 +15,7 @@ import numpy as np
 import numpyro.distributions as dist
 from numpyro.distributions import constraints
 
+from probml.numerics.transfer import as_array
 from probml.plan.groupings import quadrature_rule
 
 STEPS = 256  # in which a quantile is looked up
@@ -43,12 +44,12 @@ class AtNodes(dist.Distribution):
 
     def __init__(self, loc: jax.Array, scale: jax.Array, logs: jax.Array, *,
                  validate_args: bool | None = None):
-        self.loc, self.scale, self.logs = map(jnp.asarray, (loc, scale, logs))
+        self.loc, self.scale, self.logs = map(as_array, (loc, scale, logs))
         super().__init__(self.loc.shape, (), validate_args=validate_args)
 
     @property
     def _rule(self) -> tuple[jax.Array, ...]:
-        return tuple(jnp.asarray(part, self.logs.dtype) for part in _rule(self.logs.shape[-1]))
+        return tuple(as_array(part.astype(self.logs.dtype)) for part in _rule(self.logs.shape[-1]))
 
     @property
     def mean(self):

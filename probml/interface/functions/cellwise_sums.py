@@ -29,7 +29,7 @@ import numpy as np
 import numpyro
 
 from probml.elimination.cellwise.by_cells import NONE, Move, Part, Tangled, sum_out
-from probml.errors import ModelError, Refusal, quoted
+from probml.errors import ModelError, Refusal, listed
 from probml.interface.functions.marginal_weights import StateWeights
 from probml.interface.functions.messages import run_in_part, trace_isolated
 from probml.interface.functions.states import States, is_hidden, logs_of, states_of
@@ -274,9 +274,10 @@ def _evidence(seen: _TracedFunction, values: Mapping, weights: StateWeights | No
     for name in (seen.owners[i] for i in at):
         others = [site for site in seen.looks[name] if site not in best]
         if name in best and name not in seen.hidden and others:
-            raise Refusal(f"decode(sites={sorted(best)}): '{name}' is in a scan that depends on "
-                          f"'{others[0]}', so the most probable '{name}' cannot be computed alone. "
-                          f"Name both, sites={sorted({*best, others[0]})}")
+            raise Refusal(f"decode(sites=[{listed(sorted(best))}]): '{name}' is in a scan that "
+                          f"depends on '{others[0]}', so the most probable '{name}' cannot be "
+                          "computed alone. Name both, "
+                          f"sites=[{listed(sorted({*best, others[0]}))}]")
     ways = [join_alike_variables(found, seen.hidden), separate_variables(seen.hidden)]
     failure = Tangled(tuple(seen.hidden))
     for variables in ways if ways[0].joined else ways[1:]:
@@ -298,7 +299,7 @@ def _evidence(seen: _TracedFunction, values: Mapping, weights: StateWeights | No
                                  in variables.joined.items()]
         return total
     raise ModelError(
-        f"the discrete sites {quoted(failure.names)} cannot be summed out. Possible causes: an "
+        f"the discrete sites {listed(failure.names)} cannot be summed out. Possible causes: an "
         "element of one depends on several elements of another; their joint table is too large. "
         "Give one of these sites in the data"
     )

@@ -29,7 +29,7 @@ from numpyro import handlers
 from numpyro.contrib.control_flow import scan
 
 from probml.elimination.factor import SUM, Semiring
-from probml.errors import ModelError, quoted
+from probml.errors import ModelError, listed
 from probml.interface.functions.marginal_weights import StateWeights
 from probml.interface.functions.scan_starts import ScanCall
 from probml.interface.functions.states import States, is_hidden, logs_of, states_of
@@ -189,7 +189,7 @@ def loop_of(call: ScanCall, given: Mapping) -> Loop:
     hidden, shapes = _of_body(latent, call.body, call.init, call.first_x)
     joint = math.prod(states.count for states in hidden.values())
     if joint > MOST_JOINT_STATES:
-        raise ModelError(f"the latent discrete sites of a scan, {quoted(hidden)}, have {joint:,} "
+        raise ModelError(f"the latent discrete sites of a scan, {listed(hidden)}, have {joint:,} "
                          "joint states in each step, more than the limit of "
                          f"{MOST_JOINT_STATES:,}. Use fewer states, or give one of these sites in "
                          "the data")

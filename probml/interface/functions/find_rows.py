@@ -21,10 +21,10 @@ import numpyro.distributions as dist
 from numpyro.distributions.distribution import validation_enabled
 from numpyro.primitives import CondIndepStackFrame, Messenger
 
-from probml.errors import DataError, ModelError
+from probml.errors import DataError, ModelError, listed
 from probml.interface.functions.given.values import distinct_values, value_of, with_known_values
 from probml.interface.functions.joint_density import ReadModel, bind, input_name, trace_structure
-from probml.interface.functions.messages import prepare
+from probml.interface.functions.messages import is_fixed, prepare
 from probml.interface.functions.readings import Reading, observed_sites
 from probml.interface.functions.survey import Survey, has_python_loop, survey_run
 from probml.language.language import Bound
@@ -74,7 +74,7 @@ class RowsReading(Reading):
 
 class AsRows(Messenger):
     """Makes one plate, or the last batch axis of some sites, the rows, and drops observed values:
-    they come from the data, or are drawn."""
+    they come from the data, or are drawn. Outside rows, values that are fixed stay."""
 
     def __init__(self, plate: str | None = None, along: tuple[str, ...] = (),
                  rows: int | None = None):
@@ -106,7 +106,8 @@ class AsRows(Messenger):
         row = next((frame for frame in frames if frame.name == "rows"), None)
         if row is not None and msg["type"] == "sample":
             msg[ROWS] = row.dim
-        if msg["type"] == "sample" and msg["is_observed"] and not isinstance(msg["fn"], dist.Unit):
+        if (msg["type"] == "sample" and msg["is_observed"] and not isinstance(msg["fn"], dist.Unit)
+                and not (row is None and is_fixed(msg, self))):
             msg |= {"is_observed": False, "value": None}
 
 
@@ -129,7 +130,7 @@ def find_row_candidates(shown: Survey, chosen: str | None = None) -> list[Candid
     plates = {name: None for site in shown.sites.values() for name in site.plates}
     if chosen not in plates and chosen not in {site.name for site in shown.seen}:
         return ("it is neither a plate nor an observed site of the function, which has the plates "
-                f"{list(plates)} and observes {[s.name for s in shown.seen]}")
+                f"{listed(plates)} and observes {listed(s.name for s in shown.seen)}")
     own = [] if isinstance(found, str) else [
         each for each in found if chosen == each[0] or chosen in each[1]]
     free = next((site.name for site in shown.sites.values() if chosen in site.plates
@@ -149,8 +150,9 @@ def _find_row_candidates(shown: Survey) -> list[Candidate] | str:
         return "the function has a factor outside plates"
     if not shown.seen:
         return "only factors are observed"
-    common = [name for name in shown.seen[0].plates
-              if all(name in site.plates for site in shown.seen)]
+    columns = shown.columns
+    common = [name for name in columns[0].plates
+              if all(name in site.plates for site in columns)]
     inside = {name: [site for site in shown.sites.values() if name in site.plates]
               for name in common}
     found: list[Candidate] = []
@@ -160,9 +162,9 @@ def _find_row_candidates(shown: Survey) -> list[Candidate] | str:
         if free is not None:
             why = f"the plate '{name}' contains '{free.name}', which is latent and continuous"
         else:
-            found.append((name, (), shown.seen[0].plates[name][1]))
-    loose = all(not site.plates and site.batch for site in shown.seen)
-    sizes = {site.batch[-1] for site in shown.seen} if loose else set()
+            found.append((name, (), columns[0].plates[name][1]))
+    loose = all(not site.plates and site.batch for site in columns)
+    sizes = {site.batch[-1] for site in columns} if loose else set()
     if len(sizes) == 1 and min(sizes) > 1:
         along = tuple(site.name for site in shown.sites.values()
                       if site.observed and site.batch[-1:] == (min(sizes),))
@@ -247,7 +249,7 @@ def _read_along(model: Bound, shown: Survey, arguments: Mapping, items: Mapping,
                           batch=shown.partial.get(plate or ""))
     first = bind(model, reading, rest, long)
     structure = trace_structure(first, {name: items[own] for name, own in names.items()})
-    lost = next((site.name for site in shown.seen if not structure.sites[site.name].rows), None)
+    lost = next((site.name for site in shown.columns if not structure.sites[site.name].rows), None)
     if lost is not None:
         raise ModelError(f"site '{lost}' is observed, but has only one value for all rows of the "
                          f"data. Put '{lost}' into the plate of the rows, and give it one value "
@@ -264,7 +266,7 @@ def _read_along(model: Bound, shown: Survey, arguments: Mapping, items: Mapping,
     idle = {own: (np.shape(value)[1:], np.asarray(value).dtype.kind)
             for name, own in names.items() if name not in used for value in (long[own],)}
     names = {name: own for name, own in names.items() if name in used}
-    computed = tuple(site.name for site in shown.seen if site.name not in observed.values())
+    computed = tuple(site.name for site in shown.columns if site.name not in observed.values())
     reading = dataclasses.replace(reading, own=names, shown=idle, columns=observed,
                                   computed=computed)
     read = bind(model, reading, rest, long)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from probml.dataset import arrays, kinds
-from probml.errors import DataError, ModelError, listed, present, quoted
+from probml.errors import DataError, ModelError, listed, present
 from probml.interface.functions import missing_cells
 from probml.interface.functions.given.values import Ragged, distinct_values
 from probml.interface.functions.readings import JointReading, Reading
@@ -178,7 +178,7 @@ def _read_with_bound(model: Bound, shown: Survey, arguments: Mapping[str, Any],
                                 [*bound, *dict.fromkeys(outside)], distinct)
     arrays = [name for name in bound if np.ndim(arguments[name])]
     verb = "is" if len(arrays) == 1 else "are"
-    inside = f"; {quoted(arrays)} {verb} fixed at the given values" if arrays else ""
+    inside = f"; {listed(arrays)} {verb} fixed at the given values" if arrays else ""
     left_out = "" if read.masks is None else "; missing values are left out"
     why = (f"one joint density of all data, without a plate of independent rows: "
            f"{read.why}{left_out}{inside}. For independent rows, write `with probml.rows():` "

@@ -14,7 +14,7 @@ import numpyro.distributions as dist
 
 from probml.dataset.dataset import Data
 from probml.elimination.factor import MAX, SUM, Semiring
-from probml.errors import Refusal, quoted
+from probml.errors import Refusal, listed
 from probml.families.finite import Shifted
 from probml.interface.functions.states import States
 from probml.language.language import Bound
@@ -49,9 +49,9 @@ class StateWeights:
         """
         others = [name for name in names if name not in self.best]
         if others and len(others) < len(names):
-            raise Refusal(f"decode(sites={list(self.best)}): '{others[0]}' is in the same scan, "
-                          "and sites in a scan can only be decoded jointly. Omit sites=, or use "
-                          f"predict_proba(data, '{others[0]}')")
+            raise Refusal(f"decode(sites=[{listed(self.best)}]): '{others[0]}' is in the same "
+                          "scan, and sites in a scan can only be decoded jointly. Omit sites=, or "
+                          f"use predict_proba(data, '{others[0]}')")
         return SUM if others else MAX
 
     def of(self, states: States, *steps: int) -> jax.Array:
@@ -75,7 +75,7 @@ def describe_summed_sites(held: Data) -> str:
     """One sentence for each set of sites that are identical steps and are summed out together."""
     out = []
     for sites, along in find_summed_sites(held).together:
-        names = quoted(sites) if len(sites) < 4 else f"'{sites[0]}' … '{sites[-1]}'"
+        names = listed(sites) if len(sites) < 4 else f"'{sites[0]}' … '{sites[-1]}'"
         how = "along their chain, by the forward algorithm" if along else "element by element"
         out.append(f". The {len(sites)} sites {names} form identical steps and are summed out "
                    f"{how}")

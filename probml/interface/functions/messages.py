@@ -7,10 +7,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpyro.distributions as dist
-from numpyro import handlers
+from numpyro import handlers, primitives
 from numpyro.primitives import Messenger
 
 from probml.interface.functions.discrete_scans import sum_out_scan
+from probml.interface.functions.given.values import GivenArray
 from probml.interface.functions.marginal_weights import StateWeights
 from probml.interface.functions.scan_starts import settle_start
 from probml.interface.functions.states import zeros_of
@@ -36,6 +37,23 @@ def prepare(msg: dict) -> None:
         msg["kwargs"] = {**msg["kwargs"], "sample_shape": ()}
     if (weight := log_weight_of(fn)) is not None:
         msg["fn"] = weight
+
+
+def is_fixed(msg: dict, outer: Messenger) -> bool:
+    """Whether handlers.condition, in or around the function, gives a site a value that is not made
+    of the function's arguments: it is part of the model, no data.
+
+    Args:
+        outer: the handler that asks; of what stands outside it nothing is known.
+    """
+    stack = primitives._PYRO_STACK
+    for handler in stack[stack.index(outer) + 1 :]:
+        if isinstance(handler, handlers.condition):
+            value = (handler.condition_fn(msg) if handler.data is None
+                     else handler.data.get(msg["name"]))
+            if value is not None:
+                return not isinstance(value, jax.core.Tracer | GivenArray)
+    return False
 
 
 class Record(Messenger):

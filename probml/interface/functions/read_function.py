@@ -15,7 +15,7 @@ from numpyro.distributions import constraints
 
 from probml.dataset import frames
 from probml.dataset.ragged import padded
-from probml.errors import MARK_ROWS, DataError, ModelError, listed, quoted
+from probml.errors import MARK_ROWS, DataError, ModelError, listed
 from probml.families import domains
 from probml.interface.functions.find_rows import (
     RowsReading,
@@ -62,12 +62,15 @@ def _has_entries(data: DataLike) -> bool:
 
 
 @single_thread()
-def read_function(model: Bound, data: DataLike, named: Collection[str] = ()) -> ReadModel:
+def read_function(model: Bound, data: DataLike,
+                  named: Collection[str] | None = None, drawn: bool = False) -> ReadModel:
     """A pasted function as a model of the given data; a model with rows() is returned unchanged.
 
     Args:
         data: name of an argument (also one that has a default), or of a site → values.
-        named: parameters whose values are given: these are not integrated out.
+        named: parameters whose values are given: these are not integrated out, and what is observed
+            may be absent from the data, as it is from new rows; None: to be estimated.
+        drawn: it is to be drawn, and may be absent where there are no rows, too.
 
     Raises:
         DataError: a name is neither, something is given twice, nothing is observed.
@@ -113,16 +116,40 @@ def read_function(model: Bound, data: DataLike, named: Collection[str] = ()) -> 
     except RowsUnknown:
         given_before.add(names)
         return ReadModel(model, data)
+    if named is not None:
+        absent = _absent_observations(model, shown, arguments, given, named)
+        met = read_function(model, {**items, **absent}, named) if absent else None
+        if met is not None and (drawn or not met.model.whole):
+            return met
     own = model.generative.arguments
     items = _known_columns(data, items, (*own, *shown.sites, *shown.computed),
                            (*own, *(site.name for site in shown.seen)))
     given = {name: value for name, value in given.items() if name in items}
     _check_data(model, shown, arguments, given)
     _refuse_text(model, shown, items, {**arguments, **given})
-    met = _read(model, shown, arguments, given, items, named)
+    met = _read(model, shown, arguments, given, items, named or ())
     if shown.partial:
         met = met._replace(why=f"{met.why}. {_describe_subsampling(met.model, shown)}")
     return met
+
+
+def _absent_observations(model: Bound, shown: Survey, arguments: SiteValues, given: SiteValues,
+                         named: Collection[str]) -> dict[str, np.ndarray]:
+    """The arguments that are None and would be observed (obs=y), all cells missing: one that makes
+    a site, of which no value is given, an observed one."""
+    absent = dict[str, np.ndarray]()
+    for name in (own for own, value in model.bound.items() if value is None
+                 and own not in arguments):
+        free = {site.name: site.shape for site in shown.sites.values()
+                if site.name not in named and not site.observed}
+        for shape in dict.fromkeys(free.values()):
+            value = np.full(shape, np.nan)
+            with contextlib.suppress(Exception):  # another site's shape
+                again = survey_run(model, {**arguments, **absent, name: value}, given)
+                if any(free.get(site.name) == shape for site in again.seen):
+                    shown, absent[name] = again, value
+                    break
+    return absent
 
 
 def _survey_run(
@@ -305,10 +332,10 @@ def _check_data(model: Bound, shown: Survey, arguments: Mapping, given: Mapping)
     if shown.sites and not shown.seen and not any(site.factor for site in shown.sites.values()):
         free = [name for name, value in model.bound.items() if value is None
                 and name not in arguments]
-        advice = f"{quoted(free, ' or ')}, or one of" if free else "one of"
+        advice = f"{listed(free, ' or ')}, or one of" if free else "one of"
         raise DataError(f"model '{model.name}': the values of all sites are missing in the data, "
                         f"so nothing can be estimated. Pass values of {advice} the sites "
-                        f"{list(shown.sites)}")
+                        f"{listed(shown.sites)}")
     for site in shown.seen:
         if site.support is not None and hasattr(site.value, "dtype") and not isinstance(
                 site.value, jax.core.Tracer):
@@ -333,8 +360,9 @@ def _refuse_text(model: Bound, shown: Survey, items: Mapping, values: Mapping) -
                                     f"may be missing. Write `with probml.rows():` around the "
                                     f"statement that samples '{site.name}', or drop the value")
                 raise DataError(f"model '{model.name}': '{name}' is text, got "
-                                f"{np.asarray(value).ravel()[:3].tolist()} …, but the values of "
-                                f"site '{site.name}' are numbers. Convert '{name}' to numbers")
+                                f"{listed(np.asarray(value).ravel()[:3].tolist())} …, but the "
+                                f"values of site '{site.name}' are numbers. Convert '{name}' to "
+                                "numbers")
 
 
 def _check_support(model: Bound, site: SurveyedSite) -> None:
@@ -344,8 +372,8 @@ def _check_support(model: Bound, site: SurveyedSite) -> None:
     there = np.isfinite(value)
     if site.discrete and (odd := there & (value != np.floor(value))).any():
         raise DataError(f"model '{model.name}': the values of site '{site.name}' must be integers, "
-                        f"got {value[odd][0]:g} at index {np.argwhere(odd)[0].tolist()}. Round the "
-                        f"values, or use a continuous distribution")
+                        f"got {value[odd][0]:g} at index {listed(np.argwhere(odd)[0].tolist())}. "
+                        "Round the values, or use a continuous distribution")
     support = site.support
     if site.masked or getattr(support, "event_dim", 1) != 0 or support is constraints.circular:
         return

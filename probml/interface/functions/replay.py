@@ -1,5 +1,6 @@
 """A function without rows run forward: what it samples is drawn, parameters at their values."""
 
+import contextlib
 from collections.abc import Collection, Mapping
 from types import MappingProxyType
 
@@ -14,6 +15,7 @@ from probml.errors import ModelError, listed
 from probml.families import registry
 from probml.interface.functions.find_rows import AsRows
 from probml.interface.functions.given.params import ParamsAsSites, ParamSpec
+from probml.interface.functions.given.values import as_given
 from probml.interface.functions.readings import Reading
 from probml.interface.functions.survey import survey_run
 from probml.language.language import Bound, RowsUnknown, mentions_rows, row_scope
@@ -69,14 +71,15 @@ def run_forward(model: Bound, values: SiteValues, arguments: SiteValues,
     if missing or unknown:
         what = f"{'needs the' if missing else 'has no'} argument '{(missing or unknown)[0]}'"
         raise ModelError(f"simulate: model '{model.name}' {what}. Use the arguments of its "
-                         f"function, {list(own)}")
+                         f"function, {listed(own)}")
     held = {name: jax.numpy.asarray(value) for name, value in values.items()}
+    asked = {name: as_given(value) for name, value in {**settings, **arguments}.items()}
 
     def run() -> dict:
         with (validation_enabled(False), handlers.block(), handlers.trace() as trace,
               _Sharp(), handlers.seed(rng_seed=seed), handlers.substitute(data=held), AsRows(),
               ParamsAsSites(params)):
-            model.generative.run({**settings, **arguments}, {})
+            model.generative.run(asked, {})
         return {name: site["value"] for name, site in trace.items()
                 if site["type"] in ("sample", "deterministic") and name not in held
                 and type(site.get("fn")).__name__ != "Unit"
@@ -144,4 +147,12 @@ def simulate_joint(fit: Fitted, arguments: SiteValues, seed: int,
            if own in arguments}
     own = {**defaults, **held, **fit.model.bound, **arguments, **new}
     origin = type(fit.model)(reading.generative, ())
-    return run_forward(origin, values, own, seed, reading.params)
+    absent = {name: None for name, default in defaults.items()
+              if default is None and name not in arguments}
+    try:
+        return run_forward(origin, values, own, seed, reading.params)
+    except ModelError:  # as what was observed is longer or shorter than the new arguments
+        if arguments and absent:
+            with contextlib.suppress(ModelError):
+                return run_forward(origin, values, own | absent, seed, reading.params)
+        raise

@@ -22,7 +22,7 @@ from probml.errors import DataError, ModelError
 from probml.families.domains import of_values
 from probml.interface.functions.discrete_scans import sites_inside
 from probml.interface.functions.given.params import ParamSpec
-from probml.interface.functions.messages import Fill, Record
+from probml.interface.functions.messages import Fill, Record, is_fixed
 from probml.interface.functions.scan_starts import ScanCall
 from probml.interface.functions.states import states_of, zeros_of
 from probml.jaxpr.gathers.reader import Beyond, beyond
@@ -39,6 +39,7 @@ from probml.typing import ArrayLike, Message, SiteValues
 MOST_ERROR_CHARACTERS = 600  # characters of somebody else's error that are shown
 # marks of messages
 SUBSAMPLE_SIZE, GIVEN_TWICE, INITIAL_VALUE = "probml.partial", "probml.twice", "probml.begin"
+FIXED = "probml.fixed"
 
 
 class SurveyedSite(NamedTuple):
@@ -53,6 +54,7 @@ class SurveyedSite(NamedTuple):
         masked: some of its elements count for nothing.
         kind: the class of the distribution, axes of plates and events peeled off.
         event: the event shape of the distribution.
+        fixed: its value is given by handlers.condition and not made of arguments.
     """
 
     name: str
@@ -68,6 +70,7 @@ class SurveyedSite(NamedTuple):
     masked: bool = False
     kind: str = ""
     event: tuple[int, ...] = ()
+    fixed: bool = False
 
     @property
     def bits(self) -> float:
@@ -107,6 +110,12 @@ class Survey(NamedTuple):
         return tuple(site for site in self.sites.values() if site.observed and not site.factor)
 
     @property
+    def columns(self) -> tuple[SurveyedSite, ...]:
+        """The sites that may be data of rows: of those observed, those not fixed, if any."""
+        return tuple(site for site in self.seen if not site.fixed) or tuple(
+            site for site in self.seen if site.batch) or self.seen
+
+    @property
     def hidden(self) -> tuple[SurveyedSite, ...]:
         """The discrete sites that are unseen, those of loops left out."""
         return tuple(site for site in self.sites.values() if site.discrete and not site.observed
@@ -130,6 +139,7 @@ class _FillAndMark(Fill):
             msg[SUBSAMPLE_SIZE] = int(msg["args"][1])
         msg[GIVEN_TWICE] = msg.get("name") in self.given and msg["type"] == "sample" and bool(
             msg["is_observed"])
+        msg[FIXED] = msg["type"] == "sample" and msg["is_observed"] and is_fixed(msg, self)
         super().process_message(msg)
         value = msg["value"]
         if msg["type"] == "sample" and msg["is_observed"] and has_missing_cells(value) and (
@@ -164,7 +174,7 @@ def _survey_site(msg: Message) -> SurveyedSite:
     return SurveyedSite(name, observed, factor, discrete, frames, tuple(batch),
                         () if factor else tuple(fn.shape()), value, support, states,
                         isinstance(fn, dist.MaskedDistribution), type(peel(fn)[0]).__name__,
-                        tuple(fn.event_shape))
+                        tuple(fn.event_shape), msg[FIXED])
 
 
 def survey_run(model: Bound, arguments: SiteValues, given: SiteValues) -> Survey:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from probml.assessment.pages.html import noted, records_of
+from probml.errors import listed
 from probml.numerics.process.libraries import pd
 
 P = "P>|z|"  # the column of two-sided p-values of the normal
@@ -84,7 +85,7 @@ class Summary:
         found = {table.heading: table.values for table in self.tables}
         if heading not in found:
             raise KeyError(f"this summary has no table {heading!r}. Use one of its tables, "
-                           f"{list(found)}")
+                           f"{listed(found)}")
         return found[heading]
 
     def keys(self) -> list[str]:

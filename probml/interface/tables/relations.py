@@ -16,7 +16,7 @@ import numpy as np
 from numpyro.distributions.distribution import validation_enabled
 
 from probml.dataset import arrays, grid
-from probml.errors import DataError, ModelError, present
+from probml.errors import DataError, ModelError, listed, present
 from probml.interface.functions.given.values import value_of
 from probml.interface.functions.joint_density import ReadModel, bind, input_name
 from probml.interface.functions.readings import Reading
@@ -208,7 +208,7 @@ def _arguments(model: Bound, tables: Columns) -> dict[str, ArrayLike]:
         found |= {name: value_of(table[name]) for name in model.inputs if name in table}
     missing = next((name for name in model.inputs if name not in found), None)
     if missing is not None:
-        raise DataError(f"model '{model.name}': none of the tables {list(tables)} has the column "
+        raise DataError(f"model '{model.name}': none of the tables {listed(tables)} has the column "
                         f"'{missing}', which is an argument of the model function. Add the column "
                         f"to a table, or give its value to the model, {model.name}(…, "
                         f"{missing}=...)")
@@ -222,7 +222,7 @@ def _check_tables(model: Bound, declared: Mapping[str, Relation],
     unknown = next((name for name in tables if name not in declared), None)
     if unknown is not None:
         raise DataError(f"{where} has no rows('{unknown}'), so the table '{unknown}' is not used. "
-                        f"The tables of the model are {list(declared)}. Drop the table or rename "
+                        f"The tables of the model are {listed(declared)}. Drop the table or rename "
                         f"it")
     roots = [name for name, said in declared.items() if said.of is None]
     others = {name: said for name, said in declared.items() if said.of is not None}
@@ -246,7 +246,7 @@ def _check_tables(model: Bound, declared: Mapping[str, Relation],
     lacking = next((name for name in others if name not in tables), None)
     if lacking is not None:
         raise DataError(f"{where}: the table '{lacking}' is missing. Add it to the data, which "
-                        f"contain only the tables {list(tables)}")
+                        f"contain only the tables {listed(tables)}")
     return roots[0], others
 
 
@@ -257,7 +257,8 @@ def _key(model: Bound, name: str, said: Relation, tables: Columns) -> str:
         if said.by not in model.inputs or said.by not in tables[name]:
             raise DataError(f"model '{model.name}': {where} has by='{said.by}', expected an "
                             f"argument of the model function that is also a column of '{name}'. "
-                            f"These are {[own for own in model.inputs if own in tables[name]]}")
+                            "These are "
+                            f"{listed([own for own in model.inputs if own in tables[name]])}")
         return said.by
     found = [own for own in model.inputs if own in tables[name] and own in root]
     if len(found) != 1:
@@ -278,9 +279,9 @@ def _tables_of_names(model: Bound, shown: Survey, root: str, others: Mapping[str
         inside = [name for name in site.plates if name == root or name in others]
         if len(inside) > 1:
             raise ModelError(
-                f"model '{model.name}', site '{site.name}' is inside {inside} at once, but blocks "
-                f"of rows(…, of=…) cannot be nested. Write the blocks one below the other. To use "
-                f"a site a of '{root}' in the second block, write "
+                f"model '{model.name}', site '{site.name}' is inside {listed(inside, ' and ')} at "
+                "once, but blocks of rows(…, of=…) cannot be nested. Write the blocks one below "
+                f"the other. To use a site a of '{root}' in the second block, write "
                 f"a[{next(keys[own] for own in inside if own in keys)}]"
             )
         if inside and site.factor and inside[0] in others:

@@ -13,7 +13,7 @@ from numpyro.distributions import Distribution
 
 from probml.dataset.frames import columns_of, is_table, names_of, tables_of
 from probml.dataset.grid import Places
-from probml.errors import DataError
+from probml.errors import DataError, listed
 from probml.interface.tables.relations import RelationalFunction, flatten_tables, widen
 from probml.queries.fitted import Fitted
 from probml.typing import ArrayLike, DataLike, SiteValues
@@ -83,7 +83,8 @@ def as_columns_of(data: DataLike, fit: Any, answer: Any,
     if isinstance(answer, Distribution):
         name = next(iter(moved))
         raise DataError(f"'{name}' has its columns in another order than in the fitted data. Give "
-                        f"them in the order of the fitted data, {name}[{list(fit.columns[name])}]")
+                        "them in the order of the fitted data, "
+                        f"{name}[[{listed(fit.columns[name])}]]")
     name = about()
     return in_order(name, answer) if name in moved else answer
 

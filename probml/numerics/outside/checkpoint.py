@@ -1,5 +1,5 @@
 """Checkpoints of fits: the states of loops, written to a file at intervals, from which a fit
-resumes; and atomic writing of files.
+resumes.
 
 The computations around the loops are repeated with the same results: they are functions of model,
 data, engine and seed. So a loop is identified by its number within the fit; one that had finished
@@ -7,17 +7,15 @@ returns its final state, and one that was running continues from its last iterat
 JSON and arrays, without pickle: reading it executes nothing.
 """
 
-import contextlib
 import hashlib
 import io
 import json
 import os
-import secrets
 import signal
 import threading
 import time
 import zipfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,30 +24,8 @@ import jax
 import numpy as np
 
 from probml.errors import DataError, ModelError
+from probml.numerics.outside.atomic import replacing
 from probml.typing import Json
-
-
-@contextlib.contextmanager
-def replacing(path: str | os.PathLike) -> Iterator[str]:
-    """A context manager of a temporary path in the folder of `path`. On success the file is synced
-    to disk and renamed to `path`, atomically; on an error it is removed, and an older file stays.
-
-    Raises:
-        OSError: the folder does not exist, or cannot be written to.
-    """
-    goal = Path(path)
-    temporary = str(goal.parent / f".{goal.name}.{secrets.token_hex(8)}")
-    open(temporary, "xb").close()  # with the permissions of the umask
-    try:
-        yield temporary
-        with open(temporary, "rb+") as file:
-            os.fsync(file.fileno())
-        os.replace(temporary, goal)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(temporary)
-        raise
-
 
 FORMAT = 2
 

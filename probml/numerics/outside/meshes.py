@@ -5,7 +5,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from probml.errors import ModelError
+from probml.errors import ModelError, listed
 
 AXIS = "rows"
 ALONG = PartitionSpec(AXIS)  # the leading axis is sharded
@@ -42,7 +42,8 @@ def mesh_of(where: object) -> Mesh:
                          minlength=jax.process_count())
     if len(set(counts[counts > 0])) > 1:
         raise ModelError(f"where={where!r}: the processes have different numbers of these devices, "
-                         f"{counts.tolist()}. Give the same number of devices in every process")
+                         f"{listed(counts.tolist())}. Give the same number of devices in every "
+                         "process")
     if not counts[jax.process_index()] or (counts > 0).sum() not in (1, len(counts)):
         raise ModelError(f"where={where!r}: some processes have none of these devices and would "
                          f"wait forever. Use jax.devices() for one fit by all processes, or "

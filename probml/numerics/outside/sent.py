@@ -19,7 +19,7 @@ from jax.typing import ArrayLike
 
 from probml.jaxpr.program import evaluate
 from probml.numerics.compiling import jit
-from probml.numerics.outside.feeding import Supply, called_back
+from probml.numerics.outside.callbacks import Supply, called_back
 from probml.typing import PyTree
 
 

@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 from probml.dataset.dataset import Data
-from probml.errors import Refusal, quoted
+from probml.errors import Refusal, listed
 from probml.queries import asking
 from probml.queries.fitted import Fitted
 from probml.queries.weighting.weighted_values import (
@@ -76,7 +76,7 @@ def find_bounds(fit: Fitted, held: Data, site: Site) -> tuple[np.ndarray, np.nda
         if any((there == 0.0).any() for there in at_others):
             return None  # no effect at some values of the parents: a weight of these values
         raise Refusal(
-            f"model '{fit.model.name}': factor {quoted(constant)} depends on the parameters of "
+            f"model '{fit.model.name}': factor {listed(constant)} depends on the parameters of "
             f"'{site.name}' ({site.kind}) but not on its value, as the normalisation of a "
             f"truncated distribution does. So the truncation bounds of '{site.name}' are unknown. "
             f"Write them into the factor, such as "
@@ -291,11 +291,11 @@ def check_likelihood(fit: Fitted, held: Data) -> None:
         if not np.allclose(total, 1.0, atol=1e-3):
             raise Refusal(
                 f"log_prob needs a likelihood, but the factor '{loss}' of model '{fit.model.name}' "
-                f"is a loss: the probabilities of the {site.finite} values of '{site.name}' in row "
+                f"is a loss. The probabilities of the {site.finite} values of '{site.name}' in row "
                 f"{int(np.argmax(abs(total - 1)))} add up to "
                 f"{total[np.argmax(abs(total - 1))]:.3g}, not to 1. Use fit.log_joint(data), which "
-                f"need not be normalised. predict, predict_proba and simulate normalise the "
-                f"probabilities")
+                "need not be normalised. predict, predict_proba and simulate normalise the "
+                "probabilities")
 
 
 def looking(held: Data, asked: str | None = None) -> bool:
@@ -384,10 +384,10 @@ def _enough(fit: Fitted, held: Data, seed: int, plug_in: bool, cuts: SiteValues,
             row = int(np.argmin(own))
             raise Refusal(
                 f"model '{fit.model.name}': the factor weights of row {row} are so unequal that "
-                f"{count} draws have an effective sample size of only {own[row]:.0f}, so rows "
+                f"{count} draws have an effective sample size of only {own[row]:.0f}. So rows "
                 f"cannot be simulated. Replace the factor '{held.structure.losses[0]}' and the "
-                f"site on which it depends by one site with a normalised distribution, such as "
-                f"dist.LeftTruncatedDistribution(dist.Normal(0, 1), low=0)")
+                "site on which it depends by one site with a normalised distribution, such as "
+                "dist.LeftTruncatedDistribution(dist.Normal(0, 1), low=0)")
         count *= 4
 
 

@@ -22,7 +22,7 @@ from probml.device import layout, load
 from probml.device.rows import Known, Rows
 from probml.engines.engine import Engine, Problem, planned
 from probml.engines.start.prior import compiled_prior_point
-from probml.errors import Refusal, quoted
+from probml.errors import Refusal, listed
 from probml.evidence import density, row_coordinates
 from probml.evidence.e_step import log_evidence
 from probml.factors.naturals import log_prior
@@ -86,7 +86,7 @@ class DensityCheck:
 
     def __str__(self) -> str:
         steps = "" if self.steps is None else f" of {self.steps} steps"
-        how = [f"{what} {quoted(names)}" for what, names in (
+        how = [f"{what} {listed(names)}" for what, names in (
             ("summed out:", self.summed), ("integrated out:", self.integrated),
             ("sampled with the parameters:", self.sampled)) if names]
         lines = [f"log density of model '{self.model}' in {self.engine}: "

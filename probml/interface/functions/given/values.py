@@ -20,6 +20,7 @@ import numpy as np
 from probml.dataset import arrays
 from probml.dataset.coding import labels as naming
 from probml.errors import DataError
+from probml.language.settings import fields_of
 from probml.typing import ArrayLike, SiteValues
 
 
@@ -62,7 +63,9 @@ class Ragged(list):
 def as_given(value: object) -> ArrayLike:
     """An array as a function is given it: a view that shares its numbers, and such views of a list
     of arrays; anything else unchanged."""
-    if isinstance(value, list | tuple) and all(isinstance(part, np.ndarray) for part in value):
+    if fields_of(value) is None and isinstance(value, list | tuple) and all(
+        isinstance(part, np.ndarray) for part in value
+    ):
         return type(value)(as_given(part) for part in value)
     return value.view(GivenArray) if isinstance(value, np.ndarray) and value.ndim else value
 
@@ -131,6 +134,12 @@ def _kind(own: Any, every: tuple[object, ...]) -> type:
     return Told
 
 
+def _is_whole(value: object) -> bool:
+    """Whether an argument is no array and no sequence of parts: text, a mapping, a dataclass, …"""
+    return (value is None or isinstance(value, str | bool | Mapping) or callable(value)
+            or fields_of(value) is not None)
+
+
 def value_of(value: object, name: str = "") -> ArrayLike:
     """Numbers as an array, or as a list of arrays of different lengths, text and categories as
     codes in the order in which rows have them (dataset/coding/labels.py), unseen ones NaN, all else
@@ -142,7 +151,7 @@ def value_of(value: object, name: str = "") -> ArrayLike:
     Raises:
         DataError: text beside numbers.
     """
-    if value is None or isinstance(value, str | bool | Mapping) or callable(value):
+    if _is_whole(value):
         return value
     if (uneven := as_ragged(value)) is not None:
         return uneven
@@ -167,7 +176,7 @@ def codes_of(value: object) -> ArrayLike:
 
     A function indexes by what rows() would take for an index: see dataset/kinds.py.
     """
-    if value is None or isinstance(value, str | bool | Mapping) or callable(value):
+    if _is_whole(value):
         return None
     try:
         raw = arrays.as_raw("an argument", value, False)

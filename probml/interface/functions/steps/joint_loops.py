@@ -125,7 +125,7 @@ def _joint_distribution(program: Program, title: str,
     made = promote_batch_shape(jax.tree.unflatten(tree, arrays))
     shape = (len(names), *program.likes[title].batch_shape)
     if tuple(made.batch_shape) != shape:
-        raise ModelError(f"the {len(names)} steps of '{title}' have different shapes: together "
-                         f"they have the shape {made.batch_shape}, not {shape}, that of "
-                         f"{len(names)} first steps. Give all steps the same shape")
+        raise ModelError(f"the {len(names)} steps of '{title}' have different shapes. {len(names)} "
+                         f"copies of the first step have the shape {shape}, but the steps together "
+                         f"have the shape {made.batch_shape}. Give all steps the same shape")
     return made

@@ -191,8 +191,8 @@ def _where(outside: Outside) -> tuple[tuple[np.ndarray, np.ndarray], ...]:
         for marks in own.values():
             if not merge_cells(where, marks):
                 raise ModelError(f"an element of '{name}' depends on several steps of a scan, so "
-                                 "the scan cannot be integrated out. Let each element depend on "
-                                 "one step")
+                                 "the latent values of the scan cannot be integrated out. Let each "
+                                 "element depend on one step")
         where = np.where(where == NONE, some, where).ravel()
         scan = np.searchsorted(first, where, side="right") - 1
         out.append((scan, where - first[scan]))

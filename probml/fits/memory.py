@@ -1,0 +1,44 @@
+"""Whether a fit can fit into memory, before anything is compiled."""
+
+import math
+import os
+
+import jax
+import jax.numpy as jnp
+
+from probml.errors import DataError
+from probml.plan.plan import Plan
+
+try:
+    import resource
+except ImportError:  # Windows
+    LIMITS: tuple[int, ...] = ()
+else:
+    LIMITS = (resource.RLIMIT_AS, resource.RLIMIT_DATA)
+
+MATRIX_COPIES = 32  # of the matrices of a site that a fit holds at once: some 60 were measured
+
+
+def usable() -> float:
+    """Bytes of the machine's memory, or of the limit that the process has; infinite: unknown."""
+    try:
+        found = float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    except (AttributeError, ValueError, OSError):
+        found = math.inf
+    own = (resource.getrlimit(limit)[0] for limit in LIMITS)
+    return min(found, *(limit for limit in own if limit != resource.RLIM_INFINITY), math.inf)
+
+
+def refuse_vast_matrices(plan: Plan) -> None:
+    """
+    Raises:
+        DataError: the matrices of a site, such as covariances, do not fit into memory.
+    """
+    name, count, columns = plan.matrices
+    size = MATRIX_COPIES * count * columns**2 * jnp.result_type(float).itemsize
+    if size > (memory := usable()) and jax.default_backend() == "cpu":
+        raise DataError(
+            f"model '{plan.structure.model.name}', site '{name}': its matrices have {count:,} × "
+            f"{columns:,} × {columns:,} numbers. A fit needs about {1e-9 * size:,.1f} GB for them, "
+            f"but can use {1e-9 * memory:,.1f} GB at most. Use fewer columns, a diagonal "
+            f"covariance, or a few factors, as FactorAnalysis and ProbabilisticPCA do")
