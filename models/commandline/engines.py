@@ -5,7 +5,7 @@ import inspect
 
 import probml
 from probml.engines.engine import Engine
-from probml.errors import ModelError, listed
+from probml.errors import ModelError
 from probml.models.commandline.catalogue import ENGINES
 from probml.models.commandline.catalogue import SAID as SAID
 
@@ -25,7 +25,7 @@ def engine_of(text: str | None) -> Engine | None:
     name, bracket, _ = text.partition("(")
     kind = {known.lower(): known for known in KNOWN}.get(name.strip().lower())
     if kind is None:
-        raise ModelError(f"--engine {text}: expected one of {listed(KNOWN)}")
+        raise ModelError(f"--engine {text}: expected one of {', '.join(KNOWN)}")
     if not bracket:
         own = inspect.signature(KNOWN[kind]).parameters.values()
         needed = [each.name for each in own if each.default is each.empty]

@@ -69,7 +69,7 @@ def learn(model: str, table: "pd.DataFrame", wish: Wish) -> FitOrEstimator:
             _refuse_names(table)
         return LEARN[model](table, wish)
     if ":" not in model:
-        raise ModelError(f"--model {model}: expected one of {listed(MODELS)}, or FILE.py:name")
+        raise ModelError(f"--model {model}: expected one of {', '.join(MODELS)}, or FILE.py:name")
     _refuse_options(model, wish, OWN)
     own = own_model(model, dict(wish.settings))
     return own.fit(of_model(own, table, wish.layout).data, wish.engine, seed=wish.seed)

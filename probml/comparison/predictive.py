@@ -30,7 +30,7 @@ from probml.comparison.folds import (
 from probml.dataset.arrays import missing
 from probml.dataset.frames import as_pandas, is_table, names_of
 from probml.engines.engine import Engine
-from probml.errors import DataError, ModelError, listed, type_of
+from probml.errors import DataError, ModelError, counted, listed, type_of
 from probml.interface.fit import Fit
 from probml.numerics.process.libraries import pd
 from probml.typing import DataLike, FitOrEstimator
@@ -284,9 +284,10 @@ def _refuse_absent(truth: np.ndarray, splits: list, target: str) -> None:
             if not (truth[train] == label).any():
                 count = int((truth == label).sum())
                 raise DataError(
-                    f"compare(folds=...): class {label!r} of '{target}' ({count} rows) is in the "
-                    f"test rows of fold {fold} but in none of its training rows. No model can "
-                    f"predict this class. Use fewer folds or stratified folds, or drop the class"
+                    f"compare(folds=...): class {label!r} of '{target}' ({counted(count, 'row')}) "
+                    f"is in the test rows of fold {fold} but in none of its training rows. No "
+                    "model can predict this class. Use fewer folds or stratified folds, or drop "
+                    "the class"
                 )
 
 

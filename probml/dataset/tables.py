@@ -279,7 +279,7 @@ def _site(e: Expected, raw: Raw, known: np.ndarray | None, asked: bool):
     return _checked(e, codes, ~hidden if hidden.any() else None), own
 
 
-def _finite(what: str, raw: Raw, rows: bool):
+def _finite(what: str, raw: Raw, rows: bool, hint: str = UNSEEN):
     """(finite numbers with 0 in missing cells, mask of observed cells or None); labels that are
     numbers are read as numbers."""
     a = raw.values
@@ -291,7 +291,7 @@ def _finite(what: str, raw: Raw, rows: bool):
                       np.nan])[a]
     if a.dtype.kind != "f" or finite(a):  # one pass, no temporary
         return a, None
-    deny(np.isinf(a), what, a, "finite", rows)
+    deny(np.isinf(a), what, a, "finite", rows, hint)
     hidden = np.isnan(a)
     return (np.where(hidden, a.dtype.type(0), a), ~hidden) if hidden.any() else (a, None)
 
@@ -310,7 +310,7 @@ def _how_to_convert(label: object) -> str:
 
 def _complete(what: str, raw: Raw, hint: str):
     """The finite numbers of an input, or of weights, without missing cells."""
-    a, seen = _finite(what, raw, True)
+    a, seen = _finite(what, raw, True, "Correct the value, or drop the row.")
     if seen is not None:
         deny(~seen, what, None, "complete", hint=hint)
     return a
@@ -366,7 +366,7 @@ def _checked(e: Expected, values: np.ndarray, seen: np.ndarray | None):
     if seen is not None and not e.rows:
         deny(~seen, f"'{e.name}'", None, "observed in all elements or in none, because it is a "
                                          "parameter (sampled outside rows())",
-             False)
+             False, f"Give the missing elements, or drop '{e.name}' from the data.")
     if e.valid is not None:
         with np.errstate(all="ignore"):
             ok = np.asarray(e.valid(values))

@@ -84,9 +84,9 @@ def _groups(fit: Fitted, held: Data) -> list[list[str]]:
     for index in (structure.indexed[name] for names in groups for name in names):
         what = f"a new group of '{index.name}', the index of {index.description},"
         if index.table:
-            raise Refusal(f"{what} has no entry in an array that is a setting or a constant of the "
-                          f"model and is indexed by '{index.name}'. Pass the entry for each row in "
-                          f"the data instead, as an input")
+            raise Refusal(f"{what} has no entry in an array of the model (a setting or a constant) "
+                          f"that '{index.name}' indexes. Instead of this array, give its entry for "
+                          "each row in the data, as an input")
         if (index.no_new_groups or index.low is None or index.high is None or index.cells
             and index.input in structure.timed):
             raise Refusal(

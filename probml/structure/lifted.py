@@ -71,7 +71,7 @@ def numbers(model: Bound, names: tuple[str, ...], owner: str) -> dict[str, np.nd
         if value.dtype.kind not in "iuf" or not value.size:
             raise Refusal(f"{where}: setting '{name}' is {shortly(bound[name])}, which is not a "
                           f"number. Set '{name}' to the initial value of the search, "
-                          f"{model.name}({name}=1.0)")
+                          f"{model.name}({name}=1.0), or name another setting")
         if not np.isfinite(value).all():
             raise Refusal(f"{where}: setting '{name}' is {shortly(bound[name])}, expected finite "
                           f"numbers")

@@ -450,7 +450,7 @@ def test_a_sequence_twice_is_one_of_weight_two(sequences):
         ({"emission": "categorical"}, [[0.5], [1.0]], None, ["0.5", "symbol"]),
         ({"emission": "categorical"}, np.zeros((4, 2)), None, ["2 columns", "one"]),
         ({"emission": "categorical", "n_symbols": 3}, [0, 1, 3, 1], None,
-         ["3 in sequence 0, step 2", r"0 … 2", "n_symbols"]),
+         ["3 in sequence 0, step 2", r"from 0 to 2", "n_symbols"]),
         ({"emission": "poisson"}, [[1.0], [-1.0]], None, ["-1", "count"]),
         ({"emission": "bernoulli"}, [[1.0], [2.0]], None, ["2", "0 or 1"]),
     ],
