@@ -44,6 +44,7 @@ STARTS = (1.0, 0.2, 5.0, 0.04)  # lengths that are begun with, in standard devia
 # rows on which starts compete if there are over twice as many: a step costs their cube
 START_ROWS = 500
 GROWTH = 4  # of the rows of one optimum, from which that of more begins: a 64th of their cost
+MAX_COLUMNS = 1_000  # over which distances are computed in every step
 MAX_ROWS = 20_000  # of which a matrix of all pairs has 3.2 GB, and some five are made
 
 
@@ -104,7 +105,7 @@ class GaussianProcess(Numeric):
         Raises:
             ModelError, DataError, ValueError: a parameter or a cell that cannot be used, by name;
                 weights other than 1, which one density of all rows has not; fewer than 2 rows, or
-                more than 20,000.
+                more than 20,000; more than 1,000 columns.
         """
         if sample_weight is not None and np.any(np.asarray(sample_weight) != 1):
             raise DataError("sample_weight is not supported by a Gaussian process, in which all "
@@ -120,6 +121,11 @@ class GaussianProcess(Numeric):
                 f"to the cube of the number of rows. Fit at most {MAX_ROWS:,} rows, such as a "
                 "random sample of 5,000. Or use SmoothingSpline or Boosted, whose time is in "
                 "proportion to the number of rows")
+        if X.shape[1] > MAX_COLUMNS:
+            raise DataError(
+                f"X has {X.shape[1]:,} columns: every step computes {len(y):,} × {len(y):,} "
+                f"distances over all of them. Fit at most {MAX_COLUMNS:,}, such as the scores of "
+                "ProbabilisticPCA, or use Boosted")
         spread = X.std(0)
         self._unit_x = np.where(spread > 0, spread, 1.0)
         if not self.separate:

@@ -296,8 +296,9 @@ def _finite(what: str, raw: Raw, rows: bool, hint: str = UNSEEN):
     return (np.where(hidden, a.dtype.type(0), a), ~hidden) if hidden.any() else (a, None)
 
 
-def _how_to_convert(text: str) -> str:
-    """The remedy for text where a number is expected."""
+def _how_to_convert(label: object) -> str:
+    """The remedy for a label where a number is expected: text, or any other object."""
+    text = label if isinstance(label, str) else ""
     for said, instead in ((text, "pandas.to_numeric(column)"),
                           (text.replace(",", "."), "pandas.read_csv(..., decimal=',')")):
         with contextlib.suppress(ValueError):

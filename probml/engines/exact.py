@@ -109,8 +109,11 @@ class Exact(Engine):
                        float(evidence))
 
 
-def _names_of_overflow(data: Data) -> list[str]:
-    """The sites and inputs whose sums of squares are not finite in the precision of the fit."""
+def _names_of_overflow(data: Data | None) -> list[str]:
+    """The sites and inputs whose sums of squares are not finite in the precision of the fit; of
+    rows of which only sufficient statistics are left it is not known."""
+    if data is None:
+        return []
     table, kind = data.table, jnp.result_type(float)
     numbers = {name: column.values for name, column in table.columns.items()} | dict(table.inputs)
     with np.errstate(over="ignore"):

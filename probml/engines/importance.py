@@ -49,6 +49,7 @@ FAR_TAIL = (100.0, 1000.0)  # standard deviations between which a power law goes
 # fall of the log density one standard deviation away, below which the curvature is not the width
 MIN_FALL, MAX_DOUBLINGS = 0.25, 24
 MAX_WORK = 2**25  # numbers of the data that the densities of a round of draws use together
+PADDED_WORK = 2**29  # numbers that are used in less time than a program takes to compile
 MAX_ROUNDING = 0.1  # of log densities, beyond which weights are meaningless
 
 Densities = Callable[[np.ndarray], np.ndarray]  # points (n, d) → log densities (n,)
@@ -368,16 +369,17 @@ def densities_of(plan: Plan, known: Known, rows: Rows | Summary) -> Densities:
     most = max(1, min(MAX_BATCH, max(MIN_BATCH, CACHED_NUMBERS // max(rows.size, 1)),
                      BATCH_NUMBERS // each))
     together = 1 if rows.joint else 1 << (most.bit_length() - 1)
+    # one program for many and for few points, where padding costs less than compiling
+    padded = together > 1 and MIN_BATCH * work(plan, known, rows) <= PADDED_WORK
 
     def densities(points: np.ndarray) -> np.ndarray:
         kind, out = jnp.result_type(float), []
-        # one program for many and for few points, where padding costs less than compiling
-        size = max(together, MIN_BATCH) if together > 1 else min(
-            MIN_BATCH, 1 << max(len(points) - 1, 0).bit_length())
+        size = max(together, MIN_BATCH if padded else min(
+            MIN_BATCH, 1 << max(len(points) - 1, 0).bit_length()))
         for low in range(0, len(points), size):
             some = points[low : low + size].astype(kind)
-            padded = np.concatenate([some, np.repeat(some[:1], size - len(some), 0)])
-            out.append(np.asarray(_densities(plan, padded, known, rows, together),
+            whole = np.concatenate([some, np.repeat(some[:1], size - len(some), 0)])
+            out.append(np.asarray(_densities(plan, whole, known, rows, together),
                                   float)[: len(some)])
         return np.concatenate(out)
 

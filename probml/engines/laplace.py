@@ -301,7 +301,7 @@ def _find_modes(problem: Problem, centred: bool = True) -> Modes | Finding:
     # a ridge takes more digits than float32 has
     rounded = begun is not near and begun.frame.centre.dtype == np.float32
     if why := _no_mode(begun):
-        low = np.min(begun.frame.curvature)
+        low = np.asarray(begun.frame.curvature).min()
         if begun.converged and low.dtype == np.float32 and (
                 abs(low) < curvature.MIN_CURVATURE[low.dtype]):
             raise Refusal(f"Laplace cannot fit {problem}: {why.problem}, in single precision "

@@ -1,6 +1,8 @@
 """The same column in every kind of container is the same column, or refused in words."""
 
+import datetime
 import decimal
+import uuid
 
 import jax.numpy as jnp
 import numpy as np
@@ -29,6 +31,18 @@ SAME = {
 @pytest.mark.parametrize("kind", SAME)
 def test_a_container_changes_no_cell(kind):
     np.testing.assert_array_equal(as_raw("'y'", SAME[kind], True).values, VALUES)
+
+
+LABELS = [b"1,5", datetime.date(2020, 1, 1), datetime.timedelta(1), pd.Interval(0, 1), pd.Period("2020"), (1, 2),
+          frozenset({1}), uuid.UUID(int=1), 1j, float, object()]
+
+
+@pytest.mark.parametrize("label", LABELS, ids=lambda label: type(label).__name__)
+def test_a_category_of_any_type_where_numbers_are_expected_is_refused_in_words(label):
+    """Parquet files may hold bytes, as whatever a dictionary is said to be of."""
+    cells = pd.Series(pd.Categorical.from_codes([0, 1, 0], pd.Index([label, 2.0], dtype=object)))
+    with pytest.raises(probml.DataError, match="'y' must be a number, got .* in row 0. Convert the column"):
+        groups().at({"effect": [0.0, 1.0]}).log_prob({"g": [0, 1, 0], "y": cells})
 
 
 @probml.model

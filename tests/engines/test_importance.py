@@ -11,6 +11,7 @@ from scipy import stats
 
 import probml
 from coded import codes
+from probml.engines import importance
 from probml.engines.importance import (
     Weighted,
     heavy_tail,
@@ -319,3 +320,24 @@ def test_draws_that_are_not_finite_have_no_variance(value):
     draws[500, 1] = value
     k = k_of_variance(draws)
     assert k[1] == np.inf and (k[[0, 2]] < 0.7).all()
+
+
+def test_few_densities_of_very_many_rows_are_computed_without_padding(monkeypatch):
+    @probml.model
+    def logistic(x):
+        slopes = sample("slopes", dist.Normal(0.0, 2.0).expand([3]).to_event(1))
+        with probml.rows():
+            sample("y", dist.Bernoulli(logits=x @ slopes))
+
+    computed, densities = [], importance._densities
+    monkeypatch.setattr(importance, "_densities", lambda plan, points, *rest: computed.append(
+        len(points)) or densities(plan, points, *rest))
+    monkeypatch.setattr(importance, "MAX_WORK", 0)  # as few draws as of millions of rows
+    random = np.random.default_rng(0)
+    data = {"x": random.normal(size=(400, 3)), "y": random.integers(2, size=400)}
+    for padded_work in (importance.PADDED_WORK, 0):
+        monkeypatch.setattr(importance, "PADDED_WORK", padded_work)
+        monkeypatch.setattr(importance, "MIN_BATCH", 32)
+        monkeypatch.setattr(importance, "BATCH_NUMBERS", 2**13)
+        logistic().fit(data, probml.Laplace())
+    assert computed[0] == 32 and computed[-1] == 16

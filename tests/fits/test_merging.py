@@ -3,6 +3,7 @@ weights and unseen cells."""
 
 import warnings
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
@@ -61,6 +62,18 @@ def test_parts_and_further_rows_equal_one_batch(case, engine):
     equal(merged, whole)
     equal(updated, whole)
     np.testing.assert_allclose(updated.log_prob(data), whole.log_prob(data), rtol=1e-9)
+
+
+@pytest.mark.filterwarnings("ignore:overflow:RuntimeWarning", "ignore:invalid:RuntimeWarning")
+@pytest.mark.parametrize("engine", [probml.Exact(), probml.EM(prior=False), probml.MAP()])
+@pytest.mark.parametrize(("size", "weight"), [(1e300, 1.0), (1.0, 1e300)], ids=["rows", "weights"])
+def test_further_rows_that_overflow_are_refused_in_words(engine, size, weight):
+    """Only statistics are left of the rows before, so that no engine may ask for a column of theirs."""
+    model, data = CASES["full"]
+    with jax.enable_x64(False):
+        fit = model.fit(data, engine)
+        with pytest.raises((probml.Refusal, probml.ModelError), match="gaussian_mixture"):
+            fit.update({**data, "x": np.full(X.shape, size)}, weights=np.full(200, weight))
 
 
 def test_a_part_of_rows_all_alike_is_added_without_being_fitted_alone():

@@ -139,6 +139,8 @@ def test_the_fit_of_many_rows_is_that_of_all_evaluations(monkeypatch):
 def test_rows_whose_covariance_does_not_fit_into_memory_are_refused_with_its_size():
     with pytest.raises(probml.DataError, match=r"n_samples=50,000: .* 20 GB each.*random sample"):
         GaussianProcess().fit(np.zeros((50_000, 1)), np.zeros(50_000))
+    with pytest.raises(probml.DataError, match="2,000 columns: every step computes 3 × 3"):
+        GaussianProcess().fit(np.zeros((3, 2_000)), np.zeros(3))
 
 
 def test_a_value_alone_is_that_with_the_gradient(monkeypatch):

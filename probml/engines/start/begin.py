@@ -270,13 +270,13 @@ def refine_mode(plan: Plan, begun: Mode, known: Known, rows: Rows, spread: np.nd
     """
     left = np.inf
     for turn in range(MAX_ROUNDS):
-        if begun.frame.root.ndim == 1 or not bool(
-                jnp.min(begun.frame.curvature) > curvature.FLAT_CURVATURE):
+        if begun.frame.root.ndim == 1 or not (
+                np.asarray(begun.frame.curvature).min() > curvature.FLAT_CURVATURE):
             return begun, left
         top, value, left, way = _to_mode(plan, begun.frame, known, rows)
         left = float(left)
         begun = begun._replace(frame=begun.frame._replace(centre=top), value=value,
-                               converged=begun.converged | (left < AWAY))
+                               converged=np.asarray(begun.converged) | (left < AWAY))
         if float(way) <= MAX_MOVE or turn == MAX_ROUNDS - 1:
             break
         again = measure_mode(plan, (), unflat(plan, top, known), known, rows,
