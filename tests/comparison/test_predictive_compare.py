@@ -219,7 +219,7 @@ def test_a_class_missing_in_a_training_part_is_refused_by_name():
     names[3] = "once"
     for folds in (4, [(np.arange(4, 20), np.arange(4))]):
         with pytest.raises(probml.DataError,
-                           match=r"class 'once' of 'y' \(1 rows\).*fold \d.*fewer folds"):
+                           match=r"class 'once' of 'y' \(1 row\).*fold \d.*fewer folds"):
             probml.compare({"peer": GaussianNB()}, {"x": x, "y": names}, target="y", folds=folds)
 
 

@@ -102,7 +102,7 @@ def test_a_posterior_is_that_of_quadrature(bcg):
     (([0.1, 0.2], [0.1, 0.0]), "standard_error is 0 in row 1"),
     (([0.1, np.nan], [0.1, 0.2]), "y contains NaN in row 1"),
     (([0.1, 0.2], [0.1]), r"standard_error has the shape \(1,\), expected \(2,\)"),
-    (([0.1], [0.1]), "more than 1 studies"),
+    (([0.1], [0.1]), "number of studies, 1, must be more than"),
     (([0.1, 0.2, 0.3], [0.1, 0.2, 0.1], np.ones((3, 1))), "the same in every study"),
 ])
 def test_bad_studies_are_refused(given, said):
