@@ -164,7 +164,7 @@ class InUnits:
             prefix, prior = self._named[site], self._prior()
             if prefix.startswith(RATES):
                 if prior.get("rate") == "each":
-                    out[f"{prefix}_rate"] = rates(value.centre, self.shape, prefix == RATES[0])
+                    out[f"{prefix}_rate"] = rates(value.centre, self.shape, prefix.startswith(RATES[0]))
                 continue
             if isinstance(prior["centre"], str):
                 out[f"{prefix}_centre"] = value.centre

@@ -70,7 +70,7 @@ def test_batches_of_a_source_reach_what_all_rows_reach(monkeypatch, rows):
 
 
 def test_what_has_no_batches_is_refused_by_name(rows):
-    with pytest.raises(ModelError, match=r"VB\(batch_rows=5000\) .* only 4000 rows"):
+    with pytest.raises(ModelError, match=r"VB\(batch_rows=5000\) .* only 4,000 rows"):
         counts(2).fit(rows, probml.VB(batch_rows=5000))
     with pytest.raises(Refusal, match="site 'y' has no sufficient statistics .* SVI"):
         line().fit({"x": np.arange(9.0), "y": np.arange(9.0)}, probml.VB(batch_rows=3))

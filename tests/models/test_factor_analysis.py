@@ -301,7 +301,7 @@ def test_principal_components_of_columns_in_units_of_their_own_warn():
     """A column of dates, in seconds: the prior's guess of the one noise is far beyond the others."""
     random = np.random.default_rng(0)
     x = random.normal(size=(60, 3)) * [86400.0, 1.0, 1.0]
-    with pytest.warns(RuntimeWarning, match="different units.*that of column 1 of X is"):
+    with pytest.warns(RuntimeWarning, match="different units.*That of column 1 of X is"):
         ProbabilisticPCA(1).fit(x)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
