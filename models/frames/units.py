@@ -164,7 +164,8 @@ class InUnits:
             prefix, prior = self._named[site], self._prior()
             if prefix.startswith(RATES):
                 if prior.get("rate") == "each":
-                    out[f"{prefix}_rate"] = rates(value.centre, self.shape, prefix.startswith(RATES[0]))
+                    waits = prefix.startswith("exponential")
+                    out[f"{prefix}_rate"] = rates(value.centre, self.shape, waits)
                 continue
             if isinstance(prior["centre"], str):
                 out[f"{prefix}_centre"] = value.centre
