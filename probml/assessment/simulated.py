@@ -69,7 +69,7 @@ def all_of(
             failures[i] = str(error)
             if not judged and len(failures) >= MAX_FIRST_FAILURES:
                 raise
-        bar.advance(1, float("nan"))
+        bar.advance(1)
 
     with Progress("check", len(sets), progress) as bar:
         refit_one(0)  # compiles what the others use

@@ -140,13 +140,13 @@ class Progress:
         if not (inner.total and done):
             return f"{what}: {said}; {now - self._since:.0f} s so far"
         left = (now - inner._begun) * (inner.total - done) / done
-        return (f"{what}: {done} of at most {inner.total} iterations, {said}; "
+        return (f"{what}: {done} of at most {inner.total} iterations{said and f', {said}'}; "
                 f"{now - self._since:.0f} s so far, at most about {left:.0f} s more")
 
-    def advance(self, count: int, value: float) -> None:
-        """Adds iterations, from any thread; `value`: of the objective."""
+    def advance(self, count: int, value: float | None = None) -> None:
+        """Adds iterations, from any thread; `value`: of the objective, where there is one."""
         with self._lock:
-            self._at = (self._at[0] + count, f"objective {value:.6g}")
+            self._at = (self._at[0] + count, "" if value is None else f"objective {value:.6g}")
             if self.bar is not None:
                 self._show()
         self._inform_watchers(self._at[0], value)

@@ -226,6 +226,15 @@ def test_a_long_run_shows_a_bar_where_somebody_looks_on_and_lines_elsewhere(monk
     assert sys.stderr.getvalue() == ""
 
 
+def test_iterations_without_an_objective_show_none(monkeypatch):
+    monkeypatch.setattr(run, "DELAY", 0.05)
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    with running.Progress("check", 100, False) as bar:
+        bar.advance(14)
+        time.sleep(0.2)
+    assert "check: 14 of at most 100 iterations; 0 s so far" in sys.stderr.getvalue()
+
+
 def test_work_within_work_shows_one_bar_and_does_not_begin_its_ten_seconds_anew(monkeypatch):
     monkeypatch.setattr(run, "DELAY", 0.5)
     monkeypatch.setattr(sys, "stderr", Terminal())
