@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 
 from probml.assessment.reports import Estimates
+from probml.models import gaussian_mixture
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "printed_summaries.md"
 NUMBER = re.compile(r"(?<![\w.])[-−]?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?(?![\w.]*\w)")
@@ -79,3 +80,13 @@ def test_every_column_of_a_posterior_is_printed():
     width = pd.get_option("display.width")
     assert repr(table).splitlines()[0].split() == columns
     assert str(table) == repr(table) and pd.get_option("display.width") == width
+
+
+@pytest.mark.parametrize("given", [
+    {"meanx": np.zeros((2, 2))}, {"mean": np.zeros((2, 4))}, {"precision": np.ones(3)}, {"weights": 0.5},
+])
+def test_given_parameters_that_fit_no_table_are_one_table(given):
+    """Files and `at` give values that are held to the model with the data of a question."""
+    values = {"weights": [0.5, 0.5], "mean": np.zeros((2, 2)), "precision": np.stack([np.eye(2)] * 2)}
+    text = str(gaussian_mixture(k=2).at({**values, **given}))
+    assert "Parameters were given" in text and next(iter(given)).removesuffix("x") in text

@@ -27,6 +27,8 @@ from probml.language.language import check_seed
 from probml.numerics.process.libraries import pd
 from probml.typing import DataLike
 
+MAX_DRAWS = 1_000_000  # of components of all rows, one after another
+
 
 class Mixture(InformationCriteria, DensityMixin, Estimator):
     """A mixture, whose component is latent in every row: clustering, densities, new rows."""
@@ -188,7 +190,7 @@ class Mixture(InformationCriteria, DensityMixin, Estimator):
 
         Cost: n · k numbers a draw.
         """
-        check_count("occupied", "draws", draws)
+        check_count("occupied", "draws", draws, MAX_DRAWS)
         random = np.random.default_rng(check_seed(seed, "occupied"))
         cumulated = np.cumsum(self.predict_proba(X), 1)
         found = [len(np.unique((random.random((len(cumulated), 1)) * cumulated[:, -1:]

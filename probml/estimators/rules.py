@@ -166,9 +166,9 @@ def hold(call: str, **given: tuple[Any, Rule]) -> None:
             raise ModelError(f"{call}({name}={value!r:.200}): expected {words}")
 
 
-def check_count(verb: str, name: str, value: object) -> None:
+def check_count(verb: str, name: str, value: object, most: int = LARGEST_INTEGER) -> None:
     """
     Raises:
-        ModelError: an argument of a verb is no whole number of at least 1.
+        ModelError: an argument of a verb is no whole number from 1 to `most`.
     """
-    hold(verb, **{name: (value, integer(1))})
+    hold(verb, **{name: (value, integer(1, most))})

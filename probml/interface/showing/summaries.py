@@ -44,8 +44,14 @@ def summarize(fit: Fitted, title: str = "", figures: Mapping[str, object] | None
         tables: of an estimator with tables of its own; None: those of the model.
     """
     estimates = Estimates(fit, errors, categories)
-    own = tables or fit.model.generative.summary_tables
-    found = [] if own is None else [table for table in own(estimates) if table.values.size]
+    own, found = tables or fit.model.generative.summary_tables, list[Table]()
+    try:
+        found += () if own is None else [table for table in own(estimates) if table.values.size]
+    except (LookupError, TypeError, ValueError):
+        if fit.outcome is not Status.KNOWN:
+            raise
+        # given values, which are held to the model with the data of a question
+        estimates = Estimates(fit, errors, categories)
     found += parameters(estimates, "Other parameters" if found else "Parameters")
     return Summary(f"{title or repr(fit.model)}, fitted by {_method(fit)}", tuple(found),
                    figures or {}, fit.ending, tuple(map(estimates.called, fit.warnings)),
