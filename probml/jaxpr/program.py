@@ -111,7 +111,7 @@ flat = memo(1024)(flatten)
 def bind(eqn: JaxprEqn, values: Sequence[ArrayLike]) -> Sequence[jax.Array]:
     """The results of an equation for operands of the same shapes."""
     if eqn.primitive.name in RULES:  # a rule may index its arguments by a traced number
-        values = [jnp.asarray(value) if isinstance(value, np.ndarray) else value
+        values = [value if isinstance(value, jax.Array) else jnp.asarray(value)
                   for value in values]
     params = eqn.primitive.get_bind_params(eqn.params)
     functions, params = params if isinstance(params, tuple) else ((), params)  # up to JAX 0.9
