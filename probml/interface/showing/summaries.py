@@ -8,6 +8,7 @@ the parameters that these leave out, and all those of any other model, are one t
 from collections.abc import Callable, Mapping, Sequence
 
 from probml.engines.engine import Status
+from probml.errors import ModelError
 from probml.interface.showing.estimates import Estimates, parameters
 from probml.interface.showing.summary import Summary, Table
 from probml.queries.fitted import Fitted
@@ -47,8 +48,8 @@ def summarize(fit: Fitted, title: str = "", figures: Mapping[str, object] | None
     own, found = tables or fit.model.generative.summary_tables, list[Table]()
     try:
         found += () if own is None else [table for table in own(estimates) if table.values.size]
-    except (LookupError, TypeError, ValueError):
-        if fit.outcome is not Status.KNOWN:
+    except (LookupError, TypeError, ValueError) as error:
+        if fit.outcome is not Status.KNOWN or isinstance(error, ModelError):
             raise
         # given values, which are held to the model with the data of a question
         estimates = Estimates(fit, errors, categories)
