@@ -20,9 +20,10 @@ from probml.dataset.coding import labels as naming
 from probml.dataset.dataset import Data
 from probml.errors import DataError, listed
 from probml.families.domains import Simplex
-from probml.jaxpr.program import ClosedJaxpr, evaluate
+from probml.jaxpr.program import evaluate
 from probml.language.language import Bound
 from probml.numerics.compiling import ONCE, jit
+from probml.numerics.transfer import as_array
 from probml.structure import trace
 from probml.structure.ordering import why_ordered
 from probml.structure.site import Site
@@ -44,17 +45,12 @@ def check(structure: Structure, table: tables.Table) -> None:
             or site.traits.ancillary is not None):
             continue
         values = np.asarray(site.valued(column.values))
-        for end, (program, takes) in structure.bounds(name).items():
+        for end, (_, takes) in structure.bounds(name).items():
             if not all(t in table.inputs and t not in structure.timed for t in takes):
                 continue
 
-            def at(*row: jax.Array, program: ClosedJaxpr = program, site: Site = site):
-                values = (jnp.asarray(v[None], aval.dtype)
-                          for v, aval in zip(row, program.in_avals, strict=True))
-                return site.layout(evaluate(program, *values)[0], 0)
-
-            bounds = jit(jax.vmap(at), seldom=ONCE)
-            bound = np.asarray(bounds(*(table.inputs[t] for t in takes))).reshape(values.shape)
+            found = _bound_of_rows(structure, name, end, tuple(table.inputs[t] for t in takes))
+            bound = np.asarray(found).reshape(values.shape)
             wrong = values > bound if end == "upper_bound" else values < bound
             wrong = wrong if column.seen is None else wrong & column.seen
             if wrong.any():
@@ -66,6 +62,21 @@ def check(structure: Structure, table: tables.Table) -> None:
                     "this row. Correct this value, or the bound, which the model computes from "
                     f"{' and '.join(repr(t) for t in takes)}"
                 )
+
+
+@jit(static_argnums=(0, 1, 2), seldom=ONCE)
+def _bound_of_rows(structure: Structure, name: str, end: str,
+                   inputs: tuple[ArrayLike, ...]) -> jax.Array:
+    """A bound of a site's support in each row, (rows, cells), from the inputs on which it depends.
+    """
+    program, site = structure.bounds(name)[end][0], structure.sites[name]
+
+    def at(*row: jax.Array):
+        values = (jnp.asarray(v[None], aval.dtype)
+                  for v, aval in zip(row, program.in_avals, strict=True))
+        return site.layout(evaluate(program, *values)[0], 0)
+
+    return jax.vmap(at)(*inputs)
 
 
 ZERO = ("{kind} has no density at 0. If zeros come from rounding, replace them by half the "
@@ -213,9 +224,8 @@ def expected_of(site: Site, structure: Structure, steps: int | None) -> tables.E
     elif site.rows and site.traits.checked is not None:
         words, valid = site.traits.checked.description, site.traits.checked.contains
     elif (most := structure.constant(site.name, site.traits.limit)) is not None:
-        laid = jit(site.layout, static_argnums=1, seldom=ONCE)
         most = (most.reshape(-1)[0] if most.size == 1
-                else np.asarray(laid(most, 0)).reshape(site.cells))
+                else site.layout(most, 0, np).reshape(site.cells))
         words = f"an integer from 0 to {most}, the {site.traits.limit}"
 
         def valid(values: np.ndarray):
@@ -224,7 +234,7 @@ def expected_of(site: Site, structure: Structure, steps: int | None) -> tables.E
     elif domain.checkable and (site.states is None or domain.ragged) and site.event == ():
         words = domain.description
         held = domain.rearranged(  # of cells, in NumPyro's axes
-            lambda end: np.asarray(site.layout(jnp.asarray(end), 0)).reshape(site.cells)
+            lambda end: site.layout(np.asarray(as_array(end)), 0, np).reshape(site.cells)
         ) if site.rows else domain
 
         def valid(values: np.ndarray):

@@ -4,9 +4,11 @@ user's."""
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import ModuleType
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import numpyro.distributions as dist
 from jax.tree_util import PyTreeDef
 
@@ -101,17 +103,21 @@ class Site:
             return self.batch + self.independent
         return tuple(self.batch[axis] for axis in self.axes) + self.independent
 
-    def layout(self, array: jax.Array, tail: int) -> jax.Array:
+    def layout(self, array: jax.Array | np.ndarray, tail: int, xp: ModuleType = jnp) -> jax.Array:
         """Converts an array from NumPyro's layout for one row, with `tail` trailing axes, to
-        (lattice cells, *tail axes), with broadcasting."""
+        (lattice cells, *tail axes), with broadcasting.
+
+        Args:
+            xp: jax.numpy, or numpy for an array on the host, for which nothing is compiled.
+        """
         rank = len(self.batch) + len(self.independent)
         inner = array.shape[array.ndim - tail :]
-        array = jnp.broadcast_to(array, self.batch + self.independent + inner)
+        laid = xp.broadcast_to(array, self.batch + self.independent + inner)
         if self.rows:
             used = (*self.axes, *range(len(self.batch), rank))
             rest = [axis for axis in range(rank) if axis not in used]
-            array = jnp.transpose(array, (*rest, *used, *range(rank, rank + tail)))
-        return array.reshape((math.prod(self.lattice), *inner))
+            laid = xp.transpose(laid, (*rest, *used, *range(rank, rank + tail)))
+        return laid.reshape((math.prod(self.lattice), *inner))
 
     def valued(self, codes: jax.Array) -> jax.Array:
         """Converts codes to values of the distribution."""

@@ -6,7 +6,6 @@ tables must sum to one, covariance matrices must be positive semi-definite.
 
 import copyreg
 import dataclasses
-import functools
 import itertools
 import math
 from collections.abc import Mapping, Sequence
@@ -385,14 +384,21 @@ def _check(structure: Structure, names: Sequence[str], params: Mapping[str, np.n
     for name in names:
         site, (program, takes) = structure.sites[name], structure.programs[name]
         needs = levels.dependencies(program)
-        at = [i for i, need in enumerate(needs) if all(takes[k] in params for k in need)]
+        at = tuple(i for i, need in enumerate(needs) if all(takes[k] in params for k in need))
         if not at:
             continue
         part, inputs = levels.restrict(program, at)
         with evaluated():  # concrete values, also within a trace
-            known = jit(functools.partial(evaluate, part), seldom=ONCE)(
-                *(np.reshape(np.asarray(params[takes[k]], aval.dtype), aval.shape)
-                  for k, aval in zip(inputs, part.in_avals, strict=True)))
+            known = _arguments(structure, name, at, tuple(
+                np.reshape(np.asarray(params[takes[k]], aval.dtype), aval.shape)
+                for k, aval in zip(inputs, part.in_avals, strict=True)))
         site.traits.check(f"model '{structure.model.name}', site '{name}' ({site.kind})",
                           {site.arguments[i]: np.asarray(value)
                            for i, value in zip(at, known, strict=True)}, steps)
+
+
+@jit(static_argnums=(0, 1, 2), seldom=ONCE)
+def _arguments(structure: Structure, name: str, at: tuple[int, ...],
+               inputs: tuple[ArrayLike, ...]) -> list[jax.Array]:
+    """Some arguments of a site, by their numbers, from the parameters on which these depend."""
+    return evaluate(levels.restrict(structure.programs[name][0], at)[0], *inputs)
