@@ -2,6 +2,7 @@
 not a number among it; and what NumPy is not told of is left to XLA."""
 
 import pickle
+import tracemalloc
 
 import jax
 import jax.numpy as jnp
@@ -294,3 +295,18 @@ def test_results_share_no_memory_with_arguments_or_each_other():
     for a, b in zip(found, kept, strict=True):
         np.testing.assert_array_equal(a, b + 1)
     np.testing.assert_array_equal(tape.run([X])[3], np.zeros(3))
+
+
+def test_a_run_holds_no_more_arrays_than_later_steps_use():
+    def function(x):
+        for _ in range(30):
+            x = jnp.sin(x) + 1.0
+        return x
+
+    x = np.zeros(100_000)
+    tape = taped(function, x)
+    tracemalloc.start()
+    tape.run([x])
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert len(tape.steps) == 60 and peak < 5 * x.nbytes

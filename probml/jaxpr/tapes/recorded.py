@@ -74,14 +74,16 @@ class Tape:
     @functools.cached_property
     def _code(self) -> list[tuple]:
         """Each step as (function, first and second operand, or all if there are more, place of the
-        result, its dtype; None if it has several)."""
-        out = []
-        for step in self.steps:
+        result, its dtype; None if it has several, places that no later step uses)."""
+        out, used = [], {place for place, _ in self.outputs}
+        for step in reversed(self.steps):
             several, (a, b, *_) = _operation(step.name).several, (*step.operands, None, None)
+            last = {*step.operands, *step.results} - used
+            used |= last
             out.append((_bound(step), a, b, step.operands if len(step.operands) not in (1, 2)
                         else None, step.results if several else step.results[0],
-                        None if several else step.outs[0].dtype))
-        return out
+                        None if several else step.outs[0].dtype, tuple(last)))
+        return out[::-1]
 
     def __getstate__(self) -> dict[str, Any]:
         return {key: value for key, value in self.__dict__.items() if key != "_code"}
@@ -111,7 +113,7 @@ class Tape:
         for taken, value in zip(self.inputs, args, strict=True):
             if taken is not None:
                 held[taken[0]] = value
-        for function, a, b, operands, results, dtype in self._code:
+        for function, a, b, operands, results, dtype, last in self._code:
             if operands is not None:
                 found = function(*[held[i] for i in operands])
             elif b is None:
@@ -123,6 +125,9 @@ class Tape:
                     held[place] = value
             else:
                 held[results] = found if found.dtype is dtype else found.astype(dtype, copy=False)
+            found = None
+            for place in last:  # memory that is used again is in the processor's cache
+                held[place] = None
         return [held[place] for place, _ in self.outputs]
 
 
