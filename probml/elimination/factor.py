@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from probml.errors import listed
-from probml.numerics.logs import huge, log_sum, maximum, straight_through
+from probml.numerics.logs import capped, huge, log_sum, maximum, straight_through
 
 
 class Semiring(NamedTuple):
@@ -128,7 +128,7 @@ def add(arrays: Sequence[jax.Array], scopes: Sequence[tuple], target: Sequence) 
     total = None
     # shared tables first
     for array, scope in sorted(zip(arrays, scopes, strict=True), key=lambda pair: pair[0].shape[0]):
-        array = jnp.transpose(straight_through(array, jnp.minimum(array, huge(array))),
+        array = jnp.transpose(capped(array),
                               (0, *(1 + scope.index(u) for u in target if u in scope)))
         array = jnp.expand_dims(array, [1 + i for i, u in enumerate(target) if u not in scope])
         total = array if total is None else total + array

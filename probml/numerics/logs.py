@@ -41,7 +41,7 @@ def divide(a: jax.Array | float, b: jax.Array) -> jax.Array:
 def weighted_log(weight: jax.Array, log: jax.Array) -> jax.Array:
     """Returns weight × log; 0, with gradient 0, where the weight is not positive, whatever the log
     is there."""
-    return jnp.where(weight > 0, weight * jnp.where(weight > 0, log, 0.0), 0.0)
+    return weight * jnp.where(weight > 0, log, 0.0)
 
 
 def finite(top: jax.Array) -> jax.Array:

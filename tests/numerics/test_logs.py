@@ -5,7 +5,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from probml.numerics.logs import MAX_SERIES_ARGUMENT, exp_below, log1p_of_little, log_sum
+from probml.numerics.logs import (
+    MAX_SERIES_ARGUMENT,
+    exp_below,
+    log1p_of_little,
+    log_sum,
+    weighted_log,
+)
 
 
 def test_a_log_that_rounding_puts_above_its_maximum_keeps_its_share():
@@ -26,3 +32,11 @@ def test_logarithms_of_little_above_1_keep_the_digits_of_the_little(kind, off):
     u = (MAX_SERIES_ARGUMENT * np.concatenate([np.linspace(0, 1, 500), np.geomspace(1e-12, 1, 500)])).astype(kind)
     np.testing.assert_allclose(np.asarray(jax.jit(log1p_of_little)(u), float),
                                np.log1p(u.astype(float)), rtol=off)
+
+
+def test_a_weight_of_zero_counts_nothing_whatever_the_log():
+    weight, log = jnp.array([0.0, 0.0, 0.0, 2.0]), jnp.array([-jnp.inf, jnp.nan, 1.0, -3.0])
+    np.testing.assert_array_equal(weighted_log(weight, log), [0, 0, 0, -6])
+    of_weight, of_log = jax.grad(lambda w, log: weighted_log(w, log).sum(), (0, 1))(weight, log)
+    np.testing.assert_array_equal(of_weight, [0, 0, 0, -3])
+    np.testing.assert_array_equal(of_log, [0, 0, 0, 2])

@@ -26,6 +26,11 @@ def look_up(table: jax.Array, codes: jax.Array, seen: jax.Array | None):
         (b, p); −inf where a seen cell is impossible, never NaN, with finite gradients.
     """
     p, c, k = table.shape
+    if k <= ONE_HOT and p == len(codes) == 1:  # a row with a table of its own
+        picked = table[..., 0]
+        for state in range(1, k):
+            picked = jnp.where(codes == state, table[..., state], picked)
+        return (picked if seen is None else jnp.where(seen, picked, 0.0)).sum(1, keepdims=True)
     if k <= ONE_HOT:
         hot = jax.nn.one_hot(codes, k, dtype=table.dtype)
         if seen is not None:
