@@ -2,7 +2,7 @@
 parameters."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import jax
 import jax.numpy as jnp
@@ -13,13 +13,14 @@ from probml.device.rows import Known, Rows
 from probml.evidence import row_coordinates
 from probml.evidence.e_step import global_posterior
 from probml.numerics.compiling import jit
-from probml.numerics.transfer import Use, derive_key, random_key, split_key
+from probml.numerics.transfer import Use, derive_key, random_key
 from probml.plan.plan import Plan
 from probml.posteriors import random_effects
 from probml.posteriors.posterior import Draws, Normal
+from probml.typing import PyTree
 
-BLOCK = 512  # draws of the parameters for a device call
-BATCH_NUMBERS = 2**18  # rows of a chunk, times states, times draws that are evaluated at once
+MAX_BATCH = 512  # draws of the parameters for a device call
+BATCH_NUMBERS = 2**20  # rows, times entries of a row, times draws that are evaluated at once
 NORMAL_DRAWS = 1000  # of a normal distribution, where discrete sites are drawn with each
 
 
@@ -27,66 +28,74 @@ def with_states(plan: Plan, draws: Draws, known: Known, rows: Rows, seed: int) -
     """Draws with the discrete sites outside rows and the effects of groups, drawn given the data
     and each draw of the parameters, and of latent variables of rows in the layout of `rows`."""
     if plan.groupings:
-        drawn = _drawn_effects(plan, draws, known, rows, seed)
+        drawn = _for_each_draw(_effects, plan, draws, known, rows,
+                               derive_key(random_key(seed), Use.EFFECTS),
+                               plan.table_entries + plan.width)
         draws = draws._replace(values={**draws.values, **drawn})
     if not plan.globals:
         return draws
-    lead = np.shape(draws.values[plan.free[0]])[:2]
-    count = math.prod(lead)
-    keys, flat = split_key(derive_key(random_key(seed), Use.STATES), count), {}
-    for name, value in {**{n: draws.values[n] for n in plan.free}, **draws.inside}.items():
-        flat[name] = np.asarray(value).reshape(count, *np.shape(value)[2:])
-    parts, size = [], min(BLOCK, 1 << (count - 1).bit_length())
-    # of one size, filled by the last draw: one program, and Ctrl-C works in between
-    for low in range(0, count, size):
-        at = np.arange(low, low + size).clip(max=count - 1)
-        found = jax.device_get(_states(plan, {name: value[at] for name, value in flat.items()},
-                                       known, rows, keys[at]))
-        parts.append(jax.tree.map(lambda leaf, low=low: leaf[: count - low], found))
-    tables, drawn = jax.tree.map(
-        lambda *leaves: np.concatenate(leaves).reshape(*lead, *leaves[0].shape[1:]), *parts
-    )
+    states = math.prod(plan.variables[name].states for name in plan.globals)
+    tables, drawn = _for_each_draw(_states, plan, draws, known, rows,
+                                   derive_key(random_key(seed), Use.STATES), states)
     return draws._replace(values={**draws.values, **drawn}, tables=tables)
 
 
-def _drawn_effects(plan: Plan, draws: Draws, known: Known, rows: Rows,
-                   seed: int) -> dict[str, ArrayLike]:
-    """A draw of the effects for each draw of the parameters, (chains, draws, ...)."""
+def _for_each_draw(program: Callable, plan: Plan, draws: Draws, known: Known, rows: Rows,
+                   key: jax.Array, entries: int) -> PyTree:
+    """Results (chains, draws, ...) of `program` for each draw of the parameters.
+
+    Args:
+        entries: numbers that the program computes for each row.
+
+    Its calls take equally many draws, the last one filled by its last draw: one program, between
+    whose calls Ctrl-C works.
+    """
     lead = np.shape(draws.values[plan.free[0]])[:2]
-    keys = split_key(derive_key(random_key(seed), Use.EFFECTS), math.prod(lead))
-    flat = {name: np.asarray(draws.values[name]).reshape(-1, *plan.structure.sites[name].shape)
-            for name in plan.free}
-    found = jax.device_get(_draw_effects(plan, flat, known, rows, keys))
-    return {name: value.reshape(*lead, *value.shape[1:]) for name, value in found.items()}
+    flat = {name: np.asarray(value).reshape(-1, *np.shape(value)[2:]) for name, value in (
+        *((name, draws.values[name]) for name in plan.free), *draws.inside.items())}
+    count, parts = math.prod(lead), []
+    most = min(MAX_BATCH, max(BATCH_NUMBERS // max(rows.size * entries, 1), 1), 2 * count - 1)
+    size = 1 << most.bit_length() - 1
+    for low in range(0, count, size):
+        at = np.arange(low, low + size).clip(max=count - 1)
+        found = jax.device_get(program(plan, {name: value[at] for name, value in flat.items()},
+                                       known, rows, key, at))
+        parts.append(jax.tree.map(lambda leaf, low=low: leaf[: count - low], found))
+    return jax.tree.map(
+        lambda *leaves: np.concatenate(leaves).reshape(*lead, *leaves[0].shape[1:]), *parts)
 
 
-@jit(static_argnums=0, steps=True)
-def _draw_effects(plan: Plan, values: Mapping, known: Known, rows: Rows, keys: jax.Array) -> dict:
-    def draw_effects(pair: tuple):
-        params, key = pair
-        return random_effects.draw(random_effects.conditional(plan, params, known, rows), plan, key)
+@jit(static_argnums=0)
+def _effects(plan: Plan, values: Mapping, known: Known, rows: Rows, key: jax.Array,
+             numbers: ArrayLike) -> dict:
+    """A draw of the effects at each point.
 
-    # of few rows at once: matrix products and factorisations are then batched
-    together = max(BATCH_NUMBERS // max(rows.size * (plan.table_entries + plan.width), 1), 1)
-    return jax.lax.map(draw_effects, (values, keys), batch_size=min(together, len(keys)))
+    Args:
+        values: of the parameters, (draws, ...). numbers: (draws,), of each draw's random key.
+    """
+    def draw_effects(params: Mapping, number: jax.Array):
+        return random_effects.draw(random_effects.conditional(plan, params, known, rows), plan,
+                                   jax.random.fold_in(key, number))
+
+    return jax.vmap(draw_effects)(values, numbers)
 
 
-@jit(static_argnums=0, steps=True)
-def _states(plan: Plan, values: Mapping, known: Known, rows: Rows, keys: jax.Array):
-    """The posterior of the discrete sites outside rows at each point, and a draw of them."""
+@jit(static_argnums=0)
+def _states(plan: Plan, values: Mapping, known: Known, rows: Rows, key: jax.Array,
+            numbers: ArrayLike) -> tuple:
+    """The posterior of the discrete sites outside rows at each point, and a draw of them; Args as
+    of `_effects`."""
 
-    def draw_states(pair: tuple):
-        params, key = pair
+    def draw_states(params: Mapping, number: jax.Array):
         table = global_posterior(plan, params, known,
                                  row_coordinates.with_values(plan, rows, params))
-        where = jnp.unravel_index(jax.random.categorical(key, table.reshape(-1)), table.shape)
+        where = jnp.unravel_index(jax.random.categorical(
+            jax.random.fold_in(key, number), table.reshape(-1)), table.shape)
         cells = {n: jnp.asarray(plan.variables[n].values)[at]
                  for n, at in zip(plan.globals, where, strict=True)}
         return table, {n: cell.reshape(plan.structure.sites[n].shape) for n, cell in cells.items()}
 
-    states = math.prod(plan.variables[name].states for name in plan.globals)
-    together = 1 << max(BATCH_NUMBERS // (rows.size * states), 1).bit_length() - 1
-    return jax.lax.map(draw_states, (values, keys), batch_size=min(together, len(keys)))
+    return jax.vmap(draw_states)(values, numbers)
 
 
 def complete_normal(plan: Plan, normal: Normal, known: Known, rows: Rows,
