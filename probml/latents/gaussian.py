@@ -30,7 +30,7 @@ among them. With z = location + root ε at one point of the parameters, whicheve
 """
 
 import functools
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 
 import jax
 import jax.numpy as jnp
@@ -52,7 +52,7 @@ from probml.latents.pooled_normal import (
     still_of,
 )
 from probml.numerics import lapack
-from probml.numerics.compiling import jit
+from probml.numerics.compiling import ASKED, jit
 from probml.numerics.logs import LOG_TWO_PI
 from probml.numerics.process.inline_calls import evaluated
 from probml.structure.densities import example
@@ -348,22 +348,24 @@ def is_location_affine(structure: Structure, names: tuple[str, ...], name: str,
     return lies_on_line(arguments_at_shifts(structure, names, name)[argument])
 
 
-def arguments_at_shifts(structure: Structure, names: Sequence[str],
+@memo(1024)
+def arguments_at_shifts(structure: Structure, names: tuple[str, ...],
                         site: str) -> dict[str, np.ndarray]:
     """The arguments of a site, each (3, ...), where numbers of these names are moved together from
     an example: to a point of each sign and half way in between."""
     env = example(structure, site)
-    mine = [key for key in env if key in names]
-
-    @jit
-    def arguments(env: Mapping, shifts: jax.Array):
-        return jax.vmap(lambda shift: structure.arguments(
-            site, {**env, **{key: env[key] + shift for key in mine}}
-        ))(shifts)
-
+    shifts = np.array([-3.1, -0.7, 1.7], jnp.result_type(float))
     with evaluated():
-        found = jax.device_get(arguments(env, np.array([-3.1, -0.7, 1.7], jnp.result_type(float))))
+        found = jax.device_get(_shifted_arguments(structure, names, site, env, shifts))
     return {name: np.asarray(value) for name, value in found.items()}
+
+
+@jit(static_argnums=(0, 1, 2), seldom=ASKED)
+def _shifted_arguments(structure: Structure, names: tuple[str, ...], site: str, env: Mapping,
+                       shifts: jax.Array) -> dict[str, jax.Array]:
+    return jax.vmap(lambda shift: structure.arguments(
+        site, {key: value + shift if key in names else value for key, value in env.items()}
+    ))(shifts)
 
 
 def lies_on_line(values: np.ndarray) -> bool:
