@@ -50,7 +50,6 @@ FAR_TAIL = (100.0, 1000.0)  # standard deviations between which a power law goes
 MIN_FALL, MAX_DOUBLINGS = 0.25, 24
 MAX_WORK = 2**25  # numbers of the data that the densities of a round of draws use together
 PADDED_WORK = 2**29  # numbers that are used in less time than a program takes to compile
-MAX_ROUNDING = 0.1  # of log densities, beyond which weights are meaningless
 
 Densities = Callable[[np.ndarray], np.ndarray]  # points (n, d) → log densities (n,)
 Values = Callable[[np.ndarray], np.ndarray]  # points (n, d) → parameters (n, p)

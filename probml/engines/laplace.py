@@ -43,6 +43,7 @@ from probml.language import given
 from probml.numerics import curvature
 from probml.numerics.compiling import ONCE, jit
 from probml.numerics.curvature import whitened
+from probml.numerics.optimum import hides_differences
 from probml.numerics.transfer import placed, placed_all
 from probml.plan import decide
 from probml.plan.plan import Plan
@@ -169,7 +170,10 @@ class Laplace(Engine):
                 raise improper_refusal("Laplace", problem, why)
             return _normal_outcome(problem, known, modes[0], None, why, out).with_state(
                 rejection=None)
-        found, why, mode = self._weighted(problem, known, modes, log_density)
+        hidden = hides_differences(log_density)
+        found, why, mode = self._weighted(problem, known, modes, hidden)
+        if why and hidden:
+            _refuse_in_float32(problem, why)
         if why or found.normal:
             return _normal_outcome(problem, known, mode, found, why, out)
         if len(modes) > 1:
@@ -177,20 +181,22 @@ class Laplace(Engine):
         return _posterior_outcome(problem, known, found, self.draws, out)
 
     def _weighted(self, problem: Problem, known: Known, modes: list[Component],
-                  log_density: float) -> tuple[Weighted, Finding | None, Component]:
+                  hidden: bool) -> tuple[Weighted, Finding | None, Component]:
         """Weighted draws, why they do not represent the posterior, or None, and the first of their
-        proposals; for many rows a few draws of the normal distribution."""
-        plan, rows = problem.plan, problem.rows
-        mode, eps = modes[0], float(jnp.finfo(jnp.result_type(float)).eps)
-        rounding = 4 * eps * abs(log_density)
+        proposals; for many rows a few draws of the normal distribution.
+
+        Args:
+            hidden: rounding of log densities may hide their differences.
+        """
+        plan, rows, mode = problem.plan, problem.rows, modes[0]
         densities = importance.densities_of(plan, known, rows)
         affordable = importance.MAX_WORK // (importance.work(plan, known, rows) + 1)
         count = int(np.clip(affordable, MIN_DRAWS, self.draws))
-        if count < min(FEW_DRAWS, self.draws) or rounding > importance.MAX_ROUNDING:
+        if count < min(FEW_DRAWS, self.draws) or hidden:
             found = importance.nearly_normal(densities, mode, count, problem.seed)
             if importance.max_mean_error(found.weights) <= importance.MAX_MEAN_ERROR:
                 return found, None, mode
-            if rounding > importance.MAX_ROUNDING or count * FACTOR < FEW_DRAWS:
+            if hidden or count * FACTOR < FEW_DRAWS:
                 return found, _weights_finding(found, []), mode
         found, heavy, power, mode = importance.sample_with_tail_check(
             densities, modes, self.draws, problem.seed,
@@ -251,8 +257,10 @@ def about_optimum(problem: Problem, outcome: Outcome) -> Outcome:
         begun, _ = begin.refine_mode(plan, begun, known, rows, spread, None)
     why = _no_mode(begun)
     if why is None:
-        found, why, _ = engine._weighted(problem, known, [_component(begun)[0]],
-                                         float(begun.value))
+        hidden = hides_differences(float(begun.value))
+        found, why, _ = engine._weighted(problem, known, [_component(begun)[0]], hidden)
+        if why and hidden:
+            _refuse_in_float32(problem, why)
     if why is None:
         return _posterior_outcome(problem, known, found, engine.draws, outcome)
     rejected = begin.hyperparameters(plan) and work <= MAX_SAMPLED
@@ -283,6 +291,16 @@ def _or_refuse(problem: Problem, found: Modes | Finding) -> Modes:
     return found
 
 
+def _refuse_in_float32(problem: Problem, why: Finding) -> None:
+    """
+    Raises:
+        Refusal: in single precision; the fit is then repeated in double precision (fits/double).
+    """
+    if not jax.config.jax_enable_x64:
+        raise Refusal(f"{problem} cannot be fitted: {why.problem}, in single precision "
+                      "(float32). Use double precision, jax.config.update('jax_enable_x64', True)")
+
+
 def _find_modes(problem: Problem, centred: bool = True) -> Modes | Finding:
     """The modes of the density of unbounded coordinates, or why there is none.
 
@@ -302,11 +320,9 @@ def _find_modes(problem: Problem, centred: bool = True) -> Modes | Finding:
     rounded = begun is not near and begun.frame.centre.dtype == np.float32
     if why := _no_mode(begun):
         low = np.asarray(begun.frame.curvature).min()
-        if begun.converged and low.dtype == np.float32 and (
-                abs(low) < curvature.MIN_CURVATURE[low.dtype]):
-            raise Refusal(f"Laplace cannot fit {problem}: {why.problem}, in single precision "
-                          "(float32). Use double precision, jax.config.update('jax_enable_x64', "
-                          "True)")
+        if hides_differences(float(begun.value)) or (
+                begun.converged and abs(low) < curvature.MIN_CURVATURE[low.dtype]):
+            _refuse_in_float32(problem, why)
         return why
     history = np.asarray(begun.history)
     history = history[np.isfinite(history)]

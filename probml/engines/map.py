@@ -53,6 +53,7 @@ from probml.engines.optimization.search import (
 from probml.engines.start.prior import compiled_prior_point, given_start, refuse_missing_prior
 from probml.engines.start.start import check_distinct, first_points, states_depend_on_start
 from probml.errors import ModelError, Refusal
+from probml.numerics.optimum import hides_differences
 from probml.numerics.process.libraries import optax
 from probml.numerics.transfer import placed_all
 from probml.plan import hierarchy, random_effects
@@ -61,6 +62,7 @@ from probml.plan import hierarchy, random_effects
 # only for a small problem
 STARTS = 4
 MIN_FURTHER_STEPS = 50  # iterations of an optimisation from another start, at least
+MAX_HIDDEN_GAIN = 0.005  # of log density: a tenth of a standard deviation from the maximum
 EM_STEPS = 50  # of EM, from which an optimisation that ended at no residual variance is repeated
 
 
@@ -196,7 +198,12 @@ class MAP(Engine):
         return "by Newton's steps" if newton_pays(problem.plan) else "by L-BFGS"
 
     def run(self, problem: Problem) -> Outcome:
-        return self._maximize_and_diagnose(problem).with_state(optimum=None)
+        found = self._maximize_and_diagnose(problem)
+        top = found.state.optimum
+        away = top is not None and hides_differences(found.history[-1]) and not (
+            top.subsampled or top.predicted_gain <= MAX_HIDDEN_GAIN)
+        return found.with_state(optimum=None,
+                                stopped_by_rounding=found.state.stopped_by_rounding or away)
 
     def _maximize_and_diagnose(self, problem: Problem) -> Outcome:
         plan, outcome = problem.plan, self.maximize_posterior(problem)

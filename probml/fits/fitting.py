@@ -63,6 +63,7 @@ from probml.fits.places import (
 )
 from probml.language.language import Bound
 from probml.numerics.compiling import ONCE, jit
+from probml.numerics.optimum import hides_differences
 from probml.numerics.outside.checkpoint import Checkpoint
 from probml.numerics.outside.meshes import mesh_of
 from probml.numerics.process.threads import one_thread
@@ -271,6 +272,9 @@ def _run(held: dataset.Data, ladder: tuple, weight: np.ndarray | None, seed: int
                                                rows),
                         *(find_few_groups(plan) if outcome.posterior.partly else ()))
                 _refuse_undefined(problem, outcome)
+                if (any(finding.warns for finding in outcome.findings) and not problem.in_parts
+                        and hides_differences(outcome.history[-1:].sum())):
+                    outcome = outcome.with_state(stopped_by_rounding=True)
                 break
             except Refusal:
                 if engine is ladder[-1] or not jax.config.jax_enable_x64:

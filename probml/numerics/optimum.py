@@ -47,6 +47,7 @@ BACKTRACKING_FACTOR = 0.3  # applied to a step that increases the objective too 
 NEGLIGIBLE_GAIN, MAX_SLOPE_ITERATIONS, VALUE_ROUNDINGS = 1e-8, 40, 4
 # Curvature of a direction that may be flat, with each coordinate in units of its own width.
 FLAT_CURVATURE = {np.dtype(np.float64): 1e-5, np.dtype(np.float32): 3e-3}
+MAX_ROUNDING = 0.1  # of log densities that are compared
 
 
 class Result(NamedTuple):
@@ -252,6 +253,12 @@ def newton_converged(value, gradient, hessian):
     step = unit * jnp.linalg.lstsq(scaled(hessian, unit), unit * gradient)[0]
     predicted = 0.5 * jnp.vdot(gradient, step)
     return (predicted >= 0) & (predicted <= negligible(value))
+
+
+def hides_differences(log_density: float) -> bool:
+    """Whether rounding of log densities of this size, in JAX's present precision, may hide that
+    one is higher than another by MAX_ROUNDING."""
+    return 4 * float(jnp.finfo(jnp.result_type(float)).eps) * abs(log_density) > MAX_ROUNDING
 
 
 def negligible(value):

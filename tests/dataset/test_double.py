@@ -304,3 +304,44 @@ def test_rows_of_next_to_no_weight_are_told_from_none(single):
     fit = coin().fit({"y": np.array([1, 1, 0])}, weights=np.full(3, 1e-12))
     assert "the sum of the row weights is so small, 3e-12" in fit.status
     np.testing.assert_allclose(fit.params["rate"] - 0.5, 0.25e-12, rtol=1e-3)
+
+
+@probml.model
+def heavy_tails(x):
+    slope, scale = sample("slope", dist.Normal(0, 2)), sample("scale", dist.HalfNormal(2))
+    with probml.rows():
+        sample("y", dist.StudentT(4.0, slope * x, scale))
+
+
+@probml.model
+def counts_of_groups(groups: int, group):
+    centre, spread = sample("centre", dist.Normal(0, 3)), sample("spread", dist.HalfNormal(2))
+    with plate("groups", groups):
+        effect = sample("effect", dist.Normal(0, spread))
+    with probml.rows():
+        sample("y", dist.Poisson(jnp.exp(centre + effect[group])))
+
+
+def weighed():
+    """Models whose rows count so often that float32 rounds their log density to half a unit."""
+    random = np.random.default_rng(5)
+    x, group = random.normal(size=2_000), np.arange(400) % 12
+    effect = random.normal(0, 0.5, 12)
+    yield heavy_tails(), {"x": x, "y": 0.5 * x + random.standard_t(4, size=2_000)}, 4_000.0
+    yield counts_of_groups(12), {"group": group,
+                                "y": random.poisson(np.exp(0.5 + effect[group]))}, 10_000.0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", [None, probml.MAP()], ids=["default", "MAP"])
+@pytest.mark.parametrize("model, data, weight", list(weighed()), ids=["rows", "effects"])
+def test_an_answer_whose_test_is_hidden_by_rounding_is_that_of_double(single, model, data, weight,
+                                                                      engine):
+    weights = np.full(len(data["y"]), weight)
+    fit = model.fit(data, engine, weights=weights)
+    assert fit.converged and not fit.warnings, fit.status
+    with jax.enable_x64(True):
+        same = model.fit(data, engine, weights=weights)
+        found, want = fit.summary(), same.summary()
+    np.testing.assert_allclose(found.iloc[:, 0], want.iloc[:, 0], atol=0.2 * want["sd"].min())
+    np.testing.assert_allclose(found["sd"], want["sd"], rtol=0.02)

@@ -10,13 +10,14 @@ import numpy as np
 from probml.device.rows import Known, Rows, Summary
 from probml.engines.engine import Problem
 from probml.engines.findings import Code, Finding
-from probml.engines.importance import MAX_ROUNDING, densities_of, heavy_tail, max_mean_error
+from probml.engines.importance import densities_of, heavy_tail, max_mean_error
 from probml.engines.start.prior import Noise, Source, draw
 from probml.errors import Refusal
 from probml.evidence import density
 from probml.evidence.e_step import log_evidence
 from probml.factors.naturals import log_prior
 from probml.numerics.compiling import ONCE, jit
+from probml.numerics.optimum import hides_differences
 from probml.plan.plan import Plan
 from probml.posteriors.closed import Closed
 from probml.posteriors.conjugate import Marginals
@@ -94,8 +95,7 @@ def _far(found: np.ndarray, logs: np.ndarray, points: np.ndarray, what: str) -> 
             at draws of the latter, `points` (S, d).
     """
     kept = np.isfinite(found) & np.isfinite(logs)
-    rounding = 4 * np.finfo(points.dtype).eps * np.abs(found[kept]).max(initial=0.0)
-    if kept.sum() < MIN_DRAWS // 2 or rounding > MAX_ROUNDING:
+    if kept.sum() < MIN_DRAWS // 2 or hides_differences(np.abs(found[kept]).max(initial=0.0)):
         return None
     ratios = np.full(len(found), -np.inf)
     ratios[kept] = found[kept].astype(float) - logs[kept]
