@@ -8,7 +8,7 @@ import numpy as np
 from numpyro.distributions import constraints
 from numpyro.util import is_prng_key
 
-from probml.errors import ModelError, listed, shortly
+from probml.errors import ModelError, counted, listed, shortly
 from probml.language.chain import Chain
 from probml.language.given import as_array, check_flag
 from probml.numerics.lapack import log_det, rank, root, standardised
@@ -75,9 +75,9 @@ class GaussianChain(Chain):
             ((d, d), (d, d), (d, d), (d,)), strict=True
         ):
             if array.shape[array.ndim - len(tail) :] != tail:
-                raise ModelError(f"GaussianChain: initial_mean has {d} elements, so the shape of "
-                                 f"{name} must end in {tail}, but it is {array.shape}. Give both "
-                                 "the same size")
+                raise ModelError(f"GaussianChain: initial_mean has {counted(d, 'element')}, so the "
+                                 f"shape of {name} must end in {tail}, but it is {array.shape}. "
+                                 "Give both the same size")
             lead = array.shape[: array.ndim - len(tail)]
             if name != "initial_covariance" and lead:
                 *lead, length = lead

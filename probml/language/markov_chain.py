@@ -7,7 +7,7 @@ import numpy as np
 from numpyro.distributions import constraints
 from numpyro.util import is_prng_key
 
-from probml.errors import ModelError, listed
+from probml.errors import ModelError, counted, listed
 from probml.language.chain import Chain
 from probml.language.given import as_array, check_flag
 from probml.numerics.logs import log_of
@@ -62,9 +62,9 @@ class MarkovChain(Chain):
         k = self.initial.shape[-1]
         if self.transition.shape[-2:] != (k, k):
             shape = self.transition.shape
-            raise ModelError(f"MarkovChain: initial has {k} states, so the shape of transition "
-                             f"must end in ({k}, {k}), but it is {shape}. Give both the same "
-                             "number of states")
+            raise ModelError(f"MarkovChain: initial has {counted(k, 'state')}, so the shape of "
+                             f"transition must end in ({k}, {k}), but it is {shape}. Give both the "
+                             "same number of states")
         if inhomogeneous and (tables := self.transition.shape[-3]) != self.steps:
             raise ModelError(
                 "MarkovChain(inhomogeneous=True): expected transition with one table per step, "

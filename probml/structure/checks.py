@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import jax
 import jax.numpy as jnp
 
-from probml.errors import ModelError
+from probml.errors import ModelError, counted
 from probml.jaxpr import exchangeability
 from probml.jaxpr.program import ClosedJaxpr, Literal, jaxpr_of
 from probml.language.language import Bound
@@ -143,8 +143,8 @@ def _check_events(model: Bound, found: Mapping[str, Site], events: Mapping[str, 
         if event != own:
             raise ModelError(
                 f"model '{model.name}', site '{name}': its event shape is {own} for one row and "
-                f"{event} for {rows} rows. So .to_event() has made the rows a part of the event. "
-                "If each row has one value, omit .to_event(1). If each row has a vector, give its "
-                "parameters the shape (rows, length), as dist.Normal(mean[:, None] * weights, "
-                "1).to_event(1) does"
+                f"{event} for {counted(rows, 'row')}. So .to_event() has made the rows a part of "
+                "the event. If each row has one value, omit .to_event(1). If each row has a "
+                "vector, give its parameters the shape (rows, length), as dist.Normal(mean[:, "
+                "None] * weights, 1).to_event(1) does"
             )

@@ -18,7 +18,7 @@ import numpyro.distributions as dist
 from jax.tree_util import PyTreeDef
 from jax.typing import ArrayLike
 
-from probml.errors import ModelError, listed, present
+from probml.errors import ModelError, counted, listed, present
 from probml.families import domains, likelihood, registry
 from probml.families.likelihood import Likelihood
 from probml.jaxpr.memo import memo
@@ -163,9 +163,9 @@ def labels_of(model: Bound, site: Site) -> tuple | None:
     """
     if site.labels is not None and len(site.labels) != site.states:
         where = f"model '{model.name}', site '{site.name}'"
-        raise ModelError(f"{where}: infer={{'labels': ...}} contains {len(site.labels)} labels, "
-                         f"but the site has {site.states or 'no'} states. Give one label for each "
-                         f"state")
+        raise ModelError(f"{where}: infer={{'labels': ...}} contains "
+                         f"{counted(len(site.labels), 'label')}, but the site has "
+                         f"{site.states or 'no'} states. Give one label for each state")
     own = site.low and site.labels is None
     return tuple(range(site.low, site.low + present(site.finite))) if own else site.labels
 
