@@ -177,7 +177,7 @@ def _ranked(scores: _Scores, bounds: tuple[str, ...], folded: bool, rows: int,
     if criterion in BOUND:
         notes.append("the models are ranked by a lower bound of the log evidence. The gap between "
                      "the bound and the log evidence differs from model to model. For a mixture of "
-                     "k exchangeable components it is about log k!")
+                     "k exchangeable components it is about log(k!)")
     reasons = {name: why for name, why in scores.missing.items() if why}
     table.attrs |= {"criterion": criterion, "rows": rows, "missing": reasons, "notes": notes}
     return table

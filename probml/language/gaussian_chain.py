@@ -222,7 +222,8 @@ def check_stable(what: str, transition: object, steps: int) -> None:
     steps."""
     matrix = np.asarray(transition, float)
     if not np.isfinite(matrix).all():
-        raise ModelError(f"{what} contains NaN or infinity. Give finite numbers")
+        odd = np.argwhere(~np.isfinite(matrix))[0].tolist()
+        raise ModelError(f"{what} is {matrix[tuple(odd)]} at index {odd}. Give finite numbers")
     grows = np.abs(np.linalg.eigvals(matrix)).max(-1, initial=0.0)
     worst = float(grows.max(initial=0.0))
     if worst > 1 and steps * np.log(worst) > np.log(GROWTH):
