@@ -116,9 +116,10 @@ def listed(names: Iterable, between: str = ", ") -> str:
     return (between.join(map(shortly, names[:12])) or "none") + more
 
 
-def counted(number: int, noun: str) -> str:
-    """A number with its noun in a message: "1 row", "1,200 rows"."""
-    return f"{number:,} {noun}{'s' * bool(number != 1)}"
+def counted(number: int, noun: str, plural: str = "") -> str:
+    """A number with its noun in a message: "1 row", "1,200 rows"; `plural` where it is not the noun
+    and an s, as of "entry", or of "row is"."""
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 
 def shortly(value: Any) -> str:

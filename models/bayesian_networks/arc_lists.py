@@ -6,6 +6,7 @@ import networkx as nx
 import numpy as np
 
 from probml import ModelError
+from probml.errors import counted
 from probml.models.bayesian_networks.search import Rules
 from probml.models.bayesian_networks.variables import Variables, use_one_of
 
@@ -91,7 +92,7 @@ def rules_of(variables: Variables, whitelist: Iterable[tuple[str, str]] | None,
     most = size if most is None else int(most)
     if (full := forced.sum(0) > most).any():
         child = int(np.argmax(full))
-        raise ModelError(f"{where}: the whitelist gives {names[child]!r} {forced[:, child].sum()} "
-                         f"parents, more than max_parents={most}. Raise max_parents, or drop arcs "
-                         f"from the whitelist")
+        raise ModelError(f"{where}: the whitelist gives {names[child]!r} "
+                         f"{counted(forced[:, child].sum(), 'parent')}, more than "
+                         f"max_parents={most}. Raise max_parents, or drop arcs from the whitelist")
     return Rules(allowed, forced, most, any(arcs for _, arcs in lists))

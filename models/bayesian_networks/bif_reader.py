@@ -23,7 +23,7 @@ from typing import NamedTuple, NoReturn
 import numpy as np
 
 import probml
-from probml.errors import listed
+from probml.errors import counted, listed
 
 TOLERANCE = 1e-5  # how far the sum of a row may be from 1: files print few digits
 # numbers of all tables, 128 MB; the largest of the repositories has 81 thousand
@@ -233,8 +233,8 @@ def _refuse_large(read: _Reader, blocks: dict, states: dict) -> None:
     for node, (at, parents, _) in blocks.items():
         total += math.prod(len(states.get(name, "?")) for name in (node, *parents))
         if total > MAX_TABLE_NUMBERS:
-            read.fail(f"the table of '{node}', which has {len(parents)} parents, and the "
-                      f"tables of earlier blocks would have more than {MAX_TABLE_NUMBERS:,} "
+            read.fail(f"the table of '{node}', which has {counted(len(parents), 'parent')}, and "
+                      f"the tables of earlier blocks would have more than {MAX_TABLE_NUMBERS:,} "
                       f"numbers. Give '{node}' fewer parents", at)
 
 
@@ -329,8 +329,8 @@ def _entries_by_row(read: _Reader, block: _Block, entries: list[tuple]
                     if whole else words)
     if rows not in places and len(places) < rows:
         missing = next(index for index in range(rows) if index not in places)
-        read.fail(f"{block.row(missing)} has no probabilities; {rows - len(places)} of {rows} rows "
-                  f"have none. Add these rows, or a default", at)
+        read.fail(f"{block.row(missing)} has no probabilities; {rows - len(places)} of "
+                  f"{counted(rows, 'row')} have none. Add these rows, or a default", at)
     return places, numbers
 
 

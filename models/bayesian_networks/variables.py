@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from probml import DataError
-from probml.errors import listed, type_of
+from probml.errors import counted, listed, type_of
 from probml.models.frames.kinds import refuse_dates, usual
 from probml.numerics.process.libraries import pd
 
@@ -102,11 +102,12 @@ def read(data, states: Mapping | None = None, kinds: Mapping | None = None,
     lengths = {name: len(column) for name, column in series.items()}
     rows = max(lengths.values(), default=0)
     if rows == 0:
-        raise DataError(f"the data are empty: expected at least 1 row and 1 column, got {rows} "
-                        f"rows and {len(names)} columns. Check how the table was read or filtered")
+        raise DataError("the data are empty: expected at least 1 row and 1 column, got "
+                        f"{counted(rows, 'row')} and {counted(len(names), 'column')}. Check how "
+                        "the table was read or filtered")
     if short := [name for name in names if lengths[name] != rows]:
-        raise DataError(f"column {short[0]!r} has {lengths[short[0]]} rows, but another column has "
-                        f"{rows}. Give all columns the same number of rows")
+        raise DataError(f"column {short[0]!r} has {counted(lengths[short[0]], 'row')}, but another "
+                        f"column has {rows}. Give all columns the same number of rows")
     found = [_column(name, column, states.get(name), kinds.get(name))
              for name, column in series.items()]
     labels, columns, guessed = zip(*found, strict=True)
@@ -155,10 +156,10 @@ def _series(name, value, complete: bool):
                         f"real parts and one of the imaginary parts")
     if complete and (hidden := column.isna().to_numpy(bool)).any():
         raise DataError(
-            f"column {name!r} is missing in row {int(np.argmax(hidden))} ({int(hidden.sum())} rows "
-            f"in all), but edge_probabilities does not support missing values. Drop these rows, "
-            f"data.dropna(). If the graph is known, you can fit bayesian_network(dag, data=data), "
-            f"and fill in the values by fit.impute(data)"
+            f"column {name!r} is missing in row {int(np.argmax(hidden))} "
+            f"({counted(int(hidden.sum()), 'row')} in all), but edge_probabilities does not "
+            "support missing values. Drop these rows, data.dropna(). If the graph is known, you "
+            "can fit bayesian_network(dag, data=data), and fill in the values by fit.impute(data)"
         )
     return column
 

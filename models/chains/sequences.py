@@ -104,7 +104,7 @@ def read(X, lengths) -> Steps:
                         f"sequence")
     if (other := widths != widths[0]).any():
         i = int(np.argmax(other))
-        raise DataError(f"sequence {i} of X has {widths[i]} columns, but sequence 0 has "
+        raise DataError(f"sequence {i} of X has {counted(widths[i], 'column')}, but sequence 0 has "
                         f"{widths[0]}. Give all sequences the same columns")
     return Steps(np.concatenate(parts), sizes, listed, not listed and lengths is None, tables,
                  labels)
@@ -166,8 +166,8 @@ def _lengths(lengths, steps: int) -> np.ndarray:
         raise DataError(f"lengths[{i}] is {sizes[i]}, expected the number of steps of sequence "
                         f"{i}, an integer of at least 1")
     if sizes.sum() != steps:
-        raise DataError(f"lengths= adds up to {sizes.sum()}, but X has {steps} steps. Give the "
-                        f"number of steps of every sequence of X")
+        raise DataError(f"lengths= adds up to {sizes.sum()}, but X has {counted(steps, 'step')}. "
+                        "Give the number of steps of every sequence of X")
     return sizes
 
 
@@ -281,9 +281,9 @@ class OfEmissions(OfSequences):
         whole_ = np.isnan(values) | (values == np.floor(values)) & (values >= 0)
         if self.emission == "categorical":
             if d != 1:
-                raise DataError(f"X has {d} columns, but emission='categorical' needs one column "
-                                f"of symbols 0, 1, …. Combine the columns into one, or use "
-                                f"another emission")
+                raise DataError(f"X has {counted(d, 'column')}, but emission='categorical' needs "
+                                "one column of symbols 0, 1, …. Combine the columns into one, or "
+                                "use another emission")
             refuse(~whole_, "a symbol, an integer of at least 0")
             if reset:
                 most = int(np.nanmax(values)) + 1 if self.n_symbols is None else int(self.n_symbols)

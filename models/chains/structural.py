@@ -38,7 +38,7 @@ from jax.typing import ArrayLike
 from numpyro import deterministic, sample
 
 import probml
-from probml.errors import listed
+from probml.errors import counted, listed
 from probml.models.summaries.chains import series_tables
 from probml.models.summaries.former_names import SIGMA
 
@@ -186,7 +186,7 @@ def _check_part(where: str, name: object, scale: ArrayLike, centre: ArrayLike = 
         if numbers.shape != shape or not (np.isfinite(numbers) & low).all():
             what = {"scale": "a finite number above 0", "centre": "a finite number",
                     "first": "a finite number of at least 0"}[argument]
-            what = what if not shape else f"{shape[0]} finite numbers of at least 0"
+            what = what if not shape else f"{counted(shape[0], 'finite number')} of at least 0"
             raise probml.ModelError(f"{where}({argument}={value!r:.60}): expected {what}")
 
 

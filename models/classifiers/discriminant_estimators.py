@@ -133,10 +133,10 @@ def _refuse_flat(estimator: Estimator, X, codes) -> None:
     groups = {f" in class {label!r}": X[codes == code]
               for code, label in enumerate(estimator.classes_.tolist())}
     if canonical(estimator.covariance).startswith("tied") and len(X) <= len(groups):
-        raise DataError(f"{type(estimator).__name__}: X has {len(X)} rows of {len(groups)} "
-                        f"classes. The number of samples must be more than the number of classes "
-                        f"to estimate the variance within classes. Give more rows, or set "
-                        f"prior=True")
+        raise DataError(f"{type(estimator).__name__}: X has {counted(len(X), 'row')} of "
+                        f"{len(groups)} classes. The number of samples must be more than the "
+                        "number of classes to estimate the variance within classes. Give more "
+                        "rows, or set prior=True")
     # what is left after the classes' means, of all classes together
     if canonical(estimator.covariance).startswith("tied"):
         groups = {" in every class": np.concatenate(
@@ -347,7 +347,7 @@ class FisherDiscriminant(Projection, GaussianDiscriminant):
         if self.n_components is not None and self.n_components > most:
             raise DataError(f"FisherDiscriminant(n_components={self.n_components}): expected at "
                             f"most {most}. The maximum is min(classes − 1, columns), and X has {k} "
-                            f"classes and {d} columns")
+                            f"classes and {counted(d, 'column')}")
         self.mean_ = self.priors_ @ self.means_
         away = self.means_ - self.mean_
         root = np.linalg.cholesky(self.covariance_)

@@ -7,6 +7,7 @@ import numpy as np
 
 from probml import MAP, DataError
 from probml.engines.engine import Engine
+from probml.errors import counted
 from probml.estimators.rules import (
     CLASS_WEIGHT,
     ENGINE,
@@ -145,9 +146,9 @@ class LinearSVM(LossOnly, Planes):
         self.history_ = np.array([each.objective for each in found])
         if not self.converged_:
             warnings.warn(
-                f"LinearSVM stopped after {self.n_iter_} iterations with a relative duality gap (0 "
-                f"at the optimum) of {max(e.gap for e in found):.2g}. Standardise the columns, "
-                f"lower C={self.C:g}, or raise "
+                f"LinearSVM stopped after {counted(self.n_iter_, 'iteration')} with a relative "
+                f"duality gap (0 at the optimum) of {max(e.gap for e in found):.2g}. Standardise "
+                f"the columns, lower C={self.C:g}, or raise "
                 f"max_iter={self.max_iter}", ConvergenceWarning, stacklevel=3)
         self.coef_, self.intercept_ = self._planes(beta, bias)
         fit = model.at({"beta": beta, "intercept": bias, "weight_scale": self._scale()},

@@ -7,6 +7,7 @@ from functools import cached_property
 import numpy as np
 
 from probml import Fit
+from probml.errors import counted
 from probml.estimators.rules import FLAG, SEED, Seed, integer, parameter
 from probml.estimators.validation import ConvergenceWarning, check_is_fitted
 from probml.interface.showing.estimates import Estimates, Quantity, no_tables
@@ -86,10 +87,10 @@ class Perceptron(LossOnly, Standardized, Margin):
         if not self.converged_:
             warnings.warn(
                 f"Perceptron stopped after max_iter={self.max_iter} epochs, and the best "
-                f"separating hyperplanes misclassify {self.mistaken_} of {len(X)} rows. Either the "
-                f"classes are not linearly separable, or more epochs are needed. Standardise the "
-                f"columns, and raise max_iter; or use LogisticRegression or SupportVectorMachine, "
-                f"which do not need separable classes",
+                f"separating hyperplanes misclassify {self.mistaken_} of {counted(len(X), 'row')}. "
+                "Either the classes are not linearly separable, or more epochs are needed. "
+                "Standardise the columns, and raise max_iter; or use LogisticRegression or "
+                "SupportVectorMachine, which do not need separable classes",
                 ConvergenceWarning,
                 stacklevel=2,
             )

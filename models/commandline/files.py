@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from probml.dataset.frames import shortest
-from probml.errors import DataError, ModelError, listed
+from probml.errors import DataError, ModelError, counted, listed
 from probml.interface.fit import Fit
 from probml.interface.loading import load
 from probml.interface.model import Generative, Model
@@ -254,8 +254,8 @@ def read_text(path: str, comma: str) -> "pd.DataFrame":
     head = read(header=None, nrows=1, dtype=str, keep_default_na=False).iloc[0]
     twice = head[head.duplicated() & (head != "")]
     if len(twice):
-        raise DataError(f"'{path}' has {int((head == twice.iloc[0]).sum())} columns named "
-                        f"'{twice.iloc[0]}'. Rename or drop all but one")
+        raise DataError(f"'{path}' has {counted(int((head == twice.iloc[0]).sum()), 'column')} "
+                        f"named '{twice.iloc[0]}'. Rename or drop all but one")
     _refuse_other(path, list(out.columns), comma)
     text = [name for name, column in out.items() if not pd.api.types.is_numeric_dtype(column)]
     holed = [name for name in text if out[name].isna().any()]
@@ -284,9 +284,10 @@ def _tell_unseen(said: "pd.DataFrame", out: "pd.DataFrame") -> None:
     for name, column in said.items():
         words = column[out[name].isna().to_numpy() & (column.str.strip() != "").to_numpy()]
         if len(words):
-            warnings.warn(f"column '{name}': {len(words)} values with the text "
-                          f"{listed(list(words.unique()[:SHOWN]))} are read as missing. If they "
-                          "are not missing, replace this text by another word in the file",
+            warnings.warn(f"column '{name}': {counted(len(words), 'value')} with the text "
+                          f"{listed(list(words.unique()[:SHOWN]))} "
+                          f"{'is' if len(words) == 1 else 'are'} read as missing. If this text is "
+                          "a value, replace it by another word in the file",
                           RuntimeWarning, stacklevel=2)
 
 

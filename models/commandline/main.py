@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 try:
     import click
 except ModuleNotFoundError as error:
-    raise SystemExit(f"probml: the command line needs click ({error}): pip install "
-                     f"'probml[cli]'") from None
+    raise SystemExit(f"probml: the command line needs click ({error}). Install it: "
+                     f"pip install 'probml[cli]'") from None
 
 import probml
 import probml.models as library

@@ -7,6 +7,7 @@ from numpy.typing import ArrayLike
 
 from probml import DataError
 from probml.engines.engine import Engine
+from probml.errors import counted
 from probml.estimators.classifier import Classifier
 from probml.estimators.estimator import absent
 from probml.estimators.rules import (
@@ -128,9 +129,9 @@ class MixtureOfExperts(_Settings, RegressorMixin, ExpertsEstimator):
         k, d = self._leaves, X.shape[1]
         if not self.prior and len(y) <= k * (d + 1):
             raise DataError(
-                f"n_samples={len(y)}: {k} experts with {d + 1} coefficients each fit so few rows "
-                f"exactly, so the likelihood has no maximum. Give more than {k * (d + 1)} rows, or "
-                "set prior=True"
+                f"n_samples={len(y)}: {counted(k, 'expert')} with {counted(d + 1, 'coefficient')} "
+                "each fit so few rows exactly, so the likelihood has no maximum. Give more than "
+                f"{k * (d + 1)} rows, or set prior=True"
             )
         if not self.prior and y.min() == y.max():
             raise DataError(f"y is constant ({y[0]:g}), so the residual standard deviation of "

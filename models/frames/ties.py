@@ -6,6 +6,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from probml import DataError
+from probml.errors import counted
 from probml.estimators.estimator import flat
 from probml.models.frames.columns import Columns
 from probml.models.frames.kinds import has_few_values
@@ -39,12 +40,13 @@ def _warn(shown: list[str], values: np.ndarray, advice: str) -> None:
     if not shown:
         return
     if len(shown) == 1:
-        which = f"{shown[0]} has {counts[0]} distinct values in {len(values)} rows and is"
+        which = (f"{shown[0]} has {counted(counts[0], 'distinct value')} in "
+                 f"{counted(len(values), 'row')} and is")
     else:
         said = [f"{name} ({count})" for name, count in zip(shown, counts, strict=True)][:SHOWN]
         more = len(shown) - len(said)
         which = (f"{', '.join(said)}{f' and {more} more columns' * bool(more)} have few distinct "
-                 f"values (their number in brackets) in {len(values)} rows and are")
+                 f"values (their number in brackets) in {counted(len(values), 'row')} and are")
     warnings.warn(
         f"{which} fitted by normal distributions. The variance of a component can shrink to 0 at "
         f"one of these values, so the score prefers too many components. {advice}",

@@ -22,6 +22,7 @@ from scipy import stats
 from scipy.integrate import quad
 
 from probml import DataError
+from probml.errors import counted
 from probml.estimators.rules import FLAG, hold, integer, number
 from probml.language.given import floats
 from probml.language.language import check_seed
@@ -70,9 +71,9 @@ def two_samples(x, y, *, paired: bool = False, width: float = WIDTH, permutation
     seed = check_seed(seed, "two_samples")
     a, b = _numbers("x", x), _numbers("y", y)
     if paired and len(a) != len(b):
-        raise DataError(f"two_samples(paired=True): x has {len(a)} numbers and y has {len(b)}, but "
-                        "pairs need samples of the same length. Drop the numbers without a "
-                        "partner, or use paired=False")
+        raise DataError(f"two_samples(paired=True): x has {counted(len(a), 'number')} and y has "
+                        f"{len(b)}, but pairs need samples of the same length. Drop the numbers "
+                        "without a partner, or use paired=False")
     if paired:
         seen = ~(np.isnan(a) | np.isnan(b))
         a, b = a[seen], b[seen]

@@ -24,7 +24,7 @@ from scipy.special import gammaln, xlogy
 
 from probml import DataError, ModelError
 from probml.dataset.frames import as_pandas
-from probml.errors import listed
+from probml.errors import counted, listed
 from probml.estimators.rules import hold, several
 from probml.estimators.table_inputs import refuse_scalar
 from probml.models.frames.kinds import discrete
@@ -66,8 +66,8 @@ def screen(X: DataLike, y: ArrayLike, names: Sequence[str] | None = None) -> "pd
     table = X if hasattr(X, "columns") else _as_frame(X, names)
     target = _as_numbers(pd.Series(y if np.ndim(y) == 1 else np.ravel(y)), "y")
     if len(target) != len(table):
-        raise DataError(f"screen: X has {len(table)} rows, y has {len(target)}. Pass one y for "
-                        f"each row of X")
+        raise DataError(f"screen: X has {counted(len(table), 'row')}, y has {len(target)}. Pass "
+                        "one y for each row of X")
     records = {name: _association(_as_numbers(table[name], f"column {name!r}"), target)
                for name in table.columns}
     out = pd.DataFrame.from_dict(records, orient="index",
@@ -86,8 +86,8 @@ def _as_frame(X: DataLike, names: Sequence[str] | None) -> "pd.DataFrame":
         return pd.DataFrame(X)
     hold("screen", names=(names, several("names of columns")))
     if len(names) != X.shape[1]:
-        raise DataError(f"screen(names=[{listed(names)}]): expected {X.shape[1]} names, one for "
-                        f"each column of X")
+        raise DataError(f"screen(names=[{listed(names)}]): expected {counted(X.shape[1], 'name')}, "
+                        "one for each column of X")
     return pd.DataFrame(X, columns=list(names))
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from probml import DataError, Fit, ModelError
-from probml.errors import listed
+from probml.errors import counted, listed
 from probml.estimators.classifier import Classifier
 from probml.estimators.estimator import Estimator, absent
 from probml.estimators.rules import SEED, Rule, Seed, check, check_count, one_of, parameter
@@ -67,8 +67,8 @@ class _Kernels(Estimator):
                        "missing values")
         if np.ndim(self.bandwidth) == 1 and len(self.bandwidth) != X.shape[1]:
             raise ModelError(
-                f"{type(self).__name__}(bandwidth=...): expected one number, or {X.shape[1]} "
-                f"numbers, one for each column, got {len(self.bandwidth)}"
+                f"{type(self).__name__}(bandwidth=...): expected one number, or "
+                f"{counted(X.shape[1], 'number')}, one for each column, got {len(self.bandwidth)}"
             )
         return X
 
@@ -190,9 +190,10 @@ class KernelDensity(DensityMixin, _Kernels):
         check_is_fitted(self, "fit_")
         check_count("sample", "n_samples", n_samples)
         if n_samples * len(self._unit) > MAX_SAMPLE_NUMBERS:
-            raise ModelError(f"sample(n_samples={n_samples!r}): for {len(self._unit)} columns at "
-                             f"most {MAX_SAMPLE_NUMBERS // len(self._unit):,} samples can be drawn "
-                             f"at once. Ask for fewer samples")
+            raise ModelError(f"sample(n_samples={n_samples!r}): for "
+                             f"{counted(len(self._unit), 'column')} at most "
+                             f"{MAX_SAMPLE_NUMBERS // len(self._unit):,} samples can be drawn at "
+                             "once. Ask for fewer samples")
         random, params = np.random.default_rng(self._seed(
             random_state, "sample")), self.fit_.params
         which = random.choice(len(params["weights"]), int(n_samples), p=params["weights"])

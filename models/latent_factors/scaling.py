@@ -135,7 +135,7 @@ def square(distances, where: str) -> np.ndarray:
         if wrong.any():
             row, column = np.argwhere(wrong)[0]
             raise probml.DataError(f"{where}: the distance in row {row}, column {column} is "
-                                   f"{d[row, column]:g}, expected {what}")
+                                   f"{d[row, column]:g}, expected {what}. Correct it")
     d = (d + d.T) / 2
     np.fill_diagonal(d, 0.0)
     return d

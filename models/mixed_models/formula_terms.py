@@ -95,7 +95,8 @@ def _calls(text: str, part: str) -> Iterator[tuple[int, int, str]]:
                 before = re.search(r"[\w.]*$", part[: start - 1])
                 yield start, at, before.group() if before else ""
     if depth:
-        raise ModelError(f"formula({text!r}): the brackets do not match. Check the brackets")
+        raise ModelError(f"formula({text!r}): the brackets do not match. Close every bracket, as "
+                         f"in 'y ~ x + (1 | group)'")
 
 
 def _outer(inside: str) -> str:

@@ -18,7 +18,7 @@ from jax.typing import ArrayLike
 from probml import DataError, ModelError
 from probml.dataset.frames import as_pandas
 from probml.engines.engine import Engine
-from probml.errors import listed, type_of
+from probml.errors import counted, listed, type_of
 from probml.estimators.estimator import Estimator
 from probml.models.classifiers.ordinal_regression_estimator import OrdinalRegression
 from probml.models.mixed_models.formula_terms import (
@@ -147,7 +147,7 @@ class Formula:
         return self.terms.of(table)
 
     def __repr__(self) -> str:
-        return f"Formula({self.text!r}: {len(self.X)} rows, {listed(self.X.columns)})"
+        return f"Formula({self.text!r}: {counted(len(self.X), 'row')}, {listed(self.X.columns)})"
 
 
 def formula(text: str, table: DataLike, family: str | None = None, *,

@@ -9,7 +9,7 @@ from scipy.stats import chi2, norm
 from probml import MAP, DataError
 from probml.assessment.intervals import Interval
 from probml.engines.engine import Engine
-from probml.errors import listed
+from probml.errors import counted, listed
 from probml.estimators.estimator import Estimator, absent
 from probml.estimators.rules import SEED, Seed, check, hold, one_of, parameter, within
 from probml.estimators.validation import check_is_fitted
@@ -97,8 +97,8 @@ class MetaAnalysis(RegressionResults, Estimator):
         x = self._moderators(X)
         p = 1 + x.shape[1]
         if len(x) not in (0, n):
-            raise DataError(f"MetaAnalysis.fit: X has {len(x)} rows, but there are {n} studies. "
-                            f"Give X one row for each study")
+            raise DataError(f"MetaAnalysis.fit: X has {counted(len(x), 'row')}, but there are "
+                            f"{counted(n, 'study', 'studies')}. Give X one row for each study")
         if n <= p - (self.method == "FE"):
             raise DataError(f"MetaAnalysis.fit: the number of studies, {n}, must be more than the "
                             f"number of coefficients, {p} (the mean, and one for each column of "
@@ -106,8 +106,9 @@ class MetaAnalysis(RegressionResults, Estimator):
         x = x if p > 1 else np.zeros((n, 0))
         self.studies_ = list(range(n)) if index is None else list(index)
         if len(self.studies_) != n:
-            raise DataError(f"MetaAnalysis.fit: names= contains {len(self.studies_)} names, "
-                            f"expected {n}, one for each study")
+            raise DataError("MetaAnalysis.fit: names= contains "
+                            f"{counted(len(self.studies_), 'name')}, expected {n}, one for each "
+                            "study")
         self._fit_model(y, error, x)
         self._learn(y, error, np.column_stack([np.ones(n), x]))
         return self

@@ -202,5 +202,5 @@ def _rows(X, most: int) -> np.ndarray:
                         f"use GaussianMixture(range(1, 9)), which supports missing values")
     if len(out) < most:
         raise DataError(f"how_many: X has only {counted(len(out), 'row')}, which cannot form "
-                        f"{most} clusters. Use sizes= of at most {len(out)}")
+                        f"{counted(most, 'cluster')}. Use sizes= of at most {len(out)}")
     return out

@@ -7,6 +7,7 @@ default on a new figure, which is pyplot's where pyplot is loaded) and returns t
 import numpy as np
 
 from probml import DataError, ModelError
+from probml.errors import counted
 from probml.estimators.rules import hold, integer, numbers, optional
 from probml.models.pictures.canvas import INK, PAPER, across, axes_of, legend, palette, place_legend
 from probml.models.pictures.pictured import Asked, ask, column_of, normals, tables
@@ -146,7 +147,7 @@ def responsibilities(fitted, X, *, ax=None):
     ax.stackplot(edges, *np.vstack([drawn, drawn[-1:]]).T, step="post", colors=colours,
                  labels=_titles(asked), linewidth=0)
     ax.set(xlim=(0, len(best)), ylim=(0, 1),
-           xlabel=f"{len(best)} rows, by their most probable {asked.title}")
+           xlabel=f"{counted(len(best), 'row')}, by their most probable {asked.title}")
     ax.set_ylabel(f"probability of each {asked.title}")
     legend(ax, loc="upper left", bbox_to_anchor=(1.0, 1.0))
     return ax

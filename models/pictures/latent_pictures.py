@@ -7,7 +7,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from probml import ModelError, Refusal
-from probml.errors import listed
+from probml.errors import counted, listed
 from probml.estimators.rules import TEXT, hold, optional
 from probml.language.given import labels as items
 from probml.models.pictures.canvas import (
@@ -69,8 +69,8 @@ def effects(fitted: FitOrEstimator, name: str | None = None, labels: Sequence | 
         of_which = f" on {'intercept' if several[j] == '1' else several[j]}"
     words = list(range(len(mean))) if labels is None else items(labels, "effects(labels)")
     if len(words) != len(mean):
-        raise ModelError(f"effects(labels=...): expected {len(mean)} labels, one for each level of "
-                         f"'{name}', got {len(words)}")
+        raise ModelError(f"effects(labels=...): expected {counted(len(mean), 'label')}, one for "
+                         f"each level of '{name}', got {len(words)}")
     order, middle = np.argsort(mean), mean.mean()
     mean, spread, words = mean[order], REACH * spread[order], [words[i] for i in order]
     named = len(mean) <= MAX_NAMED_MEMBERS
@@ -254,12 +254,12 @@ def biplot(fitted: FitOrEstimator, X: DataLike, names: Sequence[str] | None = No
     words = [str(j) for j in range(len(loadings))] if names is None else [
         str(n) for n in items(names, "biplot(names)")]
     if len(words) != len(loadings):
-        raise ModelError(f"biplot(names=...): expected {len(loadings)} names, one for each column, "
-                         f"got {len(words)}")
+        raise ModelError(f"biplot(names=...): expected {counted(len(loadings), 'name')}, one for "
+                         f"each column, got {len(words)}")
     groups = None if groups is None else items(groups, "biplot(groups)")
     if groups is not None and len(groups) != len(scores):
-        raise ModelError(f"biplot(groups=...): expected {len(scores)} group labels, one for each "
-                         f"row, got {len(groups)}")
+        raise ModelError(f"biplot(groups=...): expected {counted(len(scores), 'group label')}, one "
+                         f"for each row, got {len(groups)}")
     ax = axes_of(ax, (6.2, 5.4))
     kinds = [None] if groups is None else list(dict.fromkeys(groups))
     for i, kind in enumerate(kinds):

@@ -14,7 +14,7 @@ from jax.typing import ArrayLike
 from probml import DataError, Fit, ModelError
 from probml.dataset.described import Column, described
 from probml.dataset.frames import as_pandas
-from probml.errors import listed, type_of
+from probml.errors import counted, listed, type_of
 from probml.models.pictures.canvas import (
     COLOURS,
     INK,
@@ -179,8 +179,8 @@ def _residuals(call: str, fitted: FitOrEstimator, X: DataLike,
                          "models use pictures.picture(fitted)")
     target, middle = numbers_of(call, "y", y, (1,)), np.asarray(fitted.predict(X), float)
     if len(target) != len(middle):
-        raise DataError(f"{call}: X has {len(middle)} rows, y has {len(target)}. Pass one y for "
-                        "each row of X")
+        raise DataError(f"{call}: X has {counted(len(middle), 'row')}, y has {len(target)}. Pass "
+                        "one y for each row of X")
     unit = getattr(y, "name", None)
     return middle, target - middle, "residual" if unit is None else f"residual of {unit}"
 

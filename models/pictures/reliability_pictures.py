@@ -5,7 +5,7 @@ from collections.abc import Hashable
 import numpy as np
 
 from probml import Calibration, ModelError
-from probml.errors import listed, type_of
+from probml.errors import counted, listed, type_of
 from probml.models.pictures.canvas import COLOURS, axes_of
 
 
@@ -44,7 +44,8 @@ def reliability(report, label=None, *, ax=None):
     error = float((rows * np.abs(share - predicted)).sum() / rows.sum())
     ax.set(xlim=(-0.01, 1.01), ylim=(0, 1.02), aspect="equal")
     what = "most probable label" if label is None else f"probability of {label!s}"
-    ax.set_title(f"{what}\ncalibration error {error:.3f}, {report.rows} rows", fontsize=9)
+    ax.set_title(f"{what}\ncalibration error {error:.3f}, "
+                 f"{counted(report.rows, 'row')}", fontsize=9)
     ax.set_xlabel("mean predicted probability")
     ax.set_ylabel("observed share")
     return ax

@@ -8,6 +8,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from probml import DataError, Exact, Fit, ModelError
+from probml.errors import counted
 from probml.estimators.rules import (
     FLAG,
     Rule,
@@ -92,8 +93,9 @@ class BayesianLinearRegression(FromMoments):
         X, y, weights = self._read(X, y, sample_weight)
         d, centred = X.shape[1], bool(self.fit_intercept)
         if np.ndim(self.weight_scale) == 1 and len(self.weight_scale) != d:
-            raise ModelError(f"BayesianLinearRegression(weight_scale=...): expected one number, or "
-                             f"{d} numbers, one for each column, got {len(self.weight_scale)}")
+            raise ModelError("BayesianLinearRegression(weight_scale=...): expected one number, or "
+                             f"{counted(d, 'number')}, one for each column, got "
+                             f"{len(self.weight_scale)}")
         if d > MAX_COLUMNS:
             raise DataError(
                 f"BayesianLinearRegression: {d:,} columns need about ten matrices of {d:,} × {d:,} "

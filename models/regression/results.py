@@ -13,7 +13,7 @@ import numpy as np
 
 from probml import DataError, Fit, ModelError
 from probml.assessment.intervals import Interval
-from probml.errors import type_of
+from probml.errors import counted, type_of
 from probml.estimators.information_criteria import criteria
 from probml.estimators.rules import hold, one_of, within
 from probml.estimators.validation import check_is_fitted, column_or_1d
@@ -185,8 +185,8 @@ class RegressionResults:
         hold("residuals", kind=(kind, KINDS))
         family, extra = self._family_of_y(), self._family_parameters()
         if len(mu) != len(y):
-            raise DataError(f"residuals: X has {len(mu)} rows, y has {len(y)}. Pass one y for each "
-                            f"row of X")
+            raise DataError(f"residuals: X has {counted(len(mu), 'row')}, y has {len(y)}. Pass one "
+                            "y for each row of X")
         left = y / n - mean_of_y(family, mu, extra)
         if kind == "pearson":
             return left / np.sqrt(variance_function(family, mu, n, extra))

@@ -31,7 +31,7 @@ import numpyro.distributions as dist
 from numpyro import sample
 
 import probml
-from probml.errors import described, listed
+from probml.errors import counted, described, listed
 from probml.estimators.rules import hold, integer
 from probml.language.given import floats
 from probml.models.regression.moments import Moments, moments
@@ -72,9 +72,9 @@ def smoothing(h, lines: int = 1, curves: tuple = (), wide: float = 1e6, shape=0.
     """
     if lines + sum(curves) != h.shape[-1]:
         total = lines + sum(curves)
-        raise probml.ModelError(f"smoothing(lines={lines}, curves={curves}): the numbers add "
-                                f"up to {total}, but h has {h.shape[-1]} columns. Give numbers "
-                                f"that add up to the columns of h")
+        raise probml.ModelError(f"smoothing(lines={lines}, curves={curves}): the numbers add up to "
+                                f"{total}, but h has {counted(h.shape[-1], 'column')}. Give "
+                                "numbers that add up to the columns of h")
     variance = sample("variance", dist.InverseGamma(shape, rate))
     spread = jnp.full(lines, wide)
     if curves:

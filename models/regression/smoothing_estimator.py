@@ -9,7 +9,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from probml import DataError, Exact, Fit, ModelError
-from probml.errors import listed
+from probml.errors import counted, listed
 from probml.estimators.estimator import absent
 from probml.estimators.rules import (
     ANY,
@@ -92,8 +92,8 @@ class SmoothingSpline(FromMoments):
         X, y, weights = self._read(X, y, sample_weight)
         d = X.shape[1]
         if np.shape(self.knots) not in ((), (d,)):
-            raise ModelError(f"SmoothingSpline(knots={self.knots!r}): expected one number, or {d} "
-                             f"numbers, one for each column")
+            raise ModelError(f"SmoothingSpline(knots={self.knots!r}): expected one number, or "
+                             f"{counted(d, 'number')}, one for each column")
         self.design_ = design(X, self.knots, self.penalty, self._lines(d), weights)
         groups = self.design_.groups
         size = sum(map(len, groups))
@@ -101,7 +101,7 @@ class SmoothingSpline(FromMoments):
         if rows <= d + 1 and (self.noise is None or len(y) == 1):
             raise DataError(f"{'n_samples=' if weights is None else 'the sample weights sum to '}"
                             f"{rows:g}: an intercept and a slope for each column need more than "
-                            f"{d + 1} rows. Give more rows, or fewer columns")
+                            f"{counted(d + 1, 'row')}. Give more rows, or fewer columns")
         found = smooth_moments(self.design_, X, y[:, 0], weights)
         try:
             given = evidence.problem(found, d, size)

@@ -11,7 +11,7 @@ import numpy as np
 import numpyro.distributions as dist
 
 from probml import DataError, ModelError
-from probml.errors import listed
+from probml.errors import counted, listed
 from probml.estimators.estimator import Estimator, absent
 from probml.estimators.rules import (
     SEED,
@@ -167,7 +167,7 @@ class Boosted(Estimator):
             train_score.append(logs[train].mean())
             if not np.isfinite(train_score[-1]):
                 raise DataError(f"Boosted: the log-likelihood is {train_score[-1]} after "
-                                f"{len(self.trees_)} trees, which is not finite. Lower "
+                                f"{counted(len(self.trees_), 'tree')}, which is not finite. Lower "
                                 "learning_rate, or use a likelihood with heavier tails")
             if len(held):
                 held_score.append(logs[held].mean())
@@ -191,8 +191,8 @@ class Boosted(Estimator):
     def _target_of(self, X, y, programs: _Programs) -> np.ndarray:
         y = floats(column_or_1d(y, warn=True), "Boosted: y")
         if len(y) != len(X):
-            raise DataError(f"Boosted: X has {len(X)} rows, y has {len(y)}: inconsistent numbers "
-                            f"of samples. Pass one y for each row of X")
+            raise DataError(f"Boosted: X has {counted(len(X), 'row')}, y has {len(y)}: "
+                            "inconsistent numbers of samples. Pass one y for each row of X")
         found: list = []
         try:
             with jax.enable_x64(True):

@@ -20,7 +20,7 @@ from probml.device import load
 from probml.engines import NUTS, Exact
 from probml.engines.engine import Engine, Problem, checked, planned
 from probml.engines.ladder import refusal
-from probml.errors import DataError
+from probml.errors import DataError, counted
 from probml.language.language import Bound
 from probml.numerics.process.libraries import pd
 from probml.plan.plan import Plan
@@ -98,11 +98,11 @@ class Certificate:
         lines = [
             f"simulation-based calibration of {self.model} with {self.engine}: "
             f"{'passed' if self.passed else 'NOT passed'}",
-            f"{self.simulations} data sets of {self.rows} rows were simulated from the prior. The "
-            "ranks of the true values among the posterior draws should be uniform. A chi-squared "
-            f"test with {self.bins} bins gives p_value and rejects if p < {self.threshold:.2g}. "
-            "The columns 50%, 80% and 90% give the share of true values inside the central "
-            "posterior intervals of these probabilities:",
+            f"{self.simulations} data sets of {counted(self.rows, 'row')} were simulated from the "
+            "prior. The ranks of the true values among the posterior draws should be uniform. A "
+            f"chi-squared test with {self.bins} bins gives p_value and rejects if p < "
+            f"{self.threshold:.2g}. The columns 50%, 80% and 90% give the share of true values "
+            "inside the central posterior intervals of these probabilities:",
             shown.to_string(**wide),
             "prior predictive distribution:",
             self.prior_predictive.to_string(float_format=lambda x: f"{x:.3g}", na_rep="", **wide),
@@ -110,7 +110,8 @@ class Certificate:
         if self.failures:
             first = next(iter(self.failures.values()))
             lines.append(
-                f"In {len(self.failures)} simulations the fit failed. The first error: {first}"
+                f"In {counted(len(self.failures), 'simulation')} the fit failed. The first error: "
+                f"{first}"
             )
         return "\n".join((*lines, *self.notes))
 

@@ -157,8 +157,8 @@ def compute_calibration(fit: Fitted, data: object, site: str | None, plug_in: bo
     if site is None and not sites:
         raise ModelError("calibration: expected data with observed values of a discrete site of "
                          f"model '{fit.model.name}', but the data contain only "
-                         f"{listed(held.table.columns)}. Add such values; for a continuous site, "
-                         "compare its values with the bounds of predict(data, interval=0.9)")
+                         f"{listed(held.table.columns)}. Add such values. For a continuous site x, "
+                         "compare its values with the bounds of predict(data, 'x', interval=0.9)")
     if site is None and len(sites) != 1:
         raise ModelError(f"calibration: the data contain {len(sites)} discrete sites, "
                          f"{listed([s.name for s in sites])}. Choose one of them, "

@@ -17,7 +17,7 @@ from probml.dataset import dataset
 from probml.dataset.frames import shortest
 from probml.device import layout, load
 from probml.engines.engine import short_name
-from probml.errors import ModelError, Refusal, ReliabilityWarning, listed, present
+from probml.errors import ModelError, Refusal, ReliabilityWarning, counted, listed, present
 from probml.fits.standard_errors import NOTE, StandardErrors
 from probml.numerics.compiling import ASKED, jit
 from probml.numerics.transfer import placed, placed_all, random_key
@@ -314,9 +314,9 @@ def _check_entries(fit: Fitted, held: dataset.Data, seen: Sequence[str],
     entries = chains * count * n * (1 + sum(math.prod(site.along(held.steps)) for site in sized))
     if entries > MAX_ROW_NUMBERS and not fit.model.whole:
         raise Refusal(
-            f"to_arviz(): {chains * count} draws for each of {n} rows need arrays with "
-            f"{entries:.2g} numbers, more than the limit of {MAX_ROW_NUMBERS:.2g}. Pass fewer "
-            f"rows, to_arviz(data), or fit with fewer draws"
+            f"to_arviz(): {counted(chains * count, 'draw')} for each of {counted(n, 'row')} need "
+            f"arrays with {entries:.2g} numbers, more than the limit of {MAX_ROW_NUMBERS:.2g}. "
+            "Pass fewer rows, to_arviz(data), or fit with fewer draws"
         )
 
 

@@ -17,7 +17,7 @@ from probml.device import load
 from probml.device.rows import Known, Rows
 from probml.engines.engine import Engine, Problem, Status
 from probml.engines.progress import Progress, in_threads
-from probml.errors import DataError, ModelError, Refusal, listed, present
+from probml.errors import DataError, ModelError, Refusal, counted, listed, present
 from probml.evidence.e_step import log_evidence
 from probml.fits import fitting
 from probml.language.language import Bound
@@ -215,9 +215,9 @@ def from_prior(structure: Structure, held: dataset.Data, names: tuple[str, ...],
     size = count * n * sum(math.prod(structure.named[name].along(held.steps)) for name in names
                            if structure.named[name].rows)
     if size > MAX_SIMULATED_NUMBERS:
-        raise Refusal(f"{verb}: {count} simulated data sets of {n} rows have {size:.2g} numbers, "
-                      f"more than the limit of {MAX_SIMULATED_NUMBERS:.2g}. Pass fewer rows, or a "
-                      f"smaller {'simulations' if verb == 'check' else 'prior'}=")
+        raise Refusal(f"{verb}: {count} simulated data sets of {counted(n, 'row')} have {size:.2g} "
+                      f"numbers, more than the limit of {MAX_SIMULATED_NUMBERS:.2g}. Pass fewer "
+                      f"rows, or a smaller {'simulations' if verb == 'check' else 'prior'}=")
     drawn = simulate_draws(structure, names, {}, given, held.table.inputs, random_key(seed), n,
                            count, held.steps)
     return {name: np.asarray(value) for name, value in drawn.items()}

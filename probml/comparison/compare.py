@@ -16,7 +16,7 @@ from probml.dataset.dataset import Data
 from probml.dataset.sources.parts import source_of, weighed
 from probml.dataset.tables import read_weights
 from probml.engines.engine import Engine
-from probml.errors import DataError, ModelError, listed
+from probml.errors import DataError, ModelError, counted, listed
 from probml.interface.fit import Fit
 from probml.language.given import as_mapping
 from probml.language.language import check_seed
@@ -171,13 +171,13 @@ def _ranked(scores: _Scores, bounds: tuple[str, ...], folded: bool, rows: int,
     table = table.sort_values(criterion, ascending=criterion == "bic", kind="stable")
     bad = table["bad_k"][table["bad_k"] > 0]
     notes = [f"the elpd_loo of '{name}' is unreliable: the Pareto k (a diagnostic of leave-one-out "
-             f"cross-validation) is above its limit in {k:.0f} of {rows} rows. Use compare(..., "
-             "folds=10)"
+             f"cross-validation) is above its limit in {k:.0f} of {counted(rows, 'row')}. Use "
+             "compare(..., folds=10)"
              for name, k in bad.items()]
     if criterion in BOUND:
         notes.append("the models are ranked by a lower bound of the log evidence. The gap between "
                      "the bound and the log evidence differs from model to model. For a mixture of "
-                     "k exchangeable components it is about log k!")
+                     "k exchangeable components it is about log(k!)")
     reasons = {name: why for name, why in scores.missing.items() if why}
     table.attrs |= {"criterion": criterion, "rows": rows, "missing": reasons, "notes": notes}
     return table
@@ -254,9 +254,9 @@ def _same_rows(contestants: Mapping[str, ComparedFit]) -> tuple[int, np.ndarray]
     for other in others:
         if other.rows != first.rows:
             raise DataError(
-                f"compare: '{first.name}' was fitted to {first.rows} rows and '{other.name}' to "
-                f"{other.rows} rows, but likelihoods of different rows cannot be compared. Fit all "
-                f"models to the same rows"
+                f"compare: '{first.name}' was fitted to {counted(first.rows, 'row')} and "
+                f"'{other.name}' to {counted(other.rows, 'row')}, but likelihoods of different "
+                "rows cannot be compared. Fit all models to the same rows"
             )
         if not np.array_equal(first.weights, other.weights):
             raise DataError(f"compare: '{first.name}' and '{other.name}' were fitted with "

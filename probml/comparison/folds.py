@@ -9,7 +9,7 @@ import numpy as np
 from probml.dataset import dataset
 from probml.engines.engine import Engine, Status
 from probml.engines.ladder import parse_engine
-from probml.errors import ModelError, Refusal, listed
+from probml.errors import ModelError, Refusal, counted, listed
 from probml.interface.fit import Fit
 from probml.interface.model import Model
 from probml.typing import DataLike, FitOrEstimator
@@ -114,8 +114,9 @@ def splits_of(folds: Any, rows: int, seed: int, classes: np.ndarray | None = Non
         ) from None
     for train, test in out:
         if not len(train) or not len(test) or np.intersect1d(train, test).size:
-            raise ModelError(f"compare(folds=...): a fold has {len(train)} training rows and "
-                             f"{len(test)} test rows, {np.intersect1d(train, test).size} of them "
-                             "in both. Expected at least one of each, and none in both. Use "
-                             "folds=5")
+            raise ModelError("compare(folds=...): a fold has "
+                             f"{counted(len(train), 'training row')} and "
+                             f"{counted(len(test), 'test row')}, "
+                             f"{np.intersect1d(train, test).size} of them in both. Expected at "
+                             "least one of each, and none in both. Use folds=5")
     return out

@@ -135,8 +135,8 @@ def predictions(fits: Mapping[str, FitOrEstimator], data: object, target: str, f
     known = np.flatnonzero(~missing(truth))
     if len(known) < 2:
         raise DataError(f"compare(target='{target}'): '{target}' is observed in {len(known)} of "
-                        f"{len(truth)} rows, but at least 2 are needed. Give more rows with values "
-                        f"of '{target}'")
+                        f"{counted(len(truth), 'row')}, but at least 2 are needed. Give more rows "
+                        f"with values of '{target}'")
     others = np.setdiff1d(np.arange(len(truth)), known)
     splits = _splits(truth, known, others, folds, discrete, seed)
     scores, plain = (DISCRETE, "accuracy") if discrete else (CONTINUOUS, "rmse")
@@ -161,8 +161,8 @@ def predictions(fits: Mapping[str, FitOrEstimator], data: object, target: str, f
     alive = table.notna().any(axis=1)
     criterion = next((score for score in scores if table[score][alive].notna().all()), plain)
     table = table.sort_values(criterion, ascending=not scores[criterion], kind="stable")
-    notes = [f"'{target}' is missing in {len(others)} rows. Models of probml were fitted with "
-             f"these rows, estimators without them"] if len(others) else []
+    notes = [f"'{target}' is missing in {counted(len(others), 'row')}. Models of probml were "
+             "fitted with these rows, estimators without them"] if len(others) else []
     reasons = {name: why for name, why in lacking.items() if why}
     table.attrs |= {"criterion": criterion, "rows": scored, "target": target, "folds": len(splits),
                     "missing": reasons, "notes": notes}
@@ -262,7 +262,8 @@ def _columns(rows: DataLike, target: str, name: str) -> DataLike:
     odd = next((site for site, array in arrays.items() if array.ndim < 1 or len(array) != n), None)
     if odd is not None:
         raise DataError(f"compare: in the data of '{name}', '{odd}' has shape {arrays[odd].shape}, "
-                        f"but '{target}' has {n} rows. Give both the same number of rows")
+                        f"but '{target}' has {counted(n, 'row')}. Give both the same number of "
+                        "rows")
     flat = {site: array.reshape(n, -1) for site, array in arrays.items()}
     tables = {site: value for site, value in given.items() if is_table(value)}
     if not tables and all(array.dtype.kind in "fiub" for array in flat.values()):

@@ -13,7 +13,7 @@ from probml.dataset.coding import indices as coding
 from probml.dataset.moments import Moments
 from probml.dataset.source import Source
 from probml.dataset.sources.chosen import Chosen
-from probml.errors import ModelError, Refusal
+from probml.errors import ModelError, Refusal, counted
 from probml.language.language import Bound
 from probml.plan import decide
 from probml.plan.plan import Plan
@@ -318,10 +318,10 @@ class Data(NamedTuple):
             if not latent.any():
                 raise
             count = int(latent.sum())
-            raise Refusal(f"site '{name}' is missing in {count} of {len(latent)} rows, first in "
-                          f"row {int(np.argwhere(latent)[0, 0])}, and the missing values cannot "
-                          f"be integrated out, because {refusal.args[0]}. Drop these rows, fill in "
-                          f"the values, or use an engine that can sample them, such as "
+            raise Refusal(f"site '{name}' is missing in {count} of {counted(len(latent), 'row')}, "
+                          f"first in row {int(np.argwhere(latent)[0, 0])}, and the missing values "
+                          f"cannot be integrated out, because {refusal.args[0]}. Drop these rows, "
+                          "fill in the values, or use an engine that can sample them, such as "
                           f"{{engines}}", ("NUTS",)) from None
 
     def carrying(self, names: Iterable[str]) -> "Data":

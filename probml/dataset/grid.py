@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from probml.dataset.arrays import Categories, Raw, as_raw
-from probml.errors import DataError, listed
+from probml.errors import DataError, counted, listed
 from probml.numerics.process.libraries import pd
 from probml.typing import ArrayLike
 
@@ -40,9 +40,9 @@ class Places(NamedTuple):
         """
         raw = as_raw(what, column, True)
         if len(raw.values) != len(self.row):
-            raise DataError(f"{what} has {len(raw.values)} rows, but the column that links this "
-                            f"table to the other one has {len(self.row)}. Give all columns of a "
-                            "table the same length")
+            raise DataError(f"{what} has {counted(len(raw.values), 'row')}, but the column that "
+                            f"links this table to the other one has {len(self.row)}. Give all "
+                            "columns of a table the same length")
         values, full = raw.values, len(self.row) == rows * width
         if unseen and not full and raw.labels is None and values.dtype.kind != "f":
             values = values.astype(np.result_type(values.dtype, np.float32))

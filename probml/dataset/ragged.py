@@ -9,7 +9,7 @@ import numpy as np
 from probml.dataset.frames import alike, as_pandas, native
 from probml.dataset.labels import Labels, labels_of, tables_of
 from probml.dataset.sources import arrow
-from probml.errors import DataError, listed
+from probml.errors import DataError, counted, listed
 from probml.numerics.process.libraries import pa
 from probml.structure.structure import Structure
 from probml.typing import ArrayLike, DataLike, SiteValues
@@ -169,9 +169,9 @@ def along_time(structure: Structure, items: SiteValues,
         other = next((f"'{name}' has {length}" for name, length in lengths.items()
                       if length == known), f"this model needs {known}")
         raise DataError(
-            f"'{odd}' has {lengths[odd]} time steps, but {other}. All sites need the same number "
-            f"of steps, shape (rows, steps, ...). Pad shorter sequences with NaN, or give a list "
-            f"of arrays."
+            f"'{odd}' has {counted(lengths[odd], 'time step')}, but {other}. All sites need the "
+            "same number of steps, shape (rows, steps, ...). Pad shorter sequences with NaN, or "
+            "give a list of arrays."
         )
     if 0 in lengths.values():
         raise DataError(f"'{next(iter(lengths))}' is empty: it has 0 time steps, expected at least "
@@ -179,9 +179,9 @@ def along_time(structure: Structure, items: SiteValues,
     for (one, mine), (other, theirs) in itertools.pairwise(each.items()):
         if len(mine) == len(theirs) and (mine != theirs).any():
             i = int(np.argmax(mine != theirs))
-            raise DataError(f"sequence {i}: '{one}' has {mine[i]} steps, but '{other}' has "
-                            f"{theirs[i]}. Give both the same number of steps, with NaN where a "
-                            f"value is missing.")
+            raise DataError(f"sequence {i}: '{one}' has {counted(mine[i], 'step')}, but '{other}' "
+                            f"has {theirs[i]}. Give both the same number of steps, with NaN where "
+                            "a value is missing.")
     return out, int(known), next(iter(each.values()), None)
 
 

@@ -207,8 +207,9 @@ def _read_sequences(structure: Structure, known: dict[str, ArrayLike], steps: in
     known, model = ragged.of_table(known), structure.model
     if not isinstance(known, Mapping) and hasattr(known, "shape"):
         raise DataError(f"model '{model.name}': the model has time steps, and a column of a "
-                               f"table has no axis for them. Pass a mapping from names to arrays "
-                               f"of shape (rows, steps, ...)")
+                        f"table has no axis for them. Pass a mapping from names to arrays of "
+                        f"shape (rows, steps, ...), such as {{'y': table['y'].to_numpy()[None]}} "
+                        f"for a single sequence")
     if not isinstance(known, Mapping):
         tables.read(known, {}, list(model.inputs), model=model.name)  # raises
     return ragged.along_time(structure, known, steps)

@@ -199,8 +199,9 @@ def _agreed(counts: dict[str, int], rows: int | None, height: int | None, known:
     for odd in (name for name, count in counts.items() if count != n):
         base = next((f"'{name}' has {n}" for name, count in counts.items() if count == n),
                     f"{n} are expected")
-        raise DataError(f"'{odd}' has {counts[odd]} rows, but {base}. Give every column the same "
-                        "rows in the same order, with NaN or None where a value is missing.")
+        raise DataError(f"'{odd}' has {counted(counts[odd], 'row')}, but {base}. Give every column "
+                        "the same rows in the same order, with NaN or None where a value is "
+                        "missing.")
     if n is None and known:
         raise DataError(f"model '{model}': the data are empty, so the number of rows is unknown. "
                         f"Give one of {listed(known)}, or give the number, rows=n.")

@@ -9,7 +9,7 @@ import numpy as np
 
 from probml.device.rows import Resident, Rows
 from probml.device.streamed import Streamed
-from probml.errors import ModelError, present
+from probml.errors import ModelError, counted, present
 from probml.numerics.compiling import jit
 
 CHUNK = 2**11  # rows per chunk, about, of training and held-out rows
@@ -33,9 +33,9 @@ def split_rows(rows: Rows, share: float, key: jax.Array, count: int) -> tuple[Ro
 def check_held_out(share: float, held: int, count: int) -> None:
     """Raises ModelError if no row, or every one, of `count` is held out."""
     if not 0 < held < count:
-        raise ModelError(f"held_out={share} of {count} rows holds out {held} rows and fits the "
-                         f"other {count - held}; both need at least 1 row. Give another fraction "
-                         f"held_out, or more rows")
+        raise ModelError(f"held_out={share} of {counted(count, 'row')} holds out "
+                         f"{counted(held, 'row')} and fits the other {count - held}; both need at "
+                         "least 1 row. Give another fraction held_out, or more rows")
 
 
 def _pad_index(index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from probml.errors import listed
+from probml.errors import counted, listed
 from probml.numerics.logs import capped, huge, log_sum, maximum, straight_through
 
 
@@ -78,13 +78,14 @@ def checked(factors: Iterable[Factor], order: Sequence[str],
                              "the data, and one for each distinct name.")
         if f.log.shape[0] not in (1, rows) and rows != 1:
             raise ValueError(f"the table of log probabilities (factor) over {listed(f.names)} has "
-                             f"{f.log.shape[0]} rows, but another table has {rows}. Give each "
-                             f"table {rows} rows, or 1 row that applies to all.")
+                             f"{counted(f.log.shape[0], 'row')}, but another table has {rows}. "
+                             f"Give each table {counted(rows, 'row')}, or 1 row that applies to "
+                             "all.")
         rows = max(rows, f.log.shape[0])
         for name, size in zip(f.names, f.log.shape[1:], strict=True):
             if sizes.setdefault(name, size) != size:
                 raise ValueError(f"the table of log probabilities (factor) over {listed(f.names)} "
-                                 f"has {size} states of '{name}', but another table has "
+                                 f"has {counted(size, 'state')} of '{name}', but another table has "
                                  f"{sizes[name]}. Give '{name}' the same states in all tables.")
     unknown = [name for name in order if name not in sizes]
     left = sorted(set(sizes) - set(order)) if complete else []

@@ -433,8 +433,9 @@ def _refuse_noiseless(plan: Plan) -> None:
                         f"'{parameter}' determines element {number} of the {argument} of '{name}', "
                         "and this element has no noise. So each step of EM would leave "
                         f"'{parameter}' at its initial value. Add noise to element {number}, or "
-                        f"give the value of '{parameter}' in the data. Elements that copy others, "
-                        "such as lags, transition [[a, b], [1, 0]], need no noise",
+                        f"give the value of '{parameter}' in the data. Only an element that copies "
+                        "another one (a lag, whose row of the transition matrix is constant) needs "
+                        "no noise",
                         ("MAP",))
 
 

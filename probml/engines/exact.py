@@ -171,18 +171,20 @@ def _refuse_unknown_scales(plan: Plan, where: str) -> None:
         if block.stacked and any(scales) and any(sites[name].traits.event
                                                  for name in block.names):
             raise Refusal(
-                f"{where}: the vectors '{block.names[0]}' (MultivariateNormal) and the covariance "
-                f"'{next(filter(None, scales))}' are both unknown, and Exact does not support this "
-                f"posterior (matrix normal). Give each element of the data its own variance, "
-                f"Normal(...).to_event(1)",
+                f"{where}: '{next(filter(None, scales))}', the covariance of the data, is unknown, "
+                f"and their mean is a sum of several unknown vectors, such as '{block.names[0]}'. "
+                f"Exact does not support the posterior of these vectors (matrix normal). Model the "
+                f"elements of the data as independent, with Normal(mean, scale).to_event(1) "
+                f"instead of MultivariateNormal",
                 ("EM",))
         if len(scales) > 1 or isinstance(scales[0], tuple):
             named = listed(filter(None, scales))
             raise Refusal(
                 f"{where}: parameter '{block.names[0]}' and the scale of its data ({named}) are "
                 f"both unknown. The prior of '{block.names[0]}' is then conjugate only if its "
-                f"scale is a multiple of the scale of the data. Use such a prior, for example "
-                f"Normal(0, 10 * scale) (a normal–inverse-gamma prior)", ("EM",))
+                f"scale is a multiple of the scale of the data. Use such a prior: Normal(0, 10 * "
+                f"scale) for data with this scale, or MultivariateNormal(mean, 10 * covariance) "
+                f"for data with this covariance matrix", ("EM",))
 
 
 def _collinear_block(every: Sequence[Block], posterior: Closed) -> tuple[int, np.ndarray] | None:

@@ -161,21 +161,23 @@ class Code(enum.Enum):
         "The standard deviations of these effects are determined by the priors alone",
         ("drop a column",))
     FEW_GROUPS = (
-        "few-groups", "{at} has only {count:.3g} entries (groups), so that the data determine "
-                      "their standard deviation {scale} only to a factor of about {factor:.2g}",
+        "few-groups", "the number of entries (groups) of {at} is only {count:.3g}. Their standard "
+                      "deviation {scale} is known only to a factor of about {factor:.2g}",
         "The standard errors of the effects are computed with {scale} fixed at its estimate, and "
         "are too small", ("fit with probml.NUTS()",))
     SEVERAL_OPTIMA = (
         "several-optima", "the log density has several local maxima: from another start the "
         "optimiser reached a maximum {height}, at which {at} is {there:.3g} instead of {here:.3g}",
         "The estimates describe only one of these maxima",
-        ("fit with probml.NUTS()", "use a prior or bounds that exclude the other optima"))
+        ("fit with probml.NUTS()", "use a prior that excludes the other optima, such as "
+                                   "dist.HalfNormal(1) for a positive parameter"))
     SEVERAL_MODES = (
         "several-modes", "the posterior has several modes. From another start the optimiser "
                          "reached a mode {away:.2g} standard deviations away, at which the log "
                          "density is lower by {lower:.2g} ({where})",
         "The approximation covers only one of these modes",
-        ("fit with probml.NUTS()", "use a prior or bounds that exclude the other optima"))
+        ("fit with probml.NUTS()", "use a prior that excludes the other optima, such as "
+                                   "dist.HalfNormal(1) for a positive parameter"))
     ONE_MODE = (
         "one-mode", "the posterior has {count} modes, and the approximation covers only one of "
         "these",
@@ -312,8 +314,8 @@ class Code(enum.Enum):
                         "posterior mass. Each was restarted at the position of another chain",
         "", (), None)
     RELABELLED = (
-        "relabelled", "the states of {names} are exchangeable (label switching): in {count} draws "
-        "the states were renumbered to make the draws comparable", "",
+        "relabelled", "the states of {names} are exchangeable (label switching), so they were "
+        "renumbered to make the draws comparable (number of renumbered draws: {count})", "",
         ("NUTS(relabel=False) keeps the original numbers",), None)
     WEIGHTS_PASS = (
         "weights-pass", "the approximation passes its test (Pareto k-hat {k:.2f}; {draws} weighted "

@@ -151,8 +151,10 @@ class MAP(Engine):
                                  "because the default one (L-BFGS) uses all rows in every step. "
                                  "Give one, such as optimizer=optax.adam(1e-2)")
         if self.patience is not None and not self.held_out:
-            raise ModelError(f"MAP(patience={self.patience!r}) needs held-out rows. Give their "
-                             f"fraction, such as held_out=0.1")
+            raise ModelError(f"MAP(patience={self.patience!r}) stops when the score of held-out "
+                             f"rows no longer improves, but no rows are held out. Give their "
+                             f"fraction, such as MAP(patience={self.patience!r}, held_out=0.1, "
+                             f"optimizer=optax.adam(1e-2))")
 
     @property
     def capabilities(self) -> Capabilities:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import jax
 
 from probml.engines.engine import Status
+from probml.errors import counted
 from probml.numerics.compiling import underway
 from probml.numerics.outside.checkpoint import LoopState
 from probml.numerics.outside.watching import WATCHERS, Step
@@ -140,7 +141,8 @@ class Progress:
         if not (inner.total and done):
             return f"{what}: {said}; {now - self._since:.0f} s so far"
         left = (now - inner._begun) * (inner.total - done) / done
-        return (f"{what}: {done} of at most {inner.total} iterations{said and f', {said}'}; "
+        return (f"{what}: {done} of at most "
+                f"{counted(inner.total, 'iteration')}{said and f', {said}'}; "
                 f"{now - self._since:.0f} s so far, at most about {left:.0f} s more")
 
     def advance(self, count: int, value: float | None = None) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 
 from probml.dataset.frames import as_pandas, is_table, like, native
 from probml.dataset.labels import labels_of
-from probml.errors import DataError, described
+from probml.errors import DataError, counted, described
 from probml.estimators.validation import RegressorMixin
 from probml.language.given import floats
 from probml.typing import ArrayLike, DataLike, FitOrEstimator
@@ -94,7 +94,8 @@ def _check_target(X: DataLike, y: ArrayLike, where: str) -> None:
              if hasattr(value, "__len__") and getattr(value, "shape", True) != ()]
     if len(set(sizes)) > 1:
         raise DataError(f"{where}: Found input variables with inconsistent numbers of samples: X "
-                        f"has {sizes[0]} rows, y has {sizes[1]}. Pass one y for each row of X")
+                        f"has {counted(sizes[0], 'row')}, y has {sizes[1]}. Pass one y for each "
+                        "row of X")
 
 
 def _rows(value: DataLike, name: str, estimator: FitOrEstimator, where: str) -> DataLike:

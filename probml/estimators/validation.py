@@ -5,7 +5,7 @@ import numpy as np
 
 from probml import errors
 from probml.dataset.frames import check_once
-from probml.errors import DataError, KindError, describe_dates, shortly, type_of
+from probml.errors import DataError, KindError, counted, describe_dates, shortly, type_of
 from probml.numerics.process.threads import finite
 from probml.typing import DataLike
 
@@ -168,8 +168,8 @@ def places_of(name: str, values: np.ndarray, count: int) -> np.ndarray:
                         "n_components). Pass the result of transform(X)")
     values = check_array(values, dtype=np.float64, input_name=name)
     if values.shape[1] != count:
-        raise DataError(f"inverse_transform: {name} has {values.shape[1]} columns, expected "
-                        f"n_components={count}. Pass the result of transform(X)")
+        raise DataError(f"inverse_transform: {name} has {counted(values.shape[1], 'column')}, "
+                        f"expected n_components={count}. Pass the result of transform(X)")
     return values
 
 

@@ -181,17 +181,20 @@ class Form:
     def expectation(self, natural: Natural, prior: "Prior") -> dict[str, jax.Array]:
         """E[statistic of c] under the posterior, by name, for mean-field updates (Winn & Bishop
         2005)."""
-        raise NotImplementedError(f"{self.name}: no expectations")
+        raise NotImplementedError(f"the form {self.name} does not define expectation(), which "
+                                  "variational Bayes (VB) needs")
 
     def nodes(self, natural: Natural, prior: "Prior") -> jax.Array:
         """Values of c, (j, *c), over which the mean of every statistic, and so of every function in
         their span, is its expectation under the posterior."""
-        raise NotImplementedError(f"{self.name}: no expectations")
+        raise NotImplementedError(f"the form {self.name} does not define nodes(), which "
+                                  "variational Bayes (VB) needs")
 
     def middle(self, natural: Natural, prior: "Prior") -> jax.Array:
         """A central value of the posterior of c, finite and inside the domain: where to read
         next."""
-        raise NotImplementedError(f"{self.name}: no expectations")
+        raise NotImplementedError(f"the form {self.name} does not define middle(), which "
+                                  "variational Bayes (VB) needs")
 
     # Of scales, which normal locations may share (normal–inverse-gamma, normal–inverse-Wishart).
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from probml.dataset.coding.indices import NEW, REFUSE
 from probml.engines.ladder import able
-from probml.errors import ModelError, Refusal, described
+from probml.errors import ModelError, Refusal, counted, described
 from probml.language.language import LONGEST, Bound
 
 MIN_SIMULATIONS = 20  # of simulation-based calibration, so that bins have ten each
@@ -132,8 +132,9 @@ def _describe_nonfinite(found: object, drawn: bool) -> str:
             where = f"'{name}'" if name else ""
             if values.ndim == 0:
                 return f"{where or 'the answer'} is {kind}"
-            return (f"{int(lost.sum())} of {values.size} numbers{f' of {where}' * bool(where)} are "
-                    f"{kind}, the first at index {int(np.argwhere(lost)[0][0])}")
+            return (f"{int(lost.sum())} of "
+                    f"{counted(values.size, 'number')}{f' of {where}' * bool(where)} are {kind}, "
+                    f"the first at index {int(np.argwhere(lost)[0][0])}")
     return ""
 
 

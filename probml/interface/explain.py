@@ -16,7 +16,7 @@ from probml.dataset.measures import with_measures
 from probml.dataset.sources.parts import open_data, source_of
 from probml.engines.engine import Engine, checked, problem_of
 from probml.engines.ladder import ON_REQUEST, SELECTION_ORDER, advised, choose, refusal
-from probml.errors import Refusal
+from probml.errors import Refusal, counted
 from probml.fits.fitting import planned
 from probml.interface.functions.marginal_weights import describe_summed_sites
 from probml.interface.functions.read_function import read_function
@@ -240,8 +240,8 @@ def _elimination(plan: Plan) -> tuple[dict[str, str], ...]:
                    (f"{' and '.join(plan.chains)} along time",) if plan.chains else ())
     order = " → ".join((*plan.step_order, *along, *plan.order, *plan.global_order))
     each = "step" if along else "row"
-    table = (f"{' × '.join(plan.clique) or '-'}: {plan.entries} entries, {plan.entries * itemsize} "
-             f"bytes per {each}")
+    table = (f"{' × '.join(plan.clique) or '-'}: {counted(plan.entries, 'entry', 'entries')}, "
+             f"{plan.entries * itemsize} bytes per {each}")
     # of sequences: by their length
     chunk = {} if along else {
         "rows per batch": f"{rows} ({rows * plan.entries * itemsize:,} bytes)"}

@@ -11,7 +11,7 @@ import numpy as np
 
 from probml.dataset import dataset, read
 from probml.dataset.coding.indices import REFUSE, bounds
-from probml.errors import ModelError, listed, shortly
+from probml.errors import ModelError, counted, listed, shortly
 from probml.fits import saving
 from probml.interface.fit import Fit, as_pytree
 from probml.interface.functions.read_function import read_function
@@ -167,8 +167,8 @@ def _check_labels(structure: Structure, labels: Mapping[str, tuple]) -> None:
             if high is not None and len(given) > high - low + 1:
                 raise ModelError(
                     f"at(labels=...): '{name}' indexes {index.description}, which has "
-                    f"{index.length} entries; expected at most {index.length} different labels, "
-                    f"got {listed(given)}"
+                    f"{counted(index.length, 'entry', 'entries')}; expected at most "
+                    f"{counted(index.length, 'different label')}, got {listed(given)}"
                 )
             continue
         site = structure.sites.get(name)
@@ -177,5 +177,5 @@ def _check_labels(structure: Structure, labels: Mapping[str, tuple]) -> None:
             raise ModelError(f"at(labels=...): '{name}' is neither a site with a finite list of "
                              f"states nor an index. Expected one of {listed(known)}")
         if len(given) != site.states:
-            raise ModelError(f"at(labels=...): '{name}' has {site.states} states; expected "
-                             f"{site.states} different labels, got {listed(given)}")
+            raise ModelError(f"at(labels=...): '{name}' has {counted(site.states, 'state')}; "
+                             f"expected {site.states} different labels, got {listed(given)}")

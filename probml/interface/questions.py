@@ -12,7 +12,7 @@ from probml.assessment.reliability import Calibration, compute_calibration
 from probml.dataset import tables
 from probml.dataset.coding.indices import REFUSE
 from probml.dataset.sources.parts import as_given, by_parts
-from probml.errors import ModelError, listed, shortly
+from probml.errors import ModelError, counted, listed, shortly
 from probml.interface.argument_checks import checked_verbs
 from probml.interface.functions import replay
 from probml.interface.serving import Serving
@@ -376,7 +376,7 @@ class Questions(Serving):
             if both:
                 raise ModelError(
                     f"simulate({both}, given=...): the rows, steps and inputs are those of given=, "
-                    f"and each of its {held.table.rows} rows is drawn once. Omit {both}; to draw a "
+                    f"{counted(held.table.rows, 'row')}, each drawn once. Omit {both}. To draw a "
                     "row several times, repeat it in given="
                 )
         key = random_key(seed)

@@ -237,7 +237,8 @@ class Record(Fitted):
             instead = ("use impute(data) or simulate(..., given=data)" if sites[name].rows
                        else f"use {self._expression_outside_rows(name)}")
             raise ModelError(f"site '{name}' ({sites[name].kind}) has no finite list of states, so "
-                             f"its states have no probabilities. Instead {instead}")
+                             f"it has no labels, no table and no probabilities of states. Instead "
+                             f"{instead}")
         return sites[name]
 
     def _expression_outside_rows(self, name: str) -> str:

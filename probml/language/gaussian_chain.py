@@ -8,7 +8,7 @@ import numpy as np
 from numpyro.distributions import constraints
 from numpyro.util import is_prng_key
 
-from probml.errors import ModelError, listed, shortly
+from probml.errors import ModelError, counted, listed, shortly
 from probml.language.chain import Chain
 from probml.language.given import as_array, check_flag
 from probml.numerics.lapack import log_det, rank, root, standardised
@@ -75,9 +75,9 @@ class GaussianChain(Chain):
             ((d, d), (d, d), (d, d), (d,)), strict=True
         ):
             if array.shape[array.ndim - len(tail) :] != tail:
-                raise ModelError(f"GaussianChain: initial_mean has {d} elements, so the shape of "
-                                 f"{name} must end in {tail}, but it is {array.shape}. Give both "
-                                 "the same size")
+                raise ModelError(f"GaussianChain: initial_mean has {counted(d, 'element')}, so the "
+                                 f"shape of {name} must end in {tail}, but it is {array.shape}. "
+                                 "Give both the same size")
             lead = array.shape[: array.ndim - len(tail)]
             if name != "initial_covariance" and lead:
                 *lead, length = lead
@@ -222,7 +222,8 @@ def check_stable(what: str, transition: object, steps: int) -> None:
     steps."""
     matrix = np.asarray(transition, float)
     if not np.isfinite(matrix).all():
-        raise ModelError(f"{what} contains NaN or infinity. Give finite numbers")
+        odd = np.argwhere(~np.isfinite(matrix))[0].tolist()
+        raise ModelError(f"{what} is {matrix[tuple(odd)]} at index {odd}. Give finite numbers")
     grows = np.abs(np.linalg.eigvals(matrix)).max(-1, initial=0.0)
     worst = float(grows.max(initial=0.0))
     if worst > 1 and steps * np.log(worst) > np.log(GROWTH):

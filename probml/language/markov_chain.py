@@ -7,7 +7,7 @@ import numpy as np
 from numpyro.distributions import constraints
 from numpyro.util import is_prng_key
 
-from probml.errors import ModelError, listed
+from probml.errors import ModelError, counted, listed
 from probml.language.chain import Chain
 from probml.language.given import as_array, check_flag
 from probml.numerics.logs import log_of
@@ -62,18 +62,19 @@ class MarkovChain(Chain):
         k = self.initial.shape[-1]
         if self.transition.shape[-2:] != (k, k):
             shape = self.transition.shape
-            raise ModelError(f"MarkovChain: initial has {k} states, so the shape of transition "
-                             f"must end in ({k}, {k}), but it is {shape}. Give both the same "
-                             "number of states")
+            raise ModelError(f"MarkovChain: initial has {counted(k, 'state')}, so the shape of "
+                             f"transition must end in ({k}, {k}), but it is {shape}. Give both the "
+                             "same number of states")
         if inhomogeneous and (tables := self.transition.shape[-3]) != self.steps:
             raise ModelError(
                 "MarkovChain(inhomogeneous=True): expected transition with one table per step, "
-                f"(..., steps, k, k), got {tables} tables (between {tables + 1} steps) of the "
-                f"shape {self.transition.shape}. Table t is the transition from step t − 1 to step "
-                "t, and table 0 is not used. To add table 0 to an array of tables `moves`, use "
-                "jnp.concatenate([moves[..., :1, :, :], moves], -3). Do not use a fixed number of "
-                "tables: compute them from an input with a time axis, (n, steps, ...), or from "
-                "another chain"
+                f"(..., steps, k, k), got {tables} tables, shape {self.transition.shape}. Table t "
+                "is the transition from step t − 1 to step t, and table 0 is not used. To add "
+                "table 0 to an array `moves` of tables between steps, use "
+                "jnp.concatenate([moves[..., :1, :, :], moves], -3). Inside rows(), the number of "
+                "steps comes from the data, so a fixed number of tables is refused. Make the "
+                "tables an input, an argument without a default, with values of the shape (n, "
+                "steps, k, k). Or compute them from an input or another chain"
             )
         batch = jax.lax.broadcast_shapes(self.initial.shape[:-1], self.transition.shape[:-rank])
         check_distributions("MarkovChain: initial", initial)

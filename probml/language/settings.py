@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from probml.errors import ModelError, type_of
+from probml.errors import ModelError, counted, type_of
 from probml.numerics.process.inline_calls import evaluated
 from probml.numerics.process.libraries import networkx
 
@@ -91,11 +91,11 @@ def thaw(value: object) -> Any:
 
 def words_of(value: object) -> str:
     if isinstance(value, _Frozen) and value[0] in ("Graph", "DiGraph"):
-        return f"{value[0]}({len(value[1])} nodes, {len(value[2])} edges)"
+        return f"{value[0]}({counted(len(value[1]), 'node')}, {counted(len(value[2]), 'edge')})"
     found = thaw(value)
     text = repr(found)
     if len(text) >= 80 and isinstance(found, tuple | list):
-        return f"({len(found)} entries)"
+        return f"({counted(len(found), 'entry', 'entries')})"
     return text if len(text) < 80 else f"{text[:60]} …"
 
 

@@ -16,7 +16,7 @@ import numpyro.distributions as dist
 from jax.typing import ArrayLike
 
 from probml.device.rows import Known, Rows
-from probml.errors import ModelError, listed, present
+from probml.errors import ModelError, counted, listed, present
 from probml.evidence.random_effects import condition_on_rows
 from probml.factors.random_effects import information, integration
 from probml.factors.random_effects.information import EffectVector, Prior
@@ -148,9 +148,10 @@ class Effects(_Effects, Posterior):
         count = shape.num_leaves
         if set(arrays) != set(map(str, range(count))) or not set(names) <= set(plan.free):
             raise ModelError("the file was saved by another model. It has the group effects "
-                             f"{listed(names)} in {len(arrays)} arrays. This model has the "
-                             f"parameters {listed(plan.free)} and needs {count} arrays. Pass the "
-                             "model that was fitted, load(path, model)")
+                             f"{listed(names)} in {counted(len(arrays), 'array')}. This model has "
+                             f"the parameters {listed(plan.free)} and needs "
+                             f"{counted(count, 'array')}. Pass the model that was fitted, "
+                             "load(path, model)")
         found = cls(names, *jax.tree.unflatten(shape, [arrays[str(i)] for i in range(count)]))
         for name, value in {**found.point, **found.moments.mean}.items():
             if np.shape(value) != sites[name].shape:

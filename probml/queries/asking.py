@@ -22,7 +22,7 @@ from probml.dataset import dataset
 from probml.device import layout, load
 from probml.device.blocks import Blocks, needs_blocks
 from probml.device.rows import Known, Rows
-from probml.errors import Refusal
+from probml.errors import Refusal, counted
 from probml.numerics.process.threads import cores, map_in_threads
 from probml.numerics.transfer import placed_all
 from probml.plan.plan import Plan
@@ -304,10 +304,10 @@ def warn(fit: Fitted, log: np.ndarray) -> None:
     if len(rows):
         shown = ", ".join(map(str, rows[:8])) + ", …" * (len(rows) > 8)
         warnings.warn(
-            f"model '{fit.model.name}': {len(rows)} of {len(log)} rows have probability 0 under "
-            f"the fitted model (log_prob −∞): rows {shown}. Their probabilities are returned as 0, "
-            f"and their predicted states as the first state. Check these rows, or the parts of the "
-            f"model that give a probability of 0",
+            f"model '{fit.model.name}': {len(rows)} of {counted(len(log), 'row')} have probability "
+            f"0 under the fitted model (log_prob −∞): rows {shown}. Their probabilities are "
+            "returned as 0, and their predicted states as the first state. Check these rows, or "
+            "the parts of the model that give a probability of 0",
             RuntimeWarning,
             stacklevel=5,
         )

@@ -81,10 +81,12 @@ class Filter:
     def __init__(self, fit: Fitted, held: dataset.Data):
         chains = held.structure.markov
         if len(chains) != 1 or len(held.structure.chains) > 1:
-            raise Refusal(f"filter() needs a model with one MarkovChain and no other site over "
-                          f"time steps, but those of model '{fit.model.name}' are: "
-                          f"{listed(held.structure.chains)}. Use fit.predict_proba(data, site, "
-                          f"given='filtered') for the states of a MarkovChain")
+            have = held.structure.chains
+            raise Refusal(f"filter() needs a model with one MarkovChain and no other chain, but "
+                          f"model '{fit.model.name}' has "
+                          + (f"the chains {listed(have)}. Use fit.predict_proba(data, site, "
+                             f"given='filtered') for the states of a MarkovChain" if have else
+                             "no chain. Use compiled() for predictions of single rows"))
         if held.pattern.get(chains[0]) == "seen":
             raise ModelError(f"filter(example): the example has states of '{chains[0]}', but "
                              f"filter() infers them. Omit '{chains[0]}' from the example")

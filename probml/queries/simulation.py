@@ -27,7 +27,7 @@ from probml.dataset.coding import indices as coding
 from probml.dataset.tables import to_labels
 from probml.device import layout, load
 from probml.device.rows import Known, Rows
-from probml.errors import ModelError, Refusal, listed, present, shortly, untraced
+from probml.errors import ModelError, Refusal, counted, listed, present, shortly, untraced
 from probml.evidence import row_coordinates
 from probml.families import registry
 from probml.language.language import LONGEST, Bound, chain_length_scope
@@ -152,8 +152,9 @@ def simulate_prior(model: Bound, rows: int | None, steps: int | None, seed: int,
     raws = {name: as_raw(f"the input '{name}'", value, True) for name, value in inputs.items()}
     for name, raw in raws.items():
         if len(raw.values) != rows:
-            raise ModelError(f"simulate(rows={rows}): the input '{name}' has {len(raw.values)} "
-                             f"rows. Give the same number, or omit rows=")
+            raise ModelError(f"simulate(rows={rows}): the input '{name}' has "
+                             f"{counted(len(raw.values), 'row')}. Give the same number, or omit "
+                             "rows=")
         if raw.values.dtype.kind == "f":
             deny(~np.isfinite(raw.values), f"the input '{name}'", raw.values, "finite",
                  hint="Missing values of inputs cannot be inferred. Fill in the value.")
@@ -314,9 +315,10 @@ def within(fit: Fitted, draws: SiteValues, sampled: Mapping[str, np.ndarray],
     if count * held.table.rows * cells > MAX_DRAWN_NUMBERS:
         warnings.warn(
             f"draws({count}): the draws do not contain {listed(names)}, because for "
-            f"{held.table.rows} rows they would be {count * held.table.rows * cells:.2g} numbers, "
-            f"more than the limit of {MAX_DRAWN_NUMBERS:.2g}. Ask for fewer draws, or use "
-            f"simulate(given=data) for one draw per row", RuntimeWarning, stacklevel=4)
+            f"{counted(held.table.rows, 'row')} they would be "
+            f"{count * held.table.rows * cells:.2g} numbers, more than the limit of "
+            f"{MAX_DRAWN_NUMBERS:.2g}. Ask for fewer draws, or use simulate(given=data) for one "
+            "draw per row", RuntimeWarning, stacklevel=4)
         return {}
     discrete = {name: np.asarray(value)[0] for name, value in draws.items()
                 if fit.structure.sites[name].discrete}

@@ -7,13 +7,19 @@ from collections.abc import Mapping
 import jax
 import jax.numpy as jnp
 
-from probml.errors import ModelError
+from probml.errors import ModelError, counted
 from probml.jaxpr import exchangeability
 from probml.jaxpr.program import ClosedJaxpr, Literal, jaxpr_of
 from probml.language.language import Bound
 from probml.structure.recorder import SEVERAL, failed
 from probml.structure.site import Site
-from probml.structure.sites import dtype_of, input_specs, leaves_of, sites_of
+from probml.structure.sites import (
+    SAME_AT_ALL_STEPS,
+    dtype_of,
+    input_specs,
+    leaves_of,
+    sites_of,
+)
 
 
 def by_use(program, takes: tuple[int, ...]) -> list[int]:
@@ -138,13 +144,15 @@ def check_rows(
 def _check_events(model: Bound, found: Mapping[str, Site], events: Mapping[str, tuple[int, ...]],
                   rows: int) -> None:
     """Check that the event axes of a site do not depend on the number of rows."""
+    advice = SAME_AT_ALL_STEPS if any(site.chain for site in found.values()) else (
+        "If each row has one value, omit .to_event(1). If each row has a vector, give its "
+        "parameters the shape (rows, length), as dist.Normal(mean[:, None] * weights, "
+        "1).to_event(1) does")
     for name, event in events.items():
         own = found[name].independent + found[name].event
         if event != own:
             raise ModelError(
                 f"model '{model.name}', site '{name}': its event shape is {own} for one row and "
-                f"{event} for {rows} rows. So .to_event() has made the rows a part of the event. "
-                "If each row has one value, omit .to_event(1). If each row has a vector, give its "
-                "parameters the shape (rows, length), as dist.Normal(mean[:, None] * weights, "
-                "1).to_event(1) does"
+                f"{event} for {counted(rows, 'row')}. So .to_event() has made the rows a part of "
+                f"the event. {advice}"
             )

@@ -18,7 +18,7 @@ import numpyro.distributions as dist
 from jax.tree_util import PyTreeDef
 from jax.typing import ArrayLike
 
-from probml.errors import ModelError, listed, present
+from probml.errors import ModelError, counted, listed, present
 from probml.families import domains, likelihood, registry
 from probml.families.likelihood import Likelihood
 from probml.jaxpr.memo import memo
@@ -54,8 +54,12 @@ def _has_total(base: dist.Distribution) -> bool:
     return hasattr(base, "total_count") or any(map(_has_total, within))
 
 
-def site_of(model: Bound, name: str, msg: dict) -> tuple[Site, dict[str, jax.Array]]:
+def site_of(model: Bound, name: str, msg: dict,
+            chains: bool = False) -> tuple[Site, dict[str, jax.Array]]:
     """Returns a site and the arguments of its base distribution, from its message.
+
+    Args:
+        chains: whether the model has chains, for the remedy in an error.
 
     Raises:
         ModelError: a batch axis is neither rows() nor a plate.
@@ -81,8 +85,9 @@ def site_of(model: Bound, name: str, msg: dict) -> tuple[Site, dict[str, jax.Arr
             raise ModelError(
                 f"{where}: its {'value' if factor else 'distribution'} has batch shape {batch} for "
                 f"a single row, and its axis of length {batch[wide]} belongs neither to rows() nor "
-                f"to a plate. "
-                f"{_fix_of_extra_axis(model, name, batch[wide], wide == row_axis, frames, factor)}"
+                f"to a plate. " + _fix_of_extra_axis(
+                    model, name, batch[wide], wide == row_axis, frames, factor,
+                    chains and len(batch) - 1 - len(axes) + independent)
             )
     if any(map(np.iscomplexobj, jax.tree.leaves(base))):  # whose imaginary part would be dropped
         raise ModelError(f"{where}: an argument of its distribution, {type(base).__name__}, is "
@@ -126,12 +131,19 @@ def _arguments(
 
 
 def _fix_of_extra_axis(model: Bound, name: str, size: int, in_rows: bool, frames: list,
-                       factor: bool) -> str:
+                       factor: bool, event: int) -> str:
     """Returns the remedy for a batch axis of that size that is neither rows() nor a plate.
 
     Args:
         in_rows: the axis is the one of rows(). frames: of the plates, innermost first.
+        event: in a model with chains, the number of event axes that the site needs, else 0.
     """
+    if event and not factor:
+        return (
+            "In a model with a chain, time is an event axis, and so is every axis after it. Write "
+            f".to_event({event}), as in dist.Normal(mean[z], scale[z]).to_event(1) for one value "
+            "per step"
+        )
     long = next((name for name, value in arrays_of(model).items() if len(value) == size), None)
     plate = next((frame for frame in frames if in_rows and frame.name != "rows"
                   and frame.size == size), None)
@@ -163,14 +175,16 @@ def labels_of(model: Bound, site: Site) -> tuple | None:
     """
     if site.labels is not None and len(site.labels) != site.states:
         where = f"model '{model.name}', site '{site.name}'"
-        raise ModelError(f"{where}: infer={{'labels': ...}} contains {len(site.labels)} labels, "
-                         f"but the site has {site.states or 'no'} states. Give one label for each "
-                         f"state")
+        raise ModelError(f"{where}: infer={{'labels': ...}} contains "
+                         f"{counted(len(site.labels), 'label')}, but the site has "
+                         f"{site.states or 'no'} states. Give one label for each state")
     own = site.low and site.labels is None
     return tuple(range(site.low, site.low + present(site.finite))) if own else site.labels
 
 
 TRACED_ROWS = 2  # rows of the second trace; the axis of this size is the row axis
+SAME_AT_ALL_STEPS = ("For a value s that is the same at all steps of a row, write s[..., None], "
+                     "which has a time axis")
 TRACED_STEPS = 3  # steps of the second trace; the axis of this size is the time axis
 
 
@@ -200,8 +214,9 @@ def sites_of(model: Bound, specs: tuple, x64: bool,
 
     def shapes(inputs: Mapping[str, jax.Array]):
         messages, computed = run_of(model, inputs, {}, steps=steps)
+        chains = any(isinstance(peel(msg["fn"])[0], Chain) for msg in messages.values())
         for name, msg in messages.items():
-            found[name] = site_of(model, name, msg)[0]
+            found[name] = site_of(model, name, msg, chains)[0]
             if found[name].chain:
                 declared.append(peel(msg["fn"])[0].declared)
         made.update({name: (msg, np.shape(msg["value"])) for name, msg in computed.items()})
@@ -252,8 +267,7 @@ def timed(model: Bound, one: Mapping[str, Site], some: Mapping[str, Site]) -> di
             raise ModelError(
                 f"{where}: its shape is {site.shape} for chains of one step and {grown} for chains "
                 f"of {TRACED_STEPS} steps. Time must be the first event axis, as in "
-                f"dist.Normal(mean[z], scale[z]).to_event(1). For a value s that is the same at "
-                f"all steps of a row, write s[..., None], which has a time axis"
+                f"dist.Normal(mean[z], scale[z]).to_event(1). {SAME_AT_ALL_STEPS}"
             )
         out[name] = dataclasses.replace(site, time=len(site.axes) if axes else None)
     return out

@@ -68,7 +68,7 @@ import numpy as np
 
 import probml
 from probml import DataError
-from probml.errors import listed
+from probml.errors import counted, listed
 from probml.models.bayesian_networks.bayesian_network import bayesian_network
 from probml.models.bayesian_networks.folding import combine_codes
 from probml.models.bayesian_networks.scores import Scores, bits
@@ -159,12 +159,13 @@ def refuse_unseen(variables: Variables) -> None:
     name, hidden = next((name, hidden) for name, hidden in
                         zip(variables.names, variables.unseen, strict=True) if hidden.any())
     raise DataError(
-        f"column {name!r} is missing in row {int(np.argmax(hidden))} ({int(hidden.sum())} rows in "
-        "all). Missing values are supported only if all columns are discrete. Continuous: "
-        f"{listed(variables.names[j] for j in variables.continuous)}. Drop the rows "
-        "with missing values, data.dropna(), or cut the continuous columns into classes "
-        "(pandas.cut). If the graph is known, you can fit bayesian_network(dag, data=data), and "
-        "fill in the values by fit.impute(data)"
+        f"column {name!r} is missing in row {int(np.argmax(hidden))} "
+        f"({counted(int(hidden.sum()), 'row')} in all). Missing values are supported only if all "
+        "columns are discrete. Continuous: "
+        f"{listed(variables.names[j] for j in variables.continuous)}. Drop the rows with missing "
+        "values, data.dropna(), or cut the continuous columns into classes (pandas.cut). If the "
+        "graph is known, you can fit bayesian_network(dag, data=data), and fill in the values by "
+        "fit.impute(data)"
     )
 
 

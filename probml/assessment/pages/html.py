@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 
+from probml.errors import counted
 from probml.numerics.process.libraries import pd
 
 MAX_TABLE_ROWS = 2000  # rows of a table in a page
@@ -125,7 +126,8 @@ def table(records: Sequence[Mapping[str, object]], caption: str, sortable: bool 
     if count <= FIRST + 5:
         return part(records, caption)
     beyond = count - MAX_TABLE_ROWS
-    left = f"<p>{beyond:,} further rows are not shown.</p>" if beyond > 0 else ""
+    further = counted(beyond, "further row is", "further rows are")
+    left = f"<p>{further} not shown.</p>" if beyond > 0 else ""
     return part(records[:FIRST], f"{caption}: the first {FIRST} of {count:,}") + folded(
         f"All {count:,} rows", [part(records[:MAX_TABLE_ROWS], f"{caption}: all"), left])
 

@@ -16,7 +16,7 @@ import numpy as np
 from probml.dataset.arrays import NUMBERS, Categories, Raw, deny
 from probml.dataset.coding import labels as naming
 from probml.dataset.kinds import refuse_long
-from probml.errors import DataError, listed
+from probml.errors import DataError, counted, listed
 from probml.structure.indices import Formula, Index
 from probml.structure.ordering import why_ordered
 from probml.structure.structure import Structure
@@ -196,8 +196,9 @@ def _new_labels(structure: Structure, raws: Mapping[str, Raw], description: str,
         return tuple(range(base, int(max(numbers, default=-1) if top is None else top) + 1))
     size = None if top is None else top - base + 1
     found = naming.of(raws, description, size,
-                      f"it indexes {description}, which has only {size} entries. Set the size of "
-                      f"the plate to the number of groups in the data", base)
+                      f"it indexes {description}, which has only "
+                      f"{counted(size or 0, 'entry', 'entries')}. Set the size of the plate to the "
+                      "number of groups in the data", base)
     for name, raw in raws.items():
         why = functools.partial(why_ordered, structure, name, entries=len(found))
         naming.refuse_unordered(name, raw, why,
@@ -314,7 +315,8 @@ def within(index: Index, codes: np.ndarray) -> None:
         advice = "Set the size of the plate to the number of groups in the data"
     raise DataError(
         f"'{index.input}' is {codes[bad][0]} in row {row}{cell}, but it is used as an index of "
-        f"{index.description}, which has {index.length} entries, {low} … {high}. {advice}"
+        f"{index.description}, which has {counted(index.length, 'entry', 'entries')}, {low} … "
+        f"{high}. {advice}"
     )
 
 

@@ -23,7 +23,7 @@ from typing import NamedTuple
 import numpy as np
 
 from probml.dataset.arrays import NUMBERS, Categories, Raw, deny
-from probml.errors import DataError, listed
+from probml.errors import DataError, counted, listed
 
 # how a site's states get an order, besides an ordered category
 ORDER = "in the model, sample('{name}', ..., infer={{'labels': [...]}}), or pass codes 0 … {last}"
@@ -72,8 +72,8 @@ def of(columns: Mapping[str, Raw], words: str, size: int | None, limit: str,
         several = any(raw.categorical for raw in columns.values())
         unused = (" Remove unused categories with "
                   ".cat.remove_unused_categories()." if several else "")
-        raise DataError(f"{' and '.join(f'{name!r}' for name in columns)} has {len(found)} labels, "
-                        f"{listed(found)}, but {limit}.{unused}")
+        raise DataError(f"{' and '.join(f'{name!r}' for name in columns)} has "
+                        f"{counted(len(found), 'label')}, {listed(found)}, but {limit}.{unused}")
     size = size or len(found)
     if (len(found) == size and not any(raw.categorical is Categories.ORDERED
                                        for raw in columns.values())

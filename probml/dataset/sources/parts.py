@@ -29,7 +29,7 @@ from probml.dataset.sources.profile import (
     trim_sample,
     under,
 )
-from probml.errors import MARK_ROWS, DataError, Refusal, present, type_of
+from probml.errors import MARK_ROWS, DataError, Refusal, counted, present, type_of
 from probml.language.language import Bound
 from probml.typing import ArrayLike, DataLike
 
@@ -166,13 +166,13 @@ class Reader:
                 got = ("no more batches. Every call of the source must start again from the first "
                        "batch" if found is None
                        else f"batch '{found.called}'")
-                raise DataError(f"{CHANGED}: expected batch '{name}' of {rows} rows, got {got}. Do "
-                                "not change the source during a fit, and fit again")
+                raise DataError(f"{CHANGED}: expected batch '{name}' of {counted(rows, 'row')}, "
+                                f"got {got}. Do not change the source during a fit, and fit again")
             whole = self._read(found)
             if whole.table.rows != rows:
-                raise DataError(f"{CHANGED}: batch '{name}' had {rows} rows before and has "
-                                f"{whole.table.rows} now. Do not change the source during a fit, "
-                                f"and fit again")
+                raise DataError(f"{CHANGED}: batch '{name}' had {counted(rows, 'row')} before and "
+                                f"has {whole.table.rows} now. Do not change the source during a "
+                                "fit, and fit again")
             self._check_unchanged(f"batch '{name}'", _sum_of_bits(whole))
             del found  # frees the memory before the next part is read
             left -= 1
@@ -195,8 +195,8 @@ class Reader:
             yield self._chosen(whole, first)
             del whole
         if rows != before:
-            raise DataError(f"{CHANGED}: it had {before} rows before and has {rows} now. Do not "
-                            f"change the source during a fit, and fit again")
+            raise DataError(f"{CHANGED}: it had {counted(before, 'row')} before and has {rows} "
+                            "now. Do not change the source during a fit, and fit again")
         self._check_unchanged("all batches together", total % 2**64)
 
     def _check_unchanged(self, which: str, total: int) -> None:

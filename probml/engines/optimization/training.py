@@ -12,7 +12,7 @@ from probml.device.rows import Known, Rows
 from probml.engines.engine import Outcome, Problem, Status
 from probml.engines.optimization.objective import from_coordinates, objective, to_coordinates
 from probml.engines.progress import Loop, Progress, StepResult, iterate
-from probml.errors import ModelError
+from probml.errors import ModelError, counted
 from probml.evidence.density import from_unbounded_by_name, log_posterior_and_gradient
 from probml.evidence.e_step import row_totals, total_evidence
 from probml.factors.factors import global_factors
@@ -57,7 +57,8 @@ def _split_rows(engine: Training, problem: Problem,
     n -= count
     if (engine.batch_rows or 0) > n:
         raise ModelError(f"MAP(batch_rows={engine.batch_rows}, held_out={engine.held_out}): only "
-                         f"{n} rows remain for fitting. Give a smaller batch_rows, or omit it")
+                         f"{counted(n, 'row remains', 'rows remain')} for fitting. Give a smaller "
+                         "batch_rows, or omit it")
     return rows, held, n
 
 

@@ -21,7 +21,7 @@ import numpyro.distributions as dist
 from numpyro.distributions.distribution import validation_enabled
 from numpyro.primitives import CondIndepStackFrame, Messenger
 
-from probml.errors import DataError, ModelError, listed
+from probml.errors import DataError, ModelError, counted, listed
 from probml.interface.functions.given.values import distinct_values, value_of, with_known_values
 from probml.interface.functions.joint_density import ReadModel, bind, input_name, trace_structure
 from probml.interface.functions.messages import is_fixed, prepare
@@ -239,10 +239,11 @@ def _read_along(model: Bound, shown: Survey, arguments: Mapping, items: Mapping,
     across = next((site.name for site in shown.seen for value in rest.values()
                    if site.value is value), None)
     if across is not None:
-        raise ModelError(f"the observed values of '{across}' have {len(shown.sites[across].value)} "
-                         f"entries along their first axis, but the data have "
-                         f"{len(next(iter(long.values())))} rows. Give '{across}' one entry per "
-                         f"row")
+        raise ModelError(f"the observed values of '{across}' have "
+                         f"{counted(len(shown.sites[across].value), 'entry', 'entries')} along "
+                         "their first axis, but the data have "
+                         f"{counted(len(next(iter(long.values()))), 'row')}. Give '{across}' one "
+                         "entry per row")
     names = {input_name(own, shown): own for own in long}
     reading = RowsReading(model.generative, names, plate, along, {}, {}, every, sized,
                           sites=(*shown.sites, *shown.computed), params=shown.params,

@@ -404,11 +404,12 @@ def _read_new_data(model: Bound, data: DataLike) -> ReadModel:
     lacks = next((own for own in reading.own.values() if own not in items), None)
     if lacks is not None:
         again = ", ".join(f"{name}=..." for name in reading.own.values() if name in items)
-        raise DataError(f"model '{model.name}': the data have no '{lacks}'. Predictions for new "
-                        f"rows need independent rows, but the model was fitted as one joint "
-                        f"density, because {reading.why}. {MARK_ROWS}, and fit "
-                        f"again. This fit describes only the fitted data (fit.params, fit.draws, "
-                        f"fit.posterior), but fit.simulate({again}) draws new observations")
+        raise DataError(f"model '{model.name}': the data have no '{lacks}', so it would have to be "
+                        f"predicted. A prediction for new rows needs independent rows, but the "
+                        f"model was fitted as one joint density, because {reading.why}. "
+                        f"{MARK_ROWS}, and fit again. Without it, use fit.params, fit.draws and "
+                        f"fit.posterior, which describe the fitted data, or fit.simulate({again}), "
+                        f"which draws new observations")
     settings = tuple((name, value) for name, value in model.settings if name not in items)
     named = () if reading.integrated else reading.steps.groups
     bound = type(model)(reading.generative, settings, model.interventions)

@@ -34,7 +34,7 @@ from probml.assessment.pages.versions import show_versions
 from probml.assessment.replicated import Bins, Replicated, replicated
 from probml.assessment.reports import posterior_draws
 from probml.dataset import dataset, read
-from probml.errors import DataError, ModelError, Refusal
+from probml.errors import DataError, ModelError, Refusal, counted
 from probml.fits.fitting import planned
 from probml.interface.explain import role_of
 from probml.interface.functions.read_function import read_function
@@ -344,7 +344,8 @@ def fit_html(fit: Fitted) -> str:
         return summarize(fit, errors=False)._repr_html_()
     lines = records_of(fit._table(None))  # no standard errors: these cost
     hidden = len(lines) - MAX_HTML_PARAMETERS
-    more = f"<p>{hidden} further entries: fit.summary()</p>" if hidden > 0 else ""
+    further = counted(hidden, "further entry", "further entries")
+    more = f"<p>{further}: fit.summary()</p>" if hidden > 0 else ""
     said = "good" if fit.converged else "warn"
     warned = "".join(f"<li>{escape(str(found))}</li>" for found in fit.warnings)
     return noted(f"<p><code>{escape(repr(fit.model))}</code> by <code>{escape(fit.engine)}</code>"
@@ -366,8 +367,9 @@ def fit_text(fit: Fitted) -> str:
              *map(str, fit.warnings),
              *(f"  {name:<{width}}  {_numbers(value)}" for name, value in first.items())]
     if len(fit.point) > MAX_TEXT_PARAMETERS:
-        lines.append(f"  {len(fit.point) - MAX_TEXT_PARAMETERS} further parameters are in "
-                     f"fit.summary()")
+        further = counted(len(fit.point) - MAX_TEXT_PARAMETERS,
+                          "further parameter is", "further parameters are")
+        lines.append(f"  {further} in fit.summary()")
     return "\n".join(lines)
 
 

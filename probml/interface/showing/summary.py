@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from probml.assessment.pages.html import noted, records_of
-from probml.errors import listed
+from probml.errors import counted, listed
 from probml.numerics.process.libraries import pd
 
 P = "P>|z|"  # the column of two-sided p-values of the normal
@@ -98,10 +98,12 @@ class Summary:
             shown = table.printed()
             left = len(shown) - SHOWN_ROWS
             text = shown.head(SHOWN_ROWS).to_string(justify="right", sparsify=True)
-            parts += ["", table.heading, text] + [f"… {left} further rows are in "
+            further = counted(left, "further row is", "further rows are")
+            parts += ["", table.heading, text] + [f"… {further} in "
                                                   f"summary[{table.heading!r}]"] * (left > 0)
         more = [table.heading for table in self.tables[SHOWN_TABLES:]]
-        parts += ["", f"… {len(more)} further tables; summary.keys() lists them"] if more else []
+        parts += ["", f"… {counted(len(more), 'further table')}; summary.keys() lists "
+                      f"{'it' if len(more) == 1 else 'them'}"] if more else []
         if self.figures:
             parts += ["", "   ".join(f"{name}: {_number(value, 6)}"
                                      for name, value in self.figures.items())]

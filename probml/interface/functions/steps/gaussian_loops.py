@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro
 
-from probml.errors import ModelError
+from probml.errors import ModelError, counted
 from probml.interface.functions.messages import run_in_part
 from probml.interface.functions.steps.loop_sites import LoopSites
 from probml.interface.functions.steps.programs import (
@@ -106,9 +106,9 @@ def find_linear_loops(call: Callable[[], object], steps: LoopSites,
     if not times:
         raise NotLinearGaussian("no observed site depends on the sites of the loop")
     if numbers * back > MOST_STATE_ELEMENTS:
-        raise ModelError(f"the observed sites depend on {back} steps of the loop with {numbers} "
-                         f"elements each, {numbers * back} in all, more than the limit of "
-                         f"{MOST_STATE_ELEMENTS}. Let them depend on fewer earlier steps")
+        raise ModelError(f"the observed sites depend on {counted(back, 'step')} of the loop with "
+                         f"{numbers} elements each, {numbers * back} in all, more than the limit "
+                         f"of {MOST_STATE_ELEMENTS}. Let them depend on fewer earlier steps")
     own = program.only([i for i, (name, kind) in enumerate(owners)
                         if (kind in ("loc", *INDEPENDENT_OF_STEPS) if name in near
                             else kind == "log" and name not in others)])

@@ -19,7 +19,7 @@ import numpy as np
 import numpyro
 from numpyro.primitives import Messenger
 
-from probml.errors import ModelError
+from probml.errors import ModelError, listed
 from probml.interface.functions.discrete_scans import (
     Loop,
     SummedOut,
@@ -328,8 +328,9 @@ def chain_of_scan(loop: Loop, call: ScanCall, rows: Rows | None) -> Chain:
     body = body_of(loop, flat, tree, first, () if rows is None else rows.looked)
     seen = [name for name, kind in body.owners if kind == "log" and name not in body.order]
     if not body.normal and rows is None:
-        raise ModelError("no observed site depends on the sites of the scan, so the data contain "
-                         "no information about them. Observe a site that depends on them (obs=)")
+        raise ModelError(f"no observed site depends on {listed(body.order)} in a scan, so the data "
+                         f"contain no information about them. Give observed values (obs=) to a "
+                         f"site that depends on them, or remove them from the scan")
     step = compute_steps(body, flat, xs, at)
     if rows is not None:
         step = step.with_rows(rows, at)
