@@ -246,9 +246,6 @@ class Lanes:
         flat = np.moveaxis(seen, 1 + present(site.time), 1).reshape(
             n * steps, math.prod(site.lattice), *site.event)
         found = locate(flat, False, self.most)
-        return jax.tree.map(lambda leaf: self._flat(leaf, n, steps), found)
-
-    def _flat(self, leaf: np.ndarray, n: int, steps: int) -> jax.Array:
-        """(rows · steps, ...) → (chunks, N, ...)."""
-        shipped = self.ship(leaf.reshape(n, steps, *leaf.shape[1:]), 0)
-        return shipped.squeeze(2)
+        # (rows · steps, ...) → (chunks, N, ...)
+        return jax.tree.map(lambda leaf: self.ship(leaf.reshape(n, steps, *leaf.shape[1:]),
+                                                   0).squeeze(2), found)

@@ -90,9 +90,8 @@ def _affine_transform(site: Site, distribution: dist.Distribution,
     moments = site.entry.location_scale
     assert moments is not None
     loc, scale = moments(distribution)
-    if not site.entry.coupled:
-        return loc + scale * u, jnp.broadcast_to(jnp.log(scale), u.shape)
-    return loc + scale.times(u), jnp.broadcast_to(scale.volume(), u.shape[:-1])
+    return ((loc + scale * u, jnp.broadcast_to(jnp.log(scale), u.shape)) if not site.entry.coupled
+            else (loc + scale.times(u), jnp.broadcast_to(scale.volume(), u.shape[:-1])))
 
 
 def joint(structure: Structure, group: Group, env: Mapping, seen: Seen) -> Callable:

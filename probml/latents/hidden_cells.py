@@ -244,9 +244,8 @@ def parent_cells(structure: Structure, cellwise: tuple[str, ...], name: str) -> 
     site, parents = structure.sites[name], structure.sites[name].parents
 
     def function(env: Mapping) -> jax.Array:
-        if name in cellwise:
-            return log_masses(structure, name, env)
-        return log_densities(structure, site, env, jnp.zeros(site.cells, _kind(site)), None)
+        return (log_masses(structure, name, env) if name in cellwise
+                else log_densities(structure, site, env, jnp.zeros(site.cells, _kind(site)), None))
 
     return cells_of_elements(structure, function, example(structure, name),
                      [z for z in cellwise if z in parents])

@@ -88,9 +88,8 @@ class Laplace:
 
     @property
     def description(self) -> str:
-        if self.points:
-            return f"integrated out, by importance sampling of {self.points} points"
-        return "integrated out, by Laplace's approximation"
+        return (f"integrated out, by importance sampling of {self.points} points" if self.points
+                else "integrated out, by Laplace's approximation")
 
     @property
     def breadth(self) -> int:
