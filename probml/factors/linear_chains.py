@@ -256,5 +256,4 @@ def _given(plan: Plan, steps: Steps, size: int,
 
 def starts(steps: Steps, count: int) -> np.ndarray:
     """Which of so many steps, (N,), are the first of their rows."""
-    lanes = count // steps.length
-    return kalman.sequence_starts(steps.length, lanes, steps.blocks).reshape(-1)
+    return kalman.sequence_starts(steps.length, count // steps.length, steps.blocks).reshape(-1)

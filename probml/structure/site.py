@@ -129,8 +129,7 @@ class Site:
         plates = len(self.axes)
         cells = jnp.reshape(cells, self.cells)
         order = sorted(range(plates), key=lambda i: self.axes[i])
-        cells = jnp.transpose(cells, (*order, *range(plates, cells.ndim)))
-        return cells.reshape(self.shape)
+        return jnp.transpose(cells, (*order, *range(plates, cells.ndim))).reshape(self.shape)
 
     def collect(self, value: jax.Array, rows: int) -> jax.Array:
         """Converts NumPyro's layout with `rows` rows to (rows, *cells)."""

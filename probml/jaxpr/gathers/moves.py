@@ -128,8 +128,7 @@ def gathered(eqn: JaxprEqn, operand: np.ndarray | None, indices: Sequence[Any],
     varying = [k for k in range(len(components)) if not (flat[SOURCE, ..., k] == KNOWN).all()]
 
     def at(starts: np.ndarray) -> np.ndarray:
-        places = _positions(eqn, starts)
-        return operand.reshape(6, operand.shape[1], -1)[:, :, places]
+        return operand.reshape(6, operand.shape[1], -1)[:, :, _positions(eqn, starts)]
 
     if not varying:
         return at(flat[OFFSET])
