@@ -26,7 +26,6 @@ from probml.queries.fitted import Fitted
 from probml.typing import DataLike
 
 QUERIES = ("predict", "predict_proba", "log_prob", "impute", "decode")
-QUERIES_OF_A_SITE = ("predict", "predict_proba")
 WRITERS = {".parquet": ("pyarrow.parquet", "ParquetWriter"), ".arrow": ("pyarrow.ipc", "new_file"),
            ".feather": ("pyarrow.ipc", "new_file"), ".csv": ("pyarrow.csv", "CSVWriter")}
 
@@ -108,7 +107,7 @@ def _table(fit: Fitted, rows: Data, ask: Sequence[str], site: str | None,
            default_site: Callable) -> "pa.Table":
     columns: dict[str, pa.Array] = {}
     for name in ask:
-        named = {"site": site} if name in QUERIES_OF_A_SITE and site is not None else {}
+        named = {"site": site} if name in ("predict", "predict_proba") and site is not None else {}
         found = getattr(fit, name)(rows, **named)
         if is_table(found):  # of a table, with its other columns
             column = found.column if isinstance(found, pa.Table) else as_pandas(found).get

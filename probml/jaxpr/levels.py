@@ -86,8 +86,8 @@ class _Value(NamedTuple):
 _CONSTANT = _Value({})
 _INVERSE = {"exp": "log", "log": "exp", "complement": "complement"}
 _MAPS: dict[str, tuple] = {"sqrt": ("power", 0.5), "rsqrt": ("power", -0.5),
-                           "square": ("power", 2.0), "cbrt": ("power", 1 / 3)}
-_MAPS |= {name: (name,) for name in ("exp", "log", "logistic")}
+                           "square": ("power", 2.0), "cbrt": ("power", 1 / 3),
+                           "exp": ("exp",), "log": ("log",), "logistic": ("logistic",)}
 _MOVES = named(Kind.MOVE)
 _LARGEST_CONSTANT_READ = 4096
 _LOOPS = named(Kind.LOOP)

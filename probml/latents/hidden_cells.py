@@ -24,7 +24,7 @@ import numpy as np
 import numpyro.distributions as dist
 
 from probml.elimination.cellwise.by_cells import NONE, Part, Tangled, sum_out
-from probml.errors import listed
+from probml.errors import listed, present
 from probml.jaxpr.cells import SEVERAL, cells
 from probml.jaxpr.memo import memo
 from probml.jaxpr.program import jaxpr_of
@@ -177,8 +177,7 @@ def expectation(structure: Structure, group: Group, env: Mapping, seen: Seen,
 def _size(structure: Structure, name: str) -> tuple[int, int]:
     """The cells of a site, and its states."""
     site = structure.sites[name]
-    assert site.finite is not None
-    return math.prod(site.cells), site.finite
+    return math.prod(site.cells), present(site.finite)
 
 
 def _sizes(structure: Structure, group: Group) -> dict[str, tuple[int, int]]:

@@ -25,7 +25,6 @@ Cost: a few Hessians of p gradients a row, p³.
 import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -66,12 +65,6 @@ POINTS = 128  # of importance sampling
 # over √p: by how much the proposal is wider than the mode's normal, in standard deviations
 WIDER = 0.3
 TOLERANCE = 0.01  # nats a row by which importance sampling may change an evidence without a warning
-
-
-class Modes(NamedTuple):
-    """The mode of a row in unbounded coordinates, (p,)."""
-
-    mean: jax.Array
 
 
 @dataclass(frozen=True)
@@ -131,12 +124,14 @@ class Laplace:
         log = value + 0.5 * len(top) * LOG_TWO_PI - jnp.log(jnp.diagonal(lower)).sum()
         return jnp.where(jnp.isfinite(value), log, -jnp.inf)
 
-    def row_posterior(self, structure: Structure, group: Group, env: Mapping, seen: Seen) -> Modes:
-        return Modes(_found(structure, group, env, seen, None)[1])
+    def row_posterior(self, structure: Structure, group: Group, env: Mapping,
+                      seen: Seen) -> jax.Array:
+        """The mode of a row in unbounded coordinates, (p,)."""
+        return _found(structure, group, env, seen, None)[1]
 
     def expected(self, structure: Structure, group: Group, env: Mapping, seen: Seen,
-                 moments: Modes) -> jax.Array:
-        return self._log(structure, group, env, seen, jax.lax.stop_gradient(moments.mean))
+                 moments: jax.Array) -> jax.Array:
+        return self._log(structure, group, env, seen, jax.lax.stop_gradient(moments))
 
     def conditional(self, structure: Structure, group: Group, env: Mapping, seen: Seen) -> Nodes:
         height, top = _found(structure, group, env, seen, None)

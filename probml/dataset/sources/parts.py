@@ -145,9 +145,8 @@ class Reader:
     """
 
     def __init__(self, data: Data):
-        assert data.survey is not None
-        self.data, self.survey, self.profile = data, data.survey, data.survey.profile
-        self.means = self.profile.means
+        self.data, self.survey = data, present(data.survey)
+        self.profile, self.means = self.survey.profile, self.survey.profile.means
         self._known: dict[int | None, dict[str, tables.Expected]] = {}
         self._sums: dict[str, int] = {}  # part → checksum of its values
 

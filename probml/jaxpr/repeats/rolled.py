@@ -32,7 +32,6 @@ from probml.jaxpr.repeats.patterns import (
 )
 
 MIN_STEPS = 8  # of the same pattern, from which a scan is faster
-JOINTS = ("stack", "concatenate")
 
 
 class _Carried(NamedTuple):
@@ -273,7 +272,8 @@ def recursive(closed: ClosedJaxpr) -> bool:
 
 def _joined(program: Program, line: Line, makers: Mapping[int, Line]) -> Recursion | None:
     """The recursion whose steps a line stacks or concatenates; None if there is none."""
-    sides = _sides(program, line, makers) if line.eqn.primitive.name in JOINTS else []
+    joins = line.eqn.primitive.name in ("stack", "concatenate")
+    sides = _sides(program, line, makers) if joins else []
     return _recursion(program, [(place,) for place in sides]) if sides else None
 
 
