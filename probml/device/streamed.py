@@ -105,11 +105,8 @@ class Streamed(Rows):
              epoch: object) -> PyTree:
         """As Rows.walk, in the order of the mixed rows."""
         mixed = self._batches(size)
-
-        def turn(i: object, carry: object) -> PyTree:
-            return step(carry, mixed.batch(epoch * mixed.count + i))
-
-        return jax.lax.fori_loop(0, mixed.count, turn, init)
+        return jax.lax.fori_loop(0, mixed.count, lambda i, carry: step(
+            carry, mixed.batch(epoch * mixed.count + i)), init)
 
     def ordered(self, key: jax.Array, epoch: int, rows: int) -> PyTree:
         """As Rows.ordered: the number of the epoch's first batch."""

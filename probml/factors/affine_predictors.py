@@ -125,11 +125,8 @@ def weighted_hessian(plan: Plan, name: str, entering: Columns, point: Callable, 
         of, log = _split_at_argument(plan, name, entering.argument, point, c, known, varying, x,
                                      seen)
         here = of(c).reshape(-1)
-
-        def value(eta: jax.Array):
-            return weighted_log(q, log(here.at[numbers].set(eta))).sum()
-
-        bent = jax.jacfwd(gradient(value))(here[numbers])
+        bent = jax.jacfwd(gradient(
+            lambda eta: weighted_log(q, log(here.at[numbers].set(eta))).sum()))(here[numbers])
         # a coefficient enters one number, so that the slope of their sum is its own
         return bent, gradient(lambda c: of(c).reshape(-1)[numbers].sum())(c)
 

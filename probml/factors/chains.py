@@ -114,15 +114,13 @@ def in_pieces(plan: Plan, function: Callable, rows: Chunk, taps: Mapping | None 
     if count == 1:
         return function(rows, own)
 
-    def cut(leaf: jax.Array):
-        return leaf.reshape(count, -1, *leaf.shape[1:])
-
     def piece(parts: tuple):
         found.append(function(rows._replace(steps=parts[0]), parts[1]))
         return found[-1].log
 
     found: list[Factor] = []
-    logs = lax.map(jax.checkpoint(piece), jax.tree.map(cut, (steps, own)))
+    logs = lax.map(jax.checkpoint(piece), jax.tree.map(
+        lambda leaf: leaf.reshape(count, -1, *leaf.shape[1:]), (steps, own)))
     return Factor(logs.reshape(-1, *logs.shape[2:]), found[-1].names)
 
 

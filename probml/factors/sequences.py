@@ -255,13 +255,11 @@ def cut_of(plan: Plan, count: int, emitted: Callable, moves: Sequence[Moves], st
         log = emissions(plan, emitted(shared, constants, own, fixed), size, lanes)
         return log if left is None else log + jnp.where(left[:, None, None], less, 0.0)
 
-    def cut(leaf: jax.Array):
-        return leaf.reshape(count, -1, *leaf.shape[1:])
-
     initial, transition = tables(plan, moves, steps, rows)
     alive = steps.rows.weights
     alive = None if alive is None else alive.reshape(-1, lanes)
-    own, fixed = jax.tree.map(cut, (pieces.own, (pieces.fixed, left)))
+    own, fixed = jax.tree.map(lambda leaf: leaf.reshape(count, -1, *leaf.shape[1:]),
+                              (pieces.own, (pieces.fixed, left)))
     return Cut(emit, layout_of(steps), Tables(initial, transition, alive),
                Pieces((pieces.shared, less), pieces.constants, own, fixed, pieces.blank))
 

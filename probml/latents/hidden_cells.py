@@ -167,11 +167,9 @@ def expectation(structure: Structure, group: Group, env: Mapping, seen: Seen,
     shape = jax.eval_shape(lambda: function({**env, **blank})).shape
     cell_of = cells_of_elements(structure, function, {**env, **blank}, names)
     own = replace(group, asked=(function, cell_of))
-
-    def log(weights: jax.Array) -> jax.Array:
-        return group.kind.message(structure, own, {**env, WEIGHTS: weights}, seen)
-
-    return jax.grad(log)(jnp.zeros(math.prod(shape))).reshape(shape)
+    blank = jnp.zeros(math.prod(shape))
+    return jax.grad(lambda weights: group.kind.message(
+        structure, own, {**env, WEIGHTS: weights}, seen))(blank).reshape(shape)
 
 
 def _size(structure: Structure, name: str) -> tuple[int, int]:
@@ -254,11 +252,9 @@ def cells_of_elements(structure: Structure, function: Callable, env: Mapping,
               names: Sequence[str]) -> dict[str, np.ndarray]:
     """Hidden site → the cell of it on which each element of function(env), flat, depends."""
     sites = structure.sites
-
-    def of(states: list[jax.Array]) -> jax.Array:
-        return function({**env, **dict(zip(names, states, strict=True))}).reshape(-1)
-
-    closed = jaxpr_of(of)([jnp.zeros(sites[z].shape, int) for z in names])
+    closed = jaxpr_of(lambda states: function(
+        {**env, **dict(zip(names, states, strict=True))}).reshape(-1))(
+        [jnp.zeros(sites[z].shape, int) for z in names])
     with evaluated():
         numbers = {z: np.asarray(sites[z].place(jnp.arange(math.prod(sites[z].cells)).reshape(
             sites[z].cells))) for z in names}

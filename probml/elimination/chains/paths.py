@@ -133,11 +133,8 @@ def backtrack(last: jax.Array, table: Callable, along: PyTree, between: jax.Arra
     into = look_up(between, first)
     last, into = (jnp.moveaxis(leaf.reshape(*leaf.shape[:-1], -1, blocks), -1, 0)
                   for leaf in (last, into))
-
-    def link(state: jax.Array, into: jax.Array):
-        return look_up(into, state[:, None])[:, 0], state
-
-    head, tail = lax.scan(link, last[-1], into[1:], reverse=True)
+    head, tail = lax.scan(lambda state, into: (look_up(into, state[:, None])[:, 0], state),
+                          last[-1], into[1:], reverse=True)
     ended = lanes_of(jnp.concatenate([head[None], tail]))  # (G, M)
     # some steps at a time: one lookup of all would be fused with what reads it, and read across
     # steps
