@@ -167,9 +167,9 @@ def expectation(structure: Structure, group: Group, env: Mapping, seen: Seen,
     shape = jax.eval_shape(lambda: function({**env, **blank})).shape
     cell_of = cells_of_elements(structure, function, {**env, **blank}, names)
     own = replace(group, asked=(function, cell_of))
-    blank = jnp.zeros(math.prod(shape))
+    zeros = jnp.zeros(math.prod(shape))
     return jax.grad(lambda weights: group.kind.message(
-        structure, own, {**env, WEIGHTS: weights}, seen))(blank).reshape(shape)
+        structure, own, {**env, WEIGHTS: weights}, seen))(zeros).reshape(shape)
 
 
 def _size(structure: Structure, name: str) -> tuple[int, int]:
