@@ -158,5 +158,4 @@ def column_of(name: str, values: object) -> Column:
 
 def _day(value: object) -> str:
     """A date without a time of day where that is midnight."""
-    text = str(value)
-    return text.removesuffix(" 00:00:00")
+    return str(value).removesuffix(" 00:00:00")

@@ -411,10 +411,9 @@ def refuse_computed(model: str, computed: Iterable[str], given: Collection[str])
 
 def tables_of(data: object) -> dict[str, dict[str, ArrayLike]] | None:
     """A mapping of tables as table → column → values; None for anything else."""
-    if not isinstance(data, Mapping) or not data:
-        return None
-    if not all(isinstance(name, str) and (isinstance(table, Mapping) or hasattr(table, "columns"))
-               for name, table in data.items()):
+    if not isinstance(data, Mapping) or not data or not all(
+            isinstance(name, str) and (isinstance(table, Mapping) or hasattr(table, "columns"))
+            for name, table in data.items()):
         return None
     for table in data.values():
         if hasattr(table, "column_names"):  # an Arrow table cannot be indexed by a duplicate name

@@ -102,10 +102,8 @@ def _moments(names: Sequence[str], rows: Rows) -> PyTree:
                                 for name in names], 1)
         return jnp.where(chunk.weights[:, None] > 0, flat - mean, 0.0)
 
-    def first(chunk: Chunk) -> tuple:
-        return chunk.weights.sum(), chunk.weights @ away(chunk, 0.0)
-
-    weight, total = rows.total(first)
+    weight, total = rows.total(
+        lambda chunk: (chunk.weights.sum(), chunk.weights @ away(chunk, 0.0)))
     mean = total / weight
 
     def squares(chunk: Chunk) -> tuple:

@@ -95,14 +95,12 @@ class InPlaceRows(Rows):
                              for name, place, shape in self.places}
             )(at)})
 
-        def rest_rows(at: jax.Array) -> Chunk:
-            return take_rows(self.rest, jnp.clip(at - full, 0, self.size - 1))
-
         def chosen(one: jax.Array, other: jax.Array) -> jax.Array:
             return jnp.where((index < full).reshape(index.shape + (1,) * (one.ndim - 2)), one,
                              other)
 
-        return Resident(jax.tree.map(chosen, jax.vmap(rows)(inside), jax.vmap(rest_rows)(index)))
+        rest = jax.vmap(lambda at: take_rows(self.rest, jnp.clip(at - full, 0, self.size - 1)))
+        return Resident(jax.tree.map(chosen, jax.vmap(rows)(inside), rest(index)))
 
     def halves(self) -> list["InPlaceRows"]:
         """The rows in two halves of equal shape that share `inputs`; `rest` has weight 0 in the

@@ -3,7 +3,7 @@ along; long sequences are cut into blocks, which are scanned in parallel."""
 
 import math
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +11,7 @@ import numpy as np
 from jax.typing import DTypeLike
 
 from probml.dataset import tables
+from probml.dataset.dataset import Data
 from probml.dataset.moments import Moments
 from probml.dataset.sources.profile import along_steps
 from probml.device.layout import bucket
@@ -20,10 +21,6 @@ from probml.families.marginal_normal import Unseen, locate
 from probml.numerics.transfer import aligned, placed, rounded
 from probml.plan.plan import CHUNK, Plan
 from probml.structure.site import Site
-
-if TYPE_CHECKING:
-    from probml.dataset.dataset import Data
-
 
 # sequences (or blocks) scanned together on a CPU: overhead dominates with fewer, cache misses with
 # more
@@ -104,7 +101,7 @@ class Lanes:
             may be missing, not only those missing here.
     """
 
-    def __init__(self, data: "Data", plan: Plan, weight: np.ndarray, index: np.ndarray | None,
+    def __init__(self, data: Data, plan: Plan, weight: np.ndarray, index: np.ndarray | None,
                  shape: tuple[int, int], wide: bool, kinds: Kinds, span: int | None = None,
                  place: Callable = placed, most: bool = False):
         self.data, self.plan, self.weight, self.index, self.shape = data, plan, weight, index, shape
@@ -246,9 +243,6 @@ class Lanes:
         flat = np.moveaxis(seen, 1 + present(site.time), 1).reshape(
             n * steps, math.prod(site.lattice), *site.event)
         found = locate(flat, False, self.most)
-        return jax.tree.map(lambda leaf: self._flat(leaf, n, steps), found)
-
-    def _flat(self, leaf: np.ndarray, n: int, steps: int) -> jax.Array:
-        """(rows · steps, ...) → (chunks, N, ...)."""
-        shipped = self.ship(leaf.reshape(n, steps, *leaf.shape[1:]), 0)
-        return shipped.squeeze(2)
+        # (rows · steps, ...) → (chunks, N, ...)
+        return jax.tree.map(lambda leaf: self.ship(leaf.reshape(n, steps, *leaf.shape[1:]),
+                                                   0).squeeze(2), found)

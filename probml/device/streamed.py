@@ -105,11 +105,8 @@ class Streamed(Rows):
              epoch: object) -> PyTree:
         """As Rows.walk, in the order of the mixed rows."""
         mixed = self._batches(size)
-
-        def turn(i: object, carry: object) -> PyTree:
-            return step(carry, mixed.batch(epoch * mixed.count + i))
-
-        return jax.lax.fori_loop(0, mixed.count, turn, init)
+        return jax.lax.fori_loop(0, mixed.count, lambda i, carry: step(
+            carry, mixed.batch(epoch * mixed.count + i)), init)
 
     def ordered(self, key: jax.Array, epoch: int, rows: int) -> PyTree:
         """As Rows.ordered: the number of the epoch's first batch."""
@@ -294,14 +291,12 @@ def open_stream(data: Data, plan: Plan, copies: int = 1) -> tuple[feeding.Feed, 
 
     Cost: memory of two callbacks' chunks and one partition, whatever the number of rows.
     """
-    assert data.survey is not None
-    cutter = Cut.of(data, plan, copies)
+    cutter, survey = Cut.of(data, plan, copies), present(data.survey)
     specs = cutter.specs(cutter.shape)
-    feed = feeding.Feed(cutter.read_with_buffers, specs, cutter.counted(data.survey.rows))
+    feed = feeding.Feed(cutter.read_with_buffers, specs, cutter.counted(survey.rows))
     leaves, form = jax.tree.flatten(specs)
-    profile = data.survey.profile
-    share = data.survey.rows / profile.rows if data.survey.chosen else 1.0  # approximate
-    weight = np.asarray(profile.weight * share, jnp.result_type(float))
+    share = survey.rows / survey.profile.rows if survey.chosen else 1.0  # approximate
+    weight = np.asarray(survey.profile.weight * share, jnp.result_type(float))
     rows = Streamed(np.int32(feed.number), np.int32(feed.count), weight, tuple(leaves), form)
     return feed, rows, cutter.known
 
@@ -363,8 +358,7 @@ def open_batches(data: Data, plan: Plan, rows: Streamed, size: int,
 
     Cost: an epoch is a pass over the source; memory of two buffers and one part of the source.
     """
-    assert data.survey is not None
-    cutter, count = Cut.of(data, plan), data.survey.rows
+    cutter, count = Cut.of(data, plan), present(data.survey).rows
     buffer = max(BUFFERED // (1 + data.numbers), BATCHES * size)
     feed = _Epochs(cutter, count, size, seed, buffer)
     leaves, form = jax.tree.flatten(feed.specs)

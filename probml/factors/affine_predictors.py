@@ -99,8 +99,7 @@ def curvatures(plan: Plan, point: Callable, c: jax.Array, places: jax.Array, kno
         bent = -weight * jnp.diagonal(jax.jacfwd(gradient(
             lambda eta: jnp.where(weight > 0, log(eta), 0.0)))(entering(c).reshape(-1)))
         # a coefficient enters one number, so that the slope of their sum is its own
-        slope = gradient(lambda c: entering(c).sum())(c)
-        return jnp.maximum(bent, 0.0), slope[places]
+        return jnp.maximum(bent, 0.0), gradient(lambda c: entering(c).sum())(c)[places]
 
     bent, slope = jax.vmap(row_curvature)(row_environment(plan, known, rows, name),
                                           rows.values[name],
@@ -126,12 +125,8 @@ def weighted_hessian(plan: Plan, name: str, entering: Columns, point: Callable, 
         of, log = _split_at_argument(plan, name, entering.argument, point, c, known, varying, x,
                                      seen)
         here = of(c).reshape(-1)
-
-        def value(eta: jax.Array):
-            logs = log(here.at[numbers].set(eta))
-            return weighted_log(q, logs).sum()
-
-        bent = jax.jacfwd(gradient(value))(here[numbers])
+        bent = jax.jacfwd(gradient(
+            lambda eta: weighted_log(q, log(here.at[numbers].set(eta))).sum()))(here[numbers])
         # a coefficient enters one number, so that the slope of their sum is its own
         return bent, gradient(lambda c: of(c).reshape(-1)[numbers].sum())(c)
 

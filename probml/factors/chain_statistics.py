@@ -70,8 +70,7 @@ def smoothed_moments(plan: Plan, params: Mapping, known: Known, rows: Chunk, gro
     def at(env: dict) -> tuple:
         chain, _, centre = system(plan, env, known, rows, group)
         found, noise = kalman_evidence.smoothed_moves(chain)
-        found = found._replace(mean=found.mean + centre)
-        return jax.tree.map(steps_first, (*found, noise))
+        return jax.tree.map(steps_first, (*found._replace(mean=found.mean + centre), noise))
 
     found = jax.tree.map(lambda leaf: states_second(leaf, plan.group_scope(group)),
                          over(plan, params, known, group, at))

@@ -95,11 +95,11 @@ def rowwise_logs(plan: Plan, params: Mapping, known: Known, rows: Chunk, name: s
     )
     at, fixed = rows.along.rows if timed else rows, environment(plan, params, known)
 
-    def row_tables(varying: Mapping[str, jax.Array]):
-        return over_states(plan, lambda env: site.traits.natural(
-            plan.structure.cells(name, env), 0.0), {**fixed, **varying}, parents)
+    def natural(env: Mapping):
+        return site.traits.natural(plan.structure.cells(name, env), 0.0)
 
-    logs = jax.vmap(row_tables)(row_environment(plan, known, at, name))
+    logs = jax.vmap(lambda varying: over_states(plan, natural, {**fixed, **varying}, parents))(
+        row_environment(plan, known, at, name))
     return {a: without_cell_axis(leaf, 1 + len(parents)) for a, leaf in logs.items()}
 
 
@@ -114,15 +114,13 @@ def in_pieces(plan: Plan, function: Callable, rows: Chunk, taps: Mapping | None 
     if count == 1:
         return function(rows, own)
 
-    def cut(leaf: jax.Array):
-        return leaf.reshape(count, -1, *leaf.shape[1:])
-
     def piece(parts: tuple):
         found.append(function(rows._replace(steps=parts[0]), parts[1]))
         return found[-1].log
 
     found: list[Factor] = []
-    logs = lax.map(jax.checkpoint(piece), jax.tree.map(cut, (steps, own)))
+    logs = lax.map(jax.checkpoint(piece), jax.tree.map(
+        lambda leaf: leaf.reshape(count, -1, *leaf.shape[1:]), (steps, own)))
     return Factor(logs.reshape(-1, *logs.shape[2:]), found[-1].names)
 
 
@@ -154,13 +152,10 @@ def steps_factor(plan: Plan, inside: Callable, given: Given, moves: list[Moves],
     count = 1 if hard or not plan.chains else sequences.count_cached_pieces(plan, steps, size,
                                                                             width)
     if count == 1:
-        def chunk_factor(rows: Chunk, taps: Mapping | None) -> Factor:
-            return sequences.within(plan, inside(given, rows.along, taps), hard)
-
+        every = in_pieces(plan, lambda rows, taps: sequences.within(
+            plan, inside(given, rows.along, taps), hard), rows, taps)
         beside = [Factor(sequences.by_step(log), scope) for scope, log in more.items()]
-        return sequences.factor(plan, [in_pieces(plan, chunk_factor, rows, taps), *beside], moves,
-                                steps,
-                                size, hard)
+        return sequences.factor(plan, [every, *beside], moves, steps, size, hard)
     return sequences.of_rows(plan, chain_sums.in_pieces(*_cut(
         plan, inside, given, moves, rows, count, own, taps is not None, more)))
 

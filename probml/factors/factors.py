@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 import jax
 import jax.numpy as jnp
 
-from probml.device.rows import Chunk, Known, Steps
+from probml.device.rows import Chunk, Known
 from probml.elimination import elimination
 from probml.elimination.factor import Factor, indicator
 from probml.factors import integrated
@@ -53,12 +53,9 @@ def row_factors(
 
 def inside_of(plan: Plan, rows: Chunk) -> Callable:
     """(given, steps, taps) → the factors of some of the rows' steps by themselves."""
-
-    def step_factors(given: Given, steps: Steps, taps: Mapping | None) -> list[Factor]:
-        return level_factors(plan, given.params, given.known, given.natural,
-                             rows._replace(steps=steps), True, taps, given.predictive)
-
-    return step_factors
+    return lambda given, steps, taps: level_factors(
+        plan, given.params, given.known, given.natural, rows._replace(steps=steps), True, taps,
+        given.predictive)
 
 
 def level_factors(

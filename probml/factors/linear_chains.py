@@ -121,9 +121,8 @@ def varying(plan: Plan, known: Known, steps: Steps, names: tuple[str, ...]) -> d
 def _led(function: Callable[[Mapping], PyTree], env: Mapping, moving: Mapping) -> PyTree:
     """function(env) of every step, or once where nothing varies by step: leaves lead with N, or
     1."""
-    if not moving:
-        return jax.tree.map(lambda leaf: leaf[None], function(env))
-    return jax.vmap(lambda own: function({**env, **own}))(moving)
+    return (jax.tree.map(lambda leaf: leaf[None], function(env)) if not moving
+            else jax.vmap(lambda own: function({**env, **own}))(moving))
 
 
 def at_first(steps: Steps, leaf: jax.Array) -> jax.Array:
@@ -238,7 +237,7 @@ def _given(plan: Plan, steps: Steps, size: int,
     masks as `_seen` returns them; those of the row itself are measured at its first step."""
     lanes, sites = size * steps.blocks, plan.structure.sites
     count = steps.length * lanes
-    first = _first_steps(steps, size)
+    first = kalman.sequence_starts(steps.length, 1 if steps.blocks == 1 else lanes, steps.blocks)
     where: list[int] = []
     values, masks = [jnp.zeros((count, 0))], [np.ones((1, 0, 1), bool)]
     for name, part in places(plan.structure, group.names).items():
@@ -255,13 +254,6 @@ def _given(plan: Plan, steps: Steps, size: int,
     return jnp.eye(part.stop)[jnp.asarray(where, int)], jnp.concatenate(values, 1), masks
 
 
-def _first_steps(steps: Steps, rows: int) -> np.ndarray:
-    """Whether a step is the first of its row, (T, M or 1)."""
-    lanes = 1 if steps.blocks == 1 else rows * steps.blocks
-    return kalman.sequence_starts(steps.length, lanes, steps.blocks)
-
-
 def starts(steps: Steps, count: int) -> np.ndarray:
     """Which of so many steps, (N,), are the first of their rows."""
-    lanes = count // steps.length
-    return kalman.sequence_starts(steps.length, lanes, steps.blocks).reshape(-1)
+    return kalman.sequence_starts(steps.length, count // steps.length, steps.blocks).reshape(-1)

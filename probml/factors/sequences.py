@@ -135,9 +135,8 @@ def tables(plan: Plan, moves: Sequence[Moves], steps: Steps,
         """(lead, ...) → (L or 1, M or 1, ...)."""
         if len(array) == 1 and lanes * length > 1:
             return array[None]
-        if per_row:
-            return jnp.repeat(array, steps.blocks, 0)[None]
-        return array.reshape(length, lanes, *array.shape[1:])
+        return (jnp.repeat(array, steps.blocks, 0)[None] if per_row
+                else array.reshape(length, lanes, *array.shape[1:]))
 
     initial, transition = jnp.zeros((1, *(1,) * (len(scope) + len(names)))), None
     for move in moves:
@@ -204,9 +203,8 @@ def factor(
     (rows, *states of the row's variables)."""
     if plan.chains:
         chain = chain_of(plan, factors, moves, steps, rows, hard, pairs)
-        if hard:
-            return of_rows(plan, paths.best(chain, steps.blocks))
-        return of_rows(plan, chain_sums.evidence(chain, layout_of(steps)))
+        return (of_rows(plan, paths.best(chain, steps.blocks)) if hard
+                else of_rows(plan, chain_sums.evidence(chain, layout_of(steps))))
     left = within(plan, factors, hard)
     log = expand_axes(left.log, left.names, plan.along)
     log = jnp.broadcast_to(log, (steps.length * rows * steps.blocks, *log.shape[1:]))
@@ -257,13 +255,11 @@ def cut_of(plan: Plan, count: int, emitted: Callable, moves: Sequence[Moves], st
         log = emissions(plan, emitted(shared, constants, own, fixed), size, lanes)
         return log if left is None else log + jnp.where(left[:, None, None], less, 0.0)
 
-    def cut(leaf: jax.Array):
-        return leaf.reshape(count, -1, *leaf.shape[1:])
-
     initial, transition = tables(plan, moves, steps, rows)
     alive = steps.rows.weights
     alive = None if alive is None else alive.reshape(-1, lanes)
-    own, fixed = jax.tree.map(cut, (pieces.own, (pieces.fixed, left)))
+    own, fixed = jax.tree.map(lambda leaf: leaf.reshape(count, -1, *leaf.shape[1:]),
+                              (pieces.own, (pieces.fixed, left)))
     return Cut(emit, layout_of(steps), Tables(initial, transition, alive),
                Pieces((pieces.shared, less), pieces.constants, own, fixed, pieces.blank))
 

@@ -43,12 +43,9 @@ def _reduced(function: Callable, *arrays: jax.Array):
     wide = max(count, len(arrays))
     twice = [jnp.broadcast_to(a, (2, *a.shape)) for a in arrays]
     twice += twice[:1] * (wide - len(arrays))
-
-    def last(_: jax.Array, new: jax.Array):
-        return (*function(*new[: len(arrays)]), *new[count:])
-
     zeros = tuple(jnp.zeros((), a.dtype) for a in twice)
-    return tuple(lax.reduce(tuple(twice), zeros, last, (0,))[:count])
+    return tuple(lax.reduce(tuple(twice), zeros, lambda _, new: (
+        *function(*new[: len(arrays)]), *new[count:]), (0,))[:count])
 
 
 def _matrix(pairs: jax.Array):

@@ -8,7 +8,6 @@ before the model is traced (tests/extensions/von_mises.py).
 import copy
 import importlib
 import pkgutil
-from collections.abc import Iterator
 
 import jax
 import jax.numpy as jnp
@@ -117,9 +116,8 @@ def typed(distribution: dist.Distribution) -> dist.Distribution:
         kind, discrete = jnp.result_type(value), constraint.is_discrete
         if discrete and jnp.issubdtype(kind, jnp.floating):
             return jnp.round(value).astype(int)
-        if not discrete and jnp.issubdtype(kind, jnp.integer):
-            return jnp.asarray(value, float)
-        return value
+        return (jnp.asarray(value, float) if not discrete and jnp.issubdtype(kind, jnp.integer)
+                else value)
 
     out = copy.copy(distribution)
     vars(out).update({name: to_type(name, value) for name, value in vars(distribution).items()})
@@ -131,11 +129,7 @@ def entries() -> tuple[Entry, ...]:
     return tuple({id(found): found for found in _found.values()}.values())
 
 
-def _shipped() -> Iterator[Entry]:
-    for folder in FOLDERS:
-        for module in pkgutil.iter_modules(importlib.import_module(folder).__path__):
-            yield from getattr(importlib.import_module(f"{folder}.{module.name}"), "ENTRIES", ())
-
-
-for _entry in _shipped():
-    register(_entry)
+for _folder in FOLDERS:
+    for _module in pkgutil.iter_modules(importlib.import_module(_folder).__path__):
+        for _entry in getattr(importlib.import_module(f"{_folder}.{_module.name}"), "ENTRIES", ()):
+            register(_entry)

@@ -6,6 +6,7 @@ state, "predict_proba[label]"; `impute` and `decode` a column for each site, "im
 answer with several cells a row is a column of fixed-size lists.
 """
 
+import importlib
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -25,8 +26,8 @@ from probml.queries.fitted import Fitted
 from probml.typing import DataLike
 
 QUERIES = ("predict", "predict_proba", "log_prob", "impute", "decode")
-QUERIES_OF_A_SITE = ("predict", "predict_proba")
-FILE_SUFFIXES = (".parquet", ".arrow", ".feather", ".csv")
+WRITERS = {".parquet": ("pyarrow.parquet", "ParquetWriter"), ".arrow": ("pyarrow.ipc", "new_file"),
+           ".feather": ("pyarrow.ipc", "new_file"), ".csv": ("pyarrow.csv", "CSVWriter")}
 
 
 def answer_questions(fit: Fitted, data: DataLike, ask: Any, site: str | None,
@@ -48,9 +49,9 @@ def answer_questions(fit: Fitted, data: DataLike, ask: Any, site: str | None,
             fit, data, ask, site, default_site)], ignore_index=True)
         return found.set_axis(data.index) if isinstance(data, pd.DataFrame) else found
     path = as_new_file(to, "answer(to)")
-    if path.suffix not in FILE_SUFFIXES:
+    if path.suffix not in WRITERS:
         raise ModelError(f"answer(to='{path}'): expected the name of a file that ends in one of "
-                         f"{listed(FILE_SUFFIXES)}")
+                         f"{listed(WRITERS)}")
     with replacing(path) as temporary:
         _write_tables(temporary, path.suffix, _tables(fit, data, ask, site, default_site))
     return path
@@ -106,7 +107,7 @@ def _table(fit: Fitted, rows: Data, ask: Sequence[str], site: str | None,
            default_site: Callable) -> "pa.Table":
     columns: dict[str, pa.Array] = {}
     for name in ask:
-        named = {"site": site} if name in QUERIES_OF_A_SITE and site is not None else {}
+        named = {"site": site} if name in ("predict", "predict_proba") and site is not None else {}
         found = getattr(fit, name)(rows, **named)
         if is_table(found):  # of a table, with its other columns
             column = found.column if isinstance(found, pa.Table) else as_pandas(found).get
@@ -132,23 +133,9 @@ def _column(values: np.ndarray) -> "pa.Array":
 
 
 def _write_tables(path: str, kind: str, tables: Iterator["pa.Table"]) -> None:
-    first = next(tables)
-    with _writer(kind)(path, first.schema) as file:
+    first, (module, writer) = next(tables), WRITERS[kind]
+    with getattr(importlib.import_module(module), writer)(path, first.schema) as file:
         file.write_table(first)
         del first
         for table in tables:
             file.write_table(table)
-
-
-def _writer(kind: str) -> Callable:
-    if kind == ".parquet":
-        from pyarrow.parquet import ParquetWriter
-
-        return ParquetWriter
-    if kind == ".csv":
-        from pyarrow.csv import CSVWriter
-
-        return CSVWriter
-    from pyarrow.ipc import new_file
-
-    return new_file

@@ -60,7 +60,6 @@ RULES: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "engines": ("a list of engines, such as [probml.NUTS()]", lambda value: value is None
                 or isinstance(value, Iterable) and getattr(value, "ndim", 1) == 1),
 }
-METHODS_OF_SEVERAL_SITES = ("predict_proba",)  # whose site may be several
 
 
 # methods that return numbers → whether they are draws, of which infinite ones are reported too
@@ -149,7 +148,7 @@ def _checked(verb: str, function: Callable) -> Callable:
         given = {**dict(zip(names, args, strict=False)), **kwargs}
         for name in (name for name in rules if name in given):
             words, valid = rules[name]
-            single = name == "site" and verb not in METHODS_OF_SEVERAL_SITES
+            single = name == "site" and verb != "predict_proba"  # whose site may be several
             if not valid(given[name]) or single and not _name(given[name]):
                 raise ModelError(f"{verb}({name}={described(given[name])}): expected {words}")
         try:

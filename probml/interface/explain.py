@@ -294,10 +294,6 @@ def _number(value: ArrayLike) -> str:
     return f"{low:.4g}" if low == high else f"{low:.4g}…{high:.4g}"
 
 
-def _ridge(name: str, s: str) -> str:
-    return f"Σ {f'({name})' if ' ' in name else name}² / (2 · {s}²): ridge, L2"
-
-
 def _scikit_learn_parameter(plan: Plan, users: list[Site], scale: ArrayLike) -> str:
     """scikit-learn's parameter for a ridge: C with a sum of losses, alpha with a sum of squares."""
     if float(np.min(scale)) != float(np.max(scale)):
@@ -313,7 +309,8 @@ def _scikit_learn_parameter(plan: Plan, users: list[Site], scale: ArrayLike) -> 
 
 
 PENALTIES = {  # kind → the argument of its scale, the prior, and what it adds
-    "Normal": ("scale", "Normal, sd {s}", _ridge),
+    "Normal": ("scale", "Normal, sd {s}", lambda name, s: (
+        f"Σ {f'({name})' if ' ' in name else name}² / (2 · {s}²): ridge, L2")),
     "Laplace": ("scale", "Laplace, scale {s}", lambda name, s: f"Σ |{name}| / {s}: lasso, L1; not "
                                                                f"differentiable at 0, so use the "
                                                                f"lasso model instead"),

@@ -457,10 +457,6 @@ def _log_joint(plan: Plan, params: Mapping[str, jax.Array], known_: Known, rows:
     return log_evidence(plan, params, known_, rows) + log_prior(plan, params, known_)
 
 
-def _flatten(fit: Fit):
-    return (fit.point, fit.belief), fit._static_part
-
-
 def _unflatten(shell: StaticPart, arrays: tuple) -> Fit:
     point, belief = arrays
     fit: Any = shell.fit
@@ -469,7 +465,8 @@ def _unflatten(shell: StaticPart, arrays: tuple) -> Fit:
 
 def as_pytree(kind: type) -> type:
     """Register a class of fits as a pytree, so that JAX's transformations see its arrays."""
-    jax.tree_util.register_pytree_node(kind, _flatten, _unflatten)
+    jax.tree_util.register_pytree_node(
+        kind, lambda fit: ((fit.point, fit.belief), fit._static_part), _unflatten)
     return kind
 
 

@@ -247,9 +247,8 @@ class _Known:
 
     def pull(self, shares: Sequence[jax.Array], ins: Sequence[jax.Array], out: Sequence[jax.Array],
              params: dict[str, Any]) -> Sequence[Callable[[], jax.Array] | None]:
-        if self._several:
-            return self._pull(shares, ins, out, params)
-        return self._pull(shares[0], ins, out[0], params)
+        return (self._pull(shares, ins, out, params) if self._several
+                else self._pull(shares[0], ins, out[0], params))
 
 
 def _like(number: float, x: jax.Array) -> np.ndarray:
@@ -315,10 +314,6 @@ def _shaped(g: jax.Array, ins: Sequence[jax.Array], y: jax.Array, params: dict) 
     return [lambda: lax.reshape(g, np.shape(ins[0]))]
 
 
-def _turned(g: jax.Array, ins: Sequence[jax.Array], y: jax.Array, params: dict) -> list[Callable]:
-    return [lambda: lax.transpose(g, tuple(int(i) for i in np.argsort(params["permutation"])))]
-
-
 def _parted(g: jax.Array, ins: Sequence[jax.Array], y: jax.Array, params: dict) -> list[Callable]:
     axis = params["dimension"]
     ends = np.cumsum([x.shape[axis] for x in ins]).tolist()
@@ -381,10 +376,6 @@ def _extreme(g: jax.Array, ins: Sequence[jax.Array], y: jax.Array, params: dict)
     return [lambda: share(*ins), lambda: share(*ins[::-1])]
 
 
-def _one_type(eqn: JaxprEqn) -> bool:
-    return len({var.aval.dtype for var in (*eqn.invars, *eqn.outvars)}) == 1
-
-
 PULLS: dict[str, _Known] = {
     "add": _pair(lambda g, a, b: g, lambda g, a, b: g),
     "add_any": _pair(lambda g, a, b: g, lambda g, a, b: g),
@@ -396,7 +387,8 @@ PULLS: dict[str, _Known] = {
     "cos": _entry(lambda g, x, y: lax.neg(lax.mul(g, lax.sin(x)))),
     "div": _pair(lambda g, a, b: lax.div(g, b),
                  lambda g, a, b: lax.mul(lax.mul(lax.neg(g), a), lax.integer_pow(b, -2))),
-    "dot_general": _Known(_products, fits=_one_type),
+    "dot_general": _Known(_products, fits=lambda eqn: len(
+        {var.aval.dtype for var in (*eqn.invars, *eqn.outvars)}) == 1),
     "exp": _entry(lambda g, x, y: lax.mul(g, y)),
     "expand_dims": _Known(_shaped),
     "expm1": _entry(lambda g, x, y: lax.mul(g, lax.add(y, _like(1, y)))),
@@ -421,5 +413,6 @@ PULLS: dict[str, _Known] = {
     "squeeze": _Known(_shaped),
     "sub": _pair(lambda g, a, b: g, lambda g, a, b: lax.neg(g)),
     "tanh": _entry(lambda g, x, y: lax.mul(lax.add(g, lax.mul(g, y)), lax.sub(_like(1, y), y))),
-    "transpose": _Known(_turned),
+    "transpose": _Known(lambda g, ins, y, params: [
+        lambda: lax.transpose(g, tuple(int(i) for i in np.argsort(params["permutation"])))]),
 }

@@ -18,7 +18,7 @@ from jax.extend.core import ClosedJaxpr, JaxprEqn
 from jax.typing import ArrayLike
 
 from probml.jaxpr.analysis import Domain, analyse
-from probml.jaxpr.primitives import Kind, as_integers, folded, name_of, table_entry
+from probml.jaxpr.primitives import MIRRORED, Kind, as_integers, folded, name_of, table_entry
 from probml.jaxpr.program import Scan
 from probml.jaxpr.provenance import ENDS, MAX_TRACKED_ELEMENTS, NONE, sources
 
@@ -141,7 +141,6 @@ class _Cells(Domain[_Value]):
 # comparison with a constant c → whether it separates the codes 0 … n − 1
 _APART = {"lt": lambda c, n: 0 < c < n, "ge": lambda c, n: 0 < c < n,
           "le": lambda c, n: 0 <= c < n - 1, "gt": lambda c, n: 0 <= c < n - 1}
-_MIRRORED = {"lt": "gt", "gt": "lt", "le": "ge", "ge": "le"}
 
 
 class _Array(NamedTuple):
@@ -205,7 +204,7 @@ class _Codes(Domain[_Array]):
 
     def _compared(self, name: str, one: _Array, other: _Array) -> None:
         if not one.codes:
-            name, one, other = _MIRRORED[name], other, one
+            name, one, other = MIRRORED[name], other, one
         for operand in one.codes:
             if other.number is not None and not other.codes and _APART[name](
                     other.number, self.states[operand]):

@@ -52,25 +52,18 @@ def has_started() -> bool:
     return bool(backends_are_initialized())
 
 
-class Lowerings(NamedTuple):
+def cpu_lowerings() -> tuple[dict[Primitive, Any], Callable[..., Callable], tuple[Primitive, ...]]:
     """JAX's lowering rules for the CPU: primitive → its rule, and the function that makes a rule of
-    a traceable function; the primitives of Cholesky, triangular and LU factorisations."""
+    a traceable function; the primitives of Cholesky, triangular and LU factorisations.
 
-    table: dict[Primitive, Any]
-    lower: Callable[..., Callable]
-    factorisations: tuple[Primitive, ...]
-
-
-def cpu_lowerings() -> Lowerings:
-    """
     Raises:
         ImportError, AttributeError, KeyError: this JAX has them elsewhere.
     """
     from jax._src.interpreters import mlir
     from jax._src.lax import linalg
 
-    return Lowerings(mlir._platform_specific_lowerings["cpu"], mlir.lower_fun,
-                     (linalg.cholesky_p, linalg.triangular_solve_p, linalg.lu_p))
+    return (mlir._platform_specific_lowerings["cpu"], mlir.lower_fun,
+            (linalg.cholesky_p, linalg.triangular_solve_p, linalg.lu_p))
 
 
 def compile_options() -> tuple[Any, Any]:

@@ -59,7 +59,6 @@ class Rows(NamedTuple):
 
 EACH = -1
 SHARED = Rows()
-_ALIKE = frozenset({Kind.ELEMENTWISE, Kind.COPY})
 _SPREADING = frozenset("""
         broadcast broadcast_in_dim dynamic_slice expand_dims gather reduce_precision rev slice split
         squeeze transpose unstack""".split())
@@ -232,7 +231,7 @@ class Rowwise(Domain[Rows]):
                  shape: tuple[int, ...]) -> Rows:
         """The result of an equation whose operands are the same for all rows: it is the same for
         all rows, too, or depends on the row index or the number of rows."""
-        if entry is not None and entry.kind in _ALIKE:
+        if entry is not None and entry.kind in (Kind.ELEMENTWISE, Kind.COPY):
             return SHARED
         new, name = self._row_sized(shape), name_of(eqn)
         if entry is None and any(hasattr(atom.aval, "inner_aval") for atom in eqn.invars):
@@ -262,9 +261,8 @@ class Rowwise(Domain[Rows]):
         """An array that depends on no data and varies along these axes of rows."""
         if not axes:
             return SHARED
-        if len(axes) == 1 and shape[axes[0]] == self.rows:
-            return Rows(axes[0], number=True)
-        return Rows(number=True, mixed=NUMBER)
+        return (Rows(axes[0], number=True) if len(axes) == 1 and shape[axes[0]] == self.rows
+                else Rows(number=True, mixed=NUMBER))
 
     def _supposed(self, value: Rows, shape: tuple[int, ...]) -> Rows:
         """The value with its axis of rows, along which it may be constant: a sum along it would

@@ -86,8 +86,8 @@ class _Value(NamedTuple):
 _CONSTANT = _Value({})
 _INVERSE = {"exp": "log", "log": "exp", "complement": "complement"}
 _MAPS: dict[str, tuple] = {"sqrt": ("power", 0.5), "rsqrt": ("power", -0.5),
-                           "square": ("power", 2.0), "cbrt": ("power", 1 / 3)}
-_MAPS |= {name: (name,) for name in ("exp", "log", "logistic")}
+                           "square": ("power", 2.0), "cbrt": ("power", 1 / 3),
+                           "exp": ("exp",), "log": ("log",), "logistic": ("logistic",)}
 _MOVES = named(Kind.MOVE)
 _LARGEST_CONSTANT_READ = 4096
 _LOOPS = named(Kind.LOOP)
@@ -328,15 +328,6 @@ def _move(call: _Call) -> _Value:
     return moved if call.first is call.alone else _general(call.values)
 
 
-def _convert(call: _Call) -> _Value:
-    floats = _is_float(call.eqn.invars[0]) and _is_float(call.eqn.outvars[0])
-    return call.first if floats else _general(call.values)
-
-
-def _select(call: _Call) -> _Value:
-    return _general(call.values) if call.first.levels else _mixed(call.values[1:])
-
-
 def _pad(call: _Call) -> _Value:
     inside = all(max(sides) <= 0 for sides in call.eqn.params["padding_config"])
     return call.first if inside and call.first is call.alone else _mixed(call.values)
@@ -352,11 +343,6 @@ def _update_slice(call: _Call) -> _Value:
         return _general(call.values)
     whole = call.eqn.invars[0].aval.shape == call.eqn.invars[1].aval.shape
     return call.values[1] if whole else _mixed(call.values[:2])
-
-
-def _reduce_sum(call: _Call) -> _Value:
-    single = call.eqn.invars[0].aval.size == call.eqn.outvars[0].aval.size
-    return call.first if single else _affine(call.values)
 
 
 def _add_several(call: _Call) -> _Value | None:
@@ -376,20 +362,14 @@ def _integer_pow(call: _Call) -> _Value | None:
 def _subtract(alone: _Value, call: _Call) -> _Value:
     if alone is call.first:
         return alone if call.constant == 0.0 else _affine(call.values)
-    if call.constant == 1.0:
-        return _step(alone, "complement")
-    return _plus(_times(alone, -1.0), call.constant)
+    return (_step(alone, "complement") if call.constant == 1.0
+            else _plus(_times(alone, -1.0), call.constant))
 
 
 def _divide(alone: _Value, call: _Call) -> _Value:
     if alone is call.first:
         return _times(alone, 1.0 / call.constant if call.constant else None)
     return _times(_step(alone, "power", -1.0), call.constant)
-
-
-def _contract(alone: _Value, call: _Call) -> _Value:
-    (summed, _), _ = call.eqn.params["dimension_numbers"]
-    return _affine(call.values) if summed else _times(alone, None)
 
 
 def _pow(alone: _Value, call: _Call) -> _Value | None:
@@ -427,11 +407,19 @@ def _is_float(atom: Atom) -> bool:
 # primitive → its rule, whatever number of operands depends on parameters; None: it does not apply
 _RULES: dict[str, Callable[[_Call], _Value | None]] = {
     "add": _add_several, "add_any": _add_several, "concatenate": lambda call: _mixed(call.values),
-    "convert_element_type": _convert, "cumsum": lambda call: _affine(call.values),
+    "convert_element_type": lambda call: (
+        call.first if _is_float(call.eqn.invars[0]) and _is_float(call.eqn.outvars[0])
+        else _general(call.values)),
+    "cumsum": lambda call: _affine(call.values),
     "dynamic_update_slice": _update_slice, "integer_pow": _integer_pow, "mul": _square, "pad": _pad,
-    "reduce_sum": _reduce_sum, "scatter": _scatter,
+    "reduce_sum": lambda call: (
+        call.first if call.eqn.invars[0].aval.size == call.eqn.outvars[0].aval.size
+        else _affine(call.values)),
+    "scatter": _scatter,
     "scatter_add": lambda call: _scatter(call, _affine),
-    "scatter_sub": lambda call: _scatter(call, _affine), "select_n": _select,
+    "scatter_sub": lambda call: _scatter(call, _affine), 
+    "select_n": lambda call: (_general(call.values) if call.first.levels
+                              else _mixed(call.values[1:])),
     "stack": lambda call: _mixed(call.values), "sub": _add_several,
 }
 # and its rule where one operand alone does
@@ -439,7 +427,10 @@ _RULES_OF_ONE: dict[str, Callable[[_Value, _Call], _Value | None]] = {
     "add": lambda alone, call: _plus(alone, call.constant),
     "add_any": lambda alone, call: _plus(alone, call.constant),
     "conv_general_dilated": lambda alone, call: _affine(call.values),
-    "div": _divide, "dot_general": _contract,
+    "div": _divide,
+    "dot_general": lambda alone, call: (  # with nothing summed an outer product
+        _affine(call.values) if call.eqn.params["dimension_numbers"][0][0]
+        else _times(alone, None)),
     "exp2": lambda alone, call: _step(_times(alone, math.log(2.0)), "exp"),
     "log1p": _log1p,
     "log2": lambda alone, call: _times(_step(alone, "log"), 1 / math.log(2.0)),

@@ -73,9 +73,6 @@ _NAMES = {
         pjit remat remat2""",
     Kind.LOOP: "cond scan while",
 }
-_REDUCED = ("argmax argmin reduce_and reduce_max reduce_min reduce_or reduce_prod reduce_sum "
-            "reduce_xor".split())
-_RUNNING = "cumlogsumexp cummax cummin cumprod cumsum".split()
 _OWN = {
     "cholesky": (2,),
     "cholesky_update": (2, 1),
@@ -102,15 +99,20 @@ FACTORISING = frozenset(name for name, own in _OWN.items() if own[:1] == (2,)) -
 """Primitives that factorise a matrix, or solve with one, by LAPACK."""
 OPERATIONS: dict[str, Operation] = {**operation.OPERATIONS, **moves.OPERATIONS,
                                     **randoms.OPERATIONS, **sums.OPERATIONS}
-TABLE: dict[str, Known] = {name: Known(Kind.ELEMENTWISE) for name in operation.OPERATIONS}
-TABLE |= {name: Known(kind) for kind, names in _NAMES.items() for name in names.split()}
-TABLE |= {name: Known(Kind.REDUCE, axes="axes") for name in _REDUCED} | {
-    "reduce": Known(Kind.REDUCE, axes="dimensions")
+TABLE: dict[str, Known] = {
+    **{name: Known(Kind.ELEMENTWISE) for name in operation.OPERATIONS},
+    **{name: Known(kind) for kind, names in _NAMES.items() for name in names.split()},
+    **dict.fromkeys(("argmax argmin reduce_and reduce_max reduce_min reduce_or reduce_prod "
+                     "reduce_sum reduce_xor").split(), Known(Kind.REDUCE, axes="axes")),
+    "reduce": Known(Kind.REDUCE, axes="dimensions"),
+    **dict.fromkeys("cumlogsumexp cummax cummin cumprod cumsum top_k".split(),
+                    Known(Kind.ALONG, axes="axis")),
+    "sort": Known(Kind.ALONG, axes="dimension"),
+    "approx_top_k": Known(Kind.ALONG, axes="reduction_dimension"),
+    **{name: Known(Kind.OPAQUE, own) for name, own in _OWN.items()},
 }
-TABLE |= {name: Known(Kind.ALONG, axes="axis") for name in (*_RUNNING, "top_k")}
-TABLE |= {"sort": Known(Kind.ALONG, axes="dimension"),
-          "approx_top_k": Known(Kind.ALONG, axes="reduction_dimension")}
-TABLE |= {name: Known(Kind.OPAQUE, own) for name, own in _OWN.items()}
+MIRRORED = {"lt": "gt", "gt": "lt", "le": "ge", "ge": "le"}
+"""A comparison → the one with its operands exchanged."""
 
 
 def name_of(eqn: JaxprEqn) -> str:

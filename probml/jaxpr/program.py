@@ -327,9 +327,7 @@ def jaxpr_of(function: Callable) -> Callable[..., ClosedJaxpr]:
 
 def evaluate(closed: ClosedJaxpr, *values: object) -> list:
     """The results of a program; inside a trace its calls are inlined."""
-    if is_outside_of_traces():
-        return jaxpr_as_fun(closed)(*values)
-    return flat(closed).run(values)
+    return jaxpr_as_fun(closed)(*values) if is_outside_of_traces() else flat(closed).run(values)
 
 
 def equations(closed: ClosedJaxpr) -> Iterator[JaxprEqn]:

@@ -105,9 +105,8 @@ def _combined(eqn: JaxprEqn, marks: Marks, end: End, numbers: Numbers) -> np.nda
 def _running(eqn: JaxprEqn, marks: Marks, end: End, numbers: Numbers) -> np.ndarray:
     """A cumulative reduction: each element depends on those before it along the axis."""
     axis, m = eqn.params["axis"], marks[0]
-    if eqn.params["reverse"]:
-        return np.flip(end.join.accumulate(np.flip(m, axis), axis), axis)
-    return end.join.accumulate(m, axis)
+    return (np.flip(end.join.accumulate(np.flip(m, axis), axis), axis) if eqn.params["reverse"]
+            else end.join.accumulate(m, axis))
 
 
 def _window(eqn: JaxprEqn, marks: Marks, end: End, numbers: Numbers) -> np.ndarray:
@@ -189,10 +188,6 @@ def _broadcast(eqn: JaxprEqn, marks: Marks, end: End, numbers: Numbers) -> np.nd
     for size, place in zip(marks[0].shape, eqn.params["broadcast_dimensions"], strict=True):
         wide[place] = size
     return marks[0].reshape(wide)
-
-
-def _transpose(eqn: JaxprEqn, marks: Marks, end: End, numbers: Numbers) -> np.ndarray:
-    return marks[0].transpose(eqn.params["permutation"])
 
 
 def _select(eqn: JaxprEqn, marks: Marks, end: End, numbers: Numbers) -> np.ndarray:
@@ -336,7 +331,9 @@ _RULES: dict[str, Callable] = {
     "dot_general": _dot_general, "dynamic_slice": _dynamic_slice,
     "dynamic_update_slice": _dynamic_update, "gather": _gather, "reduce_precision": _elementwise,
     "rev": lambda eqn, marks, *_: np.flip(marks[0], eqn.params["dimensions"]),
-    "select_n": _select, "transpose": _transpose, "triangular_solve": _triangular_solve,
+    "select_n": _select, 
+    "transpose": lambda eqn, marks, *_: marks[0].transpose(eqn.params["permutation"]),
+    "triangular_solve": _triangular_solve,
 } | dict.fromkeys("cumlogsumexp cummax cummin cumprod cumsum".split(), _running) | dict.fromkeys(
     "scatter scatter_add scatter_max scatter_min scatter_mul scatter_sub".split(), _scatter)
 _KINDS: dict[Kind, Callable] = {

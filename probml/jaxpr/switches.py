@@ -17,6 +17,7 @@ from jax.extend.core import ClosedJaxpr
 
 from probml.jaxpr.analysis import values_of
 from probml.jaxpr.levels import Dependence
+from probml.jaxpr.primitives import MIRRORED
 from probml.jaxpr.program import Program, flatten
 
 # the key of a site's environment that holds its program with the switches fixed
@@ -37,7 +38,6 @@ class Order(NamedTuple):
 
 # row, comparison, state
 SIDES = {"lt": (True, "left"), "le": (True, "right"), "gt": (False, "right"), "ge": (False, "left")}
-TURNED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
 
 
 class Switches:
@@ -123,7 +123,7 @@ class _Read:
         if not self.needs[left] & states and self.needs[right] <= states:
             return Order(left, right, *SIDES[name])
         if not self.needs[right] & states and self.needs[left] <= states:
-            return Order(right, left, *SIDES[TURNED[name]])
+            return Order(right, left, *SIDES[MIRRORED[name]])
         return None
 
 

@@ -81,9 +81,7 @@ class Conjugate(WithPosterior, Quadrature):
 
     exact, finer, averages = True, None, True
 
-    @property
-    def description(self) -> str:
-        return "integrated out, conjugate"
+    description = "integrated out, conjugate"
 
     def why_not(self, structure: Structure, group: Group) -> str | None:
         own = structure.sites[group.name]

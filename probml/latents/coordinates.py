@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpyro.distributions as dist
 from numpyro.distributions import biject_to
 
+from probml.errors import present
 from probml.latents import hidden_cells
 from probml.latents.latent import Group, Seen, over, placed, places
 from probml.numerics.logs import LOG_TWO_PI
@@ -87,12 +88,9 @@ def _affine_transform(site: Site, distribution: dist.Distribution,
                       u: jax.Array) -> tuple[jax.Array, jax.Array]:
     """loc + scale · u, and the logarithm of the scale of each coordinate; of a vector of all
     together."""
-    moments = site.entry.location_scale
-    assert moments is not None
-    loc, scale = moments(distribution)
-    if not site.entry.coupled:
-        return loc + scale * u, jnp.broadcast_to(jnp.log(scale), u.shape)
-    return loc + scale.times(u), jnp.broadcast_to(scale.volume(), u.shape[:-1])
+    loc, scale = present(site.entry.location_scale)(distribution)
+    return ((loc + scale * u, jnp.broadcast_to(jnp.log(scale), u.shape)) if not site.entry.coupled
+            else (loc + scale.times(u), jnp.broadcast_to(scale.volume(), u.shape[:-1])))
 
 
 def joint(structure: Structure, group: Group, env: Mapping, seen: Seen) -> Callable:

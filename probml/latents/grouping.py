@@ -102,10 +102,9 @@ def groups(structure: Structure, latents: Sequence[str], seen: Iterable[str],
 
 def _affine(structure: Structure, name: str, names: tuple[str, ...]) -> bool:
     """Whether a deterministic site is affine in latents."""
-    if name not in structure.deterministics:
-        return False
-    return all(use.is_affine for latent, use in structure.row_uses(name)["value"].items()
-               if latent in names)
+    return name in structure.deterministics and all(
+        use.is_affine for latent, use in structure.row_uses(name)["value"].items()
+        if latent in names)
 
 
 def _claimed(structure: Structure, of: Group, blocking: str | None, bent: str | None,

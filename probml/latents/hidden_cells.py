@@ -24,7 +24,7 @@ import numpy as np
 import numpyro.distributions as dist
 
 from probml.elimination.cellwise.by_cells import NONE, Part, Tangled, sum_out
-from probml.errors import listed
+from probml.errors import listed, present
 from probml.jaxpr.cells import SEVERAL, cells
 from probml.jaxpr.memo import memo
 from probml.jaxpr.program import jaxpr_of
@@ -167,18 +167,15 @@ def expectation(structure: Structure, group: Group, env: Mapping, seen: Seen,
     shape = jax.eval_shape(lambda: function({**env, **blank})).shape
     cell_of = cells_of_elements(structure, function, {**env, **blank}, names)
     own = replace(group, asked=(function, cell_of))
-
-    def log(weights: jax.Array) -> jax.Array:
-        return group.kind.message(structure, own, {**env, WEIGHTS: weights}, seen)
-
-    return jax.grad(log)(jnp.zeros(math.prod(shape))).reshape(shape)
+    zeros = jnp.zeros(math.prod(shape))
+    return jax.grad(lambda weights: group.kind.message(
+        structure, own, {**env, WEIGHTS: weights}, seen))(zeros).reshape(shape)
 
 
 def _size(structure: Structure, name: str) -> tuple[int, int]:
     """The cells of a site, and its states."""
     site = structure.sites[name]
-    assert site.finite is not None
-    return math.prod(site.cells), site.finite
+    return math.prod(site.cells), present(site.finite)
 
 
 def _sizes(structure: Structure, group: Group) -> dict[str, tuple[int, int]]:
@@ -244,9 +241,8 @@ def parent_cells(structure: Structure, cellwise: tuple[str, ...], name: str) -> 
     site, parents = structure.sites[name], structure.sites[name].parents
 
     def function(env: Mapping) -> jax.Array:
-        if name in cellwise:
-            return log_masses(structure, name, env)
-        return log_densities(structure, site, env, jnp.zeros(site.cells, _kind(site)), None)
+        return (log_masses(structure, name, env) if name in cellwise
+                else log_densities(structure, site, env, jnp.zeros(site.cells, _kind(site)), None))
 
     return cells_of_elements(structure, function, example(structure, name),
                      [z for z in cellwise if z in parents])
@@ -256,11 +252,9 @@ def cells_of_elements(structure: Structure, function: Callable, env: Mapping,
               names: Sequence[str]) -> dict[str, np.ndarray]:
     """Hidden site → the cell of it on which each element of function(env), flat, depends."""
     sites = structure.sites
-
-    def of(states: list[jax.Array]) -> jax.Array:
-        return function({**env, **dict(zip(names, states, strict=True))}).reshape(-1)
-
-    closed = jaxpr_of(of)([jnp.zeros(sites[z].shape, int) for z in names])
+    closed = jaxpr_of(lambda states: function(
+        {**env, **dict(zip(names, states, strict=True))}).reshape(-1))(
+        [jnp.zeros(sites[z].shape, int) for z in names])
     with evaluated():
         numbers = {z: np.asarray(sites[z].place(jnp.arange(math.prod(sites[z].cells)).reshape(
             sites[z].cells))) for z in names}

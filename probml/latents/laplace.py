@@ -25,7 +25,6 @@ Cost: a few Hessians of p gradients a row, p³.
 import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -68,12 +67,6 @@ WIDER = 0.3
 TOLERANCE = 0.01  # nats a row by which importance sampling may change an evidence without a warning
 
 
-class Modes(NamedTuple):
-    """The mode of a row in unbounded coordinates, (p,)."""
-
-    mean: jax.Array
-
-
 @dataclass(frozen=True)
 class Laplace:
     """Several continuous numbers of a row; see the top of this file.
@@ -88,9 +81,8 @@ class Laplace:
 
     @property
     def description(self) -> str:
-        if self.points:
-            return f"integrated out, by importance sampling of {self.points} points"
-        return "integrated out, by Laplace's approximation"
+        return (f"integrated out, by importance sampling of {self.points} points" if self.points
+                else "integrated out, by Laplace's approximation")
 
     @property
     def breadth(self) -> int:
@@ -132,12 +124,14 @@ class Laplace:
         log = value + 0.5 * len(top) * LOG_TWO_PI - jnp.log(jnp.diagonal(lower)).sum()
         return jnp.where(jnp.isfinite(value), log, -jnp.inf)
 
-    def row_posterior(self, structure: Structure, group: Group, env: Mapping, seen: Seen) -> Modes:
-        return Modes(_found(structure, group, env, seen, None)[1])
+    def row_posterior(self, structure: Structure, group: Group, env: Mapping,
+                      seen: Seen) -> jax.Array:
+        """The mode of a row in unbounded coordinates, (p,)."""
+        return _found(structure, group, env, seen, None)[1]
 
     def expected(self, structure: Structure, group: Group, env: Mapping, seen: Seen,
-                 moments: Modes) -> jax.Array:
-        return self._log(structure, group, env, seen, jax.lax.stop_gradient(moments.mean))
+                 moments: jax.Array) -> jax.Array:
+        return self._log(structure, group, env, seen, jax.lax.stop_gradient(moments))
 
     def conditional(self, structure: Structure, group: Group, env: Mapping, seen: Seen) -> Nodes:
         height, top = _found(structure, group, env, seen, None)

@@ -243,12 +243,11 @@ def _nodes(structure: Structure, group: Group, env: Mapping, seen: Seen,
             again = jnp.maximum((0.5 / fall) ** (1 / 3), 1e-3)
             return jnp.where(fall > STEEP, wide * again, wide), fall, turns + 1
 
-        def steep(carry: tuple) -> jax.Array:
-            return (carry[1] > STEEP) & (carry[2] <= STEPS)
-
         # a top as flat as that of x⁴ is not as wide as its curvature says
         wide = jnp.where(bend > 1e-6, bend, 1.0) ** -0.5
-        wide, *_ = jax.lax.while_loop(steep, narrower, (wide, jnp.full_like(wide, jnp.inf), 0))
+        wide, *_ = jax.lax.while_loop(
+            lambda carry: (carry[1] > STEEP) & (carry[2] <= STEPS), narrower,
+            (wide, jnp.full_like(wide, jnp.inf), 0))
         return middle, wide, top
 
     middle, wide, top = jax.vmap(peak)(_two_highest(height))

@@ -12,7 +12,6 @@ mean and the covariance of the Dirichlet: exact of what is affine or quadratic i
 """
 
 from collections.abc import Mapping
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -32,12 +31,6 @@ from probml.structure.structure import Structure
 
 KINDS = ("Categorical", "Multinomial")  # seen below, by their `probs`
 MAX_ROUNDING = 1e-5  # relative difference that is rounding, in float32
-
-
-class Logs(NamedTuple):
-    """What an M-step needs of a row: E[log z], (k,)."""
-
-    mean: jax.Array
 
 
 class Simplex(WithPosterior):
@@ -88,17 +81,19 @@ class Simplex(WithPosterior):
         mean, values = (where_seen(own, lambda z: z, leaf) for leaf in (mean, values))
         return Nodes(mean, values, posterior.mean)
 
-    def row_posterior(self, structure: Structure, group: Group, env: Mapping, seen: Seen) -> Logs:
+    def row_posterior(self, structure: Structure, group: Group, env: Mapping,
+                      seen: Seen) -> jax.Array:
+        """What an M-step needs of a row: E[log z], (k,)."""
         alpha = self.posterior(structure, group, env, seen).concentration
         logs = digamma(alpha) - digamma(alpha.sum())
-        return Logs(where_seen(seen.get(group.name, (None, None)),
-                               lambda z: jnp.log(jnp.maximum(z, 1e-30)), logs))
+        return where_seen(seen.get(group.name, (None, None)),
+                          lambda z: jnp.log(jnp.maximum(z, 1e-30)), logs)
 
     def expected(self, structure: Structure, group: Group, env: Mapping, seen: Seen,
-                 moments: Logs) -> jax.Array:
+                 moments: jax.Array) -> jax.Array:
         """E[log p] of the prior alone: the children depend on no parameter but z."""
         alpha = _prior(structure, group, env)
-        return gammaln(alpha.sum()) - gammaln(alpha).sum() + ((alpha - 1) * moments.mean).sum()
+        return gammaln(alpha.sum()) - gammaln(alpha).sum() + ((alpha - 1) * moments).sum()
 
 
 def _prior(structure: Structure, group: Group, env: Mapping) -> jax.Array:

@@ -59,9 +59,7 @@ def _feed(into: "hashlib._Hash", value: Any) -> None:
     ours = kind.__module__.partition(".")[0] == "probml"
     if kind is str:
         _put(into, "s", value.encode("utf-8", "surrogatepass"))
-    elif value is None or value is Ellipsis or kind in (bool, int, range, slice):
-        _put(into, kind.__name__, repr(value).encode())
-    elif kind in (float, complex):
+    elif value is None or value is Ellipsis or kind in (bool, int, range, slice, float, complex):
         _put(into, kind.__name__, repr(value).encode())  # signed zeros differ, NaN is itself
     elif kind is bytes:
         _put(into, "b", value)

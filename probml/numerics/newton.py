@@ -100,13 +100,11 @@ class Newton:
             step, predicted = self.step(point, gradient, hessian, damping)
             valid = jnp.isfinite(predicted) & (predicted >= 0) & functools.reduce(
                 jnp.logical_and, [jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(step)])
-            small = valid & (damping <= 1e-3) & (predicted <= min_gain_at(value))
+            least = jnp.maximum(tolerance * (1 + jnp.abs(value)), self.gain_tolerance)
+            small = valid & (damping <= 1e-3) & (predicted <= least)
             last = (small & (predicted <= negligible(value)) if self.skip_last_evaluation
                     else jnp.zeros((), bool))
             return step, valid, small, last
-
-        def min_gain_at(value):
-            return jnp.maximum(tolerance * (1 + jnp.abs(value)), self.gain_tolerance)
 
         def iterate(carry):
             (point, value, gradient, hessian, damping, count, evaluations, values, rejected,

@@ -104,11 +104,8 @@ def _side_by_side(fit: Fitted, data: dataset.Data, plan: Plan, plug_in: bool, ab
     if len(some) == 1:
         return ask(_loaded(fit, data, plan, plug_in, None))
     met, what = _MET.setdefault(plan, set()), (some[0].table.rows, about, plug_in)
-
-    def of_part(part: dataset.Data) -> Any:
-        return ask(_loaded(fit, part, plan, plug_in, some[0].table.rows))
-
-    found = map_in_threads(of_part, some, alone=what not in met)
+    found = map_in_threads(lambda part: ask(_loaded(fit, part, plan, plug_in, some[0].table.rows)),
+                           some, alone=what not in met)
     met.add(what)
     return jax.tree.map(lambda *leaves: np.concatenate(leaves), *found)
 

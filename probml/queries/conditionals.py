@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
+from numpyro.distributions import constraints
 
 from probml.dataset import dataset
 from probml.device.rows import Chunk, Known, Rows
@@ -21,7 +22,6 @@ from probml.plan.plan import Plan
 from probml.queries import asking
 from probml.queries.fitted import Fitted
 from probml.queries.queries import Belief, states_and_log
-from probml.queries.tabled import Tabled
 
 
 def conditional(fit: Fitted, data: dataset.Data, name: str, plug_in: bool) -> dist.Distribution:
@@ -68,9 +68,8 @@ def conditional(fit: Fitted, data: dataset.Data, name: str, plug_in: bool) -> di
 
 
 def _mixed(weight: np.ndarray, parts: dist.Distribution, lead: int) -> dist.Distribution:
-    if weight.shape[lead] == 1:
-        return parts
-    return dist.MixtureSameFamily(dist.Categorical(probs=weight), parts)
+    return (parts if weight.shape[lead] == 1
+            else dist.MixtureSameFamily(dist.Categorical(probs=weight), parts))
 
 
 @jit(static_argnames=("plan", "name", "averaged"), seldom=ASKED)
@@ -111,11 +110,73 @@ def _components(plan: Plan, name: str, averaged: bool, belief: Belief, known: Kn
         root = rows.along.folded(root)  # one row where all rows have the same covariance
         root = root.reshape(len(root), -1, states, size, size)
         root = jnp.broadcast_to(root, (count, *root.shape[1:]))
-        if site.time is None:
-            return log, weight, mean[:, 0], root[:, 0]
-        return log, jnp.broadcast_to(weight[:, None], mean.shape[:-1]), mean, root
+        return ((log, weight, mean[:, 0], root[:, 0]) if site.time is None
+                else (log, jnp.broadcast_to(weight[:, None], mean.shape[:-1]), mean, root))
 
     if not averaged:
         return jax.tree.map(lambda leaf: leaf[None],
                             every.map(lambda rows: chunk(rows, belief)))
     return belief.map_draws(plan, lambda own: every.map(lambda rows: chunk(rows, own)))
+
+
+class Tabled(dist.Distribution):
+    """A smooth univariate distribution given by quadrature nodes and weights.
+
+    log p(x) interpolates the density, weight / width, linearly between nodes, and is −∞ outside
+    them; samples invert the distribution function, linear between nodes. Mean and variance are sums
+    over nodes.
+
+    Args:
+        values: (*batch, m), ascending. weights: (*batch, m), which sum to 1.
+        centre: (*batch), the mean.
+    """
+
+    arg_constraints = {"values": constraints.real_vector, "weights": constraints.simplex}
+    support = constraints.real
+    pytree_data_fields = ("values", "weights", "centre")
+
+    def __init__(self, values: jax.Array, weights: jax.Array, centre: jax.Array, *,
+                 validate_args: bool | None = None):
+        self.values, self.weights, self.centre = map(jnp.asarray, (values, weights, centre))
+        super().__init__(self.values.shape[:-1], (), validate_args=validate_args)
+
+    @property
+    def mean(self):
+        return self.centre
+
+    @property
+    def variance(self):
+        # nodes of weight 0 may lie so far out that their squares overflow in float32
+        away = jnp.where(self.weights > 0, self.values - self.centre[..., None], 0.0)
+        return (self.weights * away**2).sum(-1)
+
+    @property
+    def _node_cdf(self):
+        """The distribution function at the nodes."""
+        return jnp.cumsum(self.weights, -1) - 0.5 * self.weights
+
+    def log_prob(self, value: jax.Array):
+        edges = jnp.concatenate([self.values[..., :1], 0.5 * (self.values[..., 1:]
+                                                              + self.values[..., :-1]),
+                                 self.values[..., -1:]], -1)
+        width = jnp.diff(edges, axis=-1)
+        # the nodes of an observed value coincide: width 0
+        high = jnp.where(width > 0, self.weights / jnp.where(width > 0, width, 1.0), jnp.inf)
+        return jnp.log(_interpolate(value, self.values, high, 0.0, 0.0))
+
+    def cdf(self, value: jax.Array):
+        return _interpolate(value, self.values, self._node_cdf, 0.0, 1.0)
+
+    def icdf(self, q: jax.Array):
+        return _interpolate(q, self._node_cdf, self.values, None, None)
+
+    def sample(self, key: jax.Array, sample_shape: tuple[int, ...] = ()):
+        uniform = jax.random.uniform(key, (*sample_shape, *self.batch_shape),
+                                     dtype=self.values.dtype)
+        return self.icdf(uniform)
+
+
+def _interpolate(x: jax.Array, at: jax.Array, of: jax.Array, left: jax.Array, right: jax.Array):
+    """numpy.interp, batched over the leading axes of the nodes."""
+    return jnp.vectorize(lambda x, at, of: jnp.interp(x, at, of, left, right),
+                         signature="(),(m),(m)->()")(jnp.asarray(x), at, of)

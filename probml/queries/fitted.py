@@ -66,40 +66,85 @@ class Fitted(Protocol):
     weighted: bool = field(default=False, repr=False)  # whether its rows had weights other than 1
 
     @property
-    def params(self) -> dict[str, ArrayLike]: ...
-    @property
-    def made_by(self) -> Engine | None: ...
-    @property
-    def certain(self) -> bool: ...
-    @property
-    def structure(self) -> Structure: ...
-    @property
-    def converged(self) -> bool: ...
-    @property
-    def status(self) -> str: ...
-    @property
-    def ending(self) -> str: ...
-    @property
-    def warnings(self) -> tuple[Finding, ...]: ...
-    @property
-    def _plan(self) -> Plan: ...
+    def params(self) -> dict[str, ArrayLike]:
+        """See Fit.params."""
 
-    def summary(self, data: DataLike = None, *, weights: ArrayLike | None = None) -> Any: ...
-    def labels(self, site: str) -> tuple: ...
-    def posterior(self, site: str) -> dist.Distribution: ...
-    def draws(self, n: int, seed: int = 0) -> dict[str, np.ndarray]: ...
-    def predict(self, data: DataLike, site: str | None = None) -> ArrayLike: ...
+    @property
+    def made_by(self) -> Engine | None:
+        """The engine; None: a file does not say how to make it."""
 
-    def _table(self, errors: Any) -> Any: ...
-    def _known(self) -> Known: ...
-    def _site(self, name: str, discrete: bool = False) -> Any: ...
-    def _checked_row_site(self, name: str) -> str: ...
-    def _is_observed_or_summed(self, held: Data, name: str) -> bool: ...
-    def _read(self, data: DataLike) -> Data: ...
-    def _draws(self, n: int, seed: int) -> dict[str, ArrayLike]: ...
+    @property
+    def certain(self) -> bool:
+        """Whether it has no posterior, only a point."""
+
+    @property
+    def structure(self) -> Structure:
+        """The structure of the model, for these inputs."""
+
+    @property
+    def converged(self) -> bool:
+        """See Fit.converged."""
+
+    @property
+    def status(self) -> str:
+        """See Fit.status."""
+
+    @property
+    def ending(self) -> str:
+        """How the engine ended, in a sentence."""
+
+    @property
+    def warnings(self) -> tuple[Finding, ...]:
+        """See Fit.warnings."""
+
+    @property
+    def _plan(self) -> Plan:
+        """The plan of the fit."""
+
+    def summary(self, data: DataLike = None, *, weights: ArrayLike | None = None) -> Any:
+        """See Fit.summary."""
+
+    def labels(self, site: str) -> tuple:
+        """See Fit.labels."""
+
+    def posterior(self, site: str) -> dist.Distribution:
+        """See Fit.posterior."""
+
+    def draws(self, n: int, seed: int = 0) -> dict[str, np.ndarray]:
+        """See Fit.draws."""
+
+    def predict(self, data: DataLike, site: str | None = None) -> ArrayLike:
+        """See Fit.predict."""
+
+    def _table(self, errors: Any) -> Any:
+        """The summary with these standard errors."""
+
+    def _known(self) -> Known:
+        """The values that all rows share."""
+
+    def _site(self, name: str, discrete: bool = False) -> Any:
+        """The site of this name, checked."""
+
+    def _checked_row_site(self, name: str) -> str:
+        """The name of a discrete site inside rows, checked."""
+
+    def _is_observed_or_summed(self, held: Data, name: str) -> bool:
+        """Whether no value of a site has to be integrated out."""
+
+    def _read(self, data: DataLike) -> Data:
+        """The rows, read and checked."""
+
+    def _draws(self, n: int, seed: int) -> dict[str, ArrayLike]:
+        """Draws of the sites outside rows, discrete ones as codes."""
+
     def _drawn_rows(self, held: Data, key: jax.Array, seed: int,
-                    plug_in: bool) -> dict[str, np.ndarray]: ...
+                    plug_in: bool) -> dict[str, np.ndarray]:
+        """Drawn values of the sites of rows, discrete ones as codes."""
+
     def _simulated(self, held: Data, key: jax.Array, seed: int,
-                   plug_in: bool) -> dict[str, np.ndarray]: ...
+                   plug_in: bool) -> dict[str, np.ndarray]:
+        """Rows drawn given their observed cells, with labels."""
+
     def _deterministic_means(self, held: Data, names: list[str], plug_in: bool,
-                             given: str = "") -> dict[str, np.ndarray]: ...
+                             given: str = "") -> dict[str, np.ndarray]:
+        """The means of deterministics inside rows."""

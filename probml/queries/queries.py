@@ -57,10 +57,8 @@ class Parts:
             return []
 
         # no variable to eliminate within a step: all its factors are multiplied into one
-        def factor_within(rows: Chunk, _: None) -> Factor:
-            return sequences.within(plan, self._inside(given, rows.steps, None))
-
-        return [in_pieces(plan, factor_within, self._chunk)]
+        return [in_pieces(plan, lambda rows, _: sequences.within(
+            plan, self._inside(given, rows.steps, None)), self._chunk)]
 
     def path(self) -> tuple[jax.Array, jax.Array] | None:
         """The most probable joint path of the chains, see factors.chains.best_path; None where
@@ -207,7 +205,8 @@ def _averaged(plan: Plan, belief: Belief, known: Known, rows: Chunk, view: str, 
         return jnp.tensordot(table, values.astype(table.dtype), 1)
     at, count = rows_of_site(plan, rows, _first(site))
     if view == PREDICTED:
-        at = _hidden(at, site)
+        at = at._replace(values={n: v for n, v in at.values.items() if n != site},
+                         seen={n: v for n, v in at.seen.items() if n != site})
     along = means_along(plan, belief.params, known, rows, site, view)
     if question == "probability":
         return _probability(plan, belief, known, at, site, table, count, along)
@@ -271,14 +270,6 @@ def _so_far(plan: Plan, belief: Belief, known: Known, rows: Chunk, parts: Parts,
     blank = [jnp.zeros((len(prior), *(plan.variables[v].states for v in scope)))
              for scope in scopes]
     return dict(zip(scopes, jax.grad(total)(blank), strict=True))
-
-
-def _hidden(rows: Chunk, site: str) -> Chunk:
-    """The same rows with a site treated as missing."""
-    return rows._replace(
-        values={n: v for n, v in rows.values.items() if n != site},
-        seen={n: v for n, v in rows.seen.items() if n != site}
-    )
 
 
 def _asked(plan: Plan, site: str | tuple[str, ...]) -> tuple[str, ...]:
@@ -395,12 +386,9 @@ def conditional(plan: Plan, params: Mapping, known: Known, rows: Chunk, name: st
         parts = (x + known.centre[name].reshape(site.cells) if name in known.centre else x,
                  rows.seen[name])
 
-    def mean_given_states(varying: Mapping[str, jax.Array], parts: tuple):
-        return over_states(plan, lambda env: _mean(plan, name, env, what, parts),
-                           {**fixed, **varying}, parents)
-
-    return jax.vmap(mean_given_states, axis_size=size)(row_environment(plan, known, rows, name),
-                                                       parts)
+    return jax.vmap(lambda varying, parts: over_states(
+        plan, lambda env: _mean(plan, name, env, what, parts), {**fixed, **varying}, parents
+    ), axis_size=size)(row_environment(plan, known, rows, name), parts)
 
 
 def _mean(plan: Plan, name: str, env: Mapping, what: str, parts: tuple) -> jax.Array:

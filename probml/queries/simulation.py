@@ -22,12 +22,12 @@ from numpyro.distributions.distribution import validation_enabled
 from numpyro.primitives import Messenger
 
 from probml.dataset import dataset, kinds, ragged
-from probml.dataset.arrays import as_raw, deny
+from probml.dataset.arrays import Raw, as_raw, deny
 from probml.dataset.coding import indices as coding
 from probml.dataset.tables import to_labels
 from probml.device import layout, load
 from probml.device.rows import Known, Rows
-from probml.errors import ModelError, Refusal, counted, listed, present, shortly, untraced
+from probml.errors import ModelError, Refusal, counted, listed, present, shortly
 from probml.evidence import row_coordinates
 from probml.families import registry
 from probml.language.language import LONGEST, Bound, chain_length_scope
@@ -122,34 +122,22 @@ def simulate_rows(structure: Structure, params: Mapping[str, jax.Array],
     return jax.vmap(simulate_row, axis_size=n)(params, fixed, columns, inputs, keys)
 
 
-def input_rows(model: Bound, inputs: SiteValues, rows: int | None) -> tuple[dict, int]:
+def input_rows(model: Bound, inputs: SiteValues, rows: int | None) -> tuple[dict[str, Raw], int]:
+    """The inputs as arrays, and the number of rows."""
     model.check_inputs(inputs)
-    arrays = {name: _array(name, value) for name, value in inputs.items()}
-    if rows is None and arrays:
-        rows = len(next(iter(arrays.values())))
+    raws = {name: as_raw(f"the input '{name}'", value, True) for name, value in inputs.items()}
+    if rows is None and raws:
+        rows = len(next(iter(raws.values())).values)
     if not isinstance(rows, Integral) or isinstance(rows, bool) or not 1 <= rows <= LONGEST:
         raise ModelError(f"simulate(rows={shortly(rows)}): expected the number of rows, an "
                          f"integer from 1 to {LONGEST:,}, such as simulate(rows=100)")
-    return arrays, int(rows)
-
-
-def _array(name: str, value: object) -> np.ndarray:
-    untraced(f"simulate({name}=...)", value)
-    try:
-        array = np.asarray(value)
-    except ValueError:
-        array = np.zeros(())
-    if not array.ndim or not len(array):
-        raise ModelError(f"simulate({name}=...): expected an input with one value per row, an "
-                         f"array (n, ...), got {shortly(value)}")
-    return array
+    return raws, int(rows)
 
 
 def simulate_prior(model: Bound, rows: int | None, steps: int | None, seed: int,
                    inputs: SiteValues, parameters: bool = False) -> dict[str, np.ndarray]:
     """See Model.simulate."""
-    arrays, rows = input_rows(model, inputs, rows)
-    raws = {name: as_raw(f"the input '{name}'", value, True) for name, value in inputs.items()}
+    raws, rows = input_rows(model, inputs, rows)
     for name, raw in raws.items():
         if len(raw.values) != rows:
             raise ModelError(f"simulate(rows={rows}): the input '{name}' has "
@@ -161,7 +149,8 @@ def simulate_prior(model: Bound, rows: int | None, steps: int | None, seed: int,
     structure = kinds.structure_for_inputs(model, raws, {},
                                            {name: (raw.values.shape[1:], raw.values.dtype.kind)
                                                               for name, raw in raws.items()})
-    arrays |= coding.read(structure, raws, {}, {}, coding.REFUSE).values
+    arrays = {**{name: raw.values for name, raw in raws.items()},
+              **coding.read(structure, raws, {}, {}, coding.REFUSE).values}
     structure.need_likelihood("simulate")
     if structure.prior_factors:
         raise Refusal(

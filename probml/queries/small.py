@@ -64,8 +64,6 @@ def answer(plan: Plan, ask: Asked, belief: Belief, known: Known, rows: Rows,
     found = (_large if heavy else _small)(plan, belief, known, rows)
     factors = [host.Table(np.asarray(log, float)[:count], names)
                for (_, names), log in found.items()]
-    if not set().union(*(factor.names for factor in factors)) <= set(plan.order):
-        return None
     needed = _relevant(plan, _with_evidence(plan, known, chunk, count), scopes)
     groups = host.condition_on_known([f for f in factors if needed.issuperset(f.names)], count,
                                      PATTERNS * (1 + 15 * heavy))

@@ -44,8 +44,8 @@ def log_density(structure: Structure, site: Site, env: Mapping, x: jax.Array,
 
 def _kernel_log_density(site: Site, natural: PyTree, x: jax.Array,
                         mask: jax.Array | None) -> jax.Array:
-    assert site.family is not None
-    return site.family.log_density(jax.tree.map(lambda leaf: leaf[None], natural), x, mask)[0, 0]
+    own = jax.tree.map(lambda leaf: leaf[None], natural)
+    return present(site.family).log_density(own, x, mask)[0, 0]
 
 
 def log_densities(structure: Structure, site: Site, env: Mapping, x: jax.Array | None,
@@ -55,7 +55,7 @@ def log_densities(structure: Structure, site: Site, env: Mapping, x: jax.Array |
     if site.factor:
         (value,) = structure.arguments(site.name, env).values()
         return site.layout(value, 0)
-    assert x is not None
+    x = present(x)
     if site.traits.direct is not None:
         arguments = structure.cells(site.name, env)
         return site.traits.direct(arguments, cells(site, x[None])[0],

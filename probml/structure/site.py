@@ -99,9 +99,8 @@ class Site:
     def lattice(self) -> tuple[int, ...]:
         """Shape of the cells that are separate draws of the base distribution: plates inside rows,
         then independent event axes."""
-        if not self.rows:
-            return self.batch + self.independent
-        return tuple(self.batch[axis] for axis in self.axes) + self.independent
+        return (self.batch + self.independent if not self.rows
+                else tuple(self.batch[axis] for axis in self.axes) + self.independent)
 
     def layout(self, array: jax.Array | np.ndarray, tail: int, xp: ModuleType = jnp) -> jax.Array:
         """Converts an array from NumPyro's layout for one row, with `tail` trailing axes, to
@@ -130,8 +129,7 @@ class Site:
         plates = len(self.axes)
         cells = jnp.reshape(cells, self.cells)
         order = sorted(range(plates), key=lambda i: self.axes[i])
-        cells = jnp.transpose(cells, (*order, *range(plates, cells.ndim)))
-        return cells.reshape(self.shape)
+        return jnp.transpose(cells, (*order, *range(plates, cells.ndim))).reshape(self.shape)
 
     def collect(self, value: jax.Array, rows: int) -> jax.Array:
         """Converts NumPyro's layout with `rows` rows to (rows, *cells)."""

@@ -186,9 +186,8 @@ class Structure:
                 f"'{name}' a Categorical site with the same probabilities"
             )
         with unchecked():
-            if site.family is not None:
-                return site.family.distribution(arguments)
-            return site.distribution(list(arguments.values()))
+            return (site.family.distribution(arguments) if site.family is not None
+                    else site.distribution(list(arguments.values())))
 
     @memo(MAX_REMEMBERED)
     def bounds(self, name: str) -> dict[str, tuple[ClosedJaxpr, tuple[str, ...]]]:

@@ -35,19 +35,15 @@ def find_precision_loss(data: Data) -> str | None:
                     f"rounding when it is added to a prior")
     for name, column in data.table.columns.items():
         site = sites[name]
-        if site.discrete and site.states is None and (found := _many(column.values, column.seen)):
-            return f"'{name}'{found}"
-        if not site.discrete and (found := _far(column.values, column.seen, site.time,
-                                                TERMS if site.traits.terms else MAX_CENTRE_SDS)):
-            return f"'{name}'{found}"
-        if isinstance(site.domain, UnitInterval) and (found := _near_one(column.values,
-                                                                         column.seen)):
+        own, most = (column.values, column.seen), TERMS if site.traits.terms else MAX_CENTRE_SDS
+        found = (_many(*own) if site.discrete and site.states is None else
+                 None if site.discrete else _far(*own, site.time, most))
+        if found := found or (_near_one(*own) if isinstance(site.domain, UnitInterval) else None):
             return f"'{name}'{found}"
     for name, values in data.table.inputs.items():
-        if values.dtype.kind == "f" and (found := _far(values, None, 0
-                                                       if name in data.structure.timed else None)):
-            return f"the input '{name}'{found}"
-        if values.dtype.kind == "f" and (found := _find_collinearity(values)):
+        time = 0 if name in data.structure.timed else None
+        if values.dtype.kind == "f" and (
+                found := _far(values, None, time) or _find_collinearity(values)):
             return f"the input '{name}'{found}"
     return None
 

@@ -101,9 +101,8 @@ def weighed(data: object, weights: object) -> tuple[DataLike, ArrayLike | None]:
             frames.check_order(data, weights)
         return data, weights
     source = source_of(data)
-    if source is not None:
-        return Weighed(source, weights), None
-    return without(frames.as_table(data), weights)
+    return ((Weighed(source, weights), None) if source is not None
+            else without(frames.as_table(data), weights))
 
 
 def profile_source(model: Bound, source: Source, first: int = 0) -> Profile:
@@ -146,9 +145,8 @@ class Reader:
     """
 
     def __init__(self, data: Data):
-        assert data.survey is not None
-        self.data, self.survey, self.profile = data, data.survey, data.survey.profile
-        self.means = self.profile.means
+        self.data, self.survey = data, present(data.survey)
+        self.profile, self.means = self.survey.profile, self.survey.profile.means
         self._known: dict[int | None, dict[str, tables.Expected]] = {}
         self._sums: dict[str, int] = {}  # part → checksum of its values
 

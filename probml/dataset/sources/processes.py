@@ -41,11 +41,7 @@ def open_data(model: Bound, data: object, weights: object = None) -> Data:
     """
     here = jax.process_index()
     data, weights = weighed(data, weights)
-
-    def count() -> int | None:
-        return None if source_of(data) is not None else read(model, data).table.rows
-
-    counts = agreed(count)
+    counts = agreed(lambda: None if source_of(data) is not None else read(model, data).table.rows)
     known = [rows for rows in counts if rows is not None]
     # the same sample as of one process, if the numbers of rows are known before reading
     first = sum(known[:here]) if len(known) == len(counts) else here << ROW_BITS

@@ -16,7 +16,7 @@ from probml.dataset.coding import labels as naming
 from probml.dataset.dataset import Data, Profile
 from probml.dataset.moments import Moments
 from probml.dataset.sources.chosen import hashed
-from probml.errors import DataError, counted, listed
+from probml.errors import DataError, counted, listed, present
 from probml.typing import ArrayLike
 
 SAMPLE_ROWS = 2**16  # at most; engines find a start on the sample
@@ -311,11 +311,10 @@ def lengthened(data: Data, steps: int | None) -> Data:
 def along_steps(data: Data, name: str, weights: np.ndarray | None) -> Moments:
     """The moments of a site along time, over rows and steps without padding."""
     time, column = data.structure.sites[name].time, data.table.columns[name]
-    assert time is not None and data.steps is not None
-    n, steps = data.table.rows, data.steps
+    n, steps = data.table.rows, present(data.steps)
 
     def flat(array: np.ndarray) -> np.ndarray:
-        array = np.moveaxis(array, 1 + time, 1)
+        array = np.moveaxis(array, 1 + present(time), 1)
         return array.reshape(n * steps, *array.shape[2:])
 
     weight = np.ones(n) if weights is None else weights

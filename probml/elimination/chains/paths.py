@@ -72,9 +72,8 @@ def filtered(chain: Chain, layout: ScanLayout = UNCUT) -> tuple[jax.Array, jax.A
     whole = scales.reshape(steps, g, m // layout.blocks, layout.blocks)
     within = jnp.cumsum(whole, 0) - whole
     earlier = (jnp.cumsum(whole.sum(0), -1) - whole.sum(0) + within).reshape(steps, g, m)
-    if layout.wide:
-        return share_of(ahead, 2), jnp.exp(alphas), earlier
-    return normalised(ahead, 2)[0], alphas, earlier
+    return ((share_of(ahead, 2), jnp.exp(alphas), earlier) if layout.wide
+            else (normalised(ahead, 2)[0], alphas, earlier))
 
 
 def draw(chain: Chain, key: jax.Array, layout: ScanLayout = UNCUT) -> tuple[jax.Array, jax.Array]:
@@ -134,11 +133,8 @@ def backtrack(last: jax.Array, table: Callable, along: PyTree, between: jax.Arra
     into = look_up(between, first)
     last, into = (jnp.moveaxis(leaf.reshape(*leaf.shape[:-1], -1, blocks), -1, 0)
                   for leaf in (last, into))
-
-    def link(state: jax.Array, into: jax.Array):
-        return look_up(into, state[:, None])[:, 0], state
-
-    head, tail = lax.scan(link, last[-1], into[1:], reverse=True)
+    head, tail = lax.scan(lambda state, into: (look_up(into, state[:, None])[:, 0], state),
+                          last[-1], into[1:], reverse=True)
     ended = lanes_of(jnp.concatenate([head[None], tail]))  # (G, M)
     # some steps at a time: one lookup of all would be fused with what reads it, and read across
     # steps

@@ -174,9 +174,7 @@ def merge_blocks(system: System) -> System:
 
 def in_blocks(path: jax.Array, blocks: int) -> jax.Array:
     """(T, D, sequences) → (T / B, D, M)."""
-    if blocks == 1:
-        return path
-    return lanes_of(path.reshape(blocks, -1, *path.shape[1:]))
+    return path if blocks == 1 else lanes_of(path.reshape(blocks, -1, *path.shape[1:]))
 
 
 def draw_prior(system: System, key: jax.Array) -> jax.Array:
@@ -215,9 +213,8 @@ class _Block(NamedTuple):
 
 def forward(system: System) -> Filtered:
     """The forward pass, block by block."""
-    if system.blocks == 1:
-        return filtered(system)
-    return filtered(system, _entries(system, _blocks(system)))
+    return (filtered(system) if system.blocks == 1
+            else filtered(system, _entries(system, _blocks(system))))
 
 
 def backward(system: System, found: Filtered) -> Adjoint:

@@ -57,8 +57,7 @@ class Beta(Form):
         g, h = gradients
         determinant = 1 / (half * (1 - c)) - 1 / (c * (1 - half))
         a = (h / (1 - c) - g / (1 - half)) / determinant
-        b = (h / c - g / half) / determinant
-        return {"A": a, "B": b}
+        return {"A": a, "B": (h / c - g / half) / determinant}
 
     def value(self, natural: Natural, c: jax.Array, event: int):
         """Q(c) up to a constant."""

@@ -47,18 +47,14 @@ def _transposed_product(eta: jax.Array, statistics: jax.Array):
 product = jax.custom_vjp(_transposed_product)
 
 
-def _forward(eta: jax.Array, statistics: jax.Array):
-    return _transposed_product(eta, statistics), (eta,
-                                                  statistics)  # the gradient has derivatives, too
-
-
 def _backward(kept: tuple, slope: jax.Array):
     eta, statistics = kept
     slope = lax.optimization_barrier(slope.T)
     return (statistics @ slope.T).T, eta.T @ slope
 
 
-product.defvjp(_forward, _backward)
+# forward not `product` itself: the gradient has derivatives, too
+product.defvjp(lambda *operands: (_transposed_product(*operands), operands), _backward)
 
 
 class MultivariateNormal(Likelihood):

@@ -137,15 +137,11 @@ def _is_masked_by_function(model: Bound, arguments: SiteValues,
     try:
         with validation_enabled(False):  # at values at which no density need be NaN
             trace = trace_isolated(lambda: model.generative.run({**model.bound, **arguments}, {}),
-                                   given, sums=False, blank=_feasible_value)
+                                   given, sums=False,
+                                   blank=lambda fn: fn.support.feasible_like(jnp.zeros(fn.shape())))
     except Exception:
         return False
     found = [leaf for site in trace.values() if site["type"] == "sample"
              for leaf in (*leaves_of_distribution(site["fn"])[0], site["value"])]
     return not any(bool(jnp.isnan(leaf).any()) for leaf in map(jnp.asarray, found)
                    if jnp.issubdtype(leaf.dtype, jnp.floating))
-
-
-def _feasible_value(fn: dist.Distribution) -> jax.Array:
-    """Some value of a support."""
-    return fn.support.feasible_like(jnp.zeros(fn.shape()))

@@ -61,7 +61,8 @@ def settle_start(msg: dict) -> None:
     """Make a scan whose carry changes its form in the first steps one whose carry keeps it; any
     other message is left as it is."""
     call = ScanCall.of(msg)
-    if call is None or msg["value"] is not None or all(map(np.ndim, _leaves(call.init))):
+    if call is None or msg["value"] is not None or all(
+            map(np.ndim, jax.tree.leaves(call.init, is_leaf=_is_none))):
         return
     body, init = call.body, call.init
     *starts, last = _forms_of_carry(body, init, call.first_x)
@@ -86,10 +87,6 @@ def settle_start(msg: dict) -> None:
 
 def _is_none(leaf: object) -> bool:
     return leaf is None
-
-
-def _leaves(tree: object) -> list:
-    return jax.tree.leaves(tree, is_leaf=_is_none)
 
 
 def _placeholder(like: jax.ShapeDtypeStruct) -> jax.Array:

@@ -128,8 +128,7 @@ def gathered(eqn: JaxprEqn, operand: np.ndarray | None, indices: Sequence[Any],
     varying = [k for k in range(len(components)) if not (flat[SOURCE, ..., k] == KNOWN).all()]
 
     def at(starts: np.ndarray) -> np.ndarray:
-        places = _positions(eqn, starts)
-        return operand.reshape(6, operand.shape[1], -1)[:, :, places]
+        return operand.reshape(6, operand.shape[1], -1)[:, :, _positions(eqn, starts)]
 
     if not varying:
         return at(flat[OFFSET])
@@ -238,11 +237,6 @@ def _reshaped(eqn: JaxprEqn, i: int, j: int, shape: Sequence[int]) -> Places:
     return [after.index(key) if key in after else None for key in keys(shape)]
 
 
-def _repeated(eqn: JaxprEqn, i: int, j: int, shape: Sequence[int]) -> Places:
-    return [place if size == eqn.params["shape"][place] else None
-            for place, size in zip(eqn.params["broadcast_dimensions"], shape, strict=True)]
-
-
 def _cut(eqn: JaxprEqn, i: int, j: int, shape: Sequence[int]) -> Places:
     """A slice; a single entry cut from several no longer varies along the axis."""
     steps = eqn.params["strides"] or (1,) * len(shape)
@@ -253,10 +247,6 @@ def _cut(eqn: JaxprEqn, i: int, j: int, shape: Sequence[int]) -> Places:
 
 def _along(axis: int, shape: Sequence[int], begin: int) -> Places:
     return [(own, begin if own == axis else 0) for own in range(len(shape))]
-
-
-def _split(eqn: JaxprEqn, i: int, j: int, shape: Sequence[int]) -> Places:
-    return _along(eqn.params["axis"], shape, -sum(eqn.params["sizes"][:j]))
 
 
 def _concatenated(eqn: JaxprEqn, i: int, j: int, shape: Sequence[int]) -> Places:
@@ -273,8 +263,13 @@ def _product(eqn: JaxprEqn, i: int, j: int, shape: Sequence[int]) -> Places:
 
 
 AXES: dict[str, Callable[[JaxprEqn, int, int, Sequence[int]], Places]] = {
-    "broadcast_in_dim": _repeated, "concatenate": _concatenated, "dot_general": _product,
-    "expand_dims": _reshaped, "reshape": _reshaped, "slice": _cut, "split": _split,
+    "broadcast_in_dim": lambda eqn, i, j, shape: [
+        place if size == eqn.params["shape"][place] else None
+        for place, size in zip(eqn.params["broadcast_dimensions"], shape, strict=True)],
+    "concatenate": _concatenated, "dot_general": _product,
+    "expand_dims": _reshaped, "reshape": _reshaped, "slice": _cut,
+    "split": lambda eqn, i, j, shape: _along(eqn.params["axis"], shape,
+                                             -sum(eqn.params["sizes"][:j])),
     "rev": lambda eqn, i, j, shape: [None if axis in eqn.params["dimensions"] else axis
                                      for axis in range(len(shape))],
     "squeeze": lambda eqn, i, j, shape: _without(eqn.params["dimensions"], shape),

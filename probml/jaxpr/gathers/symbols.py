@@ -94,11 +94,11 @@ OPERATIONS: dict[str, Callable | None] = {
     "floor": np.floor, "ge": np.greater_equal, "gt": np.greater, "le": np.less_equal,
     "lt": np.less, "max": np.maximum, "min": np.minimum, "mul": np.multiply, "ne": np.not_equal,
     "neg": np.negative, "or": np.logical_or, "rem": np.fmod, "sign": np.sign, "sub": np.subtract,
+    "abs": np.abs, "ceil": np.ceil, "round": np.round, "convert_element_type": np.asarray,
+    "integer_pow": None, "table": None, "not": np.logical_not,
+    "clamp": lambda low, x, high: np.clip(x, low, high),
+    "select_n": lambda which, no, yes: np.where(np.asarray(which) != 0, yes, no),
 }
-OPERATIONS |= {"abs": np.abs, "ceil": np.ceil, "round": np.round,
-               "convert_element_type": np.asarray, "integer_pow": None, "table": None}
-OPERATIONS |= {"not": np.logical_not, "clamp": lambda low, x, high: np.clip(x, low, high)}
-OPERATIONS |= {"select_n": lambda which, no, yes: np.where(np.asarray(which) != 0, yes, no)}
 
 
 def elementwise(name: str, eqn: JaxprEqn, values: list[Value], nodes: list[Node]) -> Value:

@@ -32,7 +32,6 @@ from probml.jaxpr.repeats.patterns import (
 )
 
 MIN_STEPS = 8  # of the same pattern, from which a scan is faster
-JOINTS = ("stack", "concatenate")
 
 
 class _Carried(NamedTuple):
@@ -245,10 +244,6 @@ def evaluated(closed: ClosedJaxpr, inputs: Sequence[jax.Array]) -> list[jax.Arra
 def _evaluated(program: Program, wanted: Sequence[int],
                give: Callable[[int], jax.Array]) -> list[jax.Array]:
     """As `evaluated`, given places."""
-
-    def column(many: Sequence[int]) -> jax.Array:
-        return jnp.stack([jnp.asarray(give(i)) for i in many])
-
     makers, held = (program.makers(), dict[int, ArrayLike]())
     while True:
         lines = program.restricted(wanted, held)
@@ -257,7 +252,7 @@ def _evaluated(program: Program, wanted: Sequence[int],
         if joint is None:
             break
         (eqn, _, (place,)), found = joint
-        steps, = found.values(give, column)
+        steps, = found.values(give, lambda many: jnp.stack([jnp.asarray(give(i)) for i in many]))
         held[place] = jnp.moveaxis(steps, 0, _axis(eqn)).reshape(program.avals[place].shape)
     asked = {*wanted, *(place for line in lines for place in line.operands)}
     held |= {place: give(i) for i, place in enumerate(program.inputs) if place in asked}
@@ -273,7 +268,8 @@ def recursive(closed: ClosedJaxpr) -> bool:
 
 def _joined(program: Program, line: Line, makers: Mapping[int, Line]) -> Recursion | None:
     """The recursion whose steps a line stacks or concatenates; None if there is none."""
-    sides = _sides(program, line, makers) if line.eqn.primitive.name in JOINTS else []
+    joins = line.eqn.primitive.name in ("stack", "concatenate")
+    sides = _sides(program, line, makers) if joins else []
     return _recursion(program, [(place,) for place in sides]) if sides else None
 
 

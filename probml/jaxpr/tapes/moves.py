@@ -251,7 +251,6 @@ OPERATIONS: dict[str, Operation] = {
                            ("permutation",)),
     "unstack": Operation(lambda ins, outs, axis: lambda x: [*np.moveaxis(x, axis, 0)],
                          ("axis",), True),
+    **{name: Operation(_scattered(write), ("dimension_numbers", "mode"), cost=_by_index, fixed=1)
+       for name, write in _WRITES.items()},
 }
-OPERATIONS |= {name: Operation(_scattered(write), ("dimension_numbers", "mode"), cost=_by_index,
-                               fixed=1)
-               for name, write in _WRITES.items()}

@@ -74,10 +74,6 @@ def _divided(ins: Avals, outs: Avals) -> Callable:
     return lambda a, b: np.where((a < 0) != (b < 0), -(abs(a) // abs(b)), abs(a) // abs(b))
 
 
-def _logistic(x: np.ndarray) -> np.ndarray:
-    return 1 / (1 + np.exp(-x))
-
-
 def _power(ins: Avals, outs: Avals, y: int) -> Callable:
     if y < 0:
         return lambda x: 1 / np.power(x, -y)
@@ -167,7 +163,8 @@ _FUNCTIONS: dict[str, Callable] = {
     "copy_p": np.array, "cos": np.cos, "cosh": np.cosh, "eq": np.equal, "exp": np.exp,
     "exp2": np.exp2, "expm1": np.expm1, "floor": np.floor, "ge": np.greater_equal,
     "gt": np.greater, "is_finite": np.isfinite, "le": np.less_equal, "log": np.log,
-    "log1p": np.log1p, "log2": np.log2, "logistic": _logistic, "lt": np.less, "max": np.maximum,
+    "log1p": np.log1p, "log2": np.log2,
+    "logistic": lambda x: 1 / (1 + np.exp(-x)), "lt": np.less, "max": np.maximum,
     "min": np.minimum, "mul": np.multiply, "ne": np.not_equal, "neg": np.negative,
     "nextafter": np.nextafter, "not": np.invert, "or": np.bitwise_or, "pow": np.power,
     "rem": np.fmod, "rsqrt": lambda x: 1 / np.sqrt(x), "sign": np.sign, "sin": np.sin,
@@ -176,15 +173,15 @@ _FUNCTIONS: dict[str, Callable] = {
     "sub": np.subtract, "tan": np.tan, "tanh": np.tanh, "xor": np.bitwise_xor,
 }
 OPERATIONS: dict[str, Operation] = {
-    name: Operation(lambda ins, outs, of=function: of) for name, function in _FUNCTIONS.items()}
-# of SciPy, which is imported at the first use: that takes 20 ms
-OPERATIONS |= {name: Operation(lambda ins, outs, of=function: getattr(
-    importlib.import_module("scipy.special"), of)) for name, function in {
-    "bessel_i0e": "i0e", "bessel_i1e": "i1e", "digamma": "psi", "erf": "erf", "erfc": "erfc",
-    "erf_inv": "erfinv", "igamma": "gammainc", "igammac": "gammaincc", "lgamma": "gammaln",
-    "polygamma": "polygamma", "regularized_incomplete_beta": "betainc", "zeta": "zeta",
-}.items()}
-OPERATIONS |= {
+    **{name: Operation(lambda ins, outs, of=function: of)
+       for name, function in _FUNCTIONS.items()},
+    # of SciPy, which is imported at the first use: that takes 20 ms
+    **{name: Operation(lambda ins, outs, of=function: getattr(
+        importlib.import_module("scipy.special"), of)) for name, function in {
+        "bessel_i0e": "i0e", "bessel_i1e": "i1e", "digamma": "psi", "erf": "erf", "erfc": "erfc",
+        "erf_inv": "erfinv", "igamma": "gammainc", "igammac": "gammaincc", "lgamma": "gammaln",
+        "polygamma": "polygamma", "regularized_incomplete_beta": "betainc", "zeta": "zeta",
+    }.items()},
     "bitcast_convert_type": Operation(_same_bits),
     "convert_element_type": Operation(_converted, ("new_dtype",)),
     "div": Operation(_divided),

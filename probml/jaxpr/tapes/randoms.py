@@ -79,8 +79,7 @@ def _bits(ins: Avals, outs: Avals, bit_width: int, shape: Sequence[int]) -> Call
 
 
 def _folded(keys: np.ndarray, data: np.ndarray) -> np.ndarray:
-    found = threefry(*_split_words(keys), WORD(0), np.asarray(data).astype(WORD))
-    return joined(*found)
+    return joined(*threefry(*_split_words(keys), WORD(0), np.asarray(data).astype(WORD)))
 
 
 def _seeded(seeds: np.ndarray) -> np.ndarray:

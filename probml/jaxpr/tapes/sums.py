@@ -86,10 +86,6 @@ def _ordered(ins: Avals, outs: Avals, dimension: int, num_keys: int) -> Callable
     return ordered
 
 
-def _ordering(ins: Avals, outs: Avals, **_: object) -> float:
-    return 10 * SECONDS_PER_CALL + SECONDS_PER_SORTED_ENTRY * sum(aval.size for aval in ins)
-
-
 def _factor(ins: Avals, outs: Avals) -> Callable:
     """Lower Cholesky factors; all NaN for a matrix that is not positive definite."""
     shape = ins[0].shape
@@ -220,7 +216,8 @@ OPERATIONS: dict[str, Operation] = {
     "reduce_or": Operation(_reduced(np.bitwise_or), ("axes",)),
     "reduce_prod": Operation(_reduced(np.multiply), ("axes",)),
     "reduce_sum": Operation(_reduced(np.add), ("axes",)),
-    "sort": Operation(_ordered, ("dimension", "num_keys"), True, _ordering),
+    "sort": Operation(_ordered, ("dimension", "num_keys"), True, lambda ins, outs, **_: (
+        10 * SECONDS_PER_CALL + SECONDS_PER_SORTED_ENTRY * sum(aval.size for aval in ins))),
     "svd": Operation(_singular, ("full_matrices", "compute_uv", "subset_by_index"), True,
                      _factorisation),
     "triangular_solve": Operation(

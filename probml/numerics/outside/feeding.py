@@ -73,7 +73,6 @@ class Feed(Supply):
             self._ahead = self._pool.submit(self._next, self._iterator)
         self._at, self._chunk = i, self._ahead.result()
         self._given += 1
-        assert self._iterator is not None
         self._ahead = self._pool.submit(self._next, self._iterator) if i + 1 < self.count else None
 
 

@@ -101,13 +101,10 @@ def _run(function: Callable, leaves: Sequence[ArrayLike], number: object, consta
     @run.def_vmap
     def rule(size: int, mapped: PyTree, number: int, *constants: PyTree):
         axes = [0 if own else None for own in mapped[1:]]
-
-        def run_instance(constants: PyTree, leaves: PyTree):
-            return jax.vmap(lambda *own: function(own, leaves), in_axes=axes)(*constants)
-
-        if not any(mapped[1:]):
-            return _run(function, leaves, number, list(constants)), [False] * len(program.out)
-        return _run(run_instance, leaves, number, list(constants)), [True] * len(program.out)
+        each = any(mapped[1:])
+        own = function if not each else lambda constants, leaves: jax.vmap(
+            lambda *own: function(own, leaves), in_axes=axes)(*constants)
+        return _run(own, leaves, number, list(constants)), [each] * len(program.out)
 
     return run(number, *constants)
 

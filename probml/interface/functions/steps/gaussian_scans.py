@@ -176,12 +176,9 @@ def compute_steps(body: Body, init: Sequence[jax.Array], xs: object, at: np.ndar
         return evaluate_results(body.closed, outputs, inputs.__getitem__)
 
     m, z = jnp.zeros(sum(sizes)), jnp.zeros(sum(widths))
-
-    def scan_unaffected(plain: list, now: tuple) -> tuple[list, list]:
-        return run([n + i for i in still], m, z, plain, *now), plain
-
-    _, plain = jax.lax.scan(scan_unaffected, [init[i] for i in still], (xs, jnp.asarray(at)),
-                            length=len(at))
+    _, plain = jax.lax.scan(
+        lambda plain, now: (run([n + i for i in still], m, z, plain, *now), plain),
+        [init[i] for i in still], (xs, jnp.asarray(at)), length=len(at))
 
     def of(names: Sequence[str], kind: str) -> list[int]:
         return [body.owners.index((name, kind)) for name in names]

@@ -136,11 +136,10 @@ class Outside(NamedTuple):
         size = int(np.prod(shape[1:]))
         zeros = [jnp.zeros_like(path) for path in self.paths]
 
-        def push_unit(unit: jax.Array) -> jax.Array:
-            return push(*(jnp.broadcast_to(unit, shape) if j == i else zero
-                          for j, zero in enumerate(zeros)))
-
-        return jax.vmap(push_unit)(jnp.eye(size).reshape(size, *shape[1:])).T
+        units = jnp.eye(size).reshape(size, *shape[1:])
+        return jax.vmap(lambda unit: push(*(
+            jnp.broadcast_to(unit, shape) if j == i else zero for j, zero in enumerate(zeros))
+        ))(units).T
 
 
 def trace_outside(run: Callable[..., SiteValues],
