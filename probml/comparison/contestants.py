@@ -6,14 +6,12 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-import jax
 import numpy as np
 
 from probml.assessment import either_arviz, reports, whole_arviz
 from probml.comparison.folds import as_codes, refit
 from probml.dataset import dataset
 from probml.device import load
-from probml.device.rows import Known, Rows
 from probml.engines.engine import Engine, Status, short_name
 from probml.errors import ModelError, Refusal
 from probml.evidence import density, e_step
@@ -174,9 +172,7 @@ class ComparedDensity(ComparedFit):
         return super().held_out(train, test, seed)
 
 
-@jit(static_argnums=0, seldom=ONCE)
-def loglik_of(plan: Plan, params: Mapping, known: Known, rows: Rows) -> jax.Array:
-    return e_step.log_evidence(plan, params, known, rows)
+loglik_of = jit(e_step.log_evidence, static_argnums=0, seldom=ONCE)
 
 
 def freedom(plan: Plan) -> int:

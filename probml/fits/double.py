@@ -104,12 +104,5 @@ def _is_flat(history: np.ndarray) -> bool:
 
 
 def least_precise(outcomes: Sequence[Outcome]) -> Outcome:
-    """The outcome, of several, with most signs of imprecision in float32."""
-
-    def imprecision(outcome: Outcome) -> tuple:
-        state = outcome.state
-        return (outcome.status in IMPRECISE_STATUSES, state.imprecise_squares,
-                state.imprecise_smoothing, state.collapsed_restarts,
-                outcome.status is Status.MAX_ITERATIONS)
-
-    return max(outcomes, key=imprecision)
+    """The first outcome, of several, with a sign of imprecision in float32; else the first."""
+    return next((outcome for outcome in outcomes if _why_imprecise(outcome, True)), outcomes[0])

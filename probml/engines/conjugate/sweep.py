@@ -154,7 +154,8 @@ def negative_divergence(plan: Plan, closed: Closed, known: Known) -> jax.Array:
     return expected_log_ratio(plan, marginals, settings(marginals), known)
 
 
-def with_means(plan: Plan, closed: Closed, known: Known) -> Closed:
+@jit(static_argnames=("plan",), seldom=ONCE)
+def add_means(plan: Plan, closed: Closed, known: Known) -> Closed:
     """q(θ) with its means, or typical values where these are not finite."""
     return closed._replace(mean=Marginals(plan, known, closed).finite_means(closed.params))
 
@@ -274,10 +275,6 @@ def run_restarts(plan: Plan, run: Run, known: Known, rows: Rows, own: Own, race:
         return *advance(plan, run, known, rows, own, np.int32(limit), ceiling, gain), False
 
     return run_to_convergence("VB", plan, rows, run, own, steps, BLOCK, limit, race, progress)
-
-
-# plan, q(θ) of one restart, known → q(θ) with its means
-add_means = jit(with_means, static_argnames=("plan",), seldom=ONCE)
 
 
 @dataclass(frozen=True)
