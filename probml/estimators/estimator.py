@@ -312,8 +312,7 @@ class Estimator(Portable, BaseEstimator):
 
     def predict_proba(self, X: object):
         """p(class or component | row), shape (n, k); a row with nothing observed gets the prior."""
-        data = self._asked(X)
-        return self.fit_.predict_proba(data, self._target, plug_in=self._averages())
+        return self.fit_.predict_proba(self._asked(X), self._target, plug_in=self._averages())
 
     def _averages(self) -> bool:
         return bool(getattr(self, "plug_in", self._plug_in))
@@ -359,8 +358,6 @@ def objective_of(fit: Fit) -> float:
 
 def replace_given(fit: Fit, values: SiteValues) -> Fit:
     """A fit with other values of hyperparameters, to be updated with further rows."""
-    if not values:
-        return fit
     given = {**fit.given, **{name: np.asarray(value, np.asarray(fit.given[name]).dtype)
                              for name, value in values.items()}}
     kept = None if fit.kept is None else fit.kept._replace(

@@ -199,8 +199,7 @@ class Mixture(InformationCriteria, DensityMixin, Estimator):
 
     def score_samples(self, X: object):
         """log p(row), shape (n,); missing cells are summed out."""
-        data = self._asked(X)
-        return self.fit_.log_prob(data)
+        return self.fit_.log_prob(self._asked(X))
 
     def score(self, X: object, y: object = None):
         """The mean of score_samples."""
@@ -221,8 +220,7 @@ class Mixture(InformationCriteria, DensityMixin, Estimator):
     def impute(self, X: object):
         """X with its missing cells at their conditional mean, or at their most probable state,
         given the row's observed cells."""
-        data = self._asked(X)
-        return self._rows_of(self.fit_.impute(data))
+        return self._rows_of(self.fit_.impute(self._asked(X)))
 
     def _rows_of(self, data: Mapping):
         """The columns of X from the values of sites."""

@@ -10,7 +10,6 @@ import io
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -270,10 +269,6 @@ class _Reader(NamedTuple):
         return [self.one(item) for item in values]
 
 
-def _read_collection(kind: type, entry: dict, read: Any) -> Any:
-    return kind(read.all(entry["value"]))
-
-
 class Kind(NamedTuple):
     """How the values of one kind are written and read: `write` returns the entry, with "value"."""
 
@@ -355,7 +350,7 @@ VALUE_KINDS = {
                    _read_record),
     **{kind.__name__: Kind(lambda v, kind=kind: type(v) is kind,  # type: ignore[misc]
                            lambda v, write: {"value": write.all(v)},
-                           partial(_read_collection, kind))
+                           lambda entry, read, kind=kind: kind(read.all(entry["value"])))
        for kind in (list, tuple, set, frozenset)},
     "range": Kind(lambda v: type(v) is range, lambda v, write: {"value": write.all(v)},
                   _read_range),

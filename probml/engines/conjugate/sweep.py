@@ -211,8 +211,7 @@ def advance(plan: Plan, run: Run, known: Known, rows: Rows, own: Own, limit: jax
     Args:
         ceiling: evaluations at most; q(θ) does not move after the last.
     """
-    restarts = run.value.shape[0]
-    values = jnp.full((restarts, BLOCK), jnp.nan, run.value.dtype)
+    values = jnp.full((run.value.shape[0], BLOCK), jnp.nan, run.value.dtype)
 
     def more(carry: tuple):
         run, _, i = carry

@@ -310,8 +310,7 @@ class Chains:
             method = "sequential"
         self.together = method == "vectorized"
         self.workers = min(count, os.cpu_count() or 1) if method == "parallel" else 1
-        total = (settings.warmup + draws) * count
-        self.advance = programs(plan, rows, total)[self.together]
+        self.advance = programs(plan, rows, (settings.warmup + draws) * count)[self.together]
 
     def begin(self, starts: Starts, seed: int) -> list:
         """The states of chains that start at these points, in unbounded coordinates."""
