@@ -49,10 +49,6 @@ class ComparedFit:
         return {name: column.values_or_nan if column.likelihood is None else column.likelihood
                 for name, column in self.held.table.columns.items()}
 
-    def refuse_loss(self) -> None:
-        """Refuse a model without a likelihood."""
-        self.held.structure.need_likelihood("compare")
-
     @property
     def count(self) -> float:
         """n of the Bayesian information criterion."""
@@ -68,7 +64,8 @@ class ComparedFit:
     def point(self) -> tuple[dict[str, float], dict[str, str]]:
         """Likelihood, parameters, criteria and evidence; and column → why it is missing."""
         fit = self.fit
-        self.refuse_loss()
+        if not fit.model.whole:  # which has a joint likelihood
+            self.held.structure.need_likelihood("compare")
         loglik, count = self.likelihood()
         out = {"loglik": loglik, "parameters": count, "aic": -2 * loglik + 2 * count,
                "bic": -2 * loglik + count * np.log(self.count)}
@@ -147,9 +144,6 @@ class ComparedDensity(ComparedFit):
     @property
     def seen(self) -> dict[str, np.ndarray]:
         return {name: site.value for name, site in self._observed.items()}
-
-    def refuse_loss(self) -> None:
-        """Nothing to refuse: it has a joint likelihood."""
 
     @property
     def count(self) -> float:

@@ -350,7 +350,8 @@ VALUE_KINDS = {
                    _read_record),
     **{kind.__name__: Kind(lambda v, kind=kind: type(v) is kind,  # type: ignore[misc]
                            lambda v, write: {"value": write.all(v)},
-                           lambda entry, read, kind=kind: kind(read.all(entry["value"])))
+                           lambda entry, read, kind=kind: kind(  # type: ignore[misc]
+                               read.all(entry["value"])))
        for kind in (list, tuple, set, frozenset)},
     "range": Kind(lambda v: type(v) is range, lambda v, write: {"value": write.all(v)},
                   _read_range),

@@ -269,11 +269,10 @@ def run_restarts(plan: Plan, run: Run, known: Known, rows: Rows, own: Own, race:
         limit: iterations at most. gain: of the bound, below which an iteration counts as stalled.
     """
     ceiling = np.int32(limit + 1)
-
-    def steps(run: Run, own: Own, limit: int) -> tuple[Run, jax.Array, bool]:
-        return *advance(plan, run, known, rows, own, np.int32(limit), ceiling, gain), False
-
-    return run_to_convergence("VB", plan, rows, run, own, steps, BLOCK, limit, race, progress)
+    return run_to_convergence(
+        "VB", rows, run, own, lambda run, own, limit: (
+            *advance(plan, run, known, rows, own, np.int32(limit), ceiling, gain), False),
+        BLOCK, limit, race, progress)
 
 
 @dataclass(frozen=True)

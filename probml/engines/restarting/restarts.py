@@ -91,17 +91,15 @@ def run_restarts(engine: Any, plan: Plan, first: Start, rows: Rows, known: Known
     """
     static = (engine.prior, engine.hard, engine.accelerate, closed)
     gain = engine.tolerance * rows.weight
-
-    def steps(state: State, own: Start, limit: int) -> tuple[State, np.ndarray, bool]:
-        return run_em_block(plan, static, state, own, known, rows, limit, gain)
-
     start = initial_state(plan, first.params, first.expected is not None, first.drawn)
-    return run_to_convergence("EM", plan, rows, start, first._replace(drawn=None), steps, BLOCK,
-                              engine.max_iterations, race, engine.progress)
+    return run_to_convergence(
+        "EM", rows, start, first._replace(drawn=None),
+        lambda state, own, limit: run_em_block(plan, static, state, own, known, rows, limit, gain),
+        BLOCK, engine.max_iterations, race, engine.progress)
 
 
-def run_to_convergence(title: str, plan: Plan, rows: Rows, state: PyTree, own: PyTree,
-                       advance: Advance, block: int, limit: int, race: Race | None,
+def run_to_convergence(title: str, rows: Rows, state: PyTree, own: PyTree, advance: Advance,
+                       block: int, limit: int, race: Race | None,
                        progress: bool) -> tuple[PyTree, np.ndarray]:
     """The final state of every restart, and the values of its objective, (restarts, evaluations).
 

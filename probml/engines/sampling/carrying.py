@@ -20,7 +20,6 @@ from probml.engines.start.modes import Mode, Optima, distinct_optima
 from probml.engines.start.prior import compiled_prior_point, drawn_prior, given_start
 from probml.errors import Refusal, counted, listed
 from probml.evidence import density, row_coordinates
-from probml.latents.latent import Group
 from probml.numerics import curvature
 from probml.numerics.compiling import jit
 from probml.numerics.curvature import Starts
@@ -46,12 +45,9 @@ def prepare_data(data: Data, integrate: str) -> Data:
         Refusal: such a variable is a state of a chain.
     """
     plan = data.plan(lenient=True)
-
-    def is_sampled(group: Group) -> bool:
-        return integrate == "none" or group.kind.finer is None and not group.kind.exact or (
-            integrate == "exact" and not group.kind.exact)
-
-    names = [name for group in plan.latents if is_sampled(group) for name in group.names]
+    names = [name for group in plan.latents for name in group.names
+             if integrate == "none" or not group.kind.exact and (
+                 integrate == "exact" or group.kind.finer is None)]
     timed = next((name for name in names if data.structure.sites[name].time is not None), None)
     if timed is not None:
         raise Refusal(f"site '{timed}' is a continuous latent state of a chain, and NUTS and SVI "
@@ -123,21 +119,17 @@ def _joint_mode_from(plan: Plan, params: Mapping, known: Known, rows: Rows, nois
     first = density.to_unbounded(plan, params, known)
     start = jnp.concatenate([first, jnp.zeros(row_coordinates.size(plan, rows), first.dtype)])
     both = density.log_posterior(plan, known, rows)
-
-    def run_lbfgs(u: jax.Array):
-        found = maximize(both, u, LBFGS(steps, 1e-9, MAX_STEPS))
-        return found.point, found.value, found.history, found.gradient
-
-    tops, values, trails, slopes = jax.lax.map(run_lbfgs, start + noise.astype(start.dtype))
-    best = index_of_highest(values, jnp.isfinite(values))
-    top = jnp.where(jnp.isfinite(values[best]), tops[best], start)
+    found = jax.lax.map(lambda u: maximize(both, u, LBFGS(steps, 1e-9, MAX_STEPS)),
+                        start + noise.astype(start.dtype))
+    best = index_of_highest(found.value, jnp.isfinite(found.value))
+    top = jnp.where(jnp.isfinite(found.value[best]), found.point[best], start)
     widest = np.full(len(top), np.inf, top.dtype)
     widest[: len(first)] = widest_units(plan)
     frame, hessian, starts = curvature.measure(both, top, spread.astype(top.dtype),
                                                jnp.zeros(len(top), bool), widest)
-    left = jnp.sqrt(jnp.sum(frame.pull(slopes) ** 2, 1)) < AWAY
-    return Mode(frame, hessian, values[best], left[best], trails[best], starts,
-                 Optima(tops, values, left))
+    left = jnp.sqrt(jnp.sum(frame.pull(found.gradient) ** 2, 1)) < AWAY
+    return Mode(frame, hessian, found.value[best], left[best], found.history[best], starts,
+                Optima(found.point, found.value, left))
 
 
 def drawn(plan: Plan, known: Known, rows: Rows, u: np.ndarray) -> dict[str, np.ndarray]:

@@ -57,11 +57,8 @@ def _sampler(plan: Plan):
     def both(frame: Frame, known: Known, rows: Rows, z: jax.Array):
         found = frame.transform(density.log_posterior(plan, known, rows))(z)
         return jax.tree.map(jnp.negative, found)
-
-    def potential(frame: Frame, known: Known, rows: Rows):
-        return density.differentiable(functools.partial(both, frame, known, rows))
-
-    return hmc(potential_fn_gen=potential, algo="NUTS")
+    return hmc(algo="NUTS", potential_fn_gen=lambda frame, known, rows: density.differentiable(
+        functools.partial(both, frame, known, rows)))
 
 
 def _init(settings: Settings, init: Callable, target: jax.Array, z: jax.Array, value: jax.Array,
