@@ -12,7 +12,7 @@ import numpy as np
 from probml.dataset.dataset import Data
 from probml.device import layout, load
 from probml.device.rows import Known, Rows
-from probml.engines.engine import Problem
+from probml.engines.engine import Engine, Problem
 from probml.engines.optimization.objective import unflat
 from probml.engines.optimization.search import index_of_highest
 from probml.engines.start.begin import AWAY, MAX_STEPS, PRIOR_STARTS, widest_units
@@ -34,40 +34,46 @@ START_DEVIATION = 0.5  # of these, in units of the coordinates
 MAX_VALUES = 2**28  # of latent variables in all draws
 
 
-def prepare_data(data: Data, integrate: str) -> Data:
-    """The data with values for those latent variables of rows that are sampled.
+class LatentSampler(Engine):
+    """An engine that samples continuous latent variables of rows with the parameters, except those
+    that it integrates out.
 
-    Args:
+    Attributes:
         integrate: which are integrated out: "exact", those in closed form; "all", those with any
             integral; "none".
-
-    Raises:
-        Refusal: such a variable is a state of a chain.
     """
-    plan = data.plan(lenient=True)
-    names = [name for group in plan.latents for name in group.names
-             if integrate == "none" or not group.kind.exact and (
-                 integrate == "exact" or group.kind.finer is None)]
-    timed = next((name for name in names if data.structure.sites[name].time is not None), None)
-    if timed is not None:
-        raise Refusal(f"site '{timed}' is a continuous latent state of a chain, and NUTS and SVI "
-                      f"cannot sample such states. Give '{timed}' in the data")
-    if names and data.survey is not None:
-        raise Refusal(f"site '{names[0]}' is continuous and latent and cannot be integrated out "
-                      "exactly, so its values must be sampled, which needs all rows in memory. "
-                      'Integrate it out approximately, such as NUTS(integrate="all"), or pass a '
-                      "table in memory", ("EM",))
-    return data.carrying(names) if names else data
 
+    integrate: str
 
-def describe_method(problem: Problem) -> str:
-    """The latent variables that are sampled with the parameters, in words."""
-    names, sites = problem.plan.carried, problem.plan.structure.sites
-    if not names:
-        return ""
-    each = sum(int(np.prod(sites[name].cells, dtype=int)) for name in names)
-    return (f"sampling {listed(names)}, {counted(each, 'number')} per row, together with the "
-            "parameters")
+    def prepare_data(self, data: Data) -> Data:
+        """The data with values for those latent variables of rows that are sampled.
+
+        Raises:
+            Refusal: such a variable is a state of a chain.
+        """
+        plan = data.plan(lenient=True)
+        names = [name for group in plan.latents for name in group.names
+                 if self.integrate == "none" or not group.kind.exact and (
+                     self.integrate == "exact" or group.kind.finer is None)]
+        timed = next((name for name in names if data.structure.sites[name].time is not None), None)
+        if timed is not None:
+            raise Refusal(f"site '{timed}' is a continuous latent state of a chain, and NUTS and "
+                          f"SVI cannot sample such states. Give '{timed}' in the data")
+        if names and data.survey is not None:
+            raise Refusal(f"site '{names[0]}' is continuous and latent and cannot be integrated "
+                          "out exactly, so its values must be sampled, which needs all rows in "
+                          "memory. Integrate it out approximately, such as "
+                          'NUTS(integrate="all"), or pass a table in memory', ("EM",))
+        return data.carrying(names) if names else data
+
+    def describe_method(self, problem: Problem) -> str:
+        """The latent variables that are sampled with the parameters, in words."""
+        names, sites = problem.plan.carried, problem.plan.structure.sites
+        if not names:
+            return ""
+        each = sum(int(np.prod(sites[name].cells, dtype=int)) for name in names)
+        return (f"sampling {listed(names)}, {counted(each, 'number')} per row, together with the "
+                "parameters")
 
 
 def check(problem: Problem, engine: str, draws: int) -> None:
