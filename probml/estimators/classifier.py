@@ -119,7 +119,8 @@ class Classifier(ClassifierMixin, Estimator):
 
     def predict(self, X: object):
         """The most probable class of every row, as a label."""
-        return self.classes_[self.predict_proba(X).argmax(1)]
+        best = self.predict_proba(X).argmax(1)  # which refuses an estimator that is not fitted
+        return self.classes_[best]
 
     def predict_log_proba(self, X: object):
         """log p(class | row), shape (n, k)."""
