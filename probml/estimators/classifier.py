@@ -119,7 +119,7 @@ class Classifier(ClassifierMixin, Estimator):
 
     def predict(self, X: object):
         """The most probable class of every row, as a label."""
-        best = self.predict_proba(X).argmax(1)  # which refuses an estimator that is not fitted
+        best = self.predict_proba(X).argmax(1)
         return self.classes_[best]
 
     def predict_log_proba(self, X: object):

@@ -312,7 +312,8 @@ class Estimator(Portable, BaseEstimator):
 
     def predict_proba(self, X: object):
         """p(class or component | row), shape (n, k); a row with nothing observed gets the prior."""
-        return self.fit_.predict_proba(self._asked(X), self._target, plug_in=self._averages())
+        data = self._asked(X)
+        return self.fit_.predict_proba(data, self._target, plug_in=self._averages())
 
     def _averages(self) -> bool:
         return bool(getattr(self, "plug_in", self._plug_in))

@@ -199,7 +199,8 @@ class Mixture(InformationCriteria, DensityMixin, Estimator):
 
     def score_samples(self, X: object):
         """log p(row), shape (n,); missing cells are summed out."""
-        return self.fit_.log_prob(self._asked(X))
+        data = self._asked(X)
+        return self.fit_.log_prob(data)
 
     def score(self, X: object, y: object = None):
         """The mean of score_samples."""
@@ -220,7 +221,8 @@ class Mixture(InformationCriteria, DensityMixin, Estimator):
     def impute(self, X: object):
         """X with its missing cells at their conditional mean, or at their most probable state,
         given the row's observed cells."""
-        return self._rows_of(self.fit_.impute(self._asked(X)))
+        data = self._asked(X)
+        return self._rows_of(self.fit_.impute(data))
 
     def _rows_of(self, data: Mapping):
         """The columns of X from the values of sites."""
