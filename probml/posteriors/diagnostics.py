@@ -4,8 +4,6 @@ import numpy as np
 from numpyro.diagnostics import effective_sample_size, split_gelman_rubin
 from scipy.special import ndtri
 
-from probml.numerics.process.libraries import pd
-
 # effective draws of a chain, below which means and tails are inaccurate (Vehtari et al. 2021)
 MIN_EFFECTIVE_PER_CHAIN = 100
 
@@ -13,7 +11,10 @@ MIN_EFFECTIVE_PER_CHAIN = 100
 def _ranked(x: np.ndarray) -> np.ndarray:
     """Normal scores of the ranks over all chains, (chains, draws, ...)."""
     flat = x.reshape(x.shape[0] * x.shape[1], -1)
-    ranks = pd.DataFrame(flat).rank(na_option="bottom").to_numpy()
+    ranks = np.empty(flat.shape)
+    for j in range(flat.shape[1]):
+        _, at, counts = np.unique(flat[:, j], return_inverse=True, return_counts=True)
+        ranks[:, j] = (np.cumsum(counts) - (counts - 1) / 2)[at]  # of equal values their mean
     return ndtri((ranks - 0.375) / (len(flat) + 0.25)).reshape(x.shape)
 
 

@@ -1,4 +1,4 @@
-"""Random restarts: all runs until they converge, on fewer and fewer of them; the best one.
+"""Random restarts: all runs until they converge; the best one.
 
 Convergence of the parameters: the best run continues until they, too, have converged, since
 along a ridge an iteration gains next to nothing long before.
@@ -7,6 +7,7 @@ along a ridge an iteration gains next to nothing long before.
 from collections.abc import Callable
 from typing import Any
 
+import jax
 import numpy as np
 
 from probml.device.rows import Known, Rows
@@ -114,7 +115,7 @@ def run_to_convergence(title: str, rows: Rows, state: PyTree, own: PyTree, advan
     loop = _Restarts(rows, state, own, advance, block, limit + 1, race)
     with Progress(title, limit, progress) as bar:
         iterate(bar, loop.max_evaluations, loop.turn, held=loop)
-    return loop.state, np.concatenate(loop.history, 1)
+    return jax.tree.map(np.asarray, loop.state), np.concatenate(loop.history, 1)
 
 
 class _Restarts(Loop):
