@@ -153,7 +153,9 @@ def check(
     progress: bool = False,
 ) -> Certificate:
     """See Model.check."""
-    engine = None if engine is None else _with_posterior(checked(engine, "check"))
+    engine = None if engine is None else checked(engine, "check")
+    if engine is not None and engine.capabilities.finds == "point":
+        raise simulated.no_posterior(engine)
     held, shown = simulated.template(model, data, rows, steps)
     plan = held.plan()
     if engine is None:
@@ -174,12 +176,6 @@ def check(
     levels, effective = _levels(held.structure, plan, exchange, truth, found, kept, seed)
     return _certificate(model, engine, how, held, levels, effective, failures,
                         _prior_predictive(held, columns, shown), exchange, simulator)
-
-
-def _with_posterior(engine: Engine) -> Engine:
-    if engine.capabilities.finds == "point":
-        raise simulated.no_posterior(engine)
-    return engine
 
 
 # Ranks

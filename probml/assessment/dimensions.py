@@ -19,7 +19,6 @@ from probml.jaxpr.program import evaluate
 from probml.numerics.compiling import ONCE, jit
 from probml.queries.fitted import Fitted
 from probml.structure import indices
-from probml.structure.site import Site
 from probml.structure.structure import Structure
 from probml.typing import ArrayLike
 
@@ -41,7 +40,8 @@ def along(structure: Structure, columns: Mapping[str, tuple],
     for name, names in columns.items():
         asked += [(p, site.name, name) for site in structure.sites.values()
                   if site.rows and (name in site.inputs or name == site.name
-                                    and _has_cells(site, len(names)))
+                                    and site.family is not None and site.time is None
+                                    and site.cells == (len(names),))
                   for p in structure.parameters
                   if _has_axes_that_fit(structure, p, site.name, len(names))]
     for name, names in reversed(list(labels.items())):
@@ -58,10 +58,6 @@ def along(structure: Structure, columns: Mapping[str, tuple],
             if _one_to_one(table, axis, len(names)):
                 out[parameter, axis] = tuple(names)
     return out
-
-
-def _has_cells(site: Site, count: int) -> bool:
-    return site.family is not None and site.time is None and site.cells == (count,)
 
 
 def _has_axes_that_fit(structure: Structure, parameter: str, child: str, count: int) -> bool:

@@ -122,7 +122,9 @@ def replicated(fit: Fitted, held: dataset.Data, columns: Mapping[str, tuple] = M
             if level:
                 label, own = f"{label} − its mean", tuple(
                     values - np.nanmean(values, -1, keepdims=True) for values in own)
-            statistics += _number_statistics(label, *own)[level:]
+            statistics += [_statistic(label, of, float(statistic(own[0])),
+                                      statistic(own[1], axis=1))
+                           for of, statistic in list(STATISTICS.items())[level:]]
             bins.append(_histogram(label, *own))
     return Replicated(count, fit.certain, tuple(statistics), tuple(bins))
 
@@ -157,11 +159,6 @@ def _state_shares(name: str, labels: tuple, observed: np.ndarray,
     return [_statistic(name, f"share of {label}", float((observed == code).sum() / cells),
                        (replicates == code).sum(1) / cells)
             for code, label in list(enumerate(labels))[len(labels) == 2 : MAX_STATES]]
-
-
-def _number_statistics(name: str, observed: np.ndarray, replicates: np.ndarray) -> list[Statistic]:
-    return [_statistic(name, of, float(statistic(observed)), statistic(replicates, axis=1))
-            for of, statistic in STATISTICS.items()]
 
 
 def _statistic(name: str, of: str, seen: float, replicates: np.ndarray) -> Statistic:

@@ -51,8 +51,7 @@ def summary(fit: Fitted, errors: StandardErrors | None = None):
             records.append({"parameter": label} | {c: v[index] for c, v in columns.items()})
     order = sorted(dict.fromkeys(column for record in records for column in record),
                    key="note".__eq__)  # notes last
-    table = Estimates(records, columns=order or ["parameter", "value"])
-    out = table.set_index("parameter")
+    out = Estimates(records, columns=order or ["parameter", "value"]).set_index("parameter")
     if "note" in out:
         out["note"] = out["note"].fillna("")
     if errors is not None and (errors.root or fit.errors):

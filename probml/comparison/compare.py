@@ -303,11 +303,10 @@ def _differences(table: "pd.DataFrame", terms: Mapping[str, np.ndarray],
     value, error, difference, its_error = columns[0], columns[1], columns[-2], columns[-1]
     if not terms:
         return
-    for name, each in terms.items():
-        table.loc[name, [value, error]] = _sum(each, weights)
+    table.loc[list(terms), [value, error]] = [_sum(each, weights) for each in terms.values()]
     best = max(terms, key=lambda name: table[value][name])
-    for name, each in terms.items():
-        table.loc[name, [difference, its_error]] = _sum(each - terms[best], weights)
+    table.loc[list(terms), [difference, its_error]] = [_sum(each - terms[best], weights)
+                                                       for each in terms.values()]
 
 
 def _sum(terms: np.ndarray, weights: np.ndarray) -> tuple[float, float]:

@@ -6,14 +6,12 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-import jax
 import numpy as np
 
 from probml.assessment import either_arviz, reports, whole_arviz
 from probml.comparison.folds import as_codes, refit
 from probml.dataset import dataset
 from probml.device import load
-from probml.device.rows import Known, Rows
 from probml.engines.engine import Engine, Status, short_name
 from probml.errors import ModelError, Refusal
 from probml.evidence import density, e_step
@@ -51,10 +49,6 @@ class ComparedFit:
         return {name: column.values_or_nan if column.likelihood is None else column.likelihood
                 for name, column in self.held.table.columns.items()}
 
-    def refuse_loss(self) -> None:
-        """Refuse a model without a likelihood."""
-        self.held.structure.need_likelihood("compare")
-
     @property
     def count(self) -> float:
         """n of the Bayesian information criterion."""
@@ -70,7 +64,8 @@ class ComparedFit:
     def point(self) -> tuple[dict[str, float], dict[str, str]]:
         """Likelihood, parameters, criteria and evidence; and column → why it is missing."""
         fit = self.fit
-        self.refuse_loss()
+        if not fit.model.whole:  # which has a joint likelihood
+            self.held.structure.need_likelihood("compare")
         loglik, count = self.likelihood()
         out = {"loglik": loglik, "parameters": count, "aic": -2 * loglik + 2 * count,
                "bic": -2 * loglik + count * np.log(self.count)}
@@ -150,9 +145,6 @@ class ComparedDensity(ComparedFit):
     def seen(self) -> dict[str, np.ndarray]:
         return {name: site.value for name, site in self._observed.items()}
 
-    def refuse_loss(self) -> None:
-        """Nothing to refuse: it has a joint likelihood."""
-
     @property
     def count(self) -> float:
         return self.rows
@@ -174,9 +166,7 @@ class ComparedDensity(ComparedFit):
         return super().held_out(train, test, seed)
 
 
-@jit(static_argnums=0, seldom=ONCE)
-def loglik_of(plan: Plan, params: Mapping, known: Known, rows: Rows) -> jax.Array:
-    return e_step.log_evidence(plan, params, known, rows)
+loglik_of = jit(e_step.log_evidence, static_argnums=0, seldom=ONCE)
 
 
 def freedom(plan: Plan) -> int:

@@ -243,8 +243,7 @@ class EM(Engine):
         if not found:
             first = starts(problem.data, plan, known, problem.weights, effort.starts, problem.seed,
                            problem.start, self.prior)
-            race = Race(np.zeros(effort.starts, int),
-                        compact=effort.large) if self.restarts is None else None
+            race = Race(np.zeros(effort.starts, int)) if self.restarts is None else None
             found = self._maximize_groups(plan, first, rows, known, closed=True, race=race,
                                           parameter_tolerance=tolerance)
         outcome = found[0]
@@ -357,8 +356,7 @@ class EM(Engine):
         groups = np.repeat(np.arange(count), each)
         first = Start(point, None, {}, {name: table[groups] for name, table in states.items()})
         outcomes = self._maximize_groups(plan, first, rows, known, closed=True,
-                                         race=Race(groups, 1, FIRST_STAGE_AFTER_PILOTS,
-                                                   effort.large))
+                                         race=Race(groups, 1, FIRST_STAGE_AFTER_PILOTS))
         if any(outcome.status is Status.COLLAPSED for outcome in outcomes):
             return []
         return [outcome._replace(findings=(finding,)).with_state(collapsed_restarts=collapsed)
@@ -410,8 +408,7 @@ class EM(Engine):
         groups = np.repeat(np.arange(len(sizes)), effort.starts)
         first = starts(problem.data, plan, known, problem.weights, len(groups), problem.seed, {},
                        self.prior, allowed={site: states[site][groups]})
-        race = (Race(groups, compact=effort.large) if self.restarts is None
-                else Race(groups, keep=effort.starts))
+        race = Race(groups) if self.restarts is None else Race(groups, keep=effort.starts)
         return self._maximize_groups(plan, first, problem.rows, known, closed=True, race=race)
 
     def narrowed(self, plan: Plan, structure: Structure, outcome: Outcome) -> Outcome:

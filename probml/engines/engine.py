@@ -234,18 +234,18 @@ class Problem:
         plan, model = self.plan, self.plan.structure.model
         size = sum(int(np.prod(plan.structure.sites[name].shape)) for name in plan.free)
         optimised = getattr(getattr(model, "generative", None), "params", {})
-        if size > MAX_DEFAULT_POSTERIOR:
-            return (f"the model has {size} parameters, more than the limit of "
-                    f"{MAX_DEFAULT_POSTERIOR}")
-        if self.in_parts:
-            return "the data are read in batches"
-        if model.batch is not None:
-            return "the model reads its rows in batches (a plate with subsample_size)"
-        if not optimised.keys().isdisjoint(plan.free):
-            return "the model has numpyro.param parameters, which are optimised"
-        if plan.free and all(plan.structure.sites[name].entry.improper for name in plan.free):
-            return "all priors are flat, as in maximum likelihood"
-        return ""
+        flat = plan.free and all(plan.structure.sites[name].entry.improper for name in plan.free)
+        reasons = (
+            (size > MAX_DEFAULT_POSTERIOR,
+             f"the model has {size} parameters, more than the limit of {MAX_DEFAULT_POSTERIOR}"),
+            (self.in_parts, "the data are read in batches"),
+            (model.batch is not None,
+             "the model reads its rows in batches (a plate with subsample_size)"),
+            (not optimised.keys().isdisjoint(plan.free),
+             "the model has numpyro.param parameters, which are optimised"),
+            (flat, "all priors are flat, as in maximum likelihood"),
+        )
+        return next((reason for applies, reason in reasons if applies), "")
 
     def __str__(self) -> str:
         return f"model '{self.plan.structure.model.name}'"

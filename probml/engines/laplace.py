@@ -311,7 +311,11 @@ def _find_modes(problem: Problem, centred: bool = True) -> Modes | Finding:
     if (found := _modes_of_regression(problem)) is not None:
         return found
     plan, rows = problem.plan, problem.rows
-    known, begun, spread, others = _near_mode(problem, centred)
+    # standard normal numbers, about the mode itself
+    spread = np.random.default_rng([problem.seed, 7]).standard_normal(
+        (POINTS, density.unbounded_size(plan)))
+    spread[0] = 0.0
+    known, begun, others = begin.find_start_mode(problem, "Laplace", spread, centred)
     away = _component(begun)[1]
     if away > MAX_DISTANCE:
         begun, away = begin.refine_mode(plan, begun, known, rows, spread, others)
@@ -360,16 +364,6 @@ def _modes_of_regression(problem: Problem) -> Modes | None:
                   state=State(stopped_by_rounding=found.state.stopped_by_rounding))
     return Modes(known, [proposal(np.asarray(top.point, float) + step, root.T)],
                    float(found.history[-1]) + log_density, out)
-
-
-def _near_mode(problem: Problem,
-               centred: bool) -> tuple[Known, Mode, np.ndarray, dict | None]:
-    """The density about its mode, as for the start of NUTS."""
-    spread = np.random.default_rng([problem.seed, 7]).standard_normal(
-        (POINTS, density.unbounded_size(problem.plan)))
-    spread[0] = 0.0  # the mode itself
-    known, begun, others = begin.find_start_mode(problem, "Laplace", spread, centred)
-    return known, begun, spread, others
 
 
 def _component(begun: Mode) -> tuple[Component, float]:

@@ -256,11 +256,9 @@ class MAP(Engine):
             flat = [name for name in plan.free if name not in start and not np.any(gradient[name])]
             return training.run(self, problem, at_prior_draw(problem, params, flat))
 
-        def lbfgs_by_blocks(params: Mapping[str, jax.Array]):
-            return maximize_by_block_lbfgs(self._settings, problem,
-                             params) if has_coefficient_blocks(problem) else lbfgs(params)
-
-        found = find_first_optimum(problem, self.prior, lbfgs_by_blocks, lbfgs, params)
+        method = (functools.partial(maximize_by_block_lbfgs, self._settings, problem)
+                  if has_coefficient_blocks(problem) else lbfgs)
+        found = find_first_optimum(problem, self.prior, method, lbfgs, params)
         found = improve(found, [propose_larger_scale(problem, self.prior, lbfgs),
                                 self._propose_em(problem, lbfgs),
                                 propose_larger_gaps(problem, self.prior, lbfgs)])

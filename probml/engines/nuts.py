@@ -10,11 +10,9 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from probml.dataset.dataset import Data
 from probml.device.rows import Known
 from probml.engines.engine import (
     Capabilities,
-    Engine,
     Outcome,
     Problem,
     Status,
@@ -55,7 +53,7 @@ METHODS = (None, "parallel", "vectorized", "sequential")
 
 
 @dataclass(frozen=True)
-class NUTS(Engine):
+class NUTS(carrying.LatentSampler):
     """The no-U-turn sampler (Hoffman & Gelman 2014; NumPyro's, with its step-size and mass
     adaptation), of the parameters, and of continuous latent variables of rows that have no closed
     form.
@@ -153,12 +151,6 @@ class NUTS(Engine):
                           f"thousands of gradient evaluations would read all rows again. Pass a "
                           f"sample of the rows in memory", ("EM", "MAP", "Laplace"))
         check_distinct(problem.data, problem.plan)
-
-    def prepare_data(self, data: Data) -> Data:
-        return carrying.prepare_data(data, self.integrate)
-
-    def describe_method(self, problem: Problem) -> str:
-        return carrying.describe_method(problem)
 
     def for_simulations(self) -> tuple["NUTS", str]:
         """One short chain for each data set, with all latent variables integrated out that can be.

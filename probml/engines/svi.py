@@ -12,11 +12,9 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 
-from probml.dataset.dataset import Data
 from probml.device.rows import Known, Rows
 from probml.engines.engine import (
     Capabilities,
-    Engine,
     Outcome,
     Problem,
     Status,
@@ -57,7 +55,7 @@ COMPARISON_SHARE = 0.5
 
 
 @dataclass(frozen=True)
-class SVI(Engine):
+class SVI(carrying.LatentSampler):
     """Stochastic variational inference (Hoffman et al. 2013; Kucukelbir et al. 2017): maximises the
     evidence lower bound over a guide.
 
@@ -121,12 +119,6 @@ class SVI(Engine):
             given.check_word(self.guide, GUIDES, "SVI(guide)", ", or a NumPyro guide")
         given.check_word(self.integrate, carrying.INTEGRATE, "SVI(integrate)")
 
-    def prepare_data(self, data: Data) -> Data:
-        return carrying.prepare_data(data, self.integrate)
-
-    def describe_method(self, problem: Problem) -> str:
-        return carrying.describe_method(problem)
-
     @property
     def optimizer_or_adam(self) -> Any:
         """The optimiser, by default Adam with a cosine decay."""
@@ -176,7 +168,11 @@ class SVI(Engine):
         total = (problem.size or 0) if self.batch_rows else 0
         static = Static(self.guide, self.optimizer_or_adam, self.particles, self.batch_rows or 0,
                         total)
-        state, history = self._optimize(problem, static, frame)
+        state = _initial(plan, static, frame, known, rows,
+                         derive_key(random_key(seed), Use.GUIDE))
+        state, history = guided.optimize(state, lambda state, done, count: _descend(
+            plan, static, frame, state, known, rows, np.int32(done), count), self.steps,
+            self.progress)
         status = Status.APPROXIMATED if np.isfinite(history[-1]) else Status.COLLAPSED
         findings = several_modes_finding(plan, begun)
         if callable(self.guide):
@@ -190,8 +186,10 @@ class SVI(Engine):
             if status is Status.APPROXIMATED:
                 if why := improper(problem, known, normal):
                     raise improper_refusal("SVI", problem, why)
-                findings += check_normal_approximation(problem, normal,
-                                                       self._affordable_evidences(total))
+                # evidences of all rows: with batches of rows a share of the optimisation's time
+                most = (COMPARISON_SHARE * self.steps * self.particles * (self.batch_rows or 0)
+                        / total if total else np.inf)
+                findings += check_normal_approximation(problem, normal, most)
             found = (_drawn(problem, normal) if plan.carried
                      else complete_normal(plan, normal, known, rows, seed))
         point = posterior.mean({n: np.asarray(v)[None]
@@ -212,22 +210,6 @@ class SVI(Engine):
             problem, known, np.zeros((1, size + row_coordinates.size(plan, problem.rows))))
         begin.check_density(plan, begun, begin.compiled_prior_point(plan, known), known, "SVI")
         return begun
-
-    def _optimize(self, problem: Problem, static: Static,
-                  frame: object) -> tuple[PyTree, np.ndarray]:
-        """The guide's parameters after all steps, and the ELBO of each step."""
-        plan, rows, known = problem.plan, problem.rows, problem.known
-        state = _initial(plan, static, frame, known, rows,
-                         derive_key(random_key(problem.seed), Use.GUIDE))
-        return guided.optimize(state, lambda state, done, count: _descend(
-            plan, static, frame, state, known, rows, np.int32(done), count), self.steps,
-            self.progress)
-
-    def _affordable_evidences(self, total: int) -> float:
-        """The number of evidences of all rows that are worth their time: with batches, of `total`
-        rows, a share of the optimisation's time."""
-        steps = self.steps * self.particles
-        return COMPARISON_SHARE * steps * (self.batch_rows or 0) / total if total else np.inf
 
 
 @functools.lru_cache(maxsize=64)

@@ -28,7 +28,6 @@ from probml.interface.model import Model
 from probml.typing import ArrayLike, DataLike
 
 SUM_TOLERANCE = 1e-6  # of probabilities
-MIN_COUNTED_LABELS = 2**12  # from which counting is faster than sorting
 
 
 class Classifier(ClassifierMixin, Estimator):
@@ -109,9 +108,6 @@ class Classifier(ClassifierMixin, Estimator):
                             "label")
         if known.dtype.kind == "f":
             assert_all_finite(known, input_name="y")
-        if classes is None and (numbered := _classes_by_counting(known)) is not None:
-            self.classes_, codes = numbered
-            return _with_missing(codes, hidden)
         check_classification_targets(known)
         self.classes_ = np.unique(known if classes is None else classes)
         codes = np.minimum(np.searchsorted(self.classes_, known), len(self.classes_) - 1)
@@ -130,24 +126,6 @@ class Classifier(ClassifierMixin, Estimator):
         """log p(class | row), shape (n, k)."""
         with np.errstate(divide="ignore"):
             return np.log(self.predict_proba(X))
-
-
-def _classes_by_counting(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
-    """The sorted classes and codes of many integer labels in a small range, by counting; None: the
-    labels are of another kind.
-
-    Cost: some passes over the labels, without sorting.
-    """
-    if labels.dtype.kind not in "iu" or len(labels) < MIN_COUNTED_LABELS:
-        return None
-    low, high = int(labels.min()), int(labels.max())
-    if high - low >= len(labels) // 2:
-        return None
-    wide = labels.dtype.itemsize == 8  # so that differences do not overflow
-    away = ((labels - labels.dtype.type(low)).astype(np.intp, copy=False) if wide
-            else labels.astype(np.intp) - low)
-    there = np.bincount(away) > 0
-    return (np.flatnonzero(there) + low).astype(labels.dtype), (np.cumsum(there) - 1)[away]
 
 
 def _with_missing(codes: np.ndarray, hidden: np.ndarray) -> np.ndarray:

@@ -359,8 +359,6 @@ def objective_of(fit: Fit) -> float:
 
 def replace_given(fit: Fit, values: SiteValues) -> Fit:
     """A fit with other values of hyperparameters, to be updated with further rows."""
-    if not values:
-        return fit
     given = {**fit.given, **{name: np.asarray(value, np.asarray(fit.given[name]).dtype)
                              for name, value in values.items()}}
     kept = None if fit.kept is None else fit.kept._replace(

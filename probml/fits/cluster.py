@@ -142,19 +142,15 @@ def chunks(recipe: Recipe, frame: object, name: str, rows: int) -> list[Chunk]:
         return list(Cut.of(data, plan, recipe.copies, alone=True).read())
 
 
-def store_program(content: bytes) -> bytes:
-    """The bytes of a program, as a task whose result stays on the worker."""
-    return content
-
-
 def total(digest: str, content: bytes, double: bool, parts: Sequence[Chunk],
           constants: Sequence[np.ndarray]) -> list[np.ndarray]:
     """The sum of a program over chunks, in float64."""
     with jax.enable_x64(double):
         program, found = received_for_many(digest, content), None
         for chunks in parts:
-            own = [_to_64_bit(value).sum(0)
-                   for value in program(list(constants), jax.tree.leaves(chunks))]
+            values = map(np.asarray, program(list(constants), jax.tree.leaves(chunks)))
+            own = [value.sum(0, dtype=np.float64 if value.dtype.kind == "f" else np.int64)
+                   for value in values]
             found = own if found is None else [a + b for a, b in zip(found, own, strict=True)]
     return present(found)
 
@@ -162,11 +158,6 @@ def total(digest: str, content: bytes, double: bool, parts: Sequence[Chunk],
 def added(*totals: list[np.ndarray]) -> list[np.ndarray]:
     """The elementwise sum of several lists of arrays."""
     return [functools.reduce(np.add, parts) for parts in zip(*totals, strict=True)]
-
-
-def _to_64_bit(value: object) -> np.ndarray:
-    array = np.asarray(value)
-    return array.astype(np.float64 if array.dtype.kind == "f" else np.int64)
 
 
 SUMS_PER_TASK = 8  # that are added in one task
@@ -280,9 +271,8 @@ class _Workers(Pool):
     def sum(self, program: Program, constants: Sequence[np.ndarray]) -> list[np.ndarray]:
         client = self.cluster.client
         if program.digest not in self.sent:
-            # a task, which is made again elsewhere where a worker dies
-            self.sent[program.digest] = client.submit(store_program, program.content,
-                                                      pure=False)
+            # a task whose result stays on a worker, and which is made again where that one dies
+            self.sent[program.digest] = client.submit(bytes, program.content, pure=False)
         sums = [client.submit(total, program.digest, self.sent[program.digest],
                               program.double, part, list(constants), pure=False)
                 for part in self.parts]

@@ -74,23 +74,25 @@ def _to_host(found: Result, outcome_of: Callable[[Result], Outcome]) -> Result:
 
 def _why_imprecise(outcome: Outcome, held: bool) -> str | None:
     """Why a run in float32 may lack precision, in words; None: it does not."""
-    if outcome.status in IMPRECISE_STATUSES:
-        return IMPRECISE_STATUSES[outcome.status]
-    if outcome.state.collapsed_restarts and held:
-        return (f"lost {outcome.state.collapsed_restarts} of its random starts, because a scale "
-                f"went to 0 or the objective was not finite")
-    if outcome.state.imprecise_squares:
-        return ("has a component whose standard deviation is small compared with its distance from "
-                "0 or from other components, so that sums of squares lose precision")
-    if outcome.state.imprecise_smoothing:
-        return ("has a chain whose initial variance is large compared with the observation noise, "
-                "so that smoothed variances lose precision")
-    if outcome.state.stopped_by_rounding:
-        return ("ended where the objective is nearly flat in some direction, so that further gains "
-                "are smaller than rounding errors")
-    if outcome.status is Status.MAX_ITERATIONS and _is_flat(outcome.history):
-        return "reached the iteration limit with gains smaller than rounding errors"
-    return None
+    status, state = outcome.status, outcome.state
+    reasons = (
+        (status in IMPRECISE_STATUSES, IMPRECISE_STATUSES.get(status)),
+        (held and state.collapsed_restarts,
+         f"lost {state.collapsed_restarts} of its random starts, because a scale went to 0 or the "
+         f"objective was not finite"),
+        (state.imprecise_squares,
+         "has a component whose standard deviation is small compared with its distance from 0 or "
+         "from other components, so that sums of squares lose precision"),
+        (state.imprecise_smoothing,
+         "has a chain whose initial variance is large compared with the observation noise, so that "
+         "smoothed variances lose precision"),
+        (state.stopped_by_rounding,
+         "ended where the objective is nearly flat in some direction, so that further gains are "
+         "smaller than rounding errors"),
+        (status is Status.MAX_ITERATIONS and _is_flat(outcome.history),
+         "reached the iteration limit with gains smaller than rounding errors"),
+    )
+    return next((reason for applies, reason in reasons if applies), None)
 
 
 def _is_flat(history: np.ndarray) -> bool:
@@ -104,12 +106,5 @@ def _is_flat(history: np.ndarray) -> bool:
 
 
 def least_precise(outcomes: Sequence[Outcome]) -> Outcome:
-    """The outcome, of several, with most signs of imprecision in float32."""
-
-    def imprecision(outcome: Outcome) -> tuple:
-        state = outcome.state
-        return (outcome.status in IMPRECISE_STATUSES, state.imprecise_squares,
-                state.imprecise_smoothing, state.collapsed_restarts,
-                outcome.status is Status.MAX_ITERATIONS)
-
-    return max(outcomes, key=imprecision)
+    """The first outcome, of several, with a sign of imprecision in float32; else the first."""
+    return next((outcome for outcome in outcomes if _why_imprecise(outcome, True)), outcomes[0])

@@ -217,9 +217,7 @@ def _with_requested_batches(engine: Engine, held: dataset.Data) -> Engine:
     """The engine with batches of the size that the function's plate requests by subsample_size;
     unchanged where the engine cannot use batches of these data."""
     batch = held.model.batch
-    if batch is None or batch >= held.table.rows:
-        return engine
-    if not engine.capabilities.batches:
+    if batch is None or batch >= held.table.rows or not engine.capabilities.batches:
         return engine
     taken: Any = engine
     small = replace(taken, batch_rows=batch)

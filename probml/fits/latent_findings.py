@@ -263,10 +263,11 @@ def find_singular_designs(plan: Plan, found: Posterior, params: Mapping, known: 
         Refusal: of effects without a prior (restricted maximum likelihood), which then have no
             integral.
 
-    Cost: a pass over rows, where the posterior of the effects is compatible with one.
+    Cost: a pass over rows, where a member has several effects.
     """
     first, *others = plan.groupings
-    if first.nodes or not isinstance(found, Effects) or not _may_be_singular(plan, found):
+    several = any(grouping.cells > 1 or grouping.flat for grouping in plan.groupings)
+    if first.nodes or not isinstance(found, Effects) or not several:
         return ()
     point = {name: found.moments.mean[name] for name in plan.effects}
     point = {name: np.nan_to_num(np.asarray(value)) for name, value in point.items()}
@@ -294,38 +295,6 @@ def find_singular_designs(plan: Plan, found: Posterior, params: Mapping, known: 
         if text is not None:
             out.append(Finding.of(Code.COLLINEAR_EFFECTS, problem=text))
     return tuple(out)
-
-
-def _may_be_singular(plan: Plan, found: Effects) -> bool:
-    """Whether the posterior of the effects is compatible with a singular design: the information,
-    summed over groups, is not finite or vanishes in some direction."""
-    first, *others = plan.groupings
-    lower = np.asarray(found.at.found.lower, float)
-    rest = np.asarray(found.at.found.rest, float)
-    if not (np.isfinite(lower).all() and np.isfinite(rest).all()):
-        return True
-    least = np.sqrt(np.finfo(np.asarray(found.at.found.lower).dtype).eps)
-    if first.cells > 1:
-        block = (lower @ np.swapaxes(lower, 1, 2)).sum(0) - len(lower) * np.eye(first.cells)
-        if _is_singular(block, least):
-            return True
-    if any(grouping.cells > 1 or grouping.flat for grouping in others):
-        gram = rest @ rest.T
-        return _is_singular(gram - np.eye(len(rest)), least) or _is_singular(gram, least)
-    return False
-
-
-def _is_singular(matrix: np.ndarray, least: float) -> bool:
-    """Whether a matrix, scaled to a unit diagonal, has an eigenvalue of at most `least`."""
-    diagonal = np.diagonal(matrix)
-    if not (diagonal > 0).all():
-        return True
-    unit = diagonal**-0.5
-    try:  # a fifth of the time of eigenvalues
-        np.linalg.cholesky(matrix * unit[:, None] * unit - least * np.eye(len(matrix)))
-    except np.linalg.LinAlgError:
-        return True
-    return False
 
 
 def _flat_block(plan: Plan, information: Information) -> np.ndarray:

@@ -10,12 +10,11 @@ import io
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
@@ -270,10 +269,6 @@ class _Reader(NamedTuple):
         return [self.one(item) for item in values]
 
 
-def _read_collection(kind: type, entry: dict, read: Any) -> Any:
-    return kind(read.all(entry["value"]))
-
-
 class Kind(NamedTuple):
     """How the values of one kind are written and read: `write` returns the entry, with "value"."""
 
@@ -298,12 +293,6 @@ def _read_range(entry: dict, read: _Reader) -> range:
     return every
 
 
-def _read_jax(entry: dict, read: _Reader) -> jax.Array:
-    import jax.numpy as jnp
-
-    return jnp.asarray(read.arrays[entry["value"]])
-
-
 def _read_graph(entry: dict, read: _Reader) -> "networkx.Graph":
     graph = getattr(networkx, entry["kind"])()
     graph.add_nodes_from(map(tuple, map(read.all, entry["value"])))
@@ -312,13 +301,11 @@ def _read_graph(entry: dict, read: _Reader) -> "networkx.Graph":
 
 
 def _read_table(entry: dict, read: _Reader) -> "pd.DataFrame":
-    import pandas
-
-    out = (pandas.DataFrame(read.one(entry["value"])) if entry["kind"] == "frame" else
-           pandas.Series(read.all(entry["value"]), name=read.one(entry["name"])))
+    out = (pd.DataFrame(read.one(entry["value"])) if entry["kind"] == "frame" else
+           pd.Series(read.all(entry["value"]), name=read.one(entry["name"])))
     index, names = read.all(entry["index"]), read.all(entry["names"])
-    out.index = (pandas.MultiIndex.from_tuples(index, names=names) if len(names) > 1
-                 else pandas.Index(index, name=names[0]))
+    out.index = (pd.MultiIndex.from_tuples(index, names=names) if len(names) > 1
+                 else pd.Index(index, name=names[0]))
     return out
 
 
@@ -352,7 +339,8 @@ VALUE_KINDS = {
     "number": Kind(lambda v: isinstance(v, np.generic), lambda v, write: write.array(v),
                    lambda entry, read: read.arrays[entry["value"]][()]),
     "jax": Kind(lambda v: hasattr(v, "__jax_array__") or type(v).__module__.startswith("jax"),
-                lambda v, write: write.array(v), _read_jax),
+                lambda v, write: write.array(v),
+                lambda entry, read: jnp.asarray(read.arrays[entry["value"]])),
     "record": Kind(lambda v: (type(v).__module__.startswith(ROOT)
                               and "<" not in type(v).__qualname__
                               and _fields(type(v)) is not None),
@@ -362,7 +350,8 @@ VALUE_KINDS = {
                    _read_record),
     **{kind.__name__: Kind(lambda v, kind=kind: type(v) is kind,  # type: ignore[misc]
                            lambda v, write: {"value": write.all(v)},
-                           partial(_read_collection, kind))
+                           lambda entry, read, kind=kind: kind(  # type: ignore[misc]
+                               read.all(entry["value"])))
        for kind in (list, tuple, set, frozenset)},
     "range": Kind(lambda v: type(v) is range, lambda v, write: {"value": write.all(v)},
                   _read_range),

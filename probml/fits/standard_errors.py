@@ -42,7 +42,7 @@ from probml.engines.optimization.identifiability import (
     repeat_per_coordinate,
 )
 from probml.engines.optimization.maximization import is_smooth
-from probml.engines.optimization.objective import flat, optimum_at
+from probml.engines.optimization.objective import flat
 from probml.engines.progress import Progress
 from probml.evidence import density
 from probml.evidence.random_effects import conditional_means
@@ -304,9 +304,19 @@ def _mean_coefficients(plan: Plan) -> set[str]:
 def _optimum_with_hessian(plan: Plan, prior: bool, u: np.ndarray, known: Known,
                           rows: Rows) -> Optimum:
     """The point as an optimum, with its second derivatives where these can be taken."""
+    def evaluate_only(u: np.ndarray, steps: int) -> tuple[np.ndarray, float, np.ndarray]:
+        value, slope = _value_and_gradient(plan, prior, u, known, rows)
+        return u, float(value), -np.asarray(slope)
+
     hessian = (-np.asarray(_compute_hessian(plan, prior, u, known, rows)) if is_smooth(plan)
                else None)
-    return optimum_at(plan, prior, u, known, rows, hessian, ASKED)
+    return Optimum(evaluate_only, u, hessian)
+
+
+@jit(static_argnums=(0, 1), seldom=ASKED)
+def _value_and_gradient(plan: Plan, prior: bool, u: jax.Array, known: Known, rows: Rows):
+    return density.value_and_gradient(plan, density.without_volume(plan, known), u, known, rows,
+                                      prior, mode=True)
 
 
 @jit(static_argnums=(0, 1), seldom=ASKED)

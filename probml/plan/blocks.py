@@ -460,9 +460,6 @@ def pack(params: Mapping, block: Block) -> jax.Array:
 def unpack(params: Mapping, block: Block, c: jax.Array) -> dict[str, jax.Array]:
     if not block.stacked:
         return {block.names[0]: backward(c, block.steps)}
-    out, start = {}, 0
-    for name in block.names:
-        size = params[name].size
-        out[name] = c[start : start + size].reshape(params[name].shape)
-        start += size
-    return out
+    parts = jax.lax.split(c, [params[name].size for name in block.names])
+    return {name: part.reshape(params[name].shape)
+            for name, part in zip(block.names, parts, strict=True)}

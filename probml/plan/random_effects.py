@@ -105,33 +105,36 @@ def why_not(plan: Plan, name: str, closed: bool = True, prior: bool = True) -> s
     """Why a parameter by itself cannot be integrated out, in words; None: it can. Arguments as of
     `integrable`."""
     structure, site = plan.structure, plan.structure.sites[name]
-    if structure.model.whole:
-        return "the model has no plate of independent rows"
-    if prior and site.kind not in PRIORS:
-        return f"the prior of '{name}' is {site.kind}"
-    if name in plan.mixed or any(structure.sites[p].discrete for p in site.parents):
-        return f"the prior of '{name}' depends on a discrete site"
-    below = structure.children[name]
-    if not below:
-        return f"no row depends on '{name}'"
-    return next(filter(None, (_why_not_child(plan, structure.sites[child], closed)
-                              for child in below)), None)
+    below = [structure.sites[child] for child in structure.children[name]]
+    reasons = (
+        (structure.model.whole, "the model has no plate of independent rows"),
+        (prior and site.kind not in PRIORS, f"the prior of '{name}' is {site.kind}"),
+        (name in plan.mixed or any(structure.sites[p].discrete for p in site.parents),
+         f"the prior of '{name}' depends on a discrete site"),
+        (not below, f"no row depends on '{name}'"),
+        *((why is not None, why) for why in (_why_not_child(plan, child, closed)
+                                             for child in below)),
+    )
+    return next((reason for applies, reason in reasons if applies), None)
 
 
 def _why_not_child(plan: Plan, child: Site, closed: bool) -> str | None:
     """Why a site that depends on a parameter does not allow that this is integrated out; None: it
     does."""
-    if not child.rows or (child.kind not in KINDS if closed
-                          else child.factor or child.entry.kinked or child.chain):
-        return (f"'{child.name}' ({child.kind}), which depends on the effects, is not a "
-                f"{'normal' if closed else 'smooth'} site inside rows()")
-    if (child.name not in (*plan.pooled, *plan.rowwise) or child.time is not None
-        or child.name in plan.variables):
-        return f"'{child.name}', which depends on the effects, is latent or part of a chain"
     above = next((p for p in child.parents if plan.structure.sites[p].rows
                   and plan.pattern.get(p) != "seen" or p in plan.variables), None)
-    return above and (f"'{child.name}', which depends on the effects, also depends on '{above}', "
-                      f"which is latent")
+    reasons = (
+        (not child.rows or (child.kind not in KINDS if closed
+                            else child.factor or child.entry.kinked or child.chain),
+         f"'{child.name}' ({child.kind}), which depends on the effects, is not a "
+         f"{'normal' if closed else 'smooth'} site inside rows()"),
+        (child.name not in (*plan.pooled, *plan.rowwise) or child.time is not None
+         or child.name in plan.variables,
+         f"'{child.name}', which depends on the effects, is latent or part of a chain"),
+        (above, f"'{child.name}', which depends on the effects, also depends on '{above}', which "
+                f"is latent"),
+    )
+    return next((reason for applies, reason in reasons if applies), None)
 
 
 def _nonlinear_effects(plan: Plan, names: tuple[str, ...], site: str, closed: bool) -> set[str]:

@@ -4,6 +4,7 @@ ones conditional on the scales they share.
 Which scale the Gaussian blocks of a conjugate posterior are conditional on.
 """
 
+import itertools
 import math
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
@@ -121,12 +122,9 @@ class Marginals:
 
     def slices(self, block: Block) -> dict[str, slice]:
         """The elements of each parameter in the vector of a stacked block."""
-        out, start = {}, 0
-        for name in block.names:
-            size = math.prod(self.plan.structure.sites[name].shape)
-            out[name] = slice(start, start + size)
-            start += size
-        return out
+        sizes = [math.prod(self.plan.structure.sites[name].shape) for name in block.names]
+        ends = itertools.pairwise([0, *itertools.accumulate(sizes)])
+        return {name: slice(*own) for name, own in zip(block.names, ends, strict=True)}
 
     def location(self, name: str) -> tuple[jax.Array, jax.Array]:
         """Mean and conditional variance (or covariance over the last axis) of a location at the

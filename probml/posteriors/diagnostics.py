@@ -1,6 +1,8 @@
 """Diagnostics of chains of draws: R-hat, effective sample size (NumPyro's, of ranks), E-BFMI."""
 
 import numpy as np
+from numpyro.diagnostics import effective_sample_size, split_gelman_rubin
+from scipy.special import ndtri
 
 # effective draws of a chain, below which means and tails are inaccurate (Vehtari et al. 2021)
 MIN_EFFECTIVE_PER_CHAIN = 100
@@ -8,8 +10,6 @@ MIN_EFFECTIVE_PER_CHAIN = 100
 
 def _ranked(x: np.ndarray) -> np.ndarray:
     """Normal scores of the ranks over all chains, (chains, draws, ...)."""
-    from scipy.special import ndtri  # imported here since SciPy is slow to import
-
     flat = x.reshape(x.shape[0] * x.shape[1], -1)
     ranks = np.empty(flat.shape)
     for j in range(flat.shape[1]):
@@ -28,8 +28,6 @@ def r_hat(x: np.ndarray) -> np.ndarray:
     Source: Vehtari, Gelman, Simpson, Carpenter & Bürkner (2021), eqs 4 and 14; Gelman & Rubin's by
         NumPyro.
     """
-    from numpyro.diagnostics import split_gelman_rubin
-
     if x.shape[0] < 2 or x.shape[1] < 4:
         return np.full(x.shape[2:], np.nan)
     folded = np.abs(x - np.median(x, (0, 1)))
@@ -47,8 +45,6 @@ def effective(x: np.ndarray, tail: bool = False) -> np.ndarray:
 
     Source: Vehtari et al. (2021), section 3; Geyer's (1992) sums by NumPyro.
     """
-    from numpyro.diagnostics import effective_sample_size
-
     if x.shape[1] < 8:
         return np.full(x.shape[2:], np.nan)
     half = x.shape[1] // 2

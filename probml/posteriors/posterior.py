@@ -292,13 +292,12 @@ class Draws(_Draws, Posterior):
                 for name, value in flat.items()}
 
     def saved(self):
-        arrays = {f"values/{name}": value for name, value in self.values.items()}
-        arrays |= {f"stats/{name}": value for name, value in self.stats.items()}
-        arrays |= {f"inside/{name}": value for name, value in self.inside.items()}
-        arrays |= {f"worth/{name}": np.asarray(value) for name, value in self.worth.items()}
-        arrays |= {} if self.tables is None else {"tables": self.tables}
+        parts = {"values": self.values, "stats": self.stats, "inside": self.inside,
+                 "worth": self.worth}
+        arrays = {f"drawn/{kind}/{name}": np.asarray(value) for kind, own in parts.items()
+                  for name, value in own.items()}
         return ({"posterior": "Draws"},
-                {f"drawn/{name}": value for name, value in arrays.items()})
+                arrays | ({} if self.tables is None else {"drawn/tables": self.tables}))
 
     @classmethod
     def restored(cls, meta: Json, arrays: SiteValues, plan: Plan):

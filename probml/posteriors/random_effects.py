@@ -120,8 +120,7 @@ class Effects(_Effects, Posterior):
             size = np.diagonal(covariance, axis1=1, axis2=2).max(-1)[:, None, None]
             least = 64 * real.eps * size + real.tiny
             eye = np.eye(mean.shape[1], dtype=covariance.dtype)
-            root = np.linalg.cholesky(covariance + least * eye)
-            return _multivariate_normal(mean, root)
+            return _multivariate_normal(mean, np.linalg.cholesky(covariance + least * eye))
         return dist.Normal(mean, placed(integration.standard_deviations(plan, moments, name)),
                            validate_args=False)
 

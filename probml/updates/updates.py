@@ -416,12 +416,10 @@ def _take_newton_steps(objective: Objective, stage: Sequence[Block],
     origin = naturals(plan, params, objective.known)
 
     hessian = objective.hessian(unpack, start, tuple(sorted(names)))
-
-    def at(c: jax.Array):
-        return (*objective.value_and_gradient(unpack, c, True, names, origin), ())
-
     newton_steps = -(-steps // LBFGS_STEPS_PER_NEWTON_STEP)
-    return unpack(maximize(at, start, chords(hessian, newton_steps)).point)
+    return unpack(maximize(
+        lambda c: (*objective.value_and_gradient(unpack, c, True, names, origin), ()), start,
+        chords(hessian, newton_steps)).point)
 
 
 def transforms(plan: Plan, params: Mapping, known: Known, names: Iterable[str]) -> dict:

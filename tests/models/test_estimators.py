@@ -419,17 +419,3 @@ def test_a_run_that_stops_at_its_limit_says_so():
     with pytest.warns(probml.ConvergenceWarning, match="iteration limit"):
         estimator = GaussianMixture(3, max_iter=2).fit(X)
     assert not estimator.converged_ and estimator.n_iter_ == 2
-
-
-@pytest.mark.parametrize("kind", [np.int64, np.uint64, np.int8, np.uint16])
-def test_labels_that_are_many_whole_numbers_are_counted_as_they_are_sorted(kind, monkeypatch):
-    from probml.estimators import classifier
-
-    y = np.random.default_rng(0).choice([3, 5, 9, 100], size=400)
-    y = (y - 100 * (kind is np.int8)).astype(kind)
-    monkeypatch.setattr(classifier, "MIN_COUNTED_LABELS", 10)
-    classes, codes = classifier._classes_by_counting(y)
-    assert classes.dtype == kind and (classes == np.unique(y)).all()
-    assert (classes[codes] == y).all()
-    assert classifier._classes_by_counting(np.array([0, 10**6] * 20)) is None  # far apart
-    assert classifier._classes_by_counting(y.astype(float)) is None

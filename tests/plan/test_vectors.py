@@ -58,8 +58,8 @@ def test_loadings_of_a_column_and_its_mean_are_a_vector(model, count):
     c = np.arange(places.size)  # which entry of which parameter stands where
     parts = unpack({name: np.zeros(plan.structure.sites[name].shape) for name in block.names},
                    block, c)
-    for at, mean, loadings in zip(places, parts["mean"].reshape(-1),
-                                  parts["loadings"].reshape(count, -1), strict=True):
+    for at, mean, loadings in zip(places, np.asarray(parts["mean"]).reshape(-1),
+                                  np.asarray(parts["loadings"]).reshape(count, -1), strict=True):
         assert set(at) == {mean, *loadings}
 
 

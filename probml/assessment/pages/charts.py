@@ -14,6 +14,7 @@ AXIS = 'stroke="currentColor" stroke-opacity="0.7"'
 GRID = 'stroke="currentColor" stroke-opacity="0.13"'
 WIDTH, HEIGHT = 620.0, 250.0
 LEFT, RIGHT, TOP, FOOT = 66.0, 14.0, 12.0, 44.0  # margins, in dots
+MAX_POINTS = 800  # of a line, about
 
 
 def lines(series: Sequence[Sequence[float] | np.ndarray], title: str, across: str, up: str) -> str:
@@ -27,7 +28,8 @@ def lines(series: Sequence[Sequence[float] | np.ndarray], title: str, across: st
         [p[1] for p in points], HEIGHT - FOOT, TOP)
     parts = _axes(x, y, across, up)
     for i, each in enumerate(kept):
-        path = " ".join(f"{x(a):.1f},{y(b):.1f}" for a, b in _downsample(each))
+        some = [*each[:: max(len(each) // MAX_POINTS, 1)], each[-1]]
+        path = " ".join(f"{x(a):.1f},{y(b):.1f}" for a, b in some)
         parts.append(f'<polyline points="{path}" fill="none" stroke="{COLOURS[i % 7]}" '
                      f'stroke-width="1.4"/>')
     low, high = min(p[1] for p in points), max(p[1] for p in points)
@@ -122,11 +124,6 @@ def _room(values: Sequence[float], begin: float, end: float) -> _Axis:
     low, high = min(values), max(values)
     more = 0.05 * (high - low) or 0.1 * abs(high) or 1.0
     return _scale(low - more, high + more, begin, end)
-
-
-def _downsample(points: list[tuple[float, float]], most: int = 800) -> list[tuple[float, float]]:
-    step = max(len(points) // most, 1)
-    return [*points[::step], points[-1]]
 
 
 def _axes(x: _Axis, y: _Axis, across: str, up: str) -> list[str]:

@@ -36,17 +36,13 @@ class Layout(NamedTuple):
 
 def arrange(dag: "networkx.DiGraph", size: Mapping[str, tuple[float, float]]) -> Layout:
     """Places for boxes of the given (width, height): no two overlap, and no hop passes a box."""
-    layer = _layers(dag)
-    hops: dict = {}  # ordered, each once: arrows from one node share their waypoints
-    for node, child in dag.edges:
+    layer, hops = _layers(dag), networkx.DiGraph()
+    hops.add_nodes_from(layer)
+    for node, child in dag.edges:  # arrows from one node share their waypoints
         via = [node, *((node, level) for level in range(layer[node] + 1, layer[child])), child]
         layer.update({point: point[1] for point in via[1:-1]})
-        hops.update(dict.fromkeys(zip(via, via[1:], strict=False)))
-    above: dict = {point: [] for point in layer}
-    below: dict = {point: [] for point in layer}
-    for a, b in hops:
-        below[a].append(b)
-        above[b].append(a)
+        networkx.add_path(hops, via)
+    above, below = hops.pred, hops.succ
     rows = _ordered(layer, above, below)
     x = _placed(rows, {p: size[p][0] if p in size else WAYPOINT for p in layer}, above, below, size)
     height = [max((size[p][1] for p in row if p in size), default=0.0) for row in rows]
@@ -55,7 +51,7 @@ def arrange(dag: "networkx.DiGraph", size: Mapping[str, tuple[float, float]]) ->
         top.append(y)
         widest = max((abs(x[a] - x[b]) for a in row for b in below[a]), default=0.0)
         y -= height[level] + BETWEEN + min(0.09 * widest, 1.2)  # long arrows need room to turn
-    return Layout(x, layer, top, height, list(hops))
+    return Layout(x, layer, top, height, list(hops.edges))
 
 
 def _layers(dag: "networkx.DiGraph") -> dict:

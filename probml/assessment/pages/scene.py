@@ -7,6 +7,8 @@ A scene on matplotlib's axes: probml[plot].
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
 from probml.assessment.pages.layout import arrange
 from probml.errors import ModelError
 from probml.numerics.process.libraries import networkx
@@ -220,26 +222,18 @@ def routed(a: Box, b: Box, boxes: Sequence[Box]) -> Points:
             for head, cost in heads:
                 low = head[1] if cost else middle
                 points = (tail, (tail[0] + shift, middle), (head[0] + shift, low), head)
-                passed = sum(_is_in_box(point, box) for point in curve(points) for box in others)
+                passed = sum(box.x - CLEAR < x < box.x + box.width + CLEAR
+                             and box.y - CLEAR < y < box.y + box.height + CLEAR
+                             for x, y in curve(points) for box in others)
                 ways.append((100 * passed + aside + cost, points))
     return min(ways)[1]
 
 
 def curve(points: Points, steps: int = 24) -> list[tuple[float, float]]:
     """Places along a cubic curve."""
-    out = []
-    for i in range(steps + 1):
-        t = i / steps
-        weights = ((1 - t) ** 3, 3 * t * (1 - t) ** 2, 3 * t * t * (1 - t), t**3)
-        x, y = (sum(w * point[axis] for w, point in zip(weights, points, strict=True))
-                for axis in (0, 1))
-        out.append((x, y))
-    return out
-
-
-def _is_in_box(point: tuple[float, float], box: Box) -> bool:
-    return (box.x - CLEAR < point[0] < box.x + box.width + CLEAR
-            and box.y - CLEAR < point[1] < box.y + box.height + CLEAR)
+    t = np.linspace(0.0, 1.0, steps + 1)
+    weights = np.stack([(1 - t) ** 3, 3 * t * (1 - t) ** 2, 3 * t**2 * (1 - t), t**3], 1)
+    return [(float(x), float(y)) for x, y in weights @ np.array(points)]
 
 
 POINTS = 72.0  # an inch

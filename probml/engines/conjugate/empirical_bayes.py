@@ -27,6 +27,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
+from scipy.special import expit, logit
 
 from probml.device.rows import Known, Rows
 from probml.engines.engine import Capabilities, Engine, Outcome, Problem, Status, check_settings
@@ -53,6 +54,14 @@ PROBES: tuple[Callable[[float], float], ...] = (
     lambda value: 1.0 + abs(value))
 MAX_LOG_FACTOR = np.log(1e9)  # how far from the value bound a setting is looked for, as a factor
 SURE = 20.0  # logits of a probability up to which it is looked for
+# kind of axis → the value at coordinate u, where the value bound has the coordinate 0; the inverse
+COORDINATES: dict[str, tuple[Callable[[float, float], float], Callable[[float, float], float]]] = {
+    "log": (lambda u, begin: begin * np.exp(u), lambda value, begin: np.log(value / begin)),
+    "logit": (lambda u, begin: expit(u + logit(begin)),
+              lambda value, begin: logit(value) - logit(begin)),
+    "line": (lambda u, begin: begin + max(abs(begin), 1.0) * np.sinh(u),
+             lambda value, begin: np.arcsinh((value - begin) / max(abs(begin), 1.0))),
+}
 
 
 class Axis(NamedTuple):
@@ -60,26 +69,18 @@ class Axis(NamedTuple):
 
     setting: str
     place: tuple[int, ...]
-    kind: str  # "log", "logit" or "line"
+    kind: str  # a key of COORDINATES
     begin: float  # the value bound; the coordinate is 0 there
     low: float  # of the coordinate
     high: float
 
     def value(self, u: float) -> float:
         """The setting's number at a coordinate."""
-        if self.kind == "log":
-            return float(self.begin * np.exp(u))
-        if self.kind == "logit":
-            return float(1 / (1 + np.exp(-u - np.log(self.begin / (1 - self.begin)))))
-        return float(self.begin + max(abs(self.begin), 1.0) * np.sinh(u))
+        return float(COORDINATES[self.kind][0](u, self.begin))
 
     def coordinate(self, value: float) -> float:
         """The inverse of `value`."""
-        if self.kind == "log":
-            return float(np.log(value / self.begin))
-        if self.kind == "logit":
-            return float(np.log(value / (1 - value)) - np.log(self.begin / (1 - self.begin)))
-        return float(np.arcsinh((value - self.begin) / max(abs(self.begin), 1.0)))
+        return float(COORDINATES[self.kind][1](value, self.begin))
 
 
 class Evidence:
@@ -89,9 +90,8 @@ class Evidence:
         self.plan, self.known, self.rows, self.bound = plan, known, rows, bound
         self.roots = False
         value, mismatch = self._log_evidences([bound])[0]
-        every = all_blocks(plan, True)
-        if not is_consistent(value, mismatch) and any(rooted(plan, block) for block in every):
-            self.roots = True
+        self.roots = not is_consistent(value, mismatch) and any(
+            rooted(plan, block) for block in all_blocks(plan, True))
 
     def _log_evidences(self, points: list[Mapping[str, np.ndarray]]) -> list[tuple[float, float]]:
         """(log evidence, mismatch) at each point; in batches of one size, so that one program is
@@ -181,12 +181,8 @@ def _replace_element(bound: Mapping[str, np.ndarray], name: str, place: tuple,
 @jit(static_argnums=(0, 1), seldom=ONCE)
 def _evidences(plan: Plan, roots: bool, points: dict[str, jax.Array], known: Known, rows: Rows):
     """(log evidence, mismatch of its closed form) at stacked settings, one after the other."""
-
-    def at(point: Mapping[str, jax.Array]):
-        there = known._replace(given={**known.given, **point})
-        return closed_form(plan, there, rows, roots)[1:]
-
-    return jax.lax.map(at, points)
+    return jax.lax.map(lambda point: closed_form(
+        plan, known._replace(given={**known.given, **point}), rows, roots)[1:], points)
 
 
 def _allowed(plan: Plan, known: Known, points: dict[str, jax.Array]) -> jax.Array:
@@ -358,11 +354,8 @@ def _lifted(plan: Plan, names: tuple[str, ...]) -> Plan:
 
 
 def _doubled(tree: object) -> PyTree:
-    def double(leaf: jax.Array):
-        leaf = np.asarray(leaf)
-        return jnp.asarray(leaf.astype(float) if leaf.dtype.kind == "f" else leaf)
-
-    return jax.tree.map(double, tree)
+    return jax.tree.map(lambda leaf: jnp.asarray(
+        leaf, float if jnp.issubdtype(jnp.result_type(leaf), jnp.floating) else None), tree)
 
 
 def _format_settings(settings: Mapping[str, float | np.ndarray],

@@ -154,7 +154,8 @@ def negative_divergence(plan: Plan, closed: Closed, known: Known) -> jax.Array:
     return expected_log_ratio(plan, marginals, settings(marginals), known)
 
 
-def with_means(plan: Plan, closed: Closed, known: Known) -> Closed:
+@jit(static_argnames=("plan",), seldom=ONCE)
+def add_means(plan: Plan, closed: Closed, known: Known) -> Closed:
     """q(θ) with its means, or typical values where these are not finite."""
     return closed._replace(mean=Marginals(plan, known, closed).finite_means(closed.params))
 
@@ -210,8 +211,7 @@ def advance(plan: Plan, run: Run, known: Known, rows: Rows, own: Own, limit: jax
     Args:
         ceiling: evaluations at most; q(θ) does not move after the last.
     """
-    restarts = run.value.shape[0]
-    values = jnp.full((restarts, BLOCK), jnp.nan, run.value.dtype)
+    values = jnp.full((run.value.shape[0], BLOCK), jnp.nan, run.value.dtype)
 
     def more(carry: tuple):
         run, _, i = carry
@@ -269,15 +269,10 @@ def run_restarts(plan: Plan, run: Run, known: Known, rows: Rows, own: Own, race:
         limit: iterations at most. gain: of the bound, below which an iteration counts as stalled.
     """
     ceiling = np.int32(limit + 1)
-
-    def steps(run: Run, own: Own, limit: int) -> tuple[Run, jax.Array, bool]:
-        return *advance(plan, run, known, rows, own, np.int32(limit), ceiling, gain), False
-
-    return run_to_convergence("VB", plan, rows, run, own, steps, BLOCK, limit, race, progress)
-
-
-# plan, q(θ) of one restart, known → q(θ) with its means
-add_means = jit(with_means, static_argnames=("plan",), seldom=ONCE)
+    return run_to_convergence(
+        "VB", rows, run, own, lambda run, own, limit: (
+            *advance(plan, run, known, rows, own, np.int32(limit), ceiling, gain), False),
+        BLOCK, limit, race, progress)
 
 
 @dataclass(frozen=True)

@@ -102,13 +102,10 @@ def singular_correlations(plan: Plan, params: Params) -> list[tuple[str, tuple[i
 def propose_larger_scale(problem: Problem, prior: bool, maximize: Maximize) -> Proposal:
     """The optimum with a scale next to 0, or a correlation next to ±1, moved away from there."""
     plan = problem.plan
-
-    def points(outcome: Outcome) -> list[Mapping]:
-        point = _with_larger_scale(problem, prior, outcome)
-        return [] if point is None else [point]
-
-    return Proposal("a larger scale", points, maximize, SCALE_ROUNDS if (
-        plan.groupings or plan.latents) and not plan.carried else 0)
+    applies = (plan.groupings or plan.latents) and not plan.carried
+    return Proposal("a larger scale",
+                    lambda outcome: [_with_larger_scale(problem, prior, outcome)], maximize,
+                    SCALE_ROUNDS if applies else 0)
 
 
 def _with_larger_scale(problem: Problem, prior: bool, outcome: Outcome) -> dict | None:

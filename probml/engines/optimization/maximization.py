@@ -308,12 +308,9 @@ def _newton(plan: Plan, prior: bool, u: jax.Array, known: Known, rows: Rows, sca
             steps: jax.Array, tolerance: jax.Array):
     """Newton's method from u: as `_lbfgs`, with the negative Hessians at the end and at the start
     before the gradient."""
-
-    def evaluate(u: jax.Array):
-        return value_gradient_hessian(plan, density.without_volume(plan, known), u, known, rows,
-                                      prior, mode=True, scale=scale)
-
-    found = maximize(evaluate, u, Newton(steps, tolerance, history=BLOCK, step=saddle_free_step))
+    found = maximize(lambda u: value_gradient_hessian(
+        plan, density.without_volume(plan, known), u, known, rows, prior, mode=True, scale=scale),
+        u, Newton(steps, tolerance, history=BLOCK, step=saddle_free_step))
     gradient, hessian = -found.gradient, -found.hessian
     return (found.point, found.value, found.iterations, found.history,
             found.flat | newton_converged(found.value, gradient, hessian), hessian, -found.first,

@@ -4,15 +4,13 @@ maps between parameters and these; compiled."""
 from collections.abc import Mapping
 
 import jax
-import numpy as np
 
 from probml.device.rows import Known, Rows, Summary
 from probml.evidence import density
 from probml.evidence.density import log_posterior_and_gradient, unbounded_by_name
 from probml.evidence.e_step import log_evidence
 from probml.factors.naturals import log_prior
-from probml.numerics.compiling import ASKED, ONCE, jit
-from probml.numerics.optimum import Optimum
+from probml.numerics.compiling import ONCE, jit
 from probml.plan.plan import Plan
 
 # parameters → unbounded coordinates, both by name
@@ -49,25 +47,3 @@ def objective_value(plan: Plan, prior: bool, u: Mapping, known: Known,
     return value + log_prior(plan, params, known, True) if prior else value
 
 
-def optimum_at(plan: Plan, prior: bool, u: np.ndarray, known: Known, rows: Rows | Summary,
-               hessian: np.ndarray | None = None, seldom: float = ONCE) -> Optimum:
-    """A point that EM or an earlier fit found, as an optimum: its value, gradient and Hessian.
-
-    Args:
-        u: (d,) unbounded coordinates. prior: the objective includes the log prior. seldom: see
-            numerics/compiling.py.
-    """
-    def evaluate_only(u: np.ndarray, steps: int) -> tuple[np.ndarray, float, np.ndarray]:
-        value, slope = _VALUE_AND_GRADIENT[seldom](plan, prior, u, known, rows)
-        return u, float(value), -np.asarray(slope)
-
-    return Optimum(evaluate_only, u, hessian)
-
-
-def _value_and_gradient(plan: Plan, prior: bool, u: jax.Array, known: Known, rows: Rows | Summary):
-    return density.value_and_gradient(plan, density.without_volume(plan, known), u, known, rows,
-                                      prior, mode=True)
-
-
-_VALUE_AND_GRADIENT = {seldom: jit(_value_and_gradient, static_argnums=(0, 1), seldom=seldom)
-                       for seldom in (ONCE, ASKED)}

@@ -44,14 +44,14 @@ class Proposal(NamedTuple):
 
     Attributes:
         name: of the points, for the finding that it was successful.
-        points: an optimum → the points; none where the proposal does not apply to it.
+        points: an optimum → the points; none, or None, where the proposal does not apply to it.
         maximize: from each of them; None: no optimum that can be compared.
         rounds: how often it may be repeated from the optimum it found.
         compare: the higher of two optima, the other → a finding about both, or None.
     """
 
     name: str
-    points: Callable[[Outcome], Iterable[Mapping]]
+    points: Callable[[Outcome], Iterable[Mapping | None]]
     maximize: Callable[[Mapping], Outcome | None]
     rounds: int = 1
     compare: Callable[[Outcome, Outcome], Finding | None] = lambda best, rest: None
@@ -87,7 +87,8 @@ def improve(outcome: Outcome, proposals: Iterable[Proposal], slack: float = 0.0)
     """
     for proposal in proposals:
         for _ in range(proposal.rounds):
-            found = filter(None, map(proposal.maximize, proposal.points(outcome)))
+            points = filter(None, proposal.points(outcome))
+            found = filter(None, map(proposal.maximize, points))
             best = max(found, key=final_objective, default=None)
             if best is None:
                 break
@@ -225,12 +226,10 @@ def at_prior_draw(problem: Problem, params: Mapping, names: list[str]) -> dict[s
 
 def propose_unequal_states(problem: Problem, maximize: Maximize) -> Proposal:
     """A point near an optimum at which hidden states have the same values: it may be a saddle."""
-    def points(outcome: Outcome) -> list[Mapping]:
-        point = (separate_equal_states(problem.plan, outcome.params, problem.seed)
-                 if outcome.status is Status.CONVERGED else None)
-        return [] if point is None else [placed_all(point)]
-
-    return Proposal("unequal states", points, maximize)
+    return Proposal("unequal states", lambda outcome: [
+        separate_equal_states(problem.plan, outcome.params, problem.seed)
+        if outcome.status is Status.CONVERGED else None],
+        lambda point: maximize(placed_all(dict(point))))
 
 
 # Other optima of small problems.

@@ -1,10 +1,9 @@
-"""Random restarts: all runs until they converge, on fewer and fewer of them; the best one.
+"""Random restarts: all runs until they converge; the best one.
 
 Convergence of the parameters: the best run continues until they, too, have converged, since
 along a ridge an iteration gains next to nothing long before.
 """
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -15,12 +14,10 @@ from probml.device.rows import Known, Rows
 from probml.engines.engine import Outcome, Status
 from probml.engines.findings import Code, Finding
 from probml.engines.progress import Loop, Progress, StepResult, iterate
-from probml.engines.restarting import squarem
 from probml.engines.restarting.squarem import BLOCK, State, initial_state, run_em_block
 from probml.engines.restarting.vectors import unpack
 from probml.engines.start.race import Race, has_ended, is_alive, restarts_finding
 from probml.engines.start.start import Start
-from probml.errors import shortly
 from probml.plan.plan import Plan
 from probml.structure.structure import Structure
 from probml.typing import PyTree
@@ -95,22 +92,19 @@ def run_restarts(engine: Any, plan: Plan, first: Start, rows: Rows, known: Known
     """
     static = (engine.prior, engine.hard, engine.accelerate, closed)
     gain = engine.tolerance * rows.weight
-
-    def steps(state: State, own: Start, limit: int) -> tuple[State, np.ndarray, bool]:
-        return run_em_block(plan, static, state, own, known, rows, limit, gain)
-
     start = initial_state(plan, first.params, first.expected is not None, first.drawn)
-    return run_to_convergence("EM", plan, rows, start, first._replace(drawn=None), steps, BLOCK,
-                              engine.max_iterations, race, engine.progress)
+    return run_to_convergence(
+        "EM", rows, start, first._replace(drawn=None),
+        lambda state, own, limit: run_em_block(plan, static, state, own, known, rows, limit, gain),
+        BLOCK, engine.max_iterations, race, engine.progress)
 
 
-def run_to_convergence(title: str, plan: Plan, rows: Rows, state: PyTree, own: PyTree,
-                       advance: Advance, block: int, limit: int, race: Race | None,
+def run_to_convergence(title: str, rows: Rows, state: PyTree, own: PyTree, advance: Advance,
+                       block: int, limit: int, race: Race | None,
                        progress: bool) -> tuple[PyTree, np.ndarray]:
     """The final state of every restart, and the values of its objective, (restarts, evaluations).
 
-    A device call advances all that still run; if a pass is long (`Race.compact`), the others are
-    dropped once they are half.
+    A device call advances all that still run.
 
     Args:
         state: a named tuple with `value`, `count` and `status`, whose leaves begin with an axis of
@@ -118,26 +112,21 @@ def run_to_convergence(title: str, plan: Plan, rows: Rows, state: PyTree, own: P
         advance: see `Advance`. block: evaluations of a call.
         limit: iterations at most, of which there is one less than evaluations.
     """
-    loop = _Restarts(plan, rows, state, own, advance, block, limit + 1, race)
+    loop = _Restarts(rows, state, own, advance, block, limit + 1, race)
     with Progress(title, limit, progress) as bar:
         iterate(bar, loop.max_evaluations, loop.turn, held=loop)
-    return loop.all, np.concatenate(loop.history, 1)
+    return jax.tree.map(np.asarray, loop.state), np.concatenate(loop.history, 1)
 
 
 class _Restarts(Loop):
-    """All restarts between two device calls: `state` has those that are advanced, whose indices are
-    `index`; `all` has every restart as it was last stored. Arguments as of `run_to_convergence`."""
+    """All restarts between two device calls. Arguments as of `run_to_convergence`."""
 
-    kept = ("state", "all", "index")
-
-    def __init__(self, plan: Plan, rows: Rows, state: PyTree, own: PyTree, advance: Advance,
-                 block: int, max_evaluations: int, race: Race | None):
-        self.restarts = len(state.value)
+    def __init__(self, rows: Rows, state: PyTree, own: PyTree, advance: Advance, block: int,
+                 max_evaluations: int, race: Race | None):
         super().__init__(state, "history")
-        self.all, self.history = state, self.lists["history"]
-        self.plan, self.rows, self.own, self.advance = plan, rows, own, advance
+        self.history = self.lists["history"]
+        self.rows, self.own, self.advance = rows, own, advance
         self.block, self.max_evaluations, self.race = block, max_evaluations, race
-        self.index = np.arange(self.restarts)
 
     def turn(self, done: int) -> StepResult:
         """One call; `done` counts M-steps, of which there is one less than evaluations."""
@@ -147,49 +136,15 @@ class _Restarts(Loop):
         block = race.first if race and early else self.block if race or self.rows.held else 1
         limit = min((0 if early else done + 1) + block, self.max_evaluations)
         self.state, values, ended = self.advance(self.state, self.own, limit)
-        self.history.append(np.full((self.restarts, self.block), np.nan))
-        self.history[-1][self.index] = np.asarray(values)
+        self.history.append(np.asarray(values, float))
         ended = bool(ended) or limit >= self.max_evaluations
         if race and not ended:
             status = race.stop_hopeless(np.asarray(self.state.status), np.asarray(self.state.value),
-                                        self.history[-1][self.index], self.index, early)
+                                        self.history[-1], np.arange(len(values)), early)
             self.state = self.state._replace(status=status)
         best = float(np.asarray(self.state.value).max())
-        running = np.flatnonzero(np.asarray(self.state.status) == Status.RUNNING)
-        ended = ended or not len(running)
-        # in slices restarts that have ended cost nothing
-        half = race and race.compact and 2 * len(running) <= len(self.index) and (
-            squarem.runs_at_once(self.plan, self.rows, len(self.index)) == len(self.index))
-        if ended or half:
-            self.all = jax.tree.map(functools.partial(_store, self.index), self.all, self.state)
-        if half and not ended:
-            self._keep(running)
+        ended = ended or not (np.asarray(self.state.status) == Status.RUNNING).any()
         return StepResult(limit - 1 - done, best, Status.CONVERGED if ended else Status.RUNNING)
-
-    def _keep(self, running: np.ndarray) -> None:
-        """Drops other restarts than these; a power of two remains, so that there are few programs.
-        """
-        keep = np.resize(running, 1 << (len(running) - 1).bit_length())
-        self.state, self.own = jax.tree.map(lambda leaf: np.asarray(leaf)[keep],
-                                            (self.state, self.own))
-        self.index = self.index[keep]
-
-    def write(self, held: dict[str, PyTree]) -> None:
-        super().write(held)
-        if (any(len(leaf) != len(self.index) for leaf in jax.tree.leaves(self.state))
-                or any(len(leaf) != self.restarts for leaf in jax.tree.leaves(self.all))
-                or not np.isin(self.index, np.arange(self.restarts)).all()):
-            raise ValueError(f"the checkpoint is damaged: its arrays do not belong to the restarts "
-                             f"{shortly(self.index)} of {self.restarts}. Delete the checkpoint")
-        if len(self.index) < self.restarts:
-            self.own = jax.tree.map(lambda leaf: np.asarray(leaf)[self.index], self.own)
-
-
-def _store(index: np.ndarray, everything: np.ndarray, part: np.ndarray) -> np.ndarray:
-    """A leaf of all restarts, with those at `index` replaced."""
-    out = np.array(everything)
-    out[index] = np.asarray(part)
-    return out
 
 
 def _has_ended(runs: PyTree) -> np.ndarray:

@@ -110,12 +110,9 @@ def evaluate_running(evaluate: Callable[[np.ndarray], PyTree], running: np.ndarr
     """
     at = np.flatnonzero(running)
     parts = [at[begin : begin + size] for begin in range(0, len(at), size)]
-
-    def evaluate_part(part: np.ndarray) -> PyTree:
-        return evaluate(np.resize(part, size))
-
+    results = map_in_threads(lambda part: evaluate(np.resize(part, size)), parts, alone)
     out = jax.tree.map(np.array, blank)
-    for part, found in zip(parts, map_in_threads(evaluate_part, parts, alone), strict=True):
+    for part, found in zip(parts, results, strict=True):
         jax.tree.map(lambda whole, leaf, part=part: whole.__setitem__(part, leaf[: len(part)]),
                      out, found)
     return out

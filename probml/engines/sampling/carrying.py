@@ -12,7 +12,7 @@ import numpy as np
 from probml.dataset.dataset import Data
 from probml.device import layout, load
 from probml.device.rows import Known, Rows
-from probml.engines.engine import Problem
+from probml.engines.engine import Engine, Problem
 from probml.engines.optimization.objective import unflat
 from probml.engines.optimization.search import index_of_highest
 from probml.engines.start.begin import AWAY, MAX_STEPS, PRIOR_STARTS, widest_units
@@ -20,7 +20,6 @@ from probml.engines.start.modes import Mode, Optima, distinct_optima
 from probml.engines.start.prior import compiled_prior_point, drawn_prior, given_start
 from probml.errors import Refusal, counted, listed
 from probml.evidence import density, row_coordinates
-from probml.latents.latent import Group
 from probml.numerics import curvature
 from probml.numerics.compiling import jit
 from probml.numerics.curvature import Starts
@@ -35,43 +34,46 @@ START_DEVIATION = 0.5  # of these, in units of the coordinates
 MAX_VALUES = 2**28  # of latent variables in all draws
 
 
-def prepare_data(data: Data, integrate: str) -> Data:
-    """The data with values for those latent variables of rows that are sampled.
+class LatentSampler(Engine):
+    """An engine that samples continuous latent variables of rows with the parameters, except those
+    that it integrates out.
 
-    Args:
+    Attributes:
         integrate: which are integrated out: "exact", those in closed form; "all", those with any
             integral; "none".
-
-    Raises:
-        Refusal: such a variable is a state of a chain.
     """
-    plan = data.plan(lenient=True)
 
-    def is_sampled(group: Group) -> bool:
-        return integrate == "none" or group.kind.finer is None and not group.kind.exact or (
-            integrate == "exact" and not group.kind.exact)
+    integrate: str
 
-    names = [name for group in plan.latents if is_sampled(group) for name in group.names]
-    timed = next((name for name in names if data.structure.sites[name].time is not None), None)
-    if timed is not None:
-        raise Refusal(f"site '{timed}' is a continuous latent state of a chain, and NUTS and SVI "
-                      f"cannot sample such states. Give '{timed}' in the data")
-    if names and data.survey is not None:
-        raise Refusal(f"site '{names[0]}' is continuous and latent and cannot be integrated out "
-                      "exactly, so its values must be sampled, which needs all rows in memory. "
-                      'Integrate it out approximately, such as NUTS(integrate="all"), or pass a '
-                      "table in memory", ("EM",))
-    return data.carrying(names) if names else data
+    def prepare_data(self, data: Data) -> Data:
+        """The data with values for those latent variables of rows that are sampled.
 
+        Raises:
+            Refusal: such a variable is a state of a chain.
+        """
+        plan = data.plan(lenient=True)
+        names = [name for group in plan.latents for name in group.names
+                 if self.integrate == "none" or not group.kind.exact and (
+                     self.integrate == "exact" or group.kind.finer is None)]
+        timed = next((name for name in names if data.structure.sites[name].time is not None), None)
+        if timed is not None:
+            raise Refusal(f"site '{timed}' is a continuous latent state of a chain, and NUTS and "
+                          f"SVI cannot sample such states. Give '{timed}' in the data")
+        if names and data.survey is not None:
+            raise Refusal(f"site '{names[0]}' is continuous and latent and cannot be integrated "
+                          "out exactly, so its values must be sampled, which needs all rows in "
+                          "memory. Integrate it out approximately, such as "
+                          'NUTS(integrate="all"), or pass a table in memory', ("EM",))
+        return data.carrying(names) if names else data
 
-def describe_method(problem: Problem) -> str:
-    """The latent variables that are sampled with the parameters, in words."""
-    names, sites = problem.plan.carried, problem.plan.structure.sites
-    if not names:
-        return ""
-    each = sum(int(np.prod(sites[name].cells, dtype=int)) for name in names)
-    return (f"sampling {listed(names)}, {counted(each, 'number')} per row, together with the "
-            "parameters")
+    def describe_method(self, problem: Problem) -> str:
+        """The latent variables that are sampled with the parameters, in words."""
+        names, sites = problem.plan.carried, problem.plan.structure.sites
+        if not names:
+            return ""
+        each = sum(int(np.prod(sites[name].cells, dtype=int)) for name in names)
+        return (f"sampling {listed(names)}, {counted(each, 'number')} per row, together with the "
+                "parameters")
 
 
 def check(problem: Problem, engine: str, draws: int) -> None:
@@ -123,21 +125,17 @@ def _joint_mode_from(plan: Plan, params: Mapping, known: Known, rows: Rows, nois
     first = density.to_unbounded(plan, params, known)
     start = jnp.concatenate([first, jnp.zeros(row_coordinates.size(plan, rows), first.dtype)])
     both = density.log_posterior(plan, known, rows)
-
-    def run_lbfgs(u: jax.Array):
-        found = maximize(both, u, LBFGS(steps, 1e-9, MAX_STEPS))
-        return found.point, found.value, found.history, found.gradient
-
-    tops, values, trails, slopes = jax.lax.map(run_lbfgs, start + noise.astype(start.dtype))
-    best = index_of_highest(values, jnp.isfinite(values))
-    top = jnp.where(jnp.isfinite(values[best]), tops[best], start)
+    found = jax.lax.map(lambda u: maximize(both, u, LBFGS(steps, 1e-9, MAX_STEPS)),
+                        start + noise.astype(start.dtype))
+    best = index_of_highest(found.value, jnp.isfinite(found.value))
+    top = jnp.where(jnp.isfinite(found.value[best]), found.point[best], start)
     widest = np.full(len(top), np.inf, top.dtype)
     widest[: len(first)] = widest_units(plan)
     frame, hessian, starts = curvature.measure(both, top, spread.astype(top.dtype),
                                                jnp.zeros(len(top), bool), widest)
-    left = jnp.sqrt(jnp.sum(frame.pull(slopes) ** 2, 1)) < AWAY
-    return Mode(frame, hessian, values[best], left[best], trails[best], starts,
-                 Optima(tops, values, left))
+    left = jnp.sqrt(jnp.sum(frame.pull(found.gradient) ** 2, 1)) < AWAY
+    return Mode(frame, hessian, found.value[best], left[best], found.history[best], starts,
+                Optima(found.point, found.value, left))
 
 
 def drawn(plan: Plan, known: Known, rows: Rows, u: np.ndarray) -> dict[str, np.ndarray]:

@@ -9,11 +9,13 @@ import functools
 import os
 import time
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from numpyro.infer.hmc import HMCState, hmc
+from numpyro.infer.util import ParamInfo
 
 from probml.device.rows import Known, Rows, Summary
 from probml.engines.engine import Status
@@ -34,10 +36,6 @@ from probml.posteriors.diagnostics import (
 from probml.posteriors.pareto import k_limit, k_of_variance
 from probml.typing import PyTree, SiteValues
 
-if TYPE_CHECKING:
-    from numpyro.infer.hmc import HMCState
-
-
 BLOCK = 256  # iterations of a device call, at most
 LOOPS = 128  # passes over the rows in a call, relative to those of an optimisation, about
 MANY_ITERATIONS = 4000  # of all chains, from which slower compilation to faster programs pays
@@ -55,23 +53,16 @@ class Settings(NamedTuple):
 
 def _sampler(plan: Plan):
     """NumPyro's functional NUTS, init and step, of a density with the data as arguments."""
-    from numpyro.infer.hmc import hmc  # imported here since numpyro.infer is slow to import
-
     @traced_once  # though the sampler calls it in several places
     def both(frame: Frame, known: Known, rows: Rows, z: jax.Array):
         found = frame.transform(density.log_posterior(plan, known, rows))(z)
         return jax.tree.map(jnp.negative, found)
-
-    def potential(frame: Frame, known: Known, rows: Rows):
-        return density.differentiable(functools.partial(both, frame, known, rows))
-
-    return hmc(potential_fn_gen=potential, algo="NUTS")
+    return hmc(algo="NUTS", potential_fn_gen=lambda frame, known, rows: density.differentiable(
+        functools.partial(both, frame, known, rows)))
 
 
 def _init(settings: Settings, init: Callable, target: jax.Array, z: jax.Array, value: jax.Array,
           gradient: jax.Array, key: jax.Array, arguments: tuple):
-    from numpyro.infer.util import ParamInfo
-
     return init(
         ParamInfo(z, -value, -gradient),
         num_warmup=settings.warmup,
@@ -82,7 +73,7 @@ def _init(settings: Settings, init: Callable, target: jax.Array, z: jax.Array, v
     )
 
 
-def advance(plan: Plan, settings: Settings, frame: Frame, target: jax.Array, state: "HMCState",
+def advance(plan: Plan, settings: Settings, frame: Frame, target: jax.Array, state: HMCState,
             known: Known, rows: Rows, count: jax.Array):
     """`count` iterations of one chain, at most BLOCK: its state, and its draws and statistics,
     padded with zeros.
@@ -96,10 +87,8 @@ def advance(plan: Plan, settings: Settings, frame: Frame, target: jax.Array, sta
     _init(settings, init, target, state.z, -state.potential_energy, -state.z_grad, state.rng_key,
           arguments)
 
-    def once(i: jax.Array, carry: tuple):
-        state, trail = carry
-        state = step(state, arguments)
-        drawn = {
+    def statistics(state: HMCState):
+        return {
             "z": state.z,
             "log_density": -state.potential_energy,
             "energy": state.energy,
@@ -107,17 +96,15 @@ def advance(plan: Plan, settings: Settings, frame: Frame, target: jax.Array, sta
             "steps": state.num_steps,
             "accept": state.accept_prob,
         }
-        return state, jax.tree.map(lambda held, new: held.at[i].set(new), trail, drawn)
 
-    dtype = state.z.dtype
-    blank = {
-        "z": jnp.zeros((BLOCK, state.z.size), dtype),
-        "log_density": jnp.zeros(BLOCK, dtype),
-        "energy": jnp.zeros(BLOCK, dtype),
-        "diverging": jnp.zeros(BLOCK, bool),
-        "steps": jnp.zeros(BLOCK, state.num_steps.dtype),
-        "accept": jnp.zeros(BLOCK, dtype),
-    }
+    def once(i: jax.Array, carry: tuple):
+        state, trail = carry
+        state = step(state, arguments)
+        return state, jax.tree.map(lambda held, new: held.at[i].set(new), trail,
+                                   statistics(state))
+
+    blank = jax.tree.map(lambda leaf: jnp.zeros((BLOCK, *leaf.shape), leaf.dtype),
+                         statistics(state))
     return jax.lax.fori_loop(0, count, once, (state, blank))
 
 
@@ -143,13 +130,13 @@ def initial_states(plan: Plan, settings: Settings, frame: Frame, starts: Starts,
 
 
 def advance_all(plan: Plan, settings: Settings, frame: Frame, target: jax.Array,
-                states: "HMCState", known: Known, rows: Rows, count: jax.Array):
+                states: HMCState, known: Known, rows: Rows, count: jax.Array):
     """`advance` for all chains at once."""
     return rows.vmap_copies(
         lambda state: advance(plan, settings, frame, target, state, known, rows, count), states)
 
 
-def before_warmup(state: "HMCState"):
+def before_warmup(state: HMCState):
     """A state, on the host, from which the warm-up runs again with its position, step size and mass
     matrix."""
     adapted = state.adapt_state
@@ -320,8 +307,7 @@ class Chains:
             method = "sequential"
         self.together = method == "vectorized"
         self.workers = min(count, os.cpu_count() or 1) if method == "parallel" else 1
-        total = (settings.warmup + draws) * count
-        self.advance = programs(plan, rows, total)[self.together]
+        self.advance = programs(plan, rows, (settings.warmup + draws) * count)[self.together]
 
     def begin(self, starts: Starts, seed: int) -> list:
         """The states of chains that start at these points, in unbounded coordinates."""

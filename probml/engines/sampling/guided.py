@@ -9,7 +9,7 @@ import functools
 import inspect
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +18,8 @@ import numpyro
 from jax.typing import ArrayLike
 from numpyro import handlers
 from numpyro.distributions.distribution import validation_enabled
+from numpyro.infer import SVI, Trace_ELBO
+from numpyro.infer.svi import SVIState
 
 from probml.engines.engine import Outcome, Problem, Status
 from probml.engines.progress import Loop, Progress, StepResult, iterate
@@ -32,9 +34,6 @@ from probml.numerics.transfer import Use, derive_key, placed_all, random_key
 from probml.posteriors import posterior
 from probml.posteriors.posterior import Draws
 from probml.typing import PyTree, SiteValues
-
-if TYPE_CHECKING:
-    from numpyro.infer.svi import SVIState
 
 BLOCK = 500  # steps a device call
 MAX_DRAWS, MIN_DRAWS, MAX_VALUES = 2000, 50, 2**24  # draws of the guide; numbers in them
@@ -135,8 +134,8 @@ def optimize(state: PyTree, descend: Callable[[PyTree, int, int], tuple[PyTree, 
     return loop.state, -np.concatenate(losses)
 
 
-def take_steps(svi: numpyro.infer.SVI, state: "SVIState", count: jax.Array,
-               arguments: Callable) -> tuple["SVIState", jax.Array]:
+def take_steps(svi: numpyro.infer.SVI, state: SVIState, count: jax.Array,
+               arguments: Callable) -> tuple[SVIState, jax.Array]:
     """The state after `count` steps, at most BLOCK, and the loss of each. Pure JAX.
 
     Args:
@@ -162,8 +161,6 @@ def _guide(static: Static, inputs: SiteValues) -> Callable:
 
 
 def _vi(static: Static) -> numpyro.infer.SVI:
-    from numpyro.infer import SVI, Trace_ELBO
-
     def model(inputs: SiteValues):
         static.model.generative.forward(static.model.bound, inputs)
 
@@ -200,7 +197,7 @@ def _initial(static: Static, inputs: SiteValues, key: jax.Array):
 
 
 @jit(static_argnums=0)
-def _descend(static: Static, state: "SVIState", inputs: SiteValues, count: jax.Array):
+def _descend(static: Static, state: SVIState, inputs: SiteValues, count: jax.Array):
     svi = _vi(static)
     with validation_enabled(False):
         svi.init(jax.random.fold_in(state.rng_key, 5), inputs)  # sets the constraints of params
@@ -217,7 +214,7 @@ class _FullPlates(numpyro.primitives.Messenger):
 
 
 @jit(static_argnums=(0, 4))
-def _guided(static: Static, state: "SVIState", inputs: SiteValues, key: jax.Array,
+def _guided(static: Static, state: SVIState, inputs: SiteValues, key: jax.Array,
             count: int):
     """Draws of the guide, and the trained params of the function, as its sites."""
     svi = _vi(static)
