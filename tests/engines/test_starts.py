@@ -188,9 +188,8 @@ def test_many_rows_are_searched_on_a_sample_first_and_each_of_several_fits_is_wo
         assert (made.starts == race.FOLLOWED_STARTS and made.pilots >= race.MIN_STARTS
                 and race.MIN_PILOT_ROWS <= made.size < rows)
         assert made.pilots * made.size <= max(race.MAX_ENTRIES / 50, race.PILOT_SHARE * rows)
-    assert huge.large and not few.large
     # a sample large enough for 50 states is no saving
-    assert race.plan_effort(5_000, 125_000, 50) == race.Effort(1, large=True)
+    assert race.plan_effort(5_000, 125_000, 50) == race.Effort(1)
     assert race.plan_effort(1_000, 100, 3, programs=6).starts == race.MIN_STARTS
     assert race.plan_effort(20_000, 50, 3, sampling=False).pilots == 0
 

@@ -140,7 +140,7 @@ class _Restarts(Loop):
         ended = bool(ended) or limit >= self.max_evaluations
         if race and not ended:
             status = race.stop_hopeless(np.asarray(self.state.status), np.asarray(self.state.value),
-                                        self.history[-1], np.arange(len(values)), early)
+                                        self.history[-1], early)
             self.state = self.state._replace(status=status)
         best = float(np.asarray(self.state.value).max())
         ended = ended or not (np.asarray(self.state.status) == Status.RUNNING).any()

@@ -14,8 +14,6 @@ from probml.errors import present
 
 # entries of tables in an evaluation of all starts, if the engine chooses their number
 MAX_ENTRIES = 2e6
-# entries in an evaluation from which compiling again, for fewer starts, pays
-MIN_RECOMPILE_ENTRIES = 4e6
 MAX_STARTS = 32  # starts at most, if the engine chooses their number
 MIN_STARTS = 10  # starts; if fewer are possible on all rows, a sample of them is searched first
 MAX_PILOT_RUNS = 16  # short runs on a sample, at most
@@ -43,13 +41,11 @@ class Effort(NamedTuple):
     Attributes:
         starts: on all rows.
         pilots: short runs before them, each on `size` rows (of chains: steps); 0: none.
-        large: see MIN_RECOMPILE_ENTRIES.
     """
 
     starts: int
     pilots: int = 0
     size: int = 0
-    large: bool = False
 
 
 def plan_effort(rows: int, entries: int, states: int, programs: int = 1,
@@ -72,8 +68,8 @@ def plan_effort(rows: int, entries: int, states: int, programs: int = 1,
                    min(max(MIN_PILOT_ROWS, PILOT_ROWS_PER_STATE * states), rows / 2)))
     pilots = int(min(budget // size, MAX_PILOT_RUNS))
     if alone >= MIN_STARTS or not sampling or pilots <= max(alone, 2):
-        return Effort(count, 0, 0, count * units * programs > MIN_RECOMPILE_ENTRIES)
-    return Effort(FOLLOWED_STARTS, pilots, size, units * programs > MIN_RECOMPILE_ENTRIES)
+        return Effort(count)
+    return Effort(FOLLOWED_STARTS, pilots, size)
 
 
 def sample_rows(data: Data, weights: np.ndarray | None, size: int,
@@ -122,13 +118,11 @@ def has_ended(status: np.ndarray, value: np.ndarray) -> np.ndarray:
 
 
 class Race(NamedTuple):
-    """Starts that compete within their group: at least `keep` of each are followed; if `compact`,
-    compiling again for fewer starts pays."""
+    """Starts that compete within their group: at least `keep` of each are followed."""
 
     groups: np.ndarray
     keep: int = FOLLOWED_STARTS
     first: int = FIRST_STAGE  # evaluations of the first stage
-    compact: bool = False
 
     @property
     def on(self) -> bool:
@@ -136,12 +130,11 @@ class Race(NamedTuple):
         return bool(np.bincount(self.groups).max() > self.keep)
 
     def stop_hopeless(self, status: np.ndarray, value: np.ndarray, history: np.ndarray,
-                      index: np.ndarray, early: bool) -> np.ndarray:
-        """The status of the starts `index` after a stage: those far behind in their group are
-        stopped."""
+                      early: bool) -> np.ndarray:
+        """The status of the starts after a stage: those far behind in their group are stopped."""
         out = np.array(status)
-        for group in np.unique(self.groups[index]):
-            at = np.flatnonzero(self.groups[index] == group)
+        for group in np.unique(self.groups):
+            at = np.flatnonzero(self.groups == group)
             out[at] = stop_hopeless(status[at], value[at], history[at], early, self.keep,
                                     self.first)
         return out
