@@ -100,7 +100,7 @@ def test_a_seed_that_is_none_is_refused(seed):
 def test_laplace_refuses_a_density_that_rises_for_ever():
     x = np.array([-2.0, -1.0, 1.0, 2.0])
     data = {"x": x, "y": (x > 0).astype(int)}
-    with pytest.raises(probml.Refusal, match="improper .*the prior of 'w' is flat"):
+    with pytest.raises(probml.Refusal, match="improper .*The prior of 'w' is flat"):
         flat().fit(data, probml.Laplace())
     for sd in (2.0, 20.0):  # proper, and skewed
         held = flat(sd=sd).fit(data, probml.Laplace())
