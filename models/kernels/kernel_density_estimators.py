@@ -68,7 +68,7 @@ class _Kernels(Estimator):
         if np.ndim(self.bandwidth) == 1 and len(self.bandwidth) != X.shape[1]:
             raise ModelError(
                 f"{type(self).__name__}(bandwidth=...): expected one number, or "
-                f"{counted(X.shape[1], 'number')}, one for each column, got {len(self.bandwidth)}"
+                f"a list with one number for each column ({X.shape[1]}), got {len(self.bandwidth)}"
             )
         return X
 

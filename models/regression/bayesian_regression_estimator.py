@@ -8,7 +8,6 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from probml import DataError, Exact, Fit, ModelError
-from probml.errors import counted
 from probml.estimators.rules import (
     FLAG,
     Rule,
@@ -94,7 +93,7 @@ class BayesianLinearRegression(FromMoments):
         d, centred = X.shape[1], bool(self.fit_intercept)
         if np.ndim(self.weight_scale) == 1 and len(self.weight_scale) != d:
             raise ModelError("BayesianLinearRegression(weight_scale=...): expected one number, or "
-                             f"{counted(d, 'number')}, one for each column, got "
+                             f"a list with one number for each column ({d}), got "
                              f"{len(self.weight_scale)}")
         if d > MAX_COLUMNS:
             raise DataError(

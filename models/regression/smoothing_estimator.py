@@ -93,7 +93,7 @@ class SmoothingSpline(FromMoments):
         d = X.shape[1]
         if np.shape(self.knots) not in ((), (d,)):
             raise ModelError(f"SmoothingSpline(knots={self.knots!r}): expected one number, or "
-                             f"{counted(d, 'number')}, one for each column")
+                             f"a list with one number for each column ({d})")
         self.design_ = design(X, self.knots, self.penalty, self._lines(d), weights)
         groups = self.design_.groups
         size = sum(map(len, groups))
@@ -116,7 +116,7 @@ class SmoothingSpline(FromMoments):
         else:
             if np.ndim(self.lam) == 1 and len(self.lam) != len(groups):
                 raise ModelError(f"SmoothingSpline(lam={self.lam!r}): expected one number, or "
-                                 f"{len(groups)} numbers, one for each curve")
+                                 f"a list with one number for each curve ({len(groups)})")
             each = np.broadcast_to(1.0 if self.lam is None else self.lam, len(groups))
             ratio = np.concatenate([np.zeros(0), *(np.full(len(m), 1 / lam)
                                                    for m, lam in zip(groups, each, strict=True))])

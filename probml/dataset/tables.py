@@ -233,8 +233,9 @@ def _shaped(e: Expected, raw: Raw):
     elif e.cells == () and behind == (1,):
         remedy = f"Pass {e.name}[:, 0]" if e.rows else f"Pass {e.name}[0]"
     elif e.rows and e.cells == () and len(behind) == 1:
-        remedy = (f"Pass one column, {e.name}[:, 0], or let the model have vectors as the values "
-                  f"of '{e.name}', with a distribution .to_event(1)")
+        remedy = f"Pass {e.name}[0], whose first axis is the rows" if shape[0] == 1 else (
+            f"Pass one column, {e.name}[:, 0], or let the model have vectors as the values of "
+            f"'{e.name}', with a distribution .to_event(1)")
     raise DataError(f"'{e.name}' has the wrong shape: expected {want}, got {shape}. {remedy}.")
 
 

@@ -221,7 +221,7 @@ def constant(column):
     [
         (KernelDensity("wide"), X, "bandwidth='wide'.*'scott', 'silverman', 'likelihood'"),
         (KernelDensity(0.0), X, "bandwidth=0.0.*above 0"),
-        (KernelDensity([1.0, 2.0]), X, "expected one number, or 3 numbers, one for each column, got 2"),
+        (KernelDensity([1.0, 2.0]), X, "expected one number, or a list with one number for each column .3., got 2"),
         (KernelDensity(kernel="tophat"), X, "kernel='tophat'.*'gaussian'"),
         (KernelDensity(), X[:1], "n_samples=1"),
         (KernelDensity("likelihood"), np.r_[X[:1], X[:1]],

@@ -563,7 +563,7 @@ def test_float32_agrees_with_float64_at_a_large_offset():
         (BayesianLinearRegression("both"), {},
          "weight_scale='both'.*'shared', 'each' or numbers above 0"),
         (BayesianLinearRegression(-1.0), {}, "weight_scale=-1.0.*above 0"),
-        (BayesianLinearRegression([1.0, 2.0]), {}, "weight_scale.*one number, or 3 numbers, one for each column, got 2"),
+        (BayesianLinearRegression([1.0, 2.0]), {}, "weight_scale.*one number for each column .3., got 2"),
         (BayesianLinearRegression(noise=0.0), {}, "noise=0.0.*above 0"),
         (BayesianLinearRegression(), {"x": [4, 1, nan]},
          "NaN: column 1 is missing in row 4.*gaussian_mixture"),
