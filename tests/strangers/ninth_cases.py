@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
+import scipy.stats as st
 from judged_by_nuts import Program, program
 from numpyro import deterministic, factor, handlers, plate, sample
 from numpyro.contrib.control_flow import scan
@@ -59,12 +60,23 @@ def two_parameter_items():
     data = {"person": person, "item": item, "grade": grade, "y": y}
 
     def ask(fit, data):
-        p = fit.predict_proba({**data, "y": None}, "y")
+        p = fit.predict_proba({k: data[k] for k in ("person", "item", "grade")}, "y")
         finite(p, (len(y), 2), "predict_proba")
         assert ((p[:, 1] > 0.5) == y).mean() > 0.6
 
-    arrays = {k: jnp.asarray(v) for k, v in data.items()}
-    return Program(probml.model(twopl)(), data, lambda: twopl(**arrays), {}, None, ask)
+    def plain():
+        gamma = sample("gamma", dist.Normal(0.0, 1.0))
+        spread = sample("spread", dist.HalfNormal(0.5))
+        with plate("items", 8):
+            hard = sample("hard", dist.Normal(0.0, 1.5))
+            slope = deterministic("slope", jnp.exp(spread * sample("e", dist.Normal(0.0, 1.0))))
+        with plate("people", 25):
+            theta = deterministic("theta", gamma * grade + sample("f", dist.Normal(0.0, 1.0)))
+        with plate("answers", len(y)):
+            sample("y", dist.Bernoulli(logits=slope[item] * (theta[person] - hard[item])),
+                   obs=jnp.asarray(y))
+
+    return Program(probml.model(twopl)(), data, plain, {}, None, ask)
 
 
 @program("zero inflation by a covariate × overdispersion × site effects × log effort")
@@ -111,34 +123,31 @@ def inflated_counts():
     return Program(probml.model(frogs)(), data, plain, new, "y", ask)
 
 
-@program("Gaussian copula of beta margins × means by a covariate × LKJ")
-def copula_of_betas():
+@program("Gaussian copula of Weibull margins × scales by a covariate × LKJ")
+def copula_of_lives():
     r = rng(3)
     n, x = 70, rng(33).normal(size=70)
     z = r.multivariate_normal([0, 0], [[1, 0.6], [0.6, 1]], n)
-    import scipy.stats as st
-    mean = logistic(np.stack([0.3 + 0.7 * x, -0.4 - 0.3 * x], 1))
-    y = st.beta(8 * mean, 8 * (1 - mean)).ppf(st.norm.cdf(z)).clip(1e-4, 1 - 1e-4)
+    scale = np.exp(np.stack([0.3 + 0.7 * x, -0.4 - 0.3 * x], 1))
+    y = scale * (-st.norm.logsf(z)) ** (1 / np.array([1.5, 0.9]))
 
-    def shares(x, y=None):
+    def lives(x, y=None):
         a = sample("a", dist.Normal(0.0, 1.0).expand([2]).to_event(1))
         b = sample("b", dist.Normal(0.0, 1.0).expand([2]).to_event(1))
-        size = sample("size", dist.Gamma(2.0, 0.2))
+        shape = sample("shape", dist.Gamma(2.0, 1.0).expand([2]).to_event(1))
         root = sample("root", dist.LKJCholesky(2, 2.0))
-        mean = jax.nn.sigmoid(a + b * x[:, None])
+        margins = dist.Weibull(jnp.exp(a + b * x[:, None]), shape)
         with plate("n", x.shape[0]):
-            sample("y", dist.GaussianCopulaBeta(size * mean, size * (1 - mean),
-                                                correlation_cholesky=root), obs=y)
+            sample("y", dist.GaussianCopula(margins, correlation_cholesky=root), obs=y)
 
     data = {"x": x, "y": y}
     arrays = {k: jnp.asarray(v) for k, v in data.items()}
 
     def ask(fit, data):
-        made = np.asarray(fit.simulate(x=data["x"], seed=2)["y"])
-        finite(made, (n, 2), "simulate")
-        assert (made > 0).all() and (made < 1).all()
+        finite(fit.log_prob(data), (n,), "log_prob")
+        assert "root" in fit.to_arviz().posterior
 
-    return Program(probml.model(shares)(), data, lambda: shares(**arrays), {}, None, ask)
+    return Program(probml.model(lives)(), data, lambda: lives(**arrays), {}, None, ask)
 
 
 @program("local level by scan × regressor × Student's t noise × missing steps")
@@ -254,11 +263,10 @@ def changepoint_of_counts():
         log = jnp.where(year < when, early, late + slope * (year - when))
         each = dist.NegativeBinomial2(people * jnp.exp(log), phi).log_prob(y).sum(1)
         factor("y", jax.nn.logsumexp(each) - np.log(n))
-        deterministic("when", jax.nn.softmax(each))
         deterministic("predicted", jax.nn.softmax(each) @ (people * jnp.exp(log))[:, [5, 22, 40]])
 
     def ask(fit, data):
-        p = np.asarray(fit.predict_proba(data, "when"))
+        p = np.asarray(fit.posterior("when").probs)
         assert p.shape == (50,) and abs(p.sum() - 1) < 1e-3 and 15 < p @ np.arange(50) < 30, p
 
     return Program(disasters(), {"year": year, "people": people, "y": y}, plain,
@@ -300,7 +308,7 @@ def closed_capture():
     n, there = 90, np.arange(90) < 60
     p = logistic(np.array([-1.0, -0.3, 0.2, -0.6, 0.0]) + 0.7 * r.normal(size=(n, 1)))
     caught = ((r.random((n, 5)) < p) & there[:, None]).astype(int)
-    caught = caught[np.argsort(-caught.any(1), kind="stable")]
+    caught = caught[np.argsort(~caught.any(1), kind="stable")]
 
     @probml.model
     def animals():
