@@ -183,15 +183,15 @@ class Structure:
             ModelError: a total count depends on another site.
         """
         site, arguments = self.sites[name], self.arguments(name, env)
-        if name in self.totals:
-            program, takes = self.totals[name]
-            other = next((own for own in takes if own in self.sites), None)
-            if other is not None:
+        if site.traits.ancillary is not None:
+            if not self.has_total(name):
                 raise ModelError(
                     f"the mean of site '{name}' ({site.kind}) cannot be computed, because its "
-                    f"{site.traits.ancillary} depends on site '{other}'. Make the total an input "
-                    f"(an argument of the function), or use simulate() to draw values of '{name}'"
+                    f"{site.traits.ancillary} depends on values that new rows do not have. Make "
+                    f"the total an input (an argument of the function), or use simulate() to draw "
+                    f"values of '{name}'"
                 )
+            program, takes = self.totals[name]
             values = [jnp.asarray(env[own], aval.dtype)
                       for own, aval in zip(takes, program.in_avals, strict=True)]
             arguments[present(site.traits.ancillary)] = evaluate(program, *values)[0]
@@ -199,6 +199,10 @@ class Structure:
             if site.family is not None:
                 return site.family.distribution(arguments)
             return site.distribution(list(arguments.values()))
+
+    def has_total(self, name: str) -> bool:
+        """Whether the total of a site depends on inputs alone."""
+        return name in self.totals and not any(own in self.sites for own in self.totals[name][1])
 
     def row_inputs(self, name: str) -> tuple[str, ...]:
         """Returns the inputs on which the distribution of a site in one row depends, its total

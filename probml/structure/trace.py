@@ -27,7 +27,7 @@ from probml.language.settings import freeze
 from probml.numerics.compiling import ONCE, jit
 from probml.numerics.process.inline_calls import evaluated
 from probml.structure.checks import by_use, check_rows, check_steps
-from probml.structure.recorder import peel, run_of
+from probml.structure.recorder import UNCOUNTED, peel, run_of
 from probml.structure.site import Site
 from probml.structure.sites import (
     TRACED_STEPS,
@@ -174,7 +174,7 @@ def _trace_arguments(model: Bound, found: Mapping[str, Site], inputs: SiteValues
                 layout.append((name, key))
                 flat.append(jnp.asarray(value))
             ancillary = found[name].traits.ancillary
-            if ancillary is not None:
+            if ancillary is not None and not (msg.get("infer") or {}).get(UNCOUNTED):
                 counted.append(name)
                 totals.append(jnp.asarray(getattr(peel(msg["fn"])[0], ancillary)))
             ends = (finite.integer_range(peel(msg["fn"])[0]) if found[name].discrete

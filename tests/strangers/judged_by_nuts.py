@@ -113,7 +113,7 @@ def stored() -> dict[str, Any]:
 
 def sampled(own: Program, seed: int = 14) -> dict[str, Any]:
     """Mean and standard deviation of every site, by four chains of NumPyro's NUTS."""
-    sampler = MCMC(NUTS(own.plain, target_accept_prob=0.9), num_warmup=1000, num_samples=1000,
+    sampler = MCMC(NUTS(own.plain, target_accept_prob=0.9), num_warmup=700, num_samples=1000,
                    num_chains=4, chain_method="vectorized", progress_bar=False)
     sampler.run(jax.random.key(seed))
     out, worst, fewest = {}, 1.0, np.inf
