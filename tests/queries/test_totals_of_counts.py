@@ -104,3 +104,36 @@ def test_draws_of_a_computed_total_have_the_moments_of_their_distribution(kind):
     assert (made.sum(1) == 12).all() and (made >= 0).all()
     np.testing.assert_allclose(made.mean(0), own.mean, rtol=0.02)
     np.testing.assert_allclose(made.var(0), own.variance, rtol=0.05)
+
+
+def test_totals_along_a_chain_and_in_a_plate():
+    random = np.random.default_rng(0)
+    total = random.integers(3, 20, (4, 6))
+    words = np.array([[0.6, 0.3, 0.1], [0.1, 0.2, 0.7]])
+
+    @probml.model
+    def moods(total):
+        with plate("states", 2):
+            words = sample("words", dist.Dirichlet(jnp.ones(3)))
+        with probml.rows():
+            z = sample("z", probml.MarkovChain(jnp.array([0.5, 0.5]),
+                                               jnp.array([[0.9, 0.1], [0.2, 0.8]])))
+            sample("y", dist.Multinomial(total, words[z]).to_event(1))
+
+    fit = moods().at({"words": words})
+    made = fit.simulate(total=total, seed=1)["y"]
+    np.testing.assert_array_equal(made.sum(-1), total)
+    holes = np.array(made, float)
+    holes[0, 3] = np.nan
+    share = fit.predict_proba({"total": total, "y": holes}, "z")[0, 3] @ words
+    np.testing.assert_allclose(fit.impute({"total": total, "y": holes})["y"][0, 3],
+                               total[0, 3] * share, rtol=1e-4)
+
+    @probml.model
+    def visits(total):
+        share = sample("share", dist.Dirichlet(jnp.ones(3)))
+        with probml.rows(), plate("visits", 6):
+            sample("y", dist.Multinomial(total.T, share))
+
+    found = visits().at({"share": SHARE}).predict({"total": total}, "y")
+    np.testing.assert_allclose(found, total[..., None] * SHARE, rtol=1e-5)

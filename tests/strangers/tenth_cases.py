@@ -408,7 +408,7 @@ def grazing_chains():
     @probml.model
     def grazing(herd, hours):
         stay = sample("stay", dist.Beta(8.0, 2.0).expand([2]).to_event(1))
-        level = sample("level", dist.Normal(jnp.array([0.0, 1.5]), 1.0).to_event(1))
+        level = sample("level", dist.Normal(jnp.array([0.0, 1.5]), 0.3).to_event(1))
         sd = sample("sd", dist.HalfNormal(0.5))
         with plate("herds", 4):
             u = sample("u", dist.Normal(0.0, sd))
@@ -421,7 +421,7 @@ def grazing_chains():
 
     def plain():
         stay = sample("stay", dist.Beta(8.0, 2.0).expand([2]).to_event(1))
-        level = sample("level", dist.Normal(jnp.array([0.0, 1.5]), 1.0).to_event(1))
+        level = sample("level", dist.Normal(jnp.array([0.0, 1.5]), 0.3).to_event(1))
         sd = sample("sd", dist.HalfNormal(0.5))
         with plate("herds", 4):
             e = sample("e", dist.Normal(0.0, 1.0))
