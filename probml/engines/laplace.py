@@ -254,7 +254,10 @@ def about_optimum(problem: Problem, outcome: Outcome) -> Outcome:
         found, why, _ = engine._weighted(problem, known, [_component(begun)[0]],
                                          float(begun.value))
     if why is None:
-        return _posterior_outcome(problem, known, found, engine.draws, outcome)
+        # a posterior that passes its test is not at the boundary where its mode is
+        rest = tuple(each for each in outcome.findings if each.code is not Code.BOUNDARY)
+        return _posterior_outcome(problem, known, found, engine.draws,
+                                  outcome._replace(findings=rest))
     rejected = begin.hyperparameters(plan) and work <= MAX_SAMPLED
     return outcome.noting(why).with_state(rejection=why if rejected else None)
 

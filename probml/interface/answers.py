@@ -367,10 +367,9 @@ class Answers(Record):
             if column is not None and column.likelihood is None:
                 if filled is not None and column.values.dtype.kind in "iu":
                     filled = shortest(filled)  # NumPy would join counts and means as float64
-                if filled is None:
-                    filled = np.float32(np.nan)  # it remains missing
+                # without an estimate it remains missing
                 filled = column.values if column.seen is None else np.where(
-                    column.seen, column.values, filled
+                    column.seen, column.values, np.nan if filled is None else filled
                 )
             if filled is not None:
                 out[site.name] = tables.to_labels(filled, self.names.get(site.name))

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 from numpyro.diagnostics import effective_sample_size, split_gelman_rubin
-from numpyro.infer import MCMC, NUTS
+from numpyro.infer import MCMC, NUTS, init_to_median
 
 from first_cases import case
 
@@ -113,8 +113,9 @@ def stored() -> dict[str, Any]:
 
 def sampled(own: Program, seed: int = 14) -> dict[str, Any]:
     """Mean and standard deviation of every site, by four chains of NumPyro's NUTS."""
-    sampler = MCMC(NUTS(own.plain, target_accept_prob=0.9), num_warmup=700, num_samples=1000,
-                   num_chains=4, chain_method="vectorized", progress_bar=False)
+    kernel = NUTS(own.plain, target_accept_prob=0.9, init_strategy=init_to_median())
+    sampler = MCMC(kernel, num_warmup=700, num_samples=1000, num_chains=4,
+                   chain_method="vectorized", progress_bar=False)
     sampler.run(jax.random.key(seed))
     out, worst, fewest = {}, 1.0, np.inf
     for name, value in sampler.get_samples(group_by_chain=True).items():

@@ -280,7 +280,7 @@ def volatility():
 @program("a Gaussian process × binomial counts × effects of observers × length scale")
 def process_of_counts():
     r = rng(7)
-    n = 40
+    n = 24
     t, who, total = np.sort(r.uniform(0, 4, n)), np.arange(n) % 5, r.integers(5, 15, n)
     y = r.binomial(total, logistic(np.sin(2 * t) + 0.4 * r.normal(size=5)[who]))
 
