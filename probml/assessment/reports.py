@@ -349,8 +349,13 @@ def _row_groups(fit: Fitted, held: dataset.Data, draws: dict, seen: list[str],
                       "arviz.loo need this group; use probml.compare instead", RuntimeWarning,
                       stacklevel=4)
     count = math.prod(next(iter(draws.values())).shape[:2])
-    made = outside.by_chain(lambda flat: replicate(fit, held, flat, seen, count), draws)
-    groups["posterior_predictive"] = group(made, names.of_row_site)
+    try:
+        made = outside.by_chain(lambda flat: replicate(fit, held, flat, seen, count), draws)
+        groups["posterior_predictive"] = group(made, names.of_row_site)
+    except Refusal as why:
+        warnings.warn("to_arviz(): the result does not contain the group posterior_predictive, "
+                      f"because rows cannot be simulated ({why}). Functions such as "
+                      "arviz.plot_ppc need this group", RuntimeWarning, stacklevel=4)
     groups["observed_data"] = group({name: held.table.columns[name].values_or_nan for name in seen},
                                     names.of_row_site, ())
     if held.table.inputs:

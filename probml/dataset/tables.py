@@ -113,7 +113,7 @@ def read(data: object, expected: Mapping[str, Expected], inputs: Sequence[str] =
     """
     items, frame, index, height = _items(data, expected, inputs, model)
     items |= {name: value for name, value in codes.items() if name in items}
-    missing = next((name for name in inputs if name not in items), None)
+    missing = next((name for name in inputs if items.get(name) is None), None)
     if missing is not None:
         raise frames.missing_input(model, missing, items if frame else ())
     items = frames.select_known_columns(items, expected, inputs, asked, model) if frame else items
@@ -121,6 +121,8 @@ def read(data: object, expected: Mapping[str, Expected], inputs: Sequence[str] =
     for name in sites:
         bare = frame and not arrow.holds_lists(items[name])
         frames.check(name, bare, expected, inputs, model)
+    items = {name: value for name, value in items.items() if value is not None}  # not observed
+    sites = [name for name in sites if name in items]
     inside = {name: name in inputs or expected[name].rows for name in items}
     raws = {name: as_raw(f"'{name}'", value, inside[name]) for name, value in items.items()}
     counts = {name: len(raw.values) for name, raw in raws.items() if inside[name]}

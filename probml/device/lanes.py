@@ -190,7 +190,8 @@ class Lanes:
         inside = (*plan.steps, *plan.counted, *asked, *self.chained)
         above = {p for name in inside for p in named[name].parents if sites[p].rows
                  and p not in plan.variables}
-        used = set().union(*(named[name].inputs for name in (*plan.steps, *asked, *self.chained)))
+        used = set().union(*map(plan.structure.row_inputs,
+                                (*plan.steps, *asked, *self.chained)))
         values, seen, unseen, inputs = {}, {}, {}, {}
         for name, column in columns.items():
             time = sites[name].time

@@ -262,7 +262,10 @@ def about_optimum(problem: Problem, outcome: Outcome) -> Outcome:
         if why and hidden:
             _refuse_in_float32(problem, why)
     if why is None:
-        return _posterior_outcome(problem, known, found, engine.draws, outcome)
+        # a posterior that passes its test is not at the boundary where its mode is
+        rest = tuple(each for each in outcome.findings if each.code is not Code.BOUNDARY)
+        return _posterior_outcome(problem, known, found, engine.draws,
+                                  outcome._replace(findings=rest))
     rejected = begin.hyperparameters(plan) and work <= MAX_SAMPLED
     return outcome.noting(why).with_state(rejection=why if rejected else None)
 

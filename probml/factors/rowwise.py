@@ -23,7 +23,7 @@ def row_environment(plan: Plan, known: Known, rows: Chunk, name: str) -> dict[st
     """The inputs and parents of a site that vary by row, each row in NumPyro's layout, with a
     leading axis of rows."""
     sites, site = plan.structure.sites, plan.structure.named[name]
-    env = {i: rows.inputs[i][:, None] for i in site.inputs}
+    env = {i: rows.inputs[i][:, None] for i in plan.structure.row_inputs(name)}
     for parent in site.parents:
         if sites[parent].rows and parent not in plan.variables and parent not in plan.hidden:
             value = rows.values[parent]

@@ -342,7 +342,8 @@ class Answers(Record):
         out, ask, medians, sites = {}, [], [], self.structure.sites
         for name, site in sites.items():
             if (not site.rows or held.pattern.get(name) == "seen"
-                    or site.traits.ancillary is not None or site.factor):
+                    or site.traits.ancillary is not None and not self.structure.has_total(name)
+                    or site.factor):
                 continue
             if not site.states and not self.structure.has_mean(name):
                 medians.append(name)
@@ -365,8 +366,9 @@ class Answers(Record):
             if column is not None and column.likelihood is None:
                 if filled is not None and column.values.dtype.kind in "iu":
                     filled = shortest(filled)  # NumPy would join counts and means as float64
-                filled = column.values if column.seen is None or filled is None else np.where(
-                    column.seen, column.values, filled
+                # without an estimate it remains missing
+                filled = column.values if column.seen is None else np.where(
+                    column.seen, column.values, np.nan if filled is None else filled
                 )
             if filled is not None:
                 out[site.name] = tables.to_labels(filled, self.names.get(site.name))

@@ -22,6 +22,7 @@ from probml.language.settings import thaw
 from probml.numerics.process.inline_calls import evaluated
 
 DETERMINISTIC = "deterministic"  # NumPyro's type of their messages
+UNCOUNTED = "uncounted"  # in `infer`: the total of a new row is not known
 
 
 def peel(fn: dist.Distribution) -> tuple[dist.Distribution, int]:

@@ -51,6 +51,7 @@ class Structure:
         specs: of the model's inputs, (name, shape of a row, NumPy dtype kind).
         declared: number of steps of the chains, if the model states it.
         deterministics: by name.
+        totals: site whose total is data of each row → (program of the total, names of its inputs).
     """
 
     model: Bound
@@ -59,6 +60,8 @@ class Structure:
     specs: tuple = ()
     declared: int | None = None
     deterministics: dict[str, Site] = dataclasses.field(default_factory=dict)
+    totals: dict[str, tuple[ClosedJaxpr, tuple[str, ...]]] = dataclasses.field(
+        default_factory=dict)
 
     def arguments(self, name: str, env: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
         """Returns the arguments of a site's base distribution for one row, in NumPyro's layout.
@@ -171,23 +174,41 @@ class Structure:
                 for key, value in self.arguments(name, env).items()}
 
     def distribution(self, name: str, env: Mapping[str, jax.Array]) -> dist.Distribution:
-        """Returns the site's base distribution for one row, in NumPyro's layout; env as in
-        `arguments`.
+        """Returns the site's base distribution for one row, in NumPyro's layout.
+
+        Args:
+            env: as in `arguments`, and the inputs on which its total depends, if it has one.
 
         Raises:
-            ModelError: an argument, such as a total count, is not estimated from the rows.
+            ModelError: a total count depends on another site.
         """
         site, arguments = self.sites[name], self.arguments(name, env)
         if site.traits.ancillary is not None:
-            raise ModelError(
-                f"the mean of site '{name}' ({site.kind}) depends on its {site.traits.ancillary}, "
-                f"which is known only for observed rows, not for new or missing ones. Use "
-                f"simulate() to draw values of '{name}', or, if each row is a single draw, make "
-                f"'{name}' a Categorical site with the same probabilities"
-            )
+            if not self.has_total(name):
+                raise ModelError(
+                    f"the mean of site '{name}' ({site.kind}) cannot be computed, because its "
+                    f"{site.traits.ancillary} depends on values that new rows do not have. Make "
+                    f"the total an input (an argument of the function), or use simulate() to draw "
+                    f"values of '{name}'"
+                )
+            program, takes = self.totals[name]
+            values = [jnp.asarray(env[own], aval.dtype)
+                      for own, aval in zip(takes, program.in_avals, strict=True)]
+            arguments[present(site.traits.ancillary)] = evaluate(program, *values)[0]
         with unchecked():
             return (site.family.distribution(arguments) if site.family is not None
                     else site.distribution(list(arguments.values())))
+
+    def has_total(self, name: str) -> bool:
+        """Whether the total of a site depends on inputs alone."""
+        return name in self.totals and not any(own in self.sites for own in self.totals[name][1])
+
+    def row_inputs(self, name: str) -> tuple[str, ...]:
+        """Returns the inputs on which the distribution of a site in one row depends, its total
+        included."""
+        _, takes = self.totals.get(name, (None, ()))
+        more = (own for own in takes if own not in self.sites)
+        return tuple(dict.fromkeys((*self.named[name].inputs, *more)))
 
     @memo(MAX_REMEMBERED)
     def bounds(self, name: str) -> dict[str, tuple[ClosedJaxpr, tuple[str, ...]]]:

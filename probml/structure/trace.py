@@ -27,7 +27,7 @@ from probml.language.settings import freeze
 from probml.numerics.compiling import ONCE, jit
 from probml.numerics.process.inline_calls import evaluated
 from probml.structure.checks import by_use, check_rows, check_steps
-from probml.structure.recorder import peel, run_of
+from probml.structure.recorder import UNCOUNTED, peel, run_of
 from probml.structure.site import Site
 from probml.structure.sites import (
     TRACED_STEPS,
@@ -128,7 +128,7 @@ def _trace(model: Bound, specs: tuple, x64: bool) -> Structure:
     if declared:
         check_steps(model, sites, computed, specs, traced.closed)
     structure = Structure(model, sites, programs, specs, declared[0] if declared else None,
-                          computed)
+                          computed, _connect_totals(traced))
     check_chains(structure, {})
     check_covariances(structure, {})
     return structure
@@ -138,10 +138,11 @@ class _Traced(NamedTuple):
     """One program that computes all arguments of all sites.
 
     Attributes:
-        closed: values of sites and inputs → arguments, then lower and upper bound of each site in
-            `bounded`.
+        closed: values of sites and inputs → arguments, then the total of each site in `counted`,
+            then lower and upper bound of each site in `bounded`.
         names: of its inputs: sites, then inputs of the model, each sorted, as in a pytree of dicts.
         layout: (site, argument) of each result.
+        counted: sites with an argument that is data of each row, such as the total of counts.
         bounded: discrete sites without states whose supports are bounded.
         depends: for each result, the inputs on which it depends.
     """
@@ -149,6 +150,7 @@ class _Traced(NamedTuple):
     closed: ClosedJaxpr
     names: list[str]
     layout: list[tuple[str, str]]
+    counted: list[str]
     bounded: list[str]
     depends: list
 
@@ -158,17 +160,23 @@ def _trace_arguments(model: Bound, found: Mapping[str, Site], inputs: SiteValues
     values = {name: jax.ShapeDtypeStruct(site.shape, dtype_of(site))
               for name, site in found.items()}
     layout: list[tuple[str, str]] = []
+    counted: list[str] = []
     bounded: list[str] = []
 
     def outputs(values: Mapping[str, jax.Array], inputs: Mapping[str, jax.Array]):
         layout.clear()
+        counted.clear()
         bounded.clear()
-        flat, bounds = [], []
+        flat, totals, bounds = [], [], []
         messages, made = run_of(model, inputs, values, lows=lows)
         for name, msg in messages.items():
             for key, value in site_of(model, name, msg)[1].items():
                 layout.append((name, key))
                 flat.append(jnp.asarray(value))
+            ancillary = found[name].traits.ancillary
+            if ancillary is not None and not (msg.get("infer") or {}).get(UNCOUNTED):
+                counted.append(name)
+                totals.append(jnp.asarray(getattr(peel(msg["fn"])[0], ancillary)))
             ends = (finite.integer_range(peel(msg["fn"])[0]) if found[name].discrete
                     and found[name].states is None else None)
             if ends is not None:
@@ -177,10 +185,10 @@ def _trace_arguments(model: Bound, found: Mapping[str, Site], inputs: SiteValues
         for name, msg in made.items():
             layout.append((name, "value"))
             flat.append(jnp.asarray(msg["value"]))
-        return flat + bounds
+        return flat + totals + bounds
 
     closed = jaxpr_of(outputs)(values, inputs)
-    return _Traced(closed, [*sorted(values), *sorted(inputs)], layout, bounded,
+    return _Traced(closed, [*sorted(values), *sorted(inputs)], layout, counted, bounded,
                    levels.dependencies(closed))
 
 
@@ -188,7 +196,7 @@ def _connect_sites(traced: _Traced, found: Mapping[str, Site], computed: Mapping
             ) -> tuple[dict[str, Site], dict[str, tuple]]:
     """Returns the sites with their parents, inputs and uses of parameters, and the program of each
     site."""
-    closed, names, layout, _, depends = traced
+    closed, names, layout, *_, depends = traced
     # statistics of the rows are known to every engine, like inputs
     tracked = {i: name for i, name in enumerate(names) if name in found and not found[name].rows
                and not found[name].discrete and found[name].measure is None}
@@ -208,6 +216,15 @@ def _connect_sites(traced: _Traced, found: Mapping[str, Site], computed: Mapping
             uses={layout[i][1]: uses[i] for i in positions},
         )
     return sites, programs
+
+
+def _connect_totals(traced: _Traced) -> dict[str, tuple]:
+    """Returns the program of the total of each site that has one."""
+    found = {}
+    for i, name in enumerate(traced.counted, start=len(traced.layout)):
+        program, takes = levels.restrict(traced.closed, [i])
+        found[name] = (program, tuple(traced.names[k] for k in takes))
+    return found
 
 
 def _check_sizes(model: Bound, found: Mapping[str, Site]) -> None:

@@ -220,3 +220,19 @@ def test_weights_that_arviz_does_not_know_are_named():
     data = {"y": np.array([0.1, 0.9, 2.0])}
     with pytest.warns(probml.ReliabilityWarning, match="rows had weights, which ArviZ does not know"):
         level().fit(data, probml.Exact(), weights=[1.0, 2.0, 3.0]).to_arviz(data)
+
+
+def test_rows_that_cannot_be_simulated_have_all_other_groups():
+    @probml.model
+    def lives():
+        scale = sample("scale", dist.Gamma(2.0, 1.0))
+        root = jnp.array([[1.0, 0.0], [0.6, 0.8]])
+        with probml.rows():
+            margins = dist.Weibull(scale * jnp.ones(2), 1.5)
+            sample("y", dist.GaussianCopula(margins, correlation_cholesky=root))
+
+    fit = lives().fit({"y": np.random.default_rng(0).weibull(1.5, (12, 2))}, probml.Laplace())
+    with pytest.warns(RuntimeWarning, match="posterior_predictive, because rows cannot be simul"):
+        found = fit.to_arviz()
+    assert {"posterior", "log_likelihood", "observed_data"} <= {
+        name.strip("/") for name in found.groups()}

@@ -509,3 +509,13 @@ def test_whole_numbers_are_looked_at_in_pieces_as_at_once(monkeypatch):
     assert tables._read_integers(counts, codes).dtype == np.int32
     assert threads.finite(codes.astype(float))
     assert not threads.finite(np.where(codes > 2, np.nan, 1.0))
+
+
+def test_a_site_that_is_none_is_not_observed():
+    expected = {"x": X, "z": Z}
+    table = read({"x": [1.0, 2.0], "z": None}, expected, model="m")
+    assert list(table.columns) == ["x"] and table.rows == 2
+    with pytest.raises(DataError, match="'y' is neither a site nor an input"):
+        read({"x": [1.0], "y": None}, expected, model="m")
+    with pytest.raises(DataError, match="the data have no 'w'"):
+        read({"x": [1.0], "w": None}, expected, ("w",), model="m")

@@ -16,8 +16,10 @@ import eighth_cases  # noqa: E402, F401
 import fifth_cases  # noqa: E402, F401
 import fourth_cases  # noqa: E402, F401
 import more_cases  # noqa: E402, F401
+import ninth_cases  # noqa: E402, F401
 import seventh_cases  # noqa: E402, F401
 import sixth_cases  # noqa: E402, F401
+import tenth_cases  # noqa: E402, F401
 import third_cases  # noqa: E402, F401
 
 import first_cases  # noqa: E402

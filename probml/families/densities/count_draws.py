@@ -47,6 +47,38 @@ def of_beta_binomial(distribution: dist.Distribution) -> dist.Distribution:
     return _drawing(distribution, draw)
 
 
+def of_multinomial(distribution: dist.Distribution) -> dist.Distribution:
+    """A multinomial distribution, also where its total is computed in a program: NumPyro draws each
+    trial, and needs the number of trials in advance."""
+    if not _is_computed(distribution):
+        return distribution
+
+    def draw(key: jax.Array, shape: tuple[int, ...]):
+        probs = distribution.probs
+        return _multinomial(key, distribution.total_count, jnp.broadcast_to(
+            probs, shape + distribution.batch_shape + probs.shape[-1:]))
+
+    return _drawing(distribution, draw)
+
+
+def of_dirichlet_multinomial(distribution: dist.Distribution) -> dist.Distribution:
+    """A Dirichlet-multinomial distribution, likewise."""
+    if not _is_computed(distribution):
+        return distribution
+
+    def draw(key: jax.Array, shape: tuple[int, ...]):
+        first, second = jax.random.split(key)
+        probs = distribution._dirichlet.sample(first, shape)
+        return _multinomial(second, distribution.total_count, probs)
+
+    return _drawing(distribution, draw)
+
+
+def _is_computed(distribution: dist.Distribution) -> bool:
+    return (distribution.total_count_max is None
+            and isinstance(distribution.total_count, jax.core.Tracer))
+
+
 def _drawing(distribution: dist.Distribution, draw: Callable) -> dist.Distribution:
     out = copy.copy(distribution)
     vars(out)["sample"] = lambda key, sample_shape=(): draw(key, sample_shape)
@@ -66,6 +98,21 @@ def _binomial(key: jax.Array, total: jax.Array, probs: jax.Array,
     few = dist.BinomialProbs(probs, jnp.where(large, 1, total), validate_args=False).sample(key)
     many = _large(key, total * probs, variance, 1 - 2 * probs, few.dtype)
     return jnp.where(large, jnp.minimum(many, total), few)
+
+
+def _multinomial(key: jax.Array, total: jax.Array, probs: jax.Array) -> jax.Array:
+    """Each count given those before it is binomial; probs (..., k)."""
+    after = jnp.flip(jnp.cumsum(jnp.flip(probs, -1), -1), -1)
+    share = jnp.where(after > 0, probs / jnp.where(after > 0, after, 1.0), 0.0)
+    share = jnp.moveaxis(jnp.clip(share.at[..., -1].set(1.0), 0.0, 1.0), -1, 0)
+    left = jnp.broadcast_to(total, probs.shape[:-1]).astype(jnp.result_type(int))
+
+    def draw(left: jax.Array, of: tuple[jax.Array, jax.Array]):
+        count = _binomial(of[0], left, of[1], left.shape).astype(left.dtype)
+        return left - count, count
+
+    counts = jax.lax.scan(draw, left, (jax.random.split(key, len(share)), share))[1]
+    return jnp.moveaxis(counts, 0, -1)
 
 
 def _large(key: jax.Array, mean: jax.Array, variance: jax.Array, third: jax.Array | float,

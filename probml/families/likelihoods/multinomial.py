@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpyro.distributions as dist
 
 from probml.families import log_linear
+from probml.families.densities import count_draws
 from probml.families.forms.dirichlet import DIRICHLET
 from probml.families.likelihood import Arguments, Entry, Likelihood
 from probml.numerics.logs import floored, log_of, unfloored
@@ -102,5 +103,7 @@ def of_clumped_draws(distribution: dist.Distribution, value: jax.Array):
     return log_linear.log_dirichlet_multinomial(value, distribution.concentration)
 
 
-ENTRIES = (Entry((dist.MultinomialProbs, dist.MultinomialLogits), Multinomial(), log_prob=of_draws),
-           Entry((dist.DirichletMultinomial,), DirichletMultinomial(), log_prob=of_clumped_draws))
+ENTRIES = (Entry((dist.MultinomialProbs, dist.MultinomialLogits), Multinomial(), log_prob=of_draws,
+                 sharp=count_draws.of_multinomial),
+           Entry((dist.DirichletMultinomial,), DirichletMultinomial(), log_prob=of_clumped_draws,
+                 sharp=count_draws.of_dirichlet_multinomial))

@@ -29,6 +29,7 @@ from probml.interface.functions.readings import Reading, observed_sites
 from probml.interface.functions.survey import Survey, has_python_loop, survey_run
 from probml.language.language import Bound
 from probml.language.named_rows import ROWS
+from probml.structure.recorder import UNCOUNTED
 from probml.typing import SiteValues
 
 
@@ -47,6 +48,8 @@ class RowsReading(Reading):
             distinct values in order, as they were when the function was first read.
         sized: settings that are the number of rows.
         sites: the names of all, and of what is computed.
+        uncounted: sites of counts whose totals are computed from the counts, so that those of new
+            rows are not known.
     """
 
     plate: str | None
@@ -57,6 +60,7 @@ class RowsReading(Reading):
     sized: tuple[str, ...] = ()
     computed: tuple[str, ...] = ()
     sites: tuple[str, ...] = ()
+    uncounted: tuple[str, ...] = ()
     found: ClassVar[bool] = True
 
     def run(self, settings: Mapping[str, object], inputs: SiteValues,
@@ -68,7 +72,8 @@ class RowsReading(Reading):
         arguments |= {name: with_known_values(arguments[name], values)
                       for name, values in self.every.items()}
         settings = {**settings, **dict.fromkeys(self.sized, rows)}
-        with validation_enabled(False), AsRows(self.plate, self.along, rows):
+        with validation_enabled(False), AsRows(self.plate, self.along, rows,
+                                                       self.uncounted):
             return self.call({**settings, **arguments})
 
 
@@ -77,15 +82,17 @@ class AsRows(Messenger):
     they come from the data, or are drawn. Outside rows, values that are fixed stay."""
 
     def __init__(self, plate: str | None = None, along: tuple[str, ...] = (),
-                 rows: int | None = None):
+                 rows: int | None = None, uncounted: tuple[str, ...] = ()):
         super().__init__()
-        self.plate, self.along, self.rows = plate, along, rows
+        self.plate, self.along, self.rows, self.uncounted = plate, along, rows, uncounted
 
     def process_message(self, msg: dict) -> None:
         prepare(msg)
         if msg["type"] not in ("sample", "deterministic"):
             return
         frames = list(msg["cond_indep_stack"])
+        if msg["name"] in self.uncounted:
+            msg["infer"] = {**(msg.get("infer") or {}), UNCOUNTED: True}
         if msg["name"] in self.along and msg["type"] == "sample":
             frames.append(CondIndepStackFrame("rows", -1, self.rows))
             shape = jnp.broadcast_shapes(msg["fn"].batch_shape, (self.rows,))
@@ -261,15 +268,19 @@ def _read_along(model: Bound, shown: Survey, arguments: Mapping, items: Mapping,
         ):
             raise ModelError(f"site '{site.name}' has one value per row of the data, but is "
                              "outside the plate of the rows. Move it into that plate")
-    used = {name for site in structure.named.values() for name in site.inputs}
     observed = {own: site.name for own, value in long.items() for site in shown.seen
                 if site.value is value}
+    uncounted = tuple(name for name, (_, takes) in structure.totals.items()
+                   if any(names.get(own) in observed for own in takes))
+    used = {name for own in structure.named
+            for name in (structure.named[own].inputs if own in uncounted
+                         else structure.row_inputs(own))}
     idle = {own: (np.shape(value)[1:], np.asarray(value).dtype.kind)
             for name, own in names.items() if name not in used for value in (long[own],)}
     names = {name: own for name, own in names.items() if name in used}
     computed = tuple(site.name for site in shown.columns if site.name not in observed.values())
     reading = dataclasses.replace(reading, own=names, shown=idle, columns=observed,
-                                  computed=computed)
+                                  computed=computed, uncounted=uncounted)
     read = bind(model, reading, rest, long)
     return ReadModel(read, translate_data(read, items),
                      f"the rows of the data are {_axis_name(plate, along)}", shown.begin)

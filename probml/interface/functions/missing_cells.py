@@ -105,7 +105,7 @@ def find_use_of_missing(model: Bound, arguments: SiteValues, given: SiteValues,
 
     try:
         closed = jaxpr_of(leaves_and_values)(
-            jax.ShapeDtypeStruct(array.shape, jnp.result_type(array.dtype)))
+            jax.ShapeDtypeStruct(array.shape, jnp.result_type(array)))
     except Exception as error:
         if name in arguments and _is_masked_by_function(model, arguments, given):
             return None
