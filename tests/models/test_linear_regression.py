@@ -159,8 +159,8 @@ def correlated(x):
 
 
 def test_outputs_of_unknown_covariance_are_refused_by_name():
-    with pytest.raises(probml.Refusal, match=r"'beta'.*'precision' are both "
-                       r"unknown.*Normal\(\.\.\.\)\.to_event\(1\).*such as EM"):
+    with pytest.raises(probml.Refusal, match=r"'precision', the covariance of the data.*"
+                       r"'beta'.*Normal\(mean, scale\)\.to_event\(1\).*such as EM"):
         correlated().fit({"x": table()[0], "y": outputs()}, probml.Exact())
 
 

@@ -76,9 +76,9 @@ class Tape:
         """Each step as (function, first and second operand, or all if there are more, place of the
         result, its dtype; None if it has several, places that no later step uses)."""
         out, used = [], {place for place, _ in self.outputs}
-        for step in reversed(self.steps):
+        for step in self.steps[::-1]:
             several, (a, b, *_) = _operation(step.name).several, (*step.operands, None, None)
-            last = {*step.operands, *step.results} - used
+            last = set(step.operands).union(step.results) - used
             used |= last
             out.append((_bound(step), a, b, step.operands if len(step.operands) not in (1, 2)
                         else None, step.results if several else step.results[0],
