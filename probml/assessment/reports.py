@@ -314,7 +314,7 @@ def _check_entries(fit: Fitted, held: dataset.Data, seen: Sequence[str],
     if entries > MAX_ROW_NUMBERS and not fit.model.whole:
         raise Refusal(
             f"to_arviz(): {counted(chains * count, 'draw')} for each of {counted(n, 'row')} need "
-            f"arrays with {entries:.2g} numbers, more than the limit of {MAX_ROW_NUMBERS:.2g}. "
+            f"arrays with {entries:,.0f} numbers, more than the limit of {MAX_ROW_NUMBERS:,.0f}. "
             "Pass fewer rows, to_arviz(data), or fit with fewer draws"
         )
 

@@ -215,8 +215,8 @@ def from_prior(structure: Structure, held: dataset.Data, names: tuple[str, ...],
     size = count * n * sum(math.prod(structure.named[name].along(held.steps)) for name in names
                            if structure.named[name].rows)
     if size > MAX_SIMULATED_NUMBERS:
-        raise Refusal(f"{verb}: {count} simulated data sets of {counted(n, 'row')} have {size:.2g} "
-                      f"numbers, more than the limit of {MAX_SIMULATED_NUMBERS:.2g}. Pass fewer "
+        raise Refusal(f"{verb}: {count} simulated data sets of {counted(n, 'row')} have "
+                      f"{size:,.0f} numbers, more than the limit of {MAX_SIMULATED_NUMBERS:,.0f}. Pass fewer "
                       f"rows, or a smaller {'simulations' if verb == 'check' else 'prior'}=")
     drawn = simulate_draws(structure, names, {}, given, held.table.inputs, random_key(seed), n,
                            count, held.steps)

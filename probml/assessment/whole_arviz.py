@@ -58,7 +58,7 @@ def groups(fit: Fitted, names: Dimensions, inputs: SiteValues,
     numbers = lead[0] * lead[1] * sum(each.value.size for each in seen.values())
     if numbers > most:
         raise Refusal(f"to_arviz(): {lead[0] * lead[1]} draws of the observed sites need arrays "
-                      f"with {numbers:.2g} numbers, more than the limit of {most:.2g}. Fit with "
+                      f"with {numbers:,.0f} numbers, more than the limit of {most:,.0f}. Fit with "
                       f"fewer draws")
     dims = {name: names.of_plated_site(name, each.value.shape, each.batch, each.plates)
             for name, each in seen.items()}

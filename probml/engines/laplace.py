@@ -183,11 +183,8 @@ class Laplace(Engine):
     def _weighted(self, problem: Problem, known: Known, modes: list[Component],
                   hidden: bool) -> tuple[Weighted, Finding | None, Component]:
         """Weighted draws, why they do not represent the posterior, or None, and the first of their
-        proposals; for many rows a few draws of the normal distribution.
-
-        Args:
-            hidden: rounding of log densities may hide their differences.
-        """
+        proposals; a few draws of the normal distribution for many rows, or where rounding of log
+        densities may hide their differences."""
         plan, rows, mode = problem.plan, problem.rows, modes[0]
         densities = importance.densities_of(plan, known, rows)
         affordable = importance.MAX_WORK // (importance.work(plan, known, rows) + 1)

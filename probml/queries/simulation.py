@@ -305,8 +305,8 @@ def within(fit: Fitted, draws: SiteValues, sampled: Mapping[str, np.ndarray],
         warnings.warn(
             f"draws({count}): the draws do not contain {listed(names)}, because for "
             f"{counted(held.table.rows, 'row')} they would be "
-            f"{count * held.table.rows * cells:.2g} numbers, more than the limit of "
-            f"{MAX_DRAWN_NUMBERS:.2g}. Ask for fewer draws, or use simulate(given=data) for one "
+            f"{count * held.table.rows * cells:,.0f} numbers, more than the limit of "
+            f"{MAX_DRAWN_NUMBERS:,.0f}. Ask for fewer draws, or use simulate(given=data) for one "
             "draw per row", RuntimeWarning, stacklevel=4)
         return {}
     discrete = {name: np.asarray(value)[0] for name, value in draws.items()

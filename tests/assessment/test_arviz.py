@@ -171,7 +171,7 @@ def test_bad_requests_are_refused_by_name(exported, table, monkeypatch):
     with pytest.raises(probml.ModelError, match=r"was returned by do\(\)"):
         fit.do({"z": "low"}).to_arviz(table)
     monkeypatch.setattr(reports, "MAX_ROW_NUMBERS", 100)
-    with pytest.raises(probml.Refusal, match="1000 draws for each of 14 rows"):
+    with pytest.raises(probml.Refusal, match="1,000 draws for each of 14 rows"):
         fit.to_arviz(table)
     monkeypatch.setattr(reports, "MAX_ROW_NUMBERS", 2**28)
     for name in ("arviz", "arviz_base"):

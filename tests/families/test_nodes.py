@@ -59,7 +59,7 @@ def test_the_mean_of_a_statistic_over_nodes_is_its_expectation(case):
 
 
 def test_a_form_of_which_nothing_is_said_has_no_nodes():
-    with pytest.raises(NotImplementedError, match="mine: no expectations"):
+    with pytest.raises(NotImplementedError, match="mine does not define nodes"):
         type("Mine", (Form,), {"name": "mine"})().nodes({}, BetaPrior())
 
 

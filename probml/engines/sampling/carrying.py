@@ -91,8 +91,8 @@ def check(problem: Problem, engine: str, draws: int) -> None:
         int(np.prod(plan.structure.sites[name].cells, dtype=int)) for name in plan.carried)
     if count > MAX_VALUES:
         raise Refusal(f"{engine} cannot fit {problem}: a latent value of '{plan.carried[0]}' is "
-                      f"sampled for each row, and the draws would be {count:.2g} numbers, more "
-                      f"than the limit of {MAX_VALUES:.2g}. Give fewer rows"
+                      f"sampled for each row, and the draws would be {count:,.0f} numbers, more "
+                      f"than the limit of {MAX_VALUES:,.0f}. Give fewer rows"
                       f"{' or a smaller draws=' * (engine == 'NUTS')}, or integrate the variable "
                       f'out approximately, {engine}(integrate="all")',
                       ("EM",))
