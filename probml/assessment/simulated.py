@@ -216,8 +216,9 @@ def from_prior(structure: Structure, held: dataset.Data, names: tuple[str, ...],
                            if structure.named[name].rows)
     if size > MAX_SIMULATED_NUMBERS:
         raise Refusal(f"{verb}: {count} simulated data sets of {counted(n, 'row')} have "
-                      f"{size:,.0f} numbers, more than the limit of {MAX_SIMULATED_NUMBERS:,.0f}. Pass fewer "
-                      f"rows, or a smaller {'simulations' if verb == 'check' else 'prior'}=")
+                      f"{size:,.0f} numbers, more than the limit of {MAX_SIMULATED_NUMBERS:,.0f}. "
+                      "Pass fewer rows, or a smaller "
+                      f"{'simulations' if verb == 'check' else 'prior'}=")
     drawn = simulate_draws(structure, names, {}, given, held.table.inputs, random_key(seed), n,
                            count, held.steps)
     return {name: np.asarray(value) for name, value in drawn.items()}

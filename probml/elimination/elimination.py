@@ -196,7 +196,11 @@ def evidence(factors: Iterable[Factor], order: Sequence[str], *,
 def sum_out(factors: Iterable[Factor], order: Sequence[str], *, log_space: bool = False) -> Factor:
     """Sums out every name of `order`; the product of all that is left, over the remaining names.
     Arguments as in `evidence`."""
-    return product(remainder(factors, order, log_space=log_space))
+    factors = checked(factors, order)
+    if len(factors) == 1 and not order:  # nothing is added, so that +inf is itself
+        ((log, names, _),) = factors
+        return Factor(jnp.where(log > -jnp.inf, log, -jnp.inf), names)
+    return product(_left_after_sum(factors, order, log_space))
 
 
 def remainder(factors: Iterable[Factor], order: Sequence[str], *,

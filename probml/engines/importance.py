@@ -385,7 +385,7 @@ def densities_of(plan: Plan, known: Known, rows: Rows | Summary) -> Densities:
     return densities
 
 
-@jit(static_argnums=(0, 4), seldom=ONCE)
+@jit(static_argnums=(0, 4), seldom=ONCE, on_host=True)
 def _densities(plan: Plan, points: jax.Array, known: Known, rows: Rows | Summary,
                together: int) -> jax.Array:
     return jax.lax.map(density.log_posterior_value(plan, known, rows), points, batch_size=together)

@@ -44,7 +44,7 @@ from probml.numerics import curvature
 from probml.numerics.compiling import ONCE, jit
 from probml.numerics.curvature import whitened
 from probml.numerics.optimum import hides_differences
-from probml.numerics.transfer import placed, placed_all
+from probml.numerics.transfer import placed_all
 from probml.plan import decide
 from probml.plan.plan import Plan
 from probml.plan.sufficient_statistics import is_affine_in_rows
@@ -454,26 +454,23 @@ def _volume_terms(plan: Plan, known: Known, u: np.ndarray) -> tuple[float, np.nd
     """The difference of the log density of unbounded coordinates and MAP's objective at u, the
     gradient of its negative, and its Hessian by differences. It passes over no rows."""
     steps = np.finfo(u.dtype).eps ** (1 / 3) * (1 + np.abs(u))
-
-    def at(u: np.ndarray) -> tuple[float, np.ndarray]:
-        value, slope = _log_volume(plan, placed(u.astype(steps.dtype)), known)
-        return float(value), -np.asarray(slope, float)
-
-    value, here = at(u)
-    bent = np.array([(at(u + way)[1] - here) / way.sum() for way in np.diag(steps)], float)
-    return value, here, 0.5 * (bent + bent.T)
+    points = np.concatenate([u[None], u + np.diag(steps)]).astype(steps.dtype)
+    values, slopes = map(np.asarray, _log_volumes(plan, points, known))
+    here, *others = -slopes.astype(float)
+    bent = (np.array(others) - here) / steps[:, None]
+    return float(values[0]), here, 0.5 * (bent + bent.T)
 
 
-@jit(static_argnums=0, seldom=ONCE)
-def _log_volume(plan: Plan, u: jax.Array, known: Known):
+@jit(static_argnums=0, seldom=ONCE, on_host=True)
+def _log_volumes(plan: Plan, points: jax.Array, known: Known):
     """log |∂ parameters / ∂ u| and, for priors that are maximised in other coordinates (a Gamma of
-    shape below 1), the difference of both, at u; and its gradient."""
+    shape below 1), the difference of both, at each u; and its gradient."""
     def total(u: jax.Array):
         params, volume = density.from_unbounded(plan, u, known)
         more = log_prior(plan, params, known) - log_prior(plan, params, known, mode=True)
         return jnp.asarray(volume + more, u.dtype)
 
-    return jax.value_and_grad(total)(u)
+    return jax.vmap(jax.value_and_grad(total))(points)
 
 
 def _parameter_values(plan: Plan, known: Known, points: np.ndarray) -> np.ndarray:
