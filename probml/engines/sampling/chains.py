@@ -8,7 +8,7 @@ tree depth.
 import functools
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -216,50 +216,41 @@ def diagnose_chains(values: SiteValues, z: np.ndarray, stats: SiteValues,
     full = float(np.mean(np.asarray(stats["steps"]) >= 2**max_tree_depth - 1))
     if full > MAX_FULL_TREES:
         found.append(Finding.of(Code.TREE_DEPTH, share=full, depth=max_tree_depth))
-    every = {name: np.asarray(value, float) for name, value in values.items()} | {
-        "log density": np.asarray(stats["log_density"], float)
-    }
+    owners = [name for name, value in values.items() for _ in range(np.size(value[0, 0]))]
+    entries = np.concatenate([np.zeros((chains, draws, 0)), *(
+        np.reshape(value, (chains, draws, -1)) for value in values.values())], 2)
+    owners.append("log density")
+    parts = (entries, np.asarray(stats["log_density"], float)[..., None])
     short, apart = bool(stuck), np.nan
     if chains == 1:
         found.append(Finding.of(Code.ONE_CHAIN))
     else:
-        worst = {name: np.max(value, initial=1.0, where=~np.isnan(value))
-                 for name, draw in every.items() if (value := r_hat(draw)).size}
-        name = max(worst, key=lambda n: worst[n])
-        limit, apart = MAX_R_HAT if draws >= FEW_DRAWS else MAX_R_HAT_OF_FEW, float(worst[name])
+        worst, apart = _largest(np.concatenate(list(map(r_hat, parts))), 1.0)
+        limit = MAX_R_HAT if draws >= FEW_DRAWS else MAX_R_HAT_OF_FEW
         if apart > limit:
-            short, means = True, _means(every[name])
-            found.append(Finding.of(Code.R_HAT, name, value=apart, limit=limit,
+            means = np.concatenate([part.mean(1) for part in parts], 1)[:, worst]
+            short = True
+            found.append(Finding.of(Code.R_HAT, owners[worst], value=apart, limit=limit,
                                     least=means.min(), greatest=means.max()))
-    fewest = {n: np.fmin(effective(v), effective(v, tail=True)) for n, v in every.items()}
-    counts = {n: np.min(value, initial=np.inf, where=~np.isnan(value))
-              for n, value in fewest.items()}
-    name = min(counts, key=lambda n: counts[n])
-    if counts[name] < MIN_EFFECTIVE_PER_CHAIN * chains and draws >= 2 * MIN_EFFECTIVE_PER_CHAIN:
-        short = True
-        found.append(Finding.of(Code.ESS, name, effective=counts[name],
-                                least=MIN_EFFECTIVE_PER_CHAIN))
-    if long := _long_tail({name: every[name] for name in values}):
-        found.append(Finding.of(Code.DRAWS_TAIL, long[0], k=long[1]))
+    if draws >= 2 * MIN_EFFECTIVE_PER_CHAIN:
+        worst, fewest = _largest(np.concatenate([
+            -np.fmin(effective(part), effective(part, tail=True)) for part in parts]), -np.inf)
+        if -fewest < MIN_EFFECTIVE_PER_CHAIN * chains:
+            short = True
+            found.append(Finding.of(Code.ESS, owners[worst], effective=-fewest,
+                                    least=MIN_EFFECTIVE_PER_CHAIN))
+    flat = entries.reshape(chains * draws, -1)
+    worst, k = _largest(np.append(k_of_variance(flat), -np.inf), -np.inf)
+    if k > k_limit(len(flat)):  # draws do not determine its standard deviation
+        found.append(Finding.of(Code.DRAWS_TAIL, owners[worst], k=k))
     found.sort(key=lambda finding: not finding.warns)
     return Verdict(found, many or bool(stuck) or least < MIN_E_BFMI, short, apart)
 
 
-def _long_tail(values: Mapping[str, np.ndarray]) -> tuple[str, float] | None:
-    """The parameter with the heaviest tail, and Pareto's k of its squared deviations, if draws do
-    not determine its standard deviation; None: they determine all."""
-    worst = {}
-    for name, value in values.items():
-        flat = value.reshape(-1, int(np.prod(value.shape[2:])))
-        worst[name] = float(k_of_variance(flat).max(initial=-np.inf))
-    name = max(worst, key=lambda name: worst[name], default="")
-    return (name, worst[name]) if name and worst[name] > k_limit(len(flat)) else None
-
-
-def _means(x: np.ndarray) -> np.ndarray:
-    """The mean of each chain, for the element with the largest R-hat."""
-    worst = int(np.argmax(np.nan_to_num(r_hat(x), nan=0.0)))
-    return x.reshape(*x.shape[:2], -1)[..., worst].mean(1)
+def _largest(values: np.ndarray, least: float) -> tuple[int, float]:
+    """The index of the largest of values (n,), NaN left out, and that value, at least `least`."""
+    known = np.where(np.isnan(values), least, np.maximum(values, least))
+    return int(np.argmax(known)), float(known.max(initial=least))
 
 
 PAUSE = 0.5  # seconds a device call should take: progress shows and Ctrl-C works in between
