@@ -59,8 +59,9 @@ def moments_of(held: Data, name: str) -> Moments | None:
     column = held.table.columns.get(name)
     if column is None or column.likelihood is not None:
         return None
-    return (along_steps(held, name, held.weights) if held.structure.sites[name].time is not None
-            else Moments.of(column, held.weights))
+    if held.structure.sites[name].time is not None:
+        return along_steps(held, name, held.weights)
+    return Moments.of(column, held.weights)
 
 
 def _value(measure: Measure, found: Moments | None, shape: tuple[int, ...]) -> np.ndarray:

@@ -112,11 +112,13 @@ def _empty(rows: DataLike) -> bool:
     """Whether a table has columns, and no rows."""
 
     def is_empty(column: ArrayLike) -> bool:
-        return (tuple(column.shape[:1]) == (0,) if hasattr(column, "shape")
-                else hasattr(column, "__len__") and not len(column))
+        if hasattr(column, "shape"):
+            return tuple(column.shape[:1]) == (0,)
+        return hasattr(column, "__len__") and not len(column)
 
-    return (bool(rows) and all(map(is_empty, rows.values())) if isinstance(rows, Mapping)
-            else frames.is_table(rows) and not frames.is_far(rows) and rows.shape[0] == 0)
+    if isinstance(rows, Mapping):
+        return bool(rows) and all(map(is_empty, rows.values()))
+    return frames.is_table(rows) and not frames.is_far(rows) and rows.shape[0] == 0
 
 
 def without(rows: DataLike, column: str) -> tuple[DataLike, ArrayLike | None]:

@@ -166,8 +166,9 @@ def to_labels(codes: np.ndarray, labels: tuple | None) -> np.ndarray:
         raise DataError(f"the labels {listed(labels)} have the codes 0 to {len(labels) - 1}, got "
                         f"codes from {codes.min()} to {codes.max()}. Correct these codes")
     kinds = set(map(type, labels))
-    return (np.array(labels)[codes] if len(kinds) == 1 and kinds <= {str, int, float, bool}
-            else np.fromiter(labels, object, len(labels))[codes])
+    if len(kinds) == 1 and kinds <= {str, int, float, bool}:
+        return np.array(labels)[codes]
+    return np.fromiter(labels, object, len(labels))[codes]
 
 
 def _items(data: DataLike, expected: Mapping[str, Expected], inputs: Sequence[str], model: str):

@@ -254,8 +254,9 @@ def _forward_pass(factors: list[Factor], order: Sequence[str], semiring: Semirin
                   log_space: bool = False) -> Swept:
     """The forward pass of an elimination, level by level where there are many variables, else one
     variable after the other."""
-    return (levelwise.sweep(factors, order, semiring) if _is_levelwise(factors, order)
-            else sweep(factors, order, semiring, log_space))
+    if _is_levelwise(factors, order):
+        return levelwise.sweep(factors, order, semiring)
+    return sweep(factors, order, semiring, log_space)
 
 
 def _left_after_sum(factors: list[Factor], order: Sequence[str], log_space: bool) -> list[Factor]:

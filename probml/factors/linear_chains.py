@@ -121,8 +121,9 @@ def varying(plan: Plan, known: Known, steps: Steps, names: tuple[str, ...]) -> d
 def _led(function: Callable[[Mapping], PyTree], env: Mapping, moving: Mapping) -> PyTree:
     """function(env) of every step, or once where nothing varies by step: leaves lead with N, or
     1."""
-    return (jax.tree.map(lambda leaf: leaf[None], function(env)) if not moving
-            else jax.vmap(lambda own: function({**env, **own}))(moving))
+    if not moving:
+        return jax.tree.map(lambda leaf: leaf[None], function(env))
+    return jax.vmap(lambda own: function({**env, **own}))(moving)
 
 
 def at_first(steps: Steps, leaf: jax.Array) -> jax.Array:

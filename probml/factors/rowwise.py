@@ -81,8 +81,9 @@ def rowwise_factor(
 def row_log(plan: Plan, name: str, env: Mapping, x: jax.Array | None,
             seen: jax.Array | None) -> jax.Array:
     """log p of one row's observed cells of a site; of a variable, of each of its states."""
-    return (state_logs(plan, name, env) if name in plan.variables
-            else log_density(plan.structure, plan.structure.sites[name], env, x, seen))
+    if name in plan.variables:
+        return state_logs(plan, name, env)
+    return log_density(plan.structure, plan.structure.sites[name], env, x, seen)
 
 
 def setting_logs(plan: Plan, params: Mapping, known: Known, rows: Chunk, name: str) -> jax.Array:

@@ -135,8 +135,9 @@ def tables(plan: Plan, moves: Sequence[Moves], steps: Steps,
         """(lead, ...) → (L or 1, M or 1, ...)."""
         if len(array) == 1 and lanes * length > 1:
             return array[None]
-        return (jnp.repeat(array, steps.blocks, 0)[None] if per_row
-                else array.reshape(length, lanes, *array.shape[1:]))
+        if per_row:
+            return jnp.repeat(array, steps.blocks, 0)[None]
+        return array.reshape(length, lanes, *array.shape[1:])
 
     initial, transition = jnp.zeros((1, *(1,) * (len(scope) + len(names)))), None
     for move in moves:
@@ -203,8 +204,9 @@ def factor(
     (rows, *states of the row's variables)."""
     if plan.chains:
         chain = chain_of(plan, factors, moves, steps, rows, hard, pairs)
-        return (of_rows(plan, paths.best(chain, steps.blocks)) if hard
-                else of_rows(plan, chain_sums.evidence(chain, layout_of(steps))))
+        if hard:
+            return of_rows(plan, paths.best(chain, steps.blocks))
+        return of_rows(plan, chain_sums.evidence(chain, layout_of(steps)))
     left = within(plan, factors, hard)
     log = expand_axes(left.log, left.names, plan.along)
     log = jnp.broadcast_to(log, (steps.length * rows * steps.blocks, *log.shape[1:]))

@@ -127,8 +127,9 @@ def _balance(size: int, dtype: np.dtype) -> np.ndarray:
 def _running(xp: ModuleType, values: ArrayLike) -> ArrayLike:
     """Running sums; in a program those of few numbers are one product."""
     size = values.shape[-1]
-    return (xp.cumsum(values, -1) if xp is np or size > MAX_MATRIX_SUMS
-            else jnp.matmul(values, _later(size, values.dtype), precision="highest"))
+    if xp is np or size > MAX_MATRIX_SUMS:
+        return xp.cumsum(values, -1)
+    return jnp.matmul(values, _later(size, values.dtype), precision="highest")
 
 
 @functools.cache

@@ -137,8 +137,9 @@ class Entry:
     def log_density(self, distribution: dist.Distribution, value: jax.Array,
                     mode: bool) -> jax.Array:
         """log p of a value outside rows, −∞ outside its support; `mode` as in Prior."""
-        return (self.prior.log_density(distribution, value, mode) if self.prior is not None
-                else domains.supported(distribution, value))
+        if self.prior is not None:
+            return self.prior.log_density(distribution, value, mode)
+        return domains.supported(distribution, value)
 
 
 NOTHING = Entry()  # of an unknown distribution

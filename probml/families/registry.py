@@ -116,8 +116,9 @@ def typed(distribution: dist.Distribution) -> dist.Distribution:
         kind, discrete = jnp.result_type(value), constraint.is_discrete
         if discrete and jnp.issubdtype(kind, jnp.floating):
             return jnp.round(value).astype(int)
-        return (jnp.asarray(value, float) if not discrete and jnp.issubdtype(kind, jnp.integer)
-                else value)
+        if not discrete and jnp.issubdtype(kind, jnp.integer):
+            return jnp.asarray(value, float)
+        return value
 
     out = copy.copy(distribution)
     vars(out).update({name: to_type(name, value) for name, value in vars(distribution).items()})

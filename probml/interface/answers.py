@@ -265,8 +265,9 @@ class Answers(Record):
         held = self._without_own_value(held, name)
         answers = asking.answer(self, held, [("mean", name)], plug_in, self._checked_view(given))[1]
         mean = answers["mean", name]
-        return (mean if np.isfinite(mean).all()
-                else intervals.median(self, held, name, plug_in, given))
+        if np.isfinite(mean).all():
+            return mean
+        return intervals.median(self, held, name, plug_in, given)
 
     def _without_own_value(self, held: dataset.Data, name: str) -> dataset.Data:
         """The rows without the observed values of a site whose mean is computed, where its parents

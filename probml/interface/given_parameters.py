@@ -41,8 +41,9 @@ def fit_at(model: Bound, params: SiteValues, labels: Mapping[str, tuple]) -> Fit
             raise ModelError(f"at(labels=...): '{name}' has the label {twice[0]!r} twice, "
                              f"{listed(given)}. Make all its labels different")
     point = {name: as_numbers(value, f"at(params): '{name}'") for name, value in params.items()}
-    return (_Deferred(model, point, {}, names=names) if model.inputs or lacks_rows(model)
-            else _checked_fit(trace(model, {}), Fit(model, point, {}, names=names)))
+    if model.inputs or lacks_rows(model):
+        return _Deferred(model, point, {}, names=names)
+    return _checked_fit(trace(model, {}), Fit(model, point, {}, names=names))
 
 
 def _checked_fit(structure: Structure, fit: Fit) -> Fit:

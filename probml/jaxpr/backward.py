@@ -247,8 +247,9 @@ class _Known:
 
     def pull(self, shares: Sequence[jax.Array], ins: Sequence[jax.Array], out: Sequence[jax.Array],
              params: dict[str, Any]) -> Sequence[Callable[[], jax.Array] | None]:
-        return (self._pull(shares, ins, out, params) if self._several
-                else self._pull(shares[0], ins, out[0], params))
+        if self._several:
+            return self._pull(shares, ins, out, params)
+        return self._pull(shares[0], ins, out[0], params)
 
 
 def _like(number: float, x: jax.Array) -> np.ndarray:

@@ -261,8 +261,9 @@ class Rowwise(Domain[Rows]):
         """An array that depends on no data and varies along these axes of rows."""
         if not axes:
             return SHARED
-        return (Rows(axes[0], number=True) if len(axes) == 1 and shape[axes[0]] == self.rows
-                else Rows(number=True, mixed=NUMBER))
+        if len(axes) == 1 and shape[axes[0]] == self.rows:
+            return Rows(axes[0], number=True)
+        return Rows(number=True, mixed=NUMBER)
 
     def _supposed(self, value: Rows, shape: tuple[int, ...]) -> Rows:
         """The value with its axis of rows, along which it may be constant: a sum along it would

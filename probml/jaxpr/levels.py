@@ -362,8 +362,9 @@ def _integer_pow(call: _Call) -> _Value | None:
 def _subtract(alone: _Value, call: _Call) -> _Value:
     if alone is call.first:
         return alone if call.constant == 0.0 else _affine(call.values)
-    return (_step(alone, "complement") if call.constant == 1.0
-            else _plus(_times(alone, -1.0), call.constant))
+    if call.constant == 1.0:
+        return _step(alone, "complement")
+    return _plus(_times(alone, -1.0), call.constant)
 
 
 def _divide(alone: _Value, call: _Call) -> _Value:

@@ -105,8 +105,9 @@ def _combined(eqn: JaxprEqn, marks: Marks, end: End, numbers: Numbers) -> np.nda
 def _running(eqn: JaxprEqn, marks: Marks, end: End, numbers: Numbers) -> np.ndarray:
     """A cumulative reduction: each element depends on those before it along the axis."""
     axis, m = eqn.params["axis"], marks[0]
-    return (np.flip(end.join.accumulate(np.flip(m, axis), axis), axis) if eqn.params["reverse"]
-            else end.join.accumulate(m, axis))
+    if eqn.params["reverse"]:
+        return np.flip(end.join.accumulate(np.flip(m, axis), axis), axis)
+    return end.join.accumulate(m, axis)
 
 
 def _window(eqn: JaxprEqn, marks: Marks, end: End, numbers: Numbers) -> np.ndarray:

@@ -89,8 +89,9 @@ def _affine_transform(site: Site, distribution: dist.Distribution,
     """loc + scale · u, and the logarithm of the scale of each coordinate; of a vector of all
     together."""
     loc, scale = present(site.entry.location_scale)(distribution)
-    return ((loc + scale * u, jnp.broadcast_to(jnp.log(scale), u.shape)) if not site.entry.coupled
-            else (loc + scale.times(u), jnp.broadcast_to(scale.volume(), u.shape[:-1])))
+    if not site.entry.coupled:
+        return (loc + scale * u, jnp.broadcast_to(jnp.log(scale), u.shape))
+    return (loc + scale.times(u), jnp.broadcast_to(scale.volume(), u.shape[:-1]))
 
 
 def joint(structure: Structure, group: Group, env: Mapping, seen: Seen) -> Callable:

@@ -241,8 +241,9 @@ def parent_cells(structure: Structure, cellwise: tuple[str, ...], name: str) -> 
     site, parents = structure.sites[name], structure.sites[name].parents
 
     def function(env: Mapping) -> jax.Array:
-        return (log_masses(structure, name, env) if name in cellwise
-                else log_densities(structure, site, env, jnp.zeros(site.cells, _kind(site)), None))
+        if name in cellwise:
+            return log_masses(structure, name, env)
+        return log_densities(structure, site, env, jnp.zeros(site.cells, _kind(site)), None)
 
     return cells_of_elements(structure, function, example(structure, name),
                      [z for z in cellwise if z in parents])

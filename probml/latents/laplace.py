@@ -81,8 +81,9 @@ class Laplace:
 
     @property
     def description(self) -> str:
-        return (f"integrated out, by importance sampling of {self.points} points" if self.points
-                else "integrated out, by Laplace's approximation")
+        if self.points:
+            return f"integrated out, by importance sampling of {self.points} points"
+        return "integrated out, by Laplace's approximation"
 
     @property
     def breadth(self) -> int:

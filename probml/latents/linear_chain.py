@@ -99,8 +99,9 @@ def first(structure: Structure, group: Group, env: Mapping) -> Moves:
     """The moves that lead to the first state."""
 
     def own(site: Site, arguments: Mapping[str, jax.Array], before: jax.Array):
-        return ((arguments["initial_mean"][0], arguments["initial_covariance"][0]) if site.chain
-                else (arguments["loc"].reshape(-1), _covariance(site, arguments)))
+        if site.chain:
+            return (arguments["initial_mean"][0], arguments["initial_covariance"][0])
+        return (arguments["loc"].reshape(-1), _covariance(site, arguments))
 
     return _linear(structure, group, env, own)._replace(slope=None)
 
@@ -112,16 +113,18 @@ def moves(structure: Structure, group: Group, env: Mapping) -> Moves:
         if site.chain:
             location = arguments["transition"][0] @ before + arguments["offset"][0]
             return location, arguments["covariance"][0]
-        return ((before, jnp.zeros((len(before), len(before)), before.dtype)) if site.time is None
-                else (arguments["loc"].reshape(-1), _covariance(site, arguments)))
+        if site.time is None:
+            return (before, jnp.zeros((len(before), len(before)), before.dtype))
+        return (arguments["loc"].reshape(-1), _covariance(site, arguments))
 
     return _linear(structure, group, env, own)
 
 
 def _covariance(site: Site, arguments: Mapping) -> jax.Array:
     scale = root_of(site, arguments)
-    return (jnp.diag(scale**2) if not site.event
-            else block_diag(*(scale @ jnp.swapaxes(scale, -1, -2))))
+    if not site.event:
+        return jnp.diag(scale**2)
+    return block_diag(*(scale @ jnp.swapaxes(scale, -1, -2)))
 
 
 def _linear(structure: Structure, group: Group, env: Mapping, own: Callable) -> Moves:

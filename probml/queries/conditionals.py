@@ -68,8 +68,9 @@ def conditional(fit: Fitted, data: dataset.Data, name: str, plug_in: bool) -> di
 
 
 def _mixed(weight: np.ndarray, parts: dist.Distribution, lead: int) -> dist.Distribution:
-    return (parts if weight.shape[lead] == 1
-            else dist.MixtureSameFamily(dist.Categorical(probs=weight), parts))
+    if weight.shape[lead] == 1:
+        return parts
+    return dist.MixtureSameFamily(dist.Categorical(probs=weight), parts)
 
 
 @jit(static_argnames=("plan", "name", "averaged"), seldom=ASKED)
@@ -110,8 +111,9 @@ def _components(plan: Plan, name: str, averaged: bool, belief: Belief, known: Kn
         root = rows.along.folded(root)  # one row where all rows have the same covariance
         root = root.reshape(len(root), -1, states, size, size)
         root = jnp.broadcast_to(root, (count, *root.shape[1:]))
-        return ((log, weight, mean[:, 0], root[:, 0]) if site.time is None
-                else (log, jnp.broadcast_to(weight[:, None], mean.shape[:-1]), mean, root))
+        if site.time is None:
+            return (log, weight, mean[:, 0], root[:, 0])
+        return (log, jnp.broadcast_to(weight[:, None], mean.shape[:-1]), mean, root)
 
     if not averaged:
         return jax.tree.map(lambda leaf: leaf[None],

@@ -99,8 +99,9 @@ class Site:
     def lattice(self) -> tuple[int, ...]:
         """Shape of the cells that are separate draws of the base distribution: plates inside rows,
         then independent event axes."""
-        return (self.batch + self.independent if not self.rows
-                else tuple(self.batch[axis] for axis in self.axes) + self.independent)
+        if not self.rows:
+            return self.batch + self.independent
+        return tuple(self.batch[axis] for axis in self.axes) + self.independent
 
     def layout(self, array: jax.Array | np.ndarray, tail: int, xp: ModuleType = jnp) -> jax.Array:
         """Converts an array from NumPyro's layout for one row, with `tail` trailing axes, to

@@ -196,8 +196,9 @@ class Structure:
                       for own, aval in zip(takes, program.in_avals, strict=True)]
             arguments[present(site.traits.ancillary)] = evaluate(program, *values)[0]
         with unchecked():
-            return (site.family.distribution(arguments) if site.family is not None
-                    else site.distribution(list(arguments.values())))
+            if site.family is not None:
+                return site.family.distribution(arguments)
+            return site.distribution(list(arguments.values()))
 
     def has_total(self, name: str) -> bool:
         """Whether the total of a site depends on inputs alone."""

@@ -36,9 +36,11 @@ def find_precision_loss(data: Data) -> str | None:
     for name, column in data.table.columns.items():
         site = sites[name]
         own, most = (column.values, column.seen), TERMS if site.traits.terms else MAX_CENTRE_SDS
-        found = (_many(*own) if site.discrete and site.states is None else
-                 None if site.discrete else _far(*own, site.time, most))
-        if found := found or (_near_one(*own) if isinstance(site.domain, UnitInterval) else None):
+        if site.discrete and site.states is None and (found := _many(*own)):
+            return f"'{name}'{found}"
+        if not site.discrete and (found := _far(*own, site.time, most)):
+            return f"'{name}'{found}"
+        if isinstance(site.domain, UnitInterval) and (found := _near_one(*own)):
             return f"'{name}'{found}"
     for name, values in data.table.inputs.items():
         time = 0 if name in data.structure.timed else None

@@ -101,8 +101,9 @@ def weighed(data: object, weights: object) -> tuple[DataLike, ArrayLike | None]:
             frames.check_order(data, weights)
         return data, weights
     source = source_of(data)
-    return ((Weighed(source, weights), None) if source is not None
-            else without(frames.as_table(data), weights))
+    if source is not None:
+        return (Weighed(source, weights), None)
+    return without(frames.as_table(data), weights)
 
 
 def profile_source(model: Bound, source: Source, first: int = 0) -> Profile:

@@ -72,8 +72,9 @@ def filtered(chain: Chain, layout: ScanLayout = UNCUT) -> tuple[jax.Array, jax.A
     whole = scales.reshape(steps, g, m // layout.blocks, layout.blocks)
     within = jnp.cumsum(whole, 0) - whole
     earlier = (jnp.cumsum(whole.sum(0), -1) - whole.sum(0) + within).reshape(steps, g, m)
-    return ((share_of(ahead, 2), jnp.exp(alphas), earlier) if layout.wide
-            else (normalised(ahead, 2)[0], alphas, earlier))
+    if layout.wide:
+        return (share_of(ahead, 2), jnp.exp(alphas), earlier)
+    return (normalised(ahead, 2)[0], alphas, earlier)
 
 
 def draw(chain: Chain, key: jax.Array, layout: ScanLayout = UNCUT) -> tuple[jax.Array, jax.Array]:

@@ -213,8 +213,9 @@ class _Block(NamedTuple):
 
 def forward(system: System) -> Filtered:
     """The forward pass, block by block."""
-    return (filtered(system) if system.blocks == 1
-            else filtered(system, _entries(system, _blocks(system))))
+    if system.blocks == 1:
+        return filtered(system)
+    return filtered(system, _entries(system, _blocks(system)))
 
 
 def backward(system: System, found: Filtered) -> Adjoint:

@@ -67,8 +67,9 @@ class Gaussian(Form):
     def value(self, natural: Natural, c: jax.Array, event: int):
         """Q(c) up to a constant."""
         away = c - natural["loc"]
-        return (-0.5 * jnp.sum(natural["precision"] * away**2) if event == 0
-                else -0.5 * jnp.sum(away * (natural["precision"] @ away[..., None])[..., 0]))
+        if event == 0:
+            return -0.5 * jnp.sum(natural["precision"] * away**2)
+        return -0.5 * jnp.sum(away * (natural["precision"] @ away[..., None])[..., 0])
 
     def mode(self, natural: Natural, fallback: jax.Array, event: int):
         return natural["loc"]
@@ -97,5 +98,6 @@ class GaussianPrior(Prior):
         self.event = event
 
     def posterior(self, natural: Natural, event: int):
-        return (dist.Normal(natural["loc"], natural["precision"] ** -0.5) if event == 0
-                else dist.MultivariateNormal(natural["loc"], precision_matrix=natural["precision"]))
+        if event == 0:
+            return dist.Normal(natural["loc"], natural["precision"] ** -0.5)
+        return dist.MultivariateNormal(natural["loc"], precision_matrix=natural["precision"])

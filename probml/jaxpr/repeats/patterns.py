@@ -45,8 +45,9 @@ def number(value: ArrayLike, aval: ShapedArray) -> np.ndarray:
 
 def stacked(values: Sequence[ArrayLike]) -> jax.Array:
     """Values of the same shape, stacked along a new first axis; constants give one constant."""
-    return (jnp.asarray(np.stack(values)) if all(isinstance(value, np.ndarray) for value in values)
-            else jnp.stack(values))
+    if all(isinstance(value, np.ndarray) for value in values):
+        return jnp.asarray(np.stack(values))
+    return jnp.stack(values)
 
 
 def needed(makers: Mapping[int, Line], places: Sequence[int],
@@ -239,8 +240,9 @@ class EquivalentResults:
     def _value(self, leaf: Leaf, inputs: Sequence[jax.Array | None]) -> ArrayLike:
         if isinstance(leaf, tuple):
             return np.array(leaf, np.int32)
-        return (inputs[self._inputs[leaf]] if leaf in self._inputs
-                else number(self._constants[leaf], self._avals[leaf]))
+        if leaf in self._inputs:
+            return inputs[self._inputs[leaf]]
+        return number(self._constants[leaf], self._avals[leaf])
 
 
 def equivalent_results(closed: ClosedJaxpr, tracked: Collection[int]) -> list[EquivalentResults]:

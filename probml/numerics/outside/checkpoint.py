@@ -203,5 +203,6 @@ def _unpacked(held: object, arrays: list[np.ndarray]) -> Any:
         return held
     if "map" in held:
         return {name: _unpacked(value, arrays) for name, value in held["map"].items()}
-    return (jax.random.wrap_key_data(arrays[held["key"]], impl=held["kind"]) if "key" in held
-            else arrays[held["array"]])
+    if "key" in held:
+        return jax.random.wrap_key_data(arrays[held["key"]], impl=held["kind"])
+    return arrays[held["array"]]

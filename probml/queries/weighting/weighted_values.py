@@ -69,8 +69,9 @@ def evaluate(fit: Fitted, held: Data, site: Site, plug_in: bool,
         values = np.tile(np.arange(site.finite), (n, 1))
         return values, ask(values, plug_in)
     base = candidates(fit, held, DRAWS, 0, plug_in)[0][site.name].reshape(n, -1)
-    return (_counted(base, lambda values: ask(values, plug_in)) if site.discrete
-            else _placed(site, base, ask, plug_in))
+    if site.discrete:
+        return _counted(base, lambda values: ask(values, plug_in))
+    return _placed(site, base, ask, plug_in)
 
 
 def _logs(fit: Fitted, held: Data, site: Site, values: np.ndarray, plug_in: bool) -> np.ndarray:

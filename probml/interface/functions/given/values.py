@@ -40,8 +40,9 @@ class GivenArray(np.ndarray):
 
     def __getitem__(self, key: Any) -> Any:
         parts = key if isinstance(key, tuple) else (key,)
-        return (jnp.asarray(self)[key] if any(isinstance(part, jax.core.Tracer) for part in parts)
-                else super().__getitem__(key))
+        if any(isinstance(part, jax.core.Tracer) for part in parts):
+            return jnp.asarray(self)[key]
+        return super().__getitem__(key)
 
     def dot(self, other: ArrayLike, out: Any = None) -> ArrayLike:
         return (jnp.dot(jnp.asarray(self), other) if isinstance(other, jax.Array)
@@ -120,8 +121,9 @@ def _kind(own: Any, every: tuple[object, ...]) -> type:
                     return values.copy()
                 if function in (np.max, np.amax, np.min, np.amin) and not kwargs:
                     return values[-1 if function in (np.max, np.amax) else 0]
-            return (super().__array_function__(function, types, args, kwargs) if own is GivenArray
-                    else function.__wrapped__(*args, **kwargs))
+            if own is GivenArray:
+                return super().__array_function__(function, types, args, kwargs)
+            return function.__wrapped__(*args, **kwargs)
 
         def min(self, axis: object = None, out: object = None, **more: object) -> ArrayLike:
             return values[0] if axis is None else super().min(axis, out, **more)

@@ -19,8 +19,9 @@ from probml.typing import PyTree, SiteValues
 def integrate_steps(call: Callable[[], object], steps: LoopSites,
                     given: SiteValues) -> tuple[PyTree, list[Chain]]:
     """Run a function, its loops, or its scans, integrated out: see these."""
-    return (integrate_scans(call, steps.scans, given) if steps.scans
-            else integrate_loops(call, steps, given))
+    if steps.scans:
+        return integrate_scans(call, steps.scans, given)
+    return integrate_loops(call, steps, given)
 
 
 class SmoothedSteps(NamedTuple):
