@@ -68,12 +68,12 @@ class MarkovChain(Chain):
         if inhomogeneous and (tables := self.transition.shape[-3]) != self.steps:
             raise ModelError(
                 "MarkovChain(inhomogeneous=True): expected transition with one table per step, "
-                f"(..., steps, k, k), got {tables} tables, shape {self.transition.shape}. Table t "
-                "is the transition from step t − 1 to step t, and table 0 is not used. To add "
-                "table 0 to an array `moves` of tables between steps, use "
-                "jnp.concatenate([moves[..., :1, :, :], moves], -3). Inside rows(), the number of "
-                "steps comes from the data, so a fixed number of tables is refused. Make the "
-                "tables an input, an argument without a default, with values of the shape (n, "
+                f"(..., steps, k, k), got {tables} tables (between {tables + 1} steps), shape "
+                f"{self.transition.shape}. Table t is the transition from step t − 1 to step t, "
+                "and table 0 is not used. To add table 0 to an array `moves` of tables between "
+                "steps, use jnp.concatenate([moves[..., :1, :, :], moves], -3). Inside rows(), the "
+                "number of steps comes from the data, so a fixed number of tables is refused. Make "
+                "the tables an input, an argument without a default, with values of the shape (n, "
                 "steps, k, k). Or compute them from an input or another chain"
             )
         batch = jax.lax.broadcast_shapes(self.initial.shape[:-1], self.transition.shape[:-rank])
