@@ -153,7 +153,8 @@ class Answers(Record):
     def _weighted_values(self, held: dataset.Data, name: str, plug_in: bool,
                  given: str) -> weighted.Table | None:
         """The values of a site and their weights, where factors depend on it; None: none does."""
-        return weighted.table_of(self, held, name, plug_in) if given == queries.ALL else None
+        whole = self._checked_view(given) == queries.ALL
+        return weighted.table_of(self, held, name, plug_in) if whole else None
 
     @staticmethod
     def _one_hot_observed(held: dataset.Data, name: str, p: np.ndarray) -> np.ndarray:

@@ -11,6 +11,7 @@ from numpyro import plate, sample
 import probml
 from cases import nan
 from plain_numpyro import log_density
+from probml.models import gaussian_mixture
 
 RANDOM = np.random.default_rng(0)
 X, Y = RANDOM.normal(size=12), RANDOM.normal(size=12)
@@ -223,3 +224,10 @@ def test_explain_says_how_an_unseen_site_is_integrated_out_and_which_need_not_be
     roles = {record["site"]: record["role"] for record in relayed().explain({"y": Y}).sites}
     assert roles["z"] == "latent, integrated out, by quadrature with 25 × 25 nodes"
     assert roles["alone"] == "latent, no observed site depends on it"
+
+
+def test_a_view_that_is_no_word_is_refused_in_words():
+    fit = gaussian_mixture(2, 1).at({"weights": [0.5, 0.5], "mean": [[0.0], [1.0]],
+                                     "precision": [[[1.0]], [[1.0]]]})
+    with pytest.raises(probml.ModelError, match="given=.*expected one of 'all', 'filtered'"):
+        fit.predict_proba({"x": np.zeros((3, 1))}, given=np.zeros(0))

@@ -250,6 +250,7 @@ def test_a_curve_without_noise_is_interpolated_to_the_digits_of_its_basis():
         (SmoothingSpline([3, 4]), None, r"knots=\[3, 4\].*one number for each column .4."),
         (SmoothingSpline(penalty="third"), None, "penalty='third'.*'curvature', 'differences'"),
         (SmoothingSpline(linear=["age"]), None, "linear.*'age' is not a column.*0 … 3"),
+        (SmoothingSpline(linear=np.array(0)), None, "linear=array.0.*expected columns"),
         (SmoothingSpline(lam=-1.0), None, "lam=-1.0.*above 0"),
         (SmoothingSpline(lam=[1.0, 2.0]), None, "lam=.*one number for each curve .4."),
         (SmoothingSpline(), (3, 2, nan), "NaN: column 2 is missing in row 3"),
