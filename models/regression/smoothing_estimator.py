@@ -129,8 +129,8 @@ class SmoothingSpline(FromMoments):
     def _lines(self, d: int) -> set[int]:
         """`linear` as indices."""
         names, found = list(getattr(self, "feature_names_in_", [])), set()
-        if not isinstance(self.linear, Iterable | Integral) or np.shape(self.linear) == () and (
-                isinstance(self.linear, np.ndarray)):
+        if not isinstance(self.linear, Iterable | Integral) or (
+                isinstance(self.linear, np.ndarray) and not self.linear.ndim):
             raise ModelError(f"SmoothingSpline(linear={self.linear!r}): expected columns, by name "
                              f"or index, such as ['age'] or [0, 2], or () for none")
         given = [self.linear] if isinstance(self.linear, str | Integral) else list(self.linear)
