@@ -50,7 +50,7 @@ def retry_in_float64(
         found = attempt()
         why = _why_imprecise(outcome_of(found), held)
     except Refusal:  # of the data, not of the plan, which was asked before
-        found, why = None, "was refused"
+        found, why = None, "could not be computed or tested"
     if found is not None and why is None:
         return found, None
     with jax.enable_x64(True):

@@ -270,7 +270,10 @@ def _run(held: dataset.Data, ladder: tuple, weight: np.ndarray | None, seed: int
                                                rows),
                         *(find_few_groups(plan) if outcome.posterior.partly else ()))
                 _refuse_undefined(problem, outcome)
-                if (any(finding.warns for finding in outcome.findings) and not problem.in_parts
+                # an optimisation by batches or an optax optimiser compares no log densities
+                compares = not (problem.in_parts or engine.capabilities.batch
+                                or engine.capabilities.batches)
+                if (compares and any(finding.warns for finding in outcome.findings)
                         and hides_differences(outcome.history[-1:].sum())):
                     outcome = outcome.with_state(stopped_by_rounding=True)
                 break
