@@ -75,6 +75,7 @@ from probml.plan.sufficient_statistics import (
     by_moments,
     cell_shapes,
     is_affine_in_rows,
+    number_of_coefficients,
     numbers,
     squared,
 )
@@ -83,7 +84,8 @@ from probml.posteriors.random_effects import effects_posterior
 from probml.structure.trace import trace
 from probml.typing import SiteValues
 
-MIN_ROWS_FOR_SQUARES = 1000  # from which XᵀX replaces passes: it costs another program
+MIN_ROWS_FOR_MOMENTS = 1000  # from which rows are replaced by a few: it costs another program
+MIN_ROWS_FOR_SQUARES = 100  # from which XᵀX replaces passes
 MIN_REDUCTION = 4  # rows per representative row, from which representatives replace the rows
 
 
@@ -376,7 +378,7 @@ def _second_moments(engine: Engine, problem: Problem) -> Moments | None:
     names, plan = by_moments(problem.plan), problem.plan
     able = engine.capabilities.uses_all_rows and not isinstance(problem.rows, Summary)
     enough = able and names and plan.free and (problem.in_parts or (problem.size or 0) >= max(
-        MIN_ROWS_FOR_SQUARES, 2 * MIN_REDUCTION * numbers(plan, names)))
+        MIN_ROWS_FOR_MOMENTS, 2 * MIN_REDUCTION * numbers(plan, names)))
     return moments(problem.rows, names) if enough else None
 
 
@@ -402,7 +404,7 @@ def reduce_rows_by_member(engine: Engine, problem: Problem) -> Problem:
     second_moments, rows = by_members(problem.plan), problem.rows
     if (second_moments is None or not engine.capabilities.uses_all_rows or problem.in_parts
         or not isinstance(rows, Resident)
-        or problem.data.survey is not None or (problem.size or 0) < MIN_ROWS_FOR_SQUARES):
+        or problem.data.survey is not None or (problem.size or 0) < MIN_ROWS_FOR_MOMENTS):
         return problem
     found = condense_by_cells(problem.data, second_moments, problem.weights, MIN_REDUCTION)
     return problem if found is None else replace(problem, rows=load(
@@ -414,10 +416,12 @@ def _is_reducible(engine: Engine, plan: Plan) -> bool:
 
 
 def _is_worth_squaring(engine: Engine, problem: Problem) -> bool:
-    """Whether there are so many rows that computing XᵀX pays: two passes in place of one for each
-    gradient."""
-    many = problem.in_parts or (problem.size or 0) >= MIN_ROWS_FOR_SQUARES
-    return engine.capabilities.squares and many and bool(squared(problem.plan))
+    """Whether there are so many rows, and more than columns, that computing XᵀX pays: two passes in
+    place of one for each gradient."""
+    names = squared(problem.plan) if engine.capabilities.squares else ()
+    least = max([MIN_ROWS_FOR_SQUARES, *(2 + number_of_coefficients(problem.plan, name)
+                                         for name in names)])
+    return bool(names) and (problem.in_parts or (problem.size or 0) >= least)
 
 
 def posterior(plan: Plan, outcome: Outcome, known: Known, rows: Rows | Summary) -> Posterior:

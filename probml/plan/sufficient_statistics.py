@@ -68,12 +68,17 @@ def coefficients(plan: Plan, name: str) -> tuple[str, ...]:
     return tuple(p for p in plan.free if p in plan.structure.sites[name].uses.get("loc", {}))
 
 
+def number_of_coefficients(plan: Plan, name: str) -> int:
+    """How many numbers these parameters have together."""
+    return sum(math.prod(plan.structure.sites[p].shape) for p in coefficients(plan, name))
+
+
 def _is_affine(plan: Plan, name: str) -> bool:
     site, names = plan.structure.sites[name], coefficients(plan, name)
     if not (site.traits.normal and site.traits.event == 0 and names) or site.factor:
         return False
     uses = site.uses["loc"]
-    size = sum(math.prod(plan.structure.sites[p].shape) for p in names)
+    size = number_of_coefficients(plan, name)
     if (not all(uses[p].is_affine for p in names) or size > MAX_COEFFICIENTS
             or math.prod(site.lattice) * (1 + size) ** 2 > TABLE):
         return False
