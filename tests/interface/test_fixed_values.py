@@ -1,6 +1,7 @@
-"""A value that handlers.condition gives is part of the model: it stays where rows are drawn, as in
-NumPyro's Predictive, the density has its factor, and the function keeps its rows. Oracles: NumPyro's
-log_density, standard deviations and means by hand."""
+"""A value that handlers.condition gives, or a number that the function observes, is part of the
+model: it stays where rows are drawn, as in NumPyro's Predictive, the density has its factor, and
+the function keeps its rows. Oracles: NumPyro's log_density, standard deviations and means by hand.
+"""
 
 import jax.numpy as jnp
 import numpy as np
@@ -29,6 +30,14 @@ def inside(x, g, y=None):
         effects(x, g, y)
 
 
+def literal(x, g, y=None):
+    a, s = sample("a", dist.Normal(0.0, 1.0)), sample("s", dist.HalfNormal(1.0), obs=0.01)
+    with plate("groups", 3):
+        u = sample("u", dist.Normal(a, s))
+    with plate("n", len(x)):
+        sample("y", dist.Normal(u[g] + x, s), obs=y)
+
+
 @probml.model
 def rows(x, g):
     a, s = sample("a", dist.Normal(0.0, 1.0)), sample("s", dist.HalfNormal(1.0), obs=0.01)
@@ -52,6 +61,7 @@ CASES = {
     "around another handler": (handlers.condition(handlers.do(effects, data={"a": 0.5}),
                                                   data={"s": 0.01}), {"a": 0.2, "u": U}),
     "inside": (inside, {"u": U}),
+    "a literal": (literal, {"a": 0.5, "u": U}),
 }
 
 

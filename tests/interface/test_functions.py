@@ -153,7 +153,7 @@ CASES = [
     (masked, {"y": Y}, None),
     (scaled, {"y": Y}, "scale"),
     (softly_bound, {"y": Y, "g": G}, "factor"),
-    (twice_observed, {"y": Y}, "no plate in common"),
+    (twice_observed, {"y": Y}, None),
     (branching, {"y": Y}, "branching"),
     (transformed, {"y": Y}, None),
     (counting_rows, {"y": Y}, "number of rows"),

@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import numpyro.distributions as dist
 from numpyro import handlers, primitives
 from numpyro.primitives import Messenger
@@ -40,12 +41,15 @@ def prepare(msg: dict) -> None:
 
 
 def is_fixed(msg: dict, outer: Messenger) -> bool:
-    """Whether handlers.condition, in or around the function, gives a site a value that is not made
-    of the function's arguments: it is part of the model, no data.
+    """Whether a site outside plates is observed at one number, or handlers.condition, in or around
+    the function, gives a site a value, that is not made of the function's arguments: it is part of
+    the model, no data.
 
     Args:
         outer: the handler that asks; of what stands outside it nothing is known.
     """
+    if msg["value"] is not None and np.ndim(msg["value"]) == 0 and not msg["cond_indep_stack"]:
+        return not isinstance(msg["value"], jax.core.Tracer)
     stack = primitives._PYRO_STACK
     for handler in stack[stack.index(outer) + 1 :]:
         if isinstance(handler, handlers.condition):
