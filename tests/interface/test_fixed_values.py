@@ -143,3 +143,12 @@ def test_an_observation_inside_rows_is_still_refused():
 
     with pytest.raises(probml.ModelError, match="obs= is given inside the function"):
         probml.model(bad)().fit({"x": X})
+
+
+def test_an_argument_that_is_none_in_the_data_is_not_given():
+    model = probml.model(effects)()
+    drawn = [model.at({"a": 0.5, "s": 0.1, "u": U}).predict({"x": X, "g": G, **more}, "y")
+             for more in ({}, {"y": None})]
+    np.testing.assert_array_equal(*drawn)
+    with pytest.raises(probml.DataError, match="values of all sites are missing"):
+        model.fit({"x": X, "g": G, "y": None})

@@ -84,7 +84,7 @@ def read_function(model: Bound, data: DataLike,
         reading = model.generative
         told = (*reading.inputs.values(), *reading.shown, *reading.columns.values())
         own = (*told, *(name for name, _ in model.settings), *reading.sites)
-        items = _known_columns(data, frames.items_of(data), own, told)
+        items = _known_columns(data, _given_items(data), own, told)
         return ReadModel(model, translate_data(model, items))
     if isinstance(model.generative, JointReading):
         return _read_new_data(model, data)
@@ -104,7 +104,7 @@ def read_function(model: Bound, data: DataLike,
                          f"the rows. Omit rows='{chosen}'")
     if writes or not (isinstance(data, Mapping) or hasattr(data, "columns")):
         return ReadModel(model, data)
-    items = frames.items_of(data)
+    items = _given_items(data)
     given_before = _WITH_ROWS.setdefault(model, set())
     if (names := frozenset(items)) in given_before:
         return ReadModel(model, data)
@@ -258,6 +258,11 @@ def _read(model: Bound, shown: Survey, arguments: Mapping, given: Mapping, items
     return read_as_density(model, shown, arguments, given, why, named)
 
 
+def _given_items(data: object) -> dict[str, ArrayLike]:
+    """Name → values, but for what is None, as an argument is by default: it is not observed."""
+    return {name: value for name, value in frames.items_of(data).items() if value is not None}
+
+
 def _known_columns(data: object, items: dict[str, ArrayLike], known: Collection[str],
                    told: Collection[str]) -> dict[str, np.ndarray]:
     """The columns of a table that a function knows. Others are ignored, except one whose name is
@@ -400,7 +405,7 @@ def _read_new_data(model: Bound, data: DataLike) -> ReadModel:
         DataError: an argument is missing, or the data lead to another density.
     """
     reading = model.generative
-    items = frames.items_of(data)
+    items = _given_items(data)
     lacks = next((own for own in reading.own.values() if own not in items), None)
     if lacks is not None:
         again = ", ".join(f"{name}=..." for name in reading.own.values() if name in items)
