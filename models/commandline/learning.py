@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from probml.engines.engine import Engine
-from probml.errors import DataError, ModelError, listed
+from probml.errors import DataError, ModelError, counted, listed
 from probml.models import (
     BayesianLinearRegression,
     FactorAnalysis,
@@ -243,8 +243,8 @@ def _by_formula(table: "pd.DataFrame", wish: Wish) -> FitOrEstimator:
     told = {name: value for name, value in given.items() if value is not None}
     if short := list(missing_cells(wish.formula, table)):
         rows, table = len(table), table.dropna(subset=short)
-        warnings.warn(f"{rows - len(table)} of {rows} rows are dropped, because columns of "
-                      f"the formula have missing values: {listed(short)}. To use these rows, "
+        warnings.warn(f"the fit leaves out {rows - len(table)} of {counted(rows, 'row')}, because "
+                      f"columns of the formula have missing values: {listed(short)}. To use them, "
                       "fill in the values in the file", RuntimeWarning, stacklevel=2)
     return formula(wish.formula, table).fit(**{**told, **wish.settings})
 

@@ -371,7 +371,7 @@ def test_a_forecast_has_the_dates_that_follow(place):
     assert list(found) == ["month", "ahead", "sales", "sales lower", "sales upper"]
 
 
-@pytest.mark.filterwarnings("default:2 of 30 rows are dropped:RuntimeWarning")
+@pytest.mark.filterwarnings("default:the fit leaves out 2 of 30 rows:RuntimeWarning")
 def test_a_formula_leaves_out_rows_with_missing_cells_and_says_so(place):
     random = np.random.default_rng(3)
     table = pd.DataFrame({"x": random.normal(size=30), "other": np.nan})
@@ -380,7 +380,7 @@ def test_a_formula_leaves_out_rows_with_missing_cells_and_says_so(place):
     table.to_csv(place / "torn_formula.csv", index=False)
     run = ask(place, "fit", "@torn_formula.csv", "-m", "glm", "--formula", "y ~ x", "-o",
               "@torn_formula.probml")
-    assert "2 of 30 rows are dropped, because columns of the formula have missing values" in run.stderr, run.stderr
+    assert "the fit leaves out 2 of 30 rows, because columns of the formula have missing values" in run.stderr, run.stderr
     assert "observations: 28" in run.stdout
 
 
