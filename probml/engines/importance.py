@@ -61,6 +61,7 @@ class Component(NamedTuple):
     centre: np.ndarray  # (d,)
     root: np.ndarray  # (d, d) of its covariance, but for the factor of a Student t
     degrees: float  # of freedom; ∞: normal
+    mass: float = 1.0  # of the posterior about it, relative to that about others
 
     def draw(self, count: int, random: np.random.Generator) -> np.ndarray:
         """Antithetic draws (count, d): in pairs on either side of the centre."""
@@ -154,7 +155,7 @@ def sample_adaptively(densities: Densities, modes: Sequence[Component], count: i
     pairs = np.zeros(0, int)
     new, best = list(modes), None
     for _ in range(1 + MAX_ROUNDS):
-        each = [count // len(new) + (i < count % len(new)) for i in range(len(new))]
+        each = _allocated(new, count)
         fresh = np.concatenate([c.draw(n, random) for c, n in zip(new, each, strict=True)])
         pairs = np.concatenate([pairs, *(len(points) + sum(each[:i]) + _pairs(n)
                                          for i, n in enumerate(each))])
@@ -192,9 +193,9 @@ def sample_with_tail_check(densities: Densities, modes: Sequence[Component], cou
         modes, count, seed, values: of `sample_adaptively`.
     """
     def test(modes: Sequence[Component]) -> tuple[Weighted, int, bool, Component]:
-        first = Normal(modes[0].centre, np.zeros(len(modes[0].centre)), modes[0].root)
         return (sample_adaptively(densities, modes, count, seed, values),
-                *heavy_tail(densities, first, seed), modes[0])
+                *heavy_tail(densities, [Normal(mode.centre, np.zeros(len(mode.centre)), mode.root)
+                                        for mode in modes], seed), modes[0])
 
     out = test(modes)
     if out[0].reliable and out[1] < 0:
@@ -253,6 +254,19 @@ def nearly_normal(densities: Densities, mode: Component, count: int, seed: int =
     points = normal.draw(count, np.random.default_rng([seed, 17]))
     logs = densities(points) - normal.log_density(points)
     return _weigh(points, logs, _pairs(count))._replace(normal=True)
+
+
+def _allocated(components: Sequence[Component], count: int) -> list[int]:
+    """How many of `count` draws each component makes: a third of them equally, a third by its mass,
+    a third by the largest share that it has in the variance of a coordinate."""
+    mass, centres = (np.array(each) for each in zip(*((c.mass, c.centre) for c in components),
+                                                    strict=True))
+    mass = mass / mass.sum()
+    squares = (centres - mass @ centres) ** 2 + [(c.root**2).sum(1) for c in components]
+    spread = mass[:, None] * squares
+    worth = (spread / spread.sum(0)).max(1)
+    ends = np.cumsum(1 / len(mass) + mass + worth / worth.sum()) * count / 3
+    return np.diff(np.ceil(ends - 1e-6), prepend=0).astype(int).tolist()
 
 
 def _pairs(count: int) -> np.ndarray:
@@ -321,32 +335,38 @@ def _refit_component(old: Component, points: np.ndarray, weights: np.ndarray) ->
         return old._replace(centre=mean)
 
 
-def heavy_tail(densities: Densities, normal: Normal, seed: int = 0) -> tuple[int, bool]:
+def heavy_tail(densities: Densities, normals: Sequence[Normal], seed: int = 0) -> tuple[int, bool]:
     """The coordinate along which the density falls least in the tail, if it falls as slowly as a
-    power law, −1 otherwise; and whether it goes on so farther out. Along each coordinate the others
-    are at their conditional means in the normal distribution, and then at the mode.
+    power law, −1 otherwise; and whether it goes on so farther out. Along each coordinate, from the
+    centre of the normal distribution that is widest along it, the others are at their conditional
+    means in this distribution, and then at its centre.
 
     Cost: eight densities a coordinate, of at most MAX_DIRECTIONS.
     """
-    centre, scale, factor = (np.asarray(part, float) for part in normal)
-    at = np.random.default_rng([seed, 19]).permutation(len(centre))[:MAX_DIRECTIONS]
-    own = np.arange(len(centre)) == at[:, None]
-    spread = factor[at] @ factor.T + own * scale**2
-    width = np.sqrt(np.take_along_axis(spread, at[:, None], 1))
+    parts = [tuple(np.asarray(part, float) for part in normal) for normal in normals]
+    size = len(parts[0][0])
+    at = np.random.default_rng([seed, 19]).permutation(size)[:MAX_DIRECTIONS]
+    widths = np.stack([np.sqrt(scale**2 + (factor**2).sum(1)) for _, scale, factor in parts])
+    widest = [parts[i] for i in widths.argmax(0)[at]]
+    own = np.arange(size) == at[:, None]
+    spread = np.stack([factor[i] @ factor.T + own[n] * scale**2
+                       for n, (i, (_, scale, factor)) in enumerate(zip(at, widest, strict=True))])
+    width = widths.max(0)[at, None]
     ways = np.concatenate([spread / width, width * own])
     ways = np.concatenate([ways, -ways])
+    centre = np.tile(np.stack([centre for centre, _, _ in widest]), (4, 1))
 
-    def falls(ways: np.ndarray, between: tuple[float, float]) -> np.ndarray:
+    def falls(ways: np.ndarray, centre: np.ndarray, between: tuple[float, float]) -> np.ndarray:
         found = densities(np.concatenate([centre + step * ways for step in between]))
         near, far = found.reshape(2, -1)
         with np.errstate(invalid="ignore"):
             return np.where(np.isfinite(far), near - far, np.inf)
 
-    found = falls(ways, TAIL)
+    found = falls(ways, centre, TAIL)
     least = int(np.argmin(found))
     if not found[least] < MIN_TAIL_FALL:
         return -1, False
-    on = falls(ways[least : least + 1], FAR_TAIL)[0]
+    on = falls(ways[least : least + 1], centre[least], FAR_TAIL)[0]
     return int(at[least % len(at)]), bool(on < MIN_TAIL_FALL * np.log2(FAR_TAIL[1] / FAR_TAIL[0]))
 
 

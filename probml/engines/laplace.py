@@ -26,6 +26,7 @@ from probml.engines.importance import Component, Weighted, proposal
 from probml.engines.map import MAP
 from probml.engines.optimization.identifiability import repeat_per_coordinate
 from probml.engines.optimization.maximization import newton_pays
+from probml.engines.proposals import MAX_DISTANCE, proposal_about, proposals_given_states
 from probml.engines.sampling.reliance import (
     check_normal_approximation,
     improper,
@@ -52,7 +53,6 @@ from probml.posteriors.pareto import k_limit
 from probml.posteriors.posterior import Draws, Normal, constrained, mean, unconstrained
 
 POINTS = 32  # about the mode, at which the density is evaluated together with the curvature
-MAX_DISTANCE = 0.1  # standard deviations from the mode, within which a proposal is made
 # With fewer affordable draws than FEW_DRAWS the density is compared with the normal distribution;
 # if it is not normal, draws may take FACTOR times as long; at least MIN_DRAWS are made.
 FACTOR, FEW_DRAWS, MIN_DRAWS = 16, 400, 16
@@ -195,8 +195,9 @@ class Laplace(Engine):
                 return found, None, mode
             if hidden or count * FACTOR < FEW_DRAWS:
                 return found, _weights_finding(found, []), mode
+        given_states = proposals_given_states(problem, known, mode, self.draws)
         found, heavy, power, mode = importance.sample_with_tail_check(
-            densities, modes, self.draws, problem.seed,
+            densities, [*modes, *given_states], self.draws, problem.seed,
             functools.partial(_parameter_values, plan, known))
         if heavy >= 0 and (power or found.reliable):
             code = Code.HEAVY_TAIL if power else Code.WIDER
@@ -250,12 +251,12 @@ def about_optimum(problem: Problem, outcome: Outcome) -> Outcome:
         return outcome
     engine, spread = Laplace(), np.zeros((POINTS, size))
     begun = begin.measure_mode(plan, (), placed_all(dict(outcome.params)), known, rows, spread)
-    if _component(begun)[1] > MAX_DISTANCE:  # as in units of 10⁻⁶, in which L-BFGS does not move
+    if proposal_about(begun)[1] > MAX_DISTANCE:  # as in units of 10⁻⁶: L-BFGS does not move
         begun, _ = begin.refine_mode(plan, begun, known, rows, spread, None)
     why = _no_mode(begun)
     if why is None:
         hidden = hides_differences(float(begun.value))
-        found, why, _ = engine._weighted(problem, known, [_component(begun)[0]], hidden)
+        found, why, _ = engine._weighted(problem, known, [proposal_about(begun)[0]], hidden)
         if why and hidden:
             _refuse_in_float32(problem, why)
     if why is None:
@@ -316,7 +317,7 @@ def _find_modes(problem: Problem, centred: bool = True) -> Modes | Finding:
         (POINTS, density.unbounded_size(plan)))
     spread[0] = 0.0
     known, begun, others = begin.find_start_mode(problem, "Laplace", spread, centred)
-    away = _component(begun)[1]
+    away = proposal_about(begun)[1]
     if away > MAX_DISTANCE:
         begun, away = begin.refine_mode(plan, begun, known, rows, spread, others)
     near, begun = begun, begin.refine_flat_directions(problem, begun, away, spread)
@@ -339,7 +340,7 @@ def _find_modes(problem: Problem, centred: bool = True) -> Modes | Finding:
                     for point in points)
         modes += [mode for mode in measured
                   if bool(np.min(np.asarray(mode.frame.curvature)) > curvature.FLAT_CURVATURE)]
-    return Modes(known, [_component(at)[0] for at in modes], float(begun.value), out)
+    return Modes(known, [proposal_about(at)[0] for at in modes], float(begun.value), out)
 
 
 def _modes_of_regression(problem: Problem) -> Modes | None:
@@ -364,18 +365,6 @@ def _modes_of_regression(problem: Problem) -> Modes | None:
                   state=State(stopped_by_rounding=found.state.stopped_by_rounding))
     return Modes(known, [proposal(np.asarray(top.point, float) + step, root.T)],
                    float(found.history[-1]) + log_density, out)
-
-
-def _component(begun: Mode) -> tuple[Component, float]:
-    """The proposal about the mode, a Newton step from where the optimisation ended, and the length
-    of that step in standard deviations."""
-    root, slope = np.asarray(begun.frame.root, float), np.asarray(begun.starts.gradient, float)[0]
-    step = root.T @ slope
-    away = float(np.sqrt(np.sum(step**2)))
-    centre = np.asarray(begun.frame.centre, float)
-    if not np.isfinite(away):
-        return proposal(centre, root), np.inf
-    return proposal(centre + root @ step * min(1.0, 1 / max(away, 1e-9)), root), away
 
 
 def _no_mode(begun: Mode) -> Finding | None:

@@ -109,7 +109,7 @@ def test_a_tail_without_a_variance_is_seen_beyond_all_draws(degrees, heavy):
     def density(u):
         return stats.t(degrees).logpdf(u[:, 0]) - 0.5 * u[:, 1] ** 2
 
-    assert heavy_tail(density, Normal(np.zeros(2), np.zeros(2), np.eye(2)))[0] == (0 if heavy else -1)
+    assert heavy_tail(density, [Normal(np.zeros(2), np.zeros(2), np.eye(2))])[0] == (0 if heavy else -1)
 
 
 @pytest.mark.parametrize("d", [1, 5, 40, 200])

@@ -39,21 +39,12 @@ REFUSED = {
     "censored_groups": "compare needs the likelihood of a row",
     "scaled": "handlers.scale is not supported",
 }
-# wrong in silence today, and why
-WRONG = {
-    "changepoint_of_counts": "a state of 2 %, under which 'early' has only its wide prior, is missed "
-                             "by NUTS; NumPyro's misses half of it",
-}
-
-
 @pytest.mark.one_in(4)
 @pytest.mark.parametrize("name", [name if name in QUICK else pytest.param(
     name, marks=pytest.mark.slow) for name in first_cases.CASES])
 def test_a_strangers_question_has_the_right_answer(name):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        if name in WRONG:
-            pytest.xfail(WRONG[name])
         if name not in REFUSED:
             first_cases.CASES[name][1]()
             return

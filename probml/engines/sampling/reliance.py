@@ -52,7 +52,7 @@ def check_normal_approximation(problem: Problem, normal: Normal,
     densities = densities_of(problem.plan, problem.known, problem.rows)
     points, logs = _draws_and_logs(normal, count, problem.seed)
     found = _far(densities(points), logs, points, "the normal distribution that approximates it")
-    worst, power = heavy_tail(densities, normal, problem.seed)
+    worst, power = heavy_tail(densities, [normal], problem.seed)
     if worst >= 0 and (power or found is None):
         owners = density.coordinate_names(problem.plan)
         name = owners[worst] if worst < len(owners) else problem.plan.carried[0]
