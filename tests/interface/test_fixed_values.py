@@ -152,3 +152,26 @@ def test_an_argument_that_is_none_in_the_data_is_not_given():
     np.testing.assert_array_equal(*drawn)
     with pytest.raises(probml.DataError, match="values of all sites are missing"):
         model.fit({"x": X, "g": G, "y": None})
+
+
+SEEN = np.array([1.0, 2.0, 1.5])
+
+
+def pilots(x, y=None):
+    a, s = sample("a", dist.Normal(0.0, 1.0)), sample("s", dist.HalfNormal(1.0))
+    with plate("pilots", 3):
+        sample("pilot", dist.Normal(a, 1.0), obs=SEEN)
+    with plate("n", len(x)):
+        sample("z", dist.Normal(a, 1.0))
+        sample("y", dist.Normal(a * x, s), obs=y)
+
+
+@pytest.mark.parametrize("z", [0.1 * np.arange(5), jnp.arange(5.0)])
+def test_values_of_rows_that_are_fixed_are_data_of_the_rows(z):
+    function, params = handlers.condition(pilots, data={"z": z}), {"a": 0.3, "s": 0.7}
+    right, _ = log_density(handlers.seed(function, 0), (X, Y), {}, params)
+    model = probml.model(function)()
+    np.testing.assert_allclose(model.log_density({"x": X, "y": Y}, params), right, rtol=2e-5)
+    fit = model.at(params)
+    np.testing.assert_allclose(fit.predict({"x": X}, "y"), 0.3 * X, rtol=1e-5)
+    assert "the rows of the data are the plate 'n'" in str(model.explain({"x": X, "y": Y}))

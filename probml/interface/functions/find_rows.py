@@ -244,7 +244,7 @@ def _read_along(model: Bound, shown: Survey, arguments: Mapping, items: Mapping,
                 sized: tuple[str, ...]) -> ReadModel:
     rest = {name: value for name, value in arguments.items() if name not in long}
     across = next((site.name for site in shown.seen for value in rest.values()
-                   if site.value is value), None)
+                   if site.value is value and not site.fixed), None)
     if across is not None:
         raise ModelError(f"the observed values of '{across}' have "
                          f"{counted(len(shown.sites[across].value), 'entry', 'entries')} along "
@@ -257,7 +257,9 @@ def _read_along(model: Bound, shown: Survey, arguments: Mapping, items: Mapping,
                           batch=shown.partial.get(plate or ""))
     first = bind(model, reading, rest, long)
     structure = trace_structure(first, {name: items[own] for name, own in names.items()})
-    lost = next((site.name for site in shown.columns if not structure.sites[site.name].rows), None)
+    columns = [site for site in shown.seen if not site.fixed or plate in site.plates
+               or site.name in along]
+    lost = next((site.name for site in columns if not structure.sites[site.name].rows), None)
     if lost is not None:
         raise ModelError(f"site '{lost}' is observed, but has only one value for all rows of the "
                          f"data. Put '{lost}' into the plate of the rows, and give it one value "
@@ -278,7 +280,7 @@ def _read_along(model: Bound, shown: Survey, arguments: Mapping, items: Mapping,
     idle = {own: (np.shape(value)[1:], np.asarray(value).dtype.kind)
             for name, own in names.items() if name not in used for value in (long[own],)}
     names = {name: own for name, own in names.items() if name in used}
-    computed = tuple(site.name for site in shown.columns if site.name not in observed.values())
+    computed = tuple(site.name for site in columns if site.name not in observed.values())
     reading = dataclasses.replace(reading, own=names, shown=idle, columns=observed,
                                   computed=computed, uncounted=uncounted)
     read = bind(model, reading, rest, long)

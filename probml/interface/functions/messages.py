@@ -6,7 +6,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import numpyro.distributions as dist
 from numpyro import handlers, primitives
 from numpyro.primitives import Messenger
@@ -41,23 +40,21 @@ def prepare(msg: dict) -> None:
 
 
 def is_fixed(msg: dict, outer: Messenger) -> bool:
-    """Whether a site outside plates is observed at one number, or handlers.condition, in or around
-    the function, gives a site a value, that is not made of the function's arguments: it is part of
-    the model, no data.
+    """Whether the function observes a number or an array of NumPy's that is not made of its
+    arguments, or handlers.condition, in or around it, gives the site such a value: it is part of
+    the model, no data, but where it has one value per row.
 
     Args:
         outer: the handler that asks; of what stands outside it nothing is known.
     """
-    if msg["value"] is not None and np.ndim(msg["value"]) == 0 and not msg["cond_indep_stack"]:
-        return not isinstance(msg["value"], jax.core.Tracer)
     stack = primitives._PYRO_STACK
-    for handler in stack[stack.index(outer) + 1 :]:
-        if isinstance(handler, handlers.condition):
-            value = (handler.condition_fn(msg) if handler.data is None
-                     else handler.data.get(msg["name"]))
-            if value is not None:
-                return not isinstance(value, jax.core.Tracer | GivenArray)
-    return False
+    given = (handler.condition_fn(msg) if handler.data is None else handler.data.get(msg["name"])
+             for handler in stack[stack.index(outer) + 1 :]
+             if isinstance(handler, handlers.condition))
+    value = next((value for value in given if value is not None), None)
+    if value is None:  # JAX's arrays may be parts of arguments, as in a loop's step
+        return msg["is_observed"] and not isinstance(msg["value"], jax.Array | GivenArray)
+    return not isinstance(value, jax.core.Tracer | GivenArray)
 
 
 class Record(Messenger):
