@@ -51,6 +51,7 @@ from probml.plan.plan import Plan
 from probml.plan.sufficient_statistics import is_affine_in_rows
 from probml.posteriors.pareto import k_limit
 from probml.posteriors.posterior import Draws, Normal, constrained, mean, unconstrained
+from probml.posteriors.relabelling import exchanges
 
 POINTS = 32  # about the mode, at which the density is evaluated together with the curvature
 # With fewer affordable draws than FEW_DRAWS the density is compared with the normal distribution;
@@ -240,7 +241,8 @@ def about_optimum(problem: Problem, outcome: Outcome) -> Outcome:
     """The posterior about an optimum of EM, with its numbering of hidden states; the optimum itself
     if that would take longer than the fit, or if there are so many rows that its standard errors
     are as good. If weighted draws about it do not represent the posterior: the optimum with a
-    warning or, for a hierarchical model, whose joint mode is no answer, a rejection."""
+    warning, where states are exchangeable, or a rejection: for a hierarchical model, whose joint
+    mode is no answer, and where the states have one numbering."""
     plan, known, rows = problem.plan, problem.known, problem.rows
     size = density.unbounded_size(plan)
     work = importance.work(plan, known, rows)
@@ -264,7 +266,8 @@ def about_optimum(problem: Problem, outcome: Outcome) -> Outcome:
         rest = tuple(each for each in outcome.findings if each.code is not Code.BOUNDARY)
         return _posterior_outcome(problem, known, found, engine.draws,
                                   outcome._replace(findings=rest))
-    rejected = begin.hyperparameters(plan) and work <= MAX_SAMPLED
+    rejected = work <= MAX_SAMPLED and (begin.hyperparameters(plan) or not exchanges(
+        plan, outcome.params, known, rows))
     return outcome.noting(why).with_state(rejection=why if rejected else None)
 
 
