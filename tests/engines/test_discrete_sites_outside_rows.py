@@ -85,3 +85,28 @@ def test_a_rare_state_under_which_a_parameter_has_its_prior():
     drawn = np.asarray(fit.draws(8000)["levels"])
     np.testing.assert_allclose(drawn.std(0), sd, rtol=0.25)
     assert np.all(np.abs(drawn.mean(0) - mean) < 0.15 * sd), (drawn.mean(0), mean)
+
+
+def test_states_of_rows_that_cannot_be_renumbered_are_sampled_where_the_test_fails():
+    @probml.model
+    def contaminated():
+        share = sample("share", dist.Beta(1.0, 1.0))
+        place = sample("place", dist.Normal(0.0, 5.0))
+        with probml.rows():
+            z = sample("z", dist.Bernoulli(share))
+            sample("y", dist.Normal(z * place, 1.0))
+
+    y = np.random.default_rng(2).normal(size=50)
+    y[:4] += 2.0
+    shares, places = np.linspace(5e-4, 1 - 5e-4, 500), np.linspace(-20.0, 20.0, 801)
+    log = dist.Normal(0.0, 5.0).log_prob(places) + sum(
+        np.log((1 - shares)[:, None] * np.exp(-own**2 / 2)
+               + shares[:, None] * np.exp(-(own - places) ** 2 / 2)) for own in y)
+    weight = np.exp(log - log.max())
+    weight /= weight.sum()
+    mean = (weight.sum(0) * places).sum()
+    sd = np.sqrt((weight.sum(0) * places**2).sum() - mean**2)
+    fit = contaminated().fit({"y": y})
+    drawn = np.asarray(fit.draws(4000)["place"])
+    assert str(fit.engine).startswith("NUTS") and fit.status.count("was tried first") == 1
+    assert abs(drawn.mean() - mean) < 0.2 * sd and 0.85 < drawn.std() / sd < 1.2, (drawn.std(), sd)
