@@ -46,7 +46,8 @@ class Refusal(ModelError):
         return Refusal(self.args[0], tuple(names))
 
 
-MARK_ROWS = "Write `with probml.rows():` instead of the numpyro.plate of the rows"
+MARK_ROWS = ("Write `with probml.rows():` instead of the numpyro.plate of the rows, and "
+             "probml.MarkovChain or probml.GaussianChain instead of a scan")
 
 
 class DataError(ValueError):

@@ -191,7 +191,12 @@ def posterior_draws(fit: Fitted) -> dict[str, np.ndarray]:
         fit.draws(1)  # raises
     if fit.belief.chains is not None:
         return {name: np.asarray(value) for name, value in fit.belief.chains.items()}
-    return {name: np.asarray(value)[None] for name, value in fit._draws(EXPORTED_DRAWS, 0).items()}
+    drawn = fit._draws(EXPORTED_DRAWS, 0)
+    fixed = next((name for name in fit._plan.free if name not in drawn), None)
+    if fixed is not None:  # beside discrete sites outside rows, which have a posterior
+        raise Refusal(f"{short_name(fit.engine)} gives a point estimate of '{fixed}', which has no "
+                      "draws. Use another engine, such as {engines}", ("NUTS", "Laplace"))
+    return {name: np.asarray(value)[None] for name, value in drawn.items()}
 
 
 def log_likelihood(fit: Fitted, held: dataset.Data, draws: Mapping[str, np.ndarray]) -> np.ndarray:

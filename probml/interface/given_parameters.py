@@ -104,6 +104,10 @@ class _Deferred(Fit):
         values = as_mapping(values, "do(values)", "{'smoke': 1}")
         return replace(self, acted={**self.acted, **values})
 
+    def table(self, site: str, data: object = None):
+        """See Fit.table."""
+        return super().table(site) if data is None else self._of(self._read(data)).table(site)
+
     def save(self, path: str | os.PathLike) -> None:
         """See Fit.save."""
         if self.acted:
@@ -144,8 +148,12 @@ def _check_params(structure: Structure, params: Mapping[str, np.ndarray]) -> Non
                          f"each of the parameters {listed(structure.parameters)}")
     for name, value in params.items():
         if name not in structure.parameters:
+            own = structure.sites.get(name)
             raise ModelError(f"at(params): '{name}' is not a parameter of the model. Use the "
-                             f"parameters {listed(structure.parameters)}")
+                             f"parameters {listed(structure.parameters)}" + (
+                                 f". '{name}' is discrete and summed out; fix it by "
+                                 f"numpyro.handlers.condition(function, data={{'{name}': 1}})"
+                                 if own is not None and own.discrete and not own.rows else ""))
         site = structure.sites[name]
         if value.shape != site.shape:
             raise ModelError(f"at(params): '{name}' has shape {value.shape}, expected "

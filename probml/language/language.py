@@ -74,6 +74,11 @@ def rows(name: str | None = None, of: str | None = None, by: str | None = None) 
     return RowPlate("rows", size)
 
 
+def in_tables() -> bool:
+    """Whether a function is run as it is written, with several tables."""
+    return isinstance(_ROWS.get(), Tables)
+
+
 def check_steps(steps: object, where: str) -> int | None:
     """A number of steps, checked; None stays None."""
     if steps is None or (isinstance(steps, int | np.integer) and not isinstance(steps, bool)

@@ -57,7 +57,10 @@ def effects(plan: Plan, rows: int, closed: bool = True, few: bool = False) -> tu
                       f"Their cross table with the largest grouping may have at most "
                       f"{MAX_CROSS_ENTRIES:,} entries. Remove one of these effects from the model",
                       ("NUTS",))
-    return tuple(name for name in names if few or _shared(plan, tied[name]))
+    names = tuple(name for name in names if few or _shared(plan, tied[name]))
+    if not closed and not few and names and set(plan.free) == set(names):
+        return effects(plan, rows)  # an approximation of all parameters is an engine's, tested
+    return names
 
 
 def coefficients(plan: Plan, names: tuple[str, ...]) -> tuple[str, ...]:

@@ -108,7 +108,7 @@ class _Recorder(Messenger):
     def _substitute_in_steps(self, msg: dict, where: str) -> None:
         """Substitute the values of sites inside a scan; sites without a value are sampled."""
         if not self.model.whole:
-            raise ModelError(f"{where}: {SCAN}")
+            raise ModelError(f"model '{self.model.name}': {SCAN}")
         values = self.values
         msg["kwargs"]["substitute_stack"].append(
             ("substitute", lambda s: None if s["is_observed"] else values.get(s["name"]))
@@ -224,7 +224,8 @@ def listless(error: Exception) -> str:
 
 SCAN = ("NumPyro's scan and cond are not supported inside a model with rows(). Use "
         "probml.MarkovChain for a hidden Markov model, or probml.GaussianChain for a linear "
-        "state-space model")
+        "state-space model. For parameters along time write dist.GaussianRandomWalk, or a Python "
+        "loop with a name for each step, such as sample(f\"level_{t}\", ...)")
 
 
 SEVERAL = (

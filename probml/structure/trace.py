@@ -8,7 +8,7 @@ import copyreg
 import dataclasses
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import jax
@@ -41,6 +41,7 @@ from probml.structure.sites import (
 from probml.structure.structure import Structure
 from probml.typing import SiteValues
 
+MOST_GUESSES = 80  # of the kinds of inputs, where a model is analysed without data
 MAX_VALUE_SIZE = 2**40  # numbers in a value of one site: 4 or 8 terabytes
 
 
@@ -57,11 +58,9 @@ def trace(model: Bound,
             subsampled plate, or a site that depends on other rows or steps.
     """
     if inputs is None:
-        guesses: tuple[tuple[tuple, str], ...] = (
-            ((), "f"), ((), "i"), ((1,), "f"), ((None,), "f"), ((None, 1), "f"))
-        for guess in guesses:
+        for guess in _guesses(len(model.inputs)):
             try:
-                return trace(model, dict.fromkeys(model.inputs, guess))
+                return trace(model, dict(zip(model.inputs, guess, strict=True)))
             except (TypeError, IndexError, ValueError) as error:
                 failure = error
         raise ModelError(f"model '{model.name}' cannot be analysed without the values of its "
@@ -69,6 +68,15 @@ def trace(model: Bound,
                          "them") from failure
     return _trace(model, tuple(sorted((name, *spec) for name, spec in inputs.items())),
                   bool(jax.config.jax_enable_x64))
+
+
+def _guesses(inputs: int) -> Iterator[tuple[tuple[tuple[int | None, ...], str], ...]]:
+    """Common shapes and kinds of inputs of which nothing is known: all alike, then mixed."""
+    number, code, truth, series = ((), "f"), ((), "i"), ((), "b"), ((None,), "f")
+    for guess in (number, code, truth, ((1,), "f"), series, ((None, 1), "f")):
+        yield (guess,) * inputs
+    mixed = itertools.product((code, truth, series), repeat=inputs)
+    yield from itertools.islice((guess for guess in mixed if len({*guess}) > 1), MOST_GUESSES)
 
 
 def structure_of(model: Bound, specs: Mapping[str, tuple]) -> Structure:

@@ -10,13 +10,15 @@ import warnings
 from pathlib import Path
 
 HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE))
+sys.path[:0] = [str(HERE), str(HERE.parent)]
 
 import eighth_cases  # noqa: E402, F401
 import fifth_cases  # noqa: E402, F401
 import fourth_cases  # noqa: E402, F401
 import more_cases  # noqa: E402, F401
 import ninth_cases  # noqa: E402, F401
+import rare_pairs  # noqa: E402, F401
+import rare_questions  # noqa: E402, F401
 import seventh_cases  # noqa: E402, F401
 import sixth_cases  # noqa: E402, F401
 import tenth_cases  # noqa: E402, F401

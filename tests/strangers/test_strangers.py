@@ -15,6 +15,8 @@ import fifth_cases  # noqa: E402, F401
 import fourth_cases  # noqa: E402, F401
 import more_cases  # noqa: E402, F401
 import ninth_cases  # noqa: E402, F401
+import rare_pairs  # noqa: E402, F401
+import rare_questions  # noqa: E402, F401
 import seventh_cases  # noqa: E402, F401
 import sixth_cases  # noqa: E402, F401
 import tenth_cases  # noqa: E402, F401
@@ -30,7 +32,9 @@ QUICK = ("mask_proba", "mask_chain", "factor_do", "tables_decode", "tables_soft"
          "codes", "words", "semi", "factor_interval", "units_of_every_size",
          "collinear_and_unknown_noise", "collinear_and_logistic", "hurdle_of_groups",
          "masked_multinomial", "masked_vector", "masked_survival", "masked_chain_of_groups",
-         "masked_columns", "far_interval")
+         "masked_columns", "far_interval", "scan_chain", "scan_shares", "diaries", "walks_of_people",
+         "walk_soft", "plots", "strain", "masked_on", "far_factor", "wards", "cut_pairs",
+         "fixed_tables", "masked_updates", "pasted_stands", "pasted_check")
 # refused in words, by purpose or until it is built
 REFUSED = {
     "tables_factor": "numpyro.factor in rows",

@@ -30,7 +30,7 @@ from probml.jaxpr.program import equations, jaxpr_of
 from probml.jaxpr.repeats.rolled import recursive
 from probml.jaxpr.repeats.stored import by_elements
 from probml.language.chain import Chain, outside_rows
-from probml.language.language import Bound, codes_of
+from probml.language.language import Bound, codes_of, in_tables
 from probml.language.named_rows import OBSERVED
 from probml.numerics.compiling import jit
 from probml.structure.recorder import listless, peel
@@ -156,10 +156,10 @@ def _survey_site(msg: Message) -> SurveyedSite:
     """What is known of a sample statement that was met.
 
     Raises:
-        ModelError: it is a chain; a function that is surveyed has no rows().
+        ModelError: it is a chain, and the function has no rows().
     """
     name, fn, value = msg["name"], msg["fn"], msg.get(OBSERVED, msg["value"])
-    if isinstance(fn, Chain):
+    if isinstance(fn, Chain) and not in_tables():
         raise outside_rows(f"site '{name}'", type(fn).__name__)
     factor, support = isinstance(fn, dist.Unit), of_values(fn)
     observed = bool(msg["is_observed"])

@@ -7,6 +7,7 @@ arrays, of the row of the root to which they belong.
 """
 
 import functools
+import itertools
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
@@ -24,7 +25,7 @@ from probml.interface.functions.survey import Survey, survey_run
 from probml.jaxpr import exchangeability
 from probml.jaxpr.program import ClosedJaxpr, jaxpr_of
 from probml.language.fingerprint import nested_code
-from probml.language.language import Bound, row_scope, unwrapped
+from probml.language.language import Bound, chain_length_scope, row_scope, unwrapped
 from probml.language.named_rows import Nested, Relation, RowPlate, Tables, UnnamedTable
 from probml.structure.site import Site
 from probml.structure.sites import dtype_of, input_specs, leaves_of, sites_of
@@ -159,6 +160,7 @@ def read_tables(model: Bound, tables: Columns) -> ReadModel | None:
         return None
     context, shown, arguments = found
     root, others = _check_tables(model, context.declared, tables)
+    _check_chains(model, shown, root)
     keys = {name: _key(model, name, said, tables) for name, said in others.items()}
     home = _tables_of_names(model, shown, root, others, keys, tables)
     names = {input_name(own, shown): own for own in arguments if own not in keys.values()}
@@ -185,17 +187,21 @@ def _survey_tables(model: Bound,
     """
     sizes = {name: count_rows(name, table) for name, table in tables.items() if table}
     failure: Exception | None = None
-    for last in tables:
+    lengths = {np.shape(value)[1]: None for table in tables.values() for value in table.values()
+               if len(np.shape(value)) > 1}
+    for last, steps in itertools.product(tables, lengths or (None,)):
         arguments = _arguments(model, {name: table for name, table in tables.items()
                                        if name != last} | {last: tables[last]})
         context = Tables(sizes)
         try:
-            with row_scope(context):
+            with row_scope(context), chain_length_scope(steps):
                 shown = survey_run(model, arguments, {})
         except UnnamedTable:
             return None
         except (DataError, ModelError) as error:
-            failure = failure or error
+            said = context.declared.get(last)
+            if failure is None or said is not None and said.of is not None:
+                failure = error  # the index is more often a column of the table that belongs
             continue
         return (context, shown, arguments) if context.declared else None
     raise present(failure)
@@ -248,6 +254,17 @@ def _check_tables(model: Bound, declared: Mapping[str, Relation],
         raise DataError(f"{where}: the table '{lacking}' is missing. Add it to the data, which "
                         f"contain only the tables {listed(tables)}")
     return roots[0], others
+
+
+def _check_chains(model: Bound, shown: Survey, root: str) -> None:
+    far = next((site for site in shown.sites.values() if root not in site.plates
+                and site.kind in ("MarkovChain", "GaussianChain")), None)
+    if far is not None:
+        raise ModelError(
+            f"model '{model.name}', site '{far.name}': a {far.kind} is supported in the rows of "
+            f"'{root}' only, not in those of a table that belongs to it. Write a model of one "
+            f"table, whose rows are the sequences, and what the rows of '{root}' have as a "
+            f"numpyro.plate, indexed by a column, such as level[group]")
 
 
 def _key(model: Bound, name: str, said: Relation, tables: Columns) -> str:
