@@ -404,13 +404,14 @@ def walk_soft():
     close(fit.predict_proba(data, "kind"), share(np.exp(like)), "p(kind)")
 
 
-@case("Dirichlet in rows × inputs along time × truncated × mask")
+@case("Dirichlet in rows × inputs along time × truncated × mask × factor")
 def plots():
     """heat is (n, t), and so is the mask."""
     @probml.model
-    def herbs(heat, total, ok):
+    def herbs(heat, total, ok, boost):
         with probml.rows():
             kind = sample("kind", dist.Bernoulli(0.4))
+            factor("boosted", boost * kind)
             p = sample("p", dist.Dirichlet(jnp.array([[1.0, 2.0, 3.0], [4.0, 1.0, 1.0]])[kind]))
             sample("count", dist.Multinomial(total, p))
             sample("t", dist.TruncatedNormal(1.0 * kind, 1.0, low=0.0))
@@ -421,7 +422,7 @@ def plots():
     r = np.random.default_rng(6)
     heat, y, ok = r.normal(size=(3, 4)), r.normal(size=(3, 4)) + 1, r.random((3, 4)) < 0.6
     y[0, 0], y[~ok], t = np.nan, 50.0, np.array([0.3, np.nan, 1.2])
-    count = np.array([[1, 2, 3], [5, 0, 1], [0, 0, 2]])
+    count, boost = np.array([[1, 2, 3], [5, 0, 1], [0, 0, 2]]), np.array([0.5, -1.0, 0.0])
     total, alpha = count.sum(1), np.array([[1.0, 2.0, 3.0], [4.0, 1.0, 1.0]])
     like = np.zeros((3, 2))
     for k in range(2):
@@ -432,8 +433,9 @@ def plots():
         mean = 0.5 * heat[..., None] + 2.0 * np.arange(2) + k
         there = (ok & ~np.isnan(y))[..., None]
         each = np.where(there, norm.logpdf(np.nan_to_num(y)[..., None], mean), 0.0)
-        like[:, k] = np.log([0.6, 0.4][k]) + log + [chain_sum(e, INITIAL, TRANSITION)[0] for e in each]
-    data = {"heat": heat, "total": total, "ok": ok, "count": count, "t": t, "y": y}
+        like[:, k] = np.log([0.6, 0.4][k]) + k * boost + log + [chain_sum(e, INITIAL, TRANSITION)[0] for e in each]
+    data = {"heat": heat, "total": total, "ok": ok, "count": count, "t": t, "y": y,
+            "boost": boost}
     fit = herbs().at({})
     close(fit.log_prob(data), np.logaddexp.reduce(like, 1), "log_prob")
     close(fit.predict_proba(data, "kind"), share(np.exp(like)), "p(kind)")

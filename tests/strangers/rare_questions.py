@@ -264,6 +264,8 @@ def soils():
     w = np.array([np.logaddexp.reduce(kinds(b), 1).sum() + norm.logpdf(b) for b in grid])
     w = share(np.exp(w - w.max()))
     close(drawn["b"].mean(), w @ grid, "mean of b", atol=0.04)
+    right = np.logaddexp.reduce(kinds(float(fit.params["b"])), 1).sum()
+    close(probml.compare({"one": fit}, data).loc["one", "loglik"], right, "loglik")
     fit = plots().at({"b": 0.3})
     p = share(np.exp(kinds(0.3)))
     loss = np.array([[0, 1.0], [1.5, 0]])

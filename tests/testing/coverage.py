@@ -23,7 +23,8 @@ MECHANISMS = {
     "Gaussian chain": r"GaussianChain\(|local_level\(|local_trend\(",
     "scan": r"\bscan\(",
     "effect of a group": r"\[(g|group|school|unit|subject|clinic|county|batch|person|item|ward)\]",
-    "latent number of a row": r"rows\([^)]*\):\s*\n\s+(u|b|eta|latent|ability|p|rate|frailty|f|theta) = sample",
+    "latent number of a row": r"rows\([^)]*\):(?:\n.*){0,9}?\n\s+(u|b|eta|latent|ability|p|rate|frailty|f|theta)"
+                              r" = sample\(\"\w+\", dist\.(?!Dirichlet|Bernoulli|Categorical)",
     "vector by a matrix": r"@ (w|loadings?|W|beta|B|coef)\b|\.T\b",
     "plate in rows": r"rows\([^)]*\)[^:]*:(?:\n.*){1,6}?\n\s+with (numpyro\.)?plate",
     "factor": r"\bfactor\(",
@@ -34,7 +35,8 @@ MECHANISMS = {
     "deterministic": r"deterministic\(",
     "two tables": r"of=\"",
     "pasted NumPyro function": r"obs=",
-    "discrete outside rows": r"(?m)^    \w+ = sample\(\"\w+\", dist\.(Bernoulli|Categorical)",
+    "discrete outside rows": r"(?m)^    (def .*:\n(        (?!with).*\n)*?        (with plate.*\n\s+)?)?"
+                             r"\w+ = sample\(\"\w+\", dist\.(Bernoulli|Categorical)",
     "label probabilities": r"soft|evidence of a label|label prob",
     "missing cells": r"\bnan\b|holes|holed|None,",
     "weights": r"weights=",
@@ -60,13 +62,25 @@ def tests() -> list[tuple[set[str], set[str]]]:
         text = path.read_text()
         nodes = [node for node in ast.parse(text).body
                  if isinstance(node, ast.FunctionDef | ast.ClassDef)]
-        functions = {node.name: ast.get_source_segment(text, node) or "" for node in nodes}
+        functions = {**_imported(path, text),
+                     **{node.name: ast.get_source_segment(text, node) or "" for node in nodes}}
         cases = {node.name for node in nodes if path.parent.name == "strangers"
                  and node.decorator_list}
-        for name in functions:
+        for name in (node.name for node in nodes):
             if name.startswith("test_") or name in cases and "close(" in functions[name]:
                 whole = "\n".join(functions[other] for other in _called(name, functions))
                 found.append((_matching(MECHANISMS, whole), _matching(QUESTIONS, whole)))
+    return found
+
+
+def _imported(path: Path, text: str) -> dict[str, str]:
+    """The functions that a module has from others of its folder."""
+    found = {}
+    for node in ast.parse(text).body:
+        if isinstance(node, ast.ImportFrom) and (own := path.with_name(f"{node.module}.py")).exists():
+            other, names = own.read_text(), {alias.name for alias in node.names}
+            found |= {part.name: ast.get_source_segment(other, part) or "" for part in ast.parse(
+                other).body if isinstance(part, ast.FunctionDef) and part.name in names}
     return found
 
 
@@ -92,7 +106,7 @@ def generated(cases: int = 500) -> list[tuple[set[str], set[str]]]:
     found, asked = [], {"predict_proba", "joint", "decode", "impute", "conditional", "given=", "do",
                         "log_prob", "evidence", "check", "merge or update", "save"}
 
-    @settings(max_examples=cases, deadline=None, database=None, phases=[Phase.generate],
+    @settings(max_examples=cases, deadline=None, database=None, phases=[Phase.generate], derandomize=True,
               suppress_health_check=list(HealthCheck))
     @given(testing.cases())
     def draw(case):
