@@ -186,6 +186,9 @@ TRACED_ROWS = 2  # rows of the second trace; the axis of this size is the row ax
 SAME_AT_ALL_STEPS = ("For a value s that is the same at all steps of a row, write s[..., None], "
                      "which has a time axis")
 TRACED_STEPS = 3  # steps of the second trace; the axis of this size is the time axis
+OTHER_STEPS = (f"The error occurs with {TRACED_STEPS} steps, with which a model of a chain is also "
+               "analysed. Index an array along time by an input with a time axis, such as "
+               "level[week].")
 
 
 def input_specs(specs: tuple, steps: int, rows: int = 1) -> dict[str, jax.ShapeDtypeStruct]:
@@ -235,7 +238,7 @@ def sites_of(model: Bound, specs: tuple, x64: bool,
     except ModelError:
         raise
     except Exception as error:
-        raise failed(model, inputs, error) from error
+        raise failed(model, inputs, error, OTHER_STEPS * (steps == TRACED_STEPS)) from error
     if len(set(declared)) > 1:
         raise ModelError(f"model '{model.name}': its chains have the lengths {listed(declared)}, "
                          "but all chains of a model need the same length. Use the same number of "

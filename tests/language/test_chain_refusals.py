@@ -76,6 +76,14 @@ def steady(steps: int):
 
 
 @probml.model
+def drifting():
+    level = sample("level", dist.Normal(0.0, 1.0).expand([4]).to_event(1))
+    with probml.rows():
+        z = sample("z", probml.MarkovChain(HALF, MOVES, steps=4))
+        sample("y", dist.Normal(z + level, 1.0).to_event(1))
+
+
+@probml.model
 def loose():
     with probml.rows():
         z = sample("z", probml.MarkovChain(HALF, MOVES))
@@ -138,6 +146,7 @@ BAD = {
     "inhomogeneous": lambda: probml.MarkovChain(HALF, jnp.broadcast_to(MOVES, (3, 2, 2)), 4,
                                                 inhomogeneous=True),
     "number of time steps of a MarkovChain is unknown": lambda: probml.MarkovChain(HALF, MOVES),
+    r"such as level\[week\]": lambda: drifting().fit({"y": np.ones((2, 4))}),
     "has no axis for them": lambda: loose().at({}).log_prob(
         __import__("pandas").DataFrame({"y": [1.0, 2.0]})
     ),
