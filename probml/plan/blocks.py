@@ -220,7 +220,9 @@ def _read_use(plan: Plan, name: str, user: str, argument: str) -> Uses:
     use = site.uses[argument][name]
     if site.family is None:
         return Uses(why=f"'{user}' ({site.kind}) has no sufficient statistics (sums of the data "
-                    f"that determine the likelihood)")
+                    f"that determine the likelihood)" + (
+                        "; it has them if the values to be left out are NaN in the data instead "
+                        "of masked" if site.kind == "MaskedDistribution" else ""))
     if site.traits.minorant is not None and user not in plan.rowwise:
         return Uses(why=f"'{user}' ({site.kind}), which depends on '{name}', is a prior and not "
                     f"observed")
