@@ -263,7 +263,7 @@ def _check_chains(model: Bound, shown: Survey, root: str) -> None:
         raise ModelError(
             f"model '{model.name}', site '{far.name}': a {far.kind} is supported in the rows of "
             f"'{root}' only, not in those of a table that belongs to it. Write a model of one "
-            f"table, whose rows are the sequences, and what the rows of '{root}' have as a "
+            f"table, whose rows are the sequences. Write what the rows of '{root}' have as a "
             f"numpyro.plate, indexed by a column, such as level[group]")
 
 
