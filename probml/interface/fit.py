@@ -293,20 +293,15 @@ class Fit(Questions):
         return replace(self, model=acted._acted(codes, self.shapes),
                        learnt=self.learnt or self.model, kept=None, fitted_rows=None)
 
-    def table(self, site: str, data: object = None):
+    def table(self, site: str):
         """The conditional probability table of a discrete site as a pandas table: parents in rows,
         states in columns; of a MarkovChain its transition, the state before in rows too. At the
         point `params`.
-
-        Args:
-            data: any rows, of which only the shapes and types of inputs are used: needed where
-                parameters were given, by `at`, to a model that cannot be read without them.
 
         Raises:
             ModelError: no such site; probabilities that depend on inputs or on continuous sites, or
                 have several cells.
         """
-        del data  # the shapes are known
         found = self._site(site, discrete=True)
         if found.states is None or found.family is None:
             raise ModelError(f"table('{site}'): '{site}' is a {found.kind}, which has no "

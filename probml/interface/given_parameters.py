@@ -105,7 +105,12 @@ class _Deferred(Fit):
         return replace(self, acted={**self.acted, **values})
 
     def table(self, site: str, data: object = None):
-        """See Fit.table."""
+        """See Fit.table.
+
+        Args:
+            data: any rows, of which only the shapes and types of inputs are used: needed where the
+                model cannot be read without them.
+        """
         return super().table(site) if data is None else self._of(self._read(data)).table(site)
 
     def save(self, path: str | os.PathLike) -> None:
