@@ -29,7 +29,7 @@ from probml.jaxpr.compat import OFF
 from probml.numerics.kept import programs
 from probml.numerics.kept.programs import ProgramCache
 from probml.numerics.outside import callbacks, processes
-from probml.numerics.process.inline_calls import inline_calls
+from probml.numerics.process.inline_calls import compiled_calls, inline_calls
 from probml.numerics.process.making import WHOLE_LOOPS, making, whole_loops_known
 from probml.numerics.process.threads import computed, single_thread
 
@@ -107,7 +107,8 @@ def _prepare(function: Callable) -> Callable:
                     return function(*args)
             except RecursionError:
                 # code that computes concrete values within the trace needs compiled calls
-                return function(*args)
+                with compiled_calls():
+                    return function(*args)
 
     return traced
 

@@ -18,7 +18,6 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 from jax.typing import ArrayLike
-from numpyro.distributions.distribution import validation_enabled
 from numpyro.primitives import Messenger
 
 from probml.dataset import dataset, kinds, ragged
@@ -33,6 +32,7 @@ from probml.families import registry
 from probml.language.language import LONGEST, Bound, chain_length_scope
 from probml.language.measured import as_sites
 from probml.numerics.compiling import ASKED, jit
+from probml.numerics.process.making import unchecked
 from probml.numerics.transfer import placed, random_key, split_key
 from probml.plan.plan import Plan
 from probml.queries import asking, joint_states
@@ -184,7 +184,7 @@ def _run_function(structure: Structure, held: Mapping[str, jax.Array],
     `seen` (see _Fill): the values of all sites in NumPyro's layout, and the log factors inside
     rows."""
     fill = _Fill(held, seen, key, structure.sites)
-    with validation_enabled(False), fill, chain_length_scope(steps), as_sites():
+    with unchecked(), fill, chain_length_scope(steps), as_sites():
         structure.model(rows=n, **inputs)
     return fill.values | {name: value for name, value in fill.computed.items()
                           if name in structure.deterministics}, fill.log

@@ -9,7 +9,6 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 from jax.typing import ArrayLike
-from numpyro.distributions.distribution import validation_enabled
 from numpyro.primitives import Messenger
 
 from probml.errors import ModelError, listed, shortly
@@ -20,6 +19,7 @@ from probml.language.measured import as_sites
 from probml.language.named_rows import ROWS
 from probml.language.settings import thaw
 from probml.numerics.process.inline_calls import evaluated
+from probml.numerics.process.making import unchecked
 
 DETERMINISTIC = "deterministic"  # NumPyro's type of their messages
 UNCOUNTED = "uncounted"  # in `infer`: the total of a new row is not known
@@ -300,7 +300,7 @@ def run_of(
     """
     recorder = _Recorder(model, values, index, lows)
     # NumPyro's validation runs eagerly: dozens of small compilations
-    with (accurate(), validation_enabled(False), recorder, chain_length_scope(steps, True),
+    with (accurate(), unchecked(), recorder, chain_length_scope(steps, True),
           as_sites()):
         model(rows=rows, **inputs)
     return recorder.messages, recorder.computed

@@ -646,7 +646,7 @@ def test_lengths_of_texts_are_an_input_that_does_not_stand_in_the_way():
     assert fit.converged
     found = fit.predict(data)
     assert max((found == z).mean(), (found != z).mean()) > 0.95
-    np.testing.assert_allclose(fit.predict({"length": [3], "z": [0]}, "x"),
+    np.testing.assert_allclose(fit.predict({"length": [3], "z": [0]}, "x", plug_in=True),
                                3 * fit.params["words"][:1], rtol=1e-5)
 
 

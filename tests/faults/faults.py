@@ -23,6 +23,7 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro
 import numpyro.distributions as dist
 import optax
 from kills import KILLS, MOST
@@ -155,24 +156,33 @@ def threads(folder, random):
 
 def threads_of_all_kinds(folder, random):
     """Engines in several threads at once, each in its own precision, every program met for the first
-    time by several: what each gives alone."""
+    time by several, while another turns NumPyro's checks off and on, as its own samplers do: what each
+    gives alone."""
     rows = int(random.integers(20, 40))
     names = [str(name) for name in random.choice(list(ENGINES), 2, replace=False)]
     kinds = [(name, double) for name in names for double in (False, True)]
-    together, failed = {}, []
+    together, failed, ended = {}, [], threading.Event()
 
     def work(kind):
         try:
             together[kind] = _by(*kind, rows)
-        except BaseException as error:
-            failed.append((kind, repr(error)))
+        except BaseException:
+            failed.append((kind, traceback.format_exc(limit=40)))
+
+    def check():
+        while not ended.wait(1e-3):
+            with numpyro.validation_enabled(bool(random.integers(2))):
+                time.sleep(1e-3)
 
     running = [threading.Thread(target=work, args=(kind,)) for kind in kinds]
-    for thread in running:
+    other = threading.Thread(target=check)
+    for thread in (other, *running):
         thread.start()
     for thread in running:
         thread.join(MOST)
-    assert not failed, failed
+    ended.set()
+    other.join()
+    assert not failed, "\n".join(f"{kind}: {said}" for kind, said in failed)
     for kind in kinds:
         alone = _by(*kind, rows)
         for name, value in alone.items():

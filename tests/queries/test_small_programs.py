@@ -26,7 +26,6 @@ from probml.models import (
     bayesian_network,
     read_bif,
 )
-from probml.numerics.process.making import unchecked
 from probml.numerics.transfer import placed, random_key, rows_of
 from probml.queries import small
 
@@ -49,15 +48,6 @@ def test_an_array_is_placed_without_a_program():
 
 def test_what_is_traced_stays_traced():
     assert jax.make_jaxpr(lambda x: placed(x) + 1)(1.0).eqns[0].primitive.name == "add"
-
-
-def test_numpyros_checks_are_off_inside_and_on_again_outside():
-    before = dist.Distribution._validate_args
-    with unchecked(), unchecked():
-        dist.Normal(0.0, -1.0)
-    assert dist.Distribution._validate_args is before
-    with pytest.raises(ValueError):
-        dist.Normal(0.0, -1.0, validate_args=True)
 
 
 PRIORS = {

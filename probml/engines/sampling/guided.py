@@ -17,7 +17,6 @@ import numpy as np
 import numpyro
 from jax.typing import ArrayLike
 from numpyro import handlers
-from numpyro.distributions.distribution import validation_enabled
 from numpyro.infer import SVI, Trace_ELBO
 from numpyro.infer.svi import SVIState
 
@@ -29,6 +28,7 @@ from probml.errors import ModelError, Refusal, listed
 from probml.language.language import Bound
 from probml.numerics.compiling import jit
 from probml.numerics.process.libraries import optax
+from probml.numerics.process.making import unchecked
 from probml.numerics.process.threads import single_thread
 from probml.numerics.transfer import Use, derive_key, placed_all, random_key
 from probml.posteriors import posterior
@@ -175,7 +175,7 @@ def check_sites(guide: Callable[[SiteValues], Any], inputs: SiteValues, wanted: 
     names: set[str] = set()
 
     def sites(inputs: SiteValues):
-        with validation_enabled(False), handlers.block(), handlers.seed(rng_seed=0):
+        with unchecked(), handlers.block(), handlers.seed(rng_seed=0):
             trace = handlers.trace(guide).get_trace(inputs)
         names.update(name for name, site in trace.items() if site["type"] == "sample")
         return 0
@@ -192,14 +192,14 @@ def check_sites(guide: Callable[[SiteValues], Any], inputs: SiteValues, wanted: 
 
 @jit(static_argnums=0)
 def _initial(static: Static, inputs: SiteValues, key: jax.Array):
-    with validation_enabled(False):
+    with unchecked():
         return _vi(static).init(key, inputs)
 
 
 @jit(static_argnums=0)
 def _descend(static: Static, state: SVIState, inputs: SiteValues, count: jax.Array):
     svi = _vi(static)
-    with validation_enabled(False):
+    with unchecked():
         svi.init(jax.random.fold_in(state.rng_key, 5), inputs)  # sets the constraints of params
         return take_steps(svi, state, count, lambda state, i: (inputs,))
 
@@ -218,7 +218,7 @@ def _guided(static: Static, state: SVIState, inputs: SiteValues, key: jax.Array,
             count: int):
     """Draws of the guide, and the trained params of the function, as its sites."""
     svi = _vi(static)
-    with validation_enabled(False):
+    with unchecked():
         svi.init(jax.random.fold_in(state.rng_key, 6), inputs)
         params = svi.get_params(state)
 

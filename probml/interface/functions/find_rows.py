@@ -18,7 +18,6 @@ from typing import ClassVar
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
-from numpyro.distributions.distribution import validation_enabled
 from numpyro.primitives import CondIndepStackFrame, Messenger
 
 from probml.errors import DataError, ModelError, counted, listed
@@ -29,6 +28,7 @@ from probml.interface.functions.readings import Reading, observed_sites
 from probml.interface.functions.survey import Survey, has_python_loop, survey_run
 from probml.language.language import Bound
 from probml.language.named_rows import ROWS
+from probml.numerics.process.making import unchecked
 from probml.structure.recorder import UNCOUNTED
 from probml.typing import SiteValues
 
@@ -72,8 +72,7 @@ class RowsReading(Reading):
         arguments |= {name: with_known_values(arguments[name], values)
                       for name, values in self.every.items()}
         settings = {**settings, **dict.fromkeys(self.sized, rows)}
-        with validation_enabled(False), AsRows(self.plate, self.along, rows,
-                                                       self.uncounted):
+        with unchecked(), AsRows(self.plate, self.along, rows, self.uncounted):
             return self.call({**settings, **arguments})
 
 

@@ -10,7 +10,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
-from numpyro.distributions.distribution import validation_enabled
 from numpyro.primitives import Messenger
 
 from probml.interface.functions.messages import prepare, trace_isolated
@@ -19,6 +18,7 @@ from probml.interface.functions.states import single
 from probml.jaxpr.cells import SEVERAL, cells
 from probml.jaxpr.program import jaxpr_of
 from probml.language.language import Bound
+from probml.numerics.process.making import unchecked
 from probml.structure.leaves import leaves_of_distribution
 from probml.typing import SiteValues
 
@@ -135,7 +135,7 @@ def _is_masked_by_function(model: Bound, arguments: SiteValues,
     Cost: one run of the function, computed.
     """
     try:
-        with validation_enabled(False):  # at values at which no density need be NaN
+        with unchecked():  # at values at which no density need be NaN
             trace = trace_isolated(lambda: model.generative.run({**model.bound, **arguments}, {}),
                                    given, sums=False,
                                    blank=lambda fn: fn.support.feasible_like(jnp.zeros(fn.shape())))

@@ -16,7 +16,6 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 from numpyro import handlers
-from numpyro.distributions.distribution import validation_enabled
 from numpyro.primitives import CondIndepStackFrame, Messenger
 
 from probml.interface.functions.cellwise_sums import sum_out_cells
@@ -33,6 +32,7 @@ from probml.interface.functions.steps.smoothed import SmoothedSteps, integrate_s
 from probml.interface.functions.survey import observed_batch
 from probml.language.named_rows import OBSERVED
 from probml.language.settings import thaw
+from probml.numerics.process.making import unchecked
 from probml.typing import ArrayLike, Message, PyTree, SiteValues
 
 
@@ -168,7 +168,7 @@ class JointReading(Reading):
         """
         if self.integrated and not self.summed:  # then nothing discrete is unseen
             return jnp.zeros(())
-        with (validation_enabled(False), handlers.block(), handlers.trace() as trace,
+        with (unchecked(), handlers.block(), handlers.trace() as trace,
               handlers.substitute(data=dict(values))):
             self.run(settings, {name: jnp.asarray(value)[None] for name, value in inputs.items()},
                      weights=weights)
@@ -266,7 +266,7 @@ def observed_sites(call: Callable[[], object], given: SiteValues,
 def stochastic_sites(call: Callable[[], object], given: SiteValues,
                      values: SiteValues) -> dict[str, Message]:
     """The messages of what is sampled or observed, factors left out."""
-    with validation_enabled(False):
+    with unchecked():
         trace = trace_isolated(call, given, values, sums=False)
     return {name: site for name, site in trace.items() if site["type"] == "sample"
             and not isinstance(site["fn"], dist.Unit)}

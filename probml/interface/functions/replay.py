@@ -7,7 +7,6 @@ from types import MappingProxyType
 import jax
 import numpy as np
 from numpyro import handlers
-from numpyro.distributions.distribution import validation_enabled
 from numpyro.primitives import Messenger
 
 from probml.dataset.coding import indices as codes
@@ -21,6 +20,7 @@ from probml.interface.functions.survey import survey_run
 from probml.language.language import Bound, RowsUnknown, mentions_rows, row_scope
 from probml.language.named_rows import Tables
 from probml.language.settings import thaw
+from probml.numerics.process.making import unchecked
 from probml.numerics.process.threads import single_thread
 from probml.queries import step_posteriors
 from probml.queries.fitted import Fitted
@@ -74,7 +74,7 @@ def run_forward(model: Bound, values: SiteValues, arguments: SiteValues,
     asked = {name: as_given(value) for name, value in {**settings, **arguments}.items()}
 
     def run() -> dict:
-        with (validation_enabled(False), handlers.block(), handlers.trace() as trace,
+        with (unchecked(), handlers.block(), handlers.trace() as trace,
               _Sharp(), handlers.seed(rng_seed=seed), handlers.substitute(data=held), AsRows(),
               ParamsAsSites(params)):
             model.generative.run(asked, {})

@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 import numpyro.distributions as dist
-from numpyro.distributions.distribution import validation_enabled
 
 from probml.errors import DataError, ModelError
 from probml.families.domains import of_values
@@ -33,6 +32,7 @@ from probml.language.chain import Chain, outside_rows
 from probml.language.language import Bound, codes_of, in_tables
 from probml.language.named_rows import OBSERVED
 from probml.numerics.compiling import jit
+from probml.numerics.process.making import unchecked
 from probml.structure.recorder import listless, peel
 from probml.typing import ArrayLike, Message, SiteValues
 
@@ -192,7 +192,7 @@ def survey_run(model: Bound, arguments: SiteValues, given: SiteValues) -> Survey
         nonlocal record
         record = Record()
         blank = functools.partial(zeros_of, whole=whole)
-        with validation_enabled(False), _FillAndMark(given, sums=False, blank=blank), record:
+        with unchecked(), _FillAndMark(given, sums=False, blank=blank), record:
             model.generative.run({**model.bound, **arguments}, {})
             inside.update((name, ScanCall.of(msg) is not None) for msg in record.loops
                           for name in sites_inside(msg))

@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 import jax
 import jax.numpy as jnp
 import numpy as np
-from numpyro.distributions.distribution import validation_enabled
 
 from probml.dataset import arrays, grid
 from probml.errors import DataError, ModelError, listed, present
@@ -27,6 +26,7 @@ from probml.jaxpr.program import ClosedJaxpr, jaxpr_of
 from probml.language.fingerprint import nested_code
 from probml.language.language import Bound, chain_length_scope, row_scope, unwrapped
 from probml.language.named_rows import Nested, Relation, RowPlate, Tables, UnnamedTable
+from probml.numerics.process.making import unchecked
 from probml.structure.site import Site
 from probml.structure.sites import dtype_of, input_specs, leaves_of, sites_of
 from probml.typing import ArrayLike, SiteValues
@@ -71,7 +71,7 @@ class RelationalFunction(Reading):
         with RowPlate("rows", rows, dim=-1) as number:
             pass
         arguments |= {key: number[None] for key, _ in self.tables.values()}
-        with validation_enabled(False), row_scope(Nested(self.root, int(rows or 0), self.places)):
+        with unchecked(), row_scope(Nested(self.root, int(rows or 0), self.places)):
             return self.call({**settings, **arguments})
 
 

@@ -9,17 +9,29 @@ tests/numerics/test_inline_calls.py fails (jaxpr/compat.py).
 """
 
 import contextlib
+import contextvars
 import functools
-import threading
 from collections.abc import Callable, Iterator
 
 import jax
 
+from probml.errors import present
 from probml.jaxpr.compat import OFF, call_switch
+from probml.numerics.process.shared_changes import SharedChange
 from probml.typing import PyTree
 
-_LOCK = threading.Lock()
-_INSIDE = [0]
+_SWITCH = call_switch()
+# whether nothing is inlined, as it would be by those further within
+_COMPILED: contextvars.ContextVar[bool] = contextvars.ContextVar("compiled", default=False)
+
+
+def _follow() -> Callable[[], object]:
+    own, others, follow, _ = present(_SWITCH)
+    follow(own)
+    return lambda: follow(others)
+
+
+_FOLLOWED = SharedChange(_follow)
 
 
 @contextlib.contextmanager
@@ -34,23 +46,28 @@ def evaluated() -> Iterator[None]:
 def inline_calls(on: bool = True) -> Iterator[None]:
     """Within this context calls of compiled functions in this thread are inlined; with on=False
     they are compiled calls again. Use it only where everything is traced."""
-    found = None if "inline" in OFF else call_switch()
-    if found is None or on and found.folding.value:  # concrete evaluation needs calls
+    if _SWITCH is None or "inline" in OFF or on and (
+            _SWITCH.folding.value or _COMPILED.get()):  # concrete evaluation needs calls
         yield
         return
-    own, others, follow, _ = found
-    with _LOCK:
-        _INSIDE[0] += 1
-        follow(own)
-    before = own.swap_local(on)
+    with _FOLLOWED():
+        before = _SWITCH.own.swap_local(on)
+        try:
+            yield
+        finally:
+            _SWITCH.own.set_local(before)
+
+
+@contextlib.contextmanager
+def compiled_calls() -> Iterator[None]:
+    """Within this context calls of compiled functions in this thread stay calls, whatever asks for
+    `inline_calls` or is `traced_once`."""
+    token = _COMPILED.set(True)
     try:
-        yield
+        with inline_calls(False):
+            yield
     finally:
-        own.set_local(before)
-        with _LOCK:
-            _INSIDE[0] -= 1
-            if not _INSIDE[0]:
-                follow(others)
+        _COMPILED.reset(token)
 
 
 def traced_once(function: Callable) -> Callable:

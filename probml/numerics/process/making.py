@@ -17,6 +17,7 @@ same either way, operation by operation.
 """
 
 import contextlib
+import contextvars
 import functools
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -28,17 +29,39 @@ from probml.jaxpr.compat import OFF
 from probml.numerics import lapack
 from probml.numerics.process.shared_changes import SharedChange, no_change, uncollected
 
-
-def _without_checks() -> Callable[[], object]:
-    if "validation" in OFF:
-        return no_change
-    own = Distribution._validate_args
-    Distribution.set_default_validate_args(False)
-    return lambda: Distribution.set_default_validate_args(own)
+_UNCHECKED: contextvars.ContextVar[bool] = contextvars.ContextVar("unchecked", default=False)
 
 
-unchecked = SharedChange(_without_checks)
-"""NumPyro's checks of arguments are off within."""
+class _Checks:
+    """NumPyro's default of whether distributions check their arguments: as it was set, and off
+    within `unchecked`. NumPyro has one value for all threads; a thread that turned it on again
+    would have checked what another one traces."""
+
+    def __init__(self, on: bool):
+        self.on = on
+
+    def __get__(self, own: object, kind: type | None = None) -> bool:
+        return self.on and not _UNCHECKED.get()
+
+    def set(self, value: bool) -> None:
+        if value not in (True, False):
+            raise ValueError(f"expected True or False, got {value!r}")
+        self.on = value
+
+
+_CHECKS = _Checks(Distribution._validate_args)
+Distribution._validate_args = _CHECKS
+Distribution.set_default_validate_args = staticmethod(_CHECKS.set)
+
+
+@contextlib.contextmanager
+def unchecked() -> Iterator[None]:
+    """NumPyro's checks of arguments are off within, in this thread."""
+    token = _UNCHECKED.set(True)
+    try:
+        yield
+    finally:
+        _UNCHECKED.reset(token)
 
 
 # an option beside XLA's own: bytes up to which a loop is one piece
@@ -113,6 +136,7 @@ def making() -> Iterator[None]:
     """A context for tracing and compilation: without NumPyro's checks, with large batches of
     matrices split (lapack.py), with XLA's option for whole loops, and without garbage
     collection."""
-    with lapack.guarded(), whole_loops(), unchecked(), (
-            contextlib.nullcontext() if "collector" in OFF else uncollected()):
+    nothing = contextlib.nullcontext
+    with (lapack.guarded(), whole_loops(), (nothing if "validation" in OFF else unchecked)(),
+          (nothing if "collector" in OFF else uncollected)()):
         yield

@@ -5,7 +5,6 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import jax
-from numpyro.distributions.distribution import validation_enabled
 
 from probml.interface.functions.messages import trace_isolated
 from probml.interface.functions.steps.gaussian_loops import integrate_loops
@@ -13,6 +12,7 @@ from probml.interface.functions.steps.gaussian_scans import integrate_scans
 from probml.interface.functions.steps.loop_sites import LoopSites
 from probml.interface.functions.steps.programs import program_of
 from probml.interface.functions.steps.state_space import Chain
+from probml.numerics.process.making import unchecked
 from probml.typing import PyTree, SiteValues
 
 
@@ -70,11 +70,11 @@ def smooth_steps(call: Callable[[], object], steps: LoopSites, given: SiteValues
         given: values of sites that are data; values: of the other sites.
     """
     chains = list[Chain]()
-    with validation_enabled(False):
+    with unchecked():
         trace_isolated(lambda: chains.extend(integrate_steps(call, steps, given)[1]), given, values)
 
     def compute(found: SiteValues) -> dict[str, jax.Array]:
-        with validation_enabled(False):
+        with unchecked():
             if not steps.scans:
                 return program_of(call, steps, given).computed({**values, **found})
             trace = trace_isolated(call, given, {**values, **found})
