@@ -28,6 +28,7 @@ os.environ.setdefault("XLA_FLAGS", " ".join(FLAGS))
 # else a program tells of a hundred frames of pytest's where each of its operations was asked for
 os.environ.setdefault("JAX_TRACEBACK_IN_LOCATIONS_LIMIT", "1")
 
+import float32  # noqa: E402
 from long_tests import long_tests  # noqa: E402
 from one_in import checksum, left_out  # noqa: E402
 
@@ -45,9 +46,11 @@ def pytest_configure(config):
     import jax
 
     # In this process only: what a test starts chooses its own precision. JAX_ENABLE_X64=0 asks how
-    # the tests do in float32.
+    # the tests do in float32 (float32.py).
     if "JAX_ENABLE_X64" not in os.environ:
         jax.config.update("jax_enable_x64", True)
+    elif not jax.config.jax_enable_x64:
+        float32.accept_its_digits()
 
 
 @pytest.fixture(scope="session")
@@ -92,6 +95,8 @@ def pytest_collection_modifyitems(config, items):
     for item in items:
         if item.nodeid in left:
             item.add_marker(pytest.mark.slow)
+        if os.environ.get("JAX_ENABLE_X64") == "0" and (why := float32.reason_to_need_double(item.nodeid)):
+            item.add_marker(pytest.mark.skip(reason=why))
     if TENTH:
         items[:] = [item for item in items if checksum(item) % 10 == int(TENTH)]
     elif not (config.option.keyword or any("::" in argument for argument in config.args)):

@@ -207,12 +207,14 @@ def joined_of(texts: Iterable[str]) -> dict[str, tuple[str, ...]]:
 
 def index_by_date(table: "pd.DataFrame") -> "pd.DataFrame":
     """A table whose rows are steps, with its one column of dates, 2024-01-31, as the index."""
-    found = [name for name, column in table.items() if column.notna().all() and (
-        pd.api.types.is_datetime64_any_dtype(column) or not pd.api.types.is_numeric_dtype(column)
-        and column.astype(str).str.match(DATE).all())]
+    dates = {name: column if pd.api.types.is_datetime64_any_dtype(column) else
+             column.astype(object).map(str) for name, column in table.items()
+             if column.notna().all() and not pd.api.types.is_numeric_dtype(column)}
+    found = [name for name, column in dates.items()
+             if pd.api.types.is_datetime64_any_dtype(column) or column.str.match(DATE).all()]
     if len(found) != 1:
         return table
-    return table.drop(columns=found).set_index(pd.DatetimeIndex(pd.to_datetime(table[found[0]]),
+    return table.drop(columns=found).set_index(pd.DatetimeIndex(pd.to_datetime(dates[found[0]]),
                                                                 name=found[0]))
 
 

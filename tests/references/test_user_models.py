@@ -108,3 +108,36 @@ def standard_errors_apart(fit, name, stored):
     own = user_truth.moments(np.asarray(drawn[name], float))[1] if drawn is not None else 0.0
     allowed = np.hypot(np.hypot(error, own), ROUNDED * deviation)
     return float(np.max(np.abs(np.asarray(fit.params[name]) - mean) / np.maximum(allowed, 1e-9)))
+
+
+HEAVY = 10_000.0  # rows that each row stands for
+NEAR = 0.1  # posterior standard deviations
+
+
+@pytest.mark.slow
+@pytest.mark.one_in(20)
+@pytest.mark.parametrize("engine", [None, probml.MAP()], ids=["default", "MAP"])
+@pytest.mark.parametrize("case", DENSE, ids=repr)
+def test_heavy_rows_have_in_float32_the_answers_of_double_or_a_warning(case, engine):
+    """Log densities are so large that float32 rounds away by what optima are compared."""
+    def fitted(double):
+        with jax.enable_x64(double), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return case.model.fit(case.data, engine, weights=np.full(case.rows, HEAVY))
+
+    try:
+        fit = fitted(False)
+    except (probml.ModelError, probml.DataError):
+        with pytest.raises((probml.ModelError, probml.DataError)):
+            fitted(True)
+        return
+    same = fitted(True)
+    if fit.warnings or same.warnings or not (fit.converged and same.converged):
+        return
+    with jax.enable_x64(True):
+        found, want = fit.summary(), same.summary()
+    known = want["sd"].to_numpy() > 0
+    for name in want.index[known]:  # of states the order is arbitrary
+        own = [label for label in want.index[known] if label.split("[")[0] == name.split("[")[0]]
+        values = [np.sort(table.loc[own].iloc[:, 0].to_numpy(float)) for table in (found, want)]
+        np.testing.assert_allclose(*values, rtol=0, atol=NEAR * want.loc[own, "sd"].min(), err_msg=name)

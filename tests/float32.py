@@ -1,0 +1,48 @@
+"""`JAX_ENABLE_X64=0 pytest tests/ROOM`: the tests in JAX's default precision. The project promises that float32
+agrees with float64 to a thousandth, so no comparison asks for more there. What needs double all the same stands
+in NEEDS_DOUBLE, by reason, and is skipped.
+"""
+
+import functools
+
+import numpy as np
+import pytest
+
+RELATIVE = 1e-3  # what is promised of float32
+BESIDE = 1e-4  # of the largest number of an array: what its small ones may be off by
+
+NEEDS_DOUBLE = {
+}
+
+
+def reason_to_need_double(nodeid: str) -> str | None:
+    """Why a test is not run in float32."""
+    name = nodeid.removeprefix("tests/").partition("[")[0]
+    return next((why for why, names in NEEDS_DOUBLE.items() if name in names), None)
+
+
+def accept_its_digits() -> None:
+    """From here on comparisons accept what float32 may be off by."""
+    close, approx = np.testing.assert_allclose, pytest.approx
+
+    @functools.wraps(close)
+    def assert_allclose(actual, desired, rtol=1e-7, atol=0, *args, **keywords):
+        atol = np.maximum(atol, BESIDE * _largest(desired))
+        return close(actual, desired, max(rtol, RELATIVE), atol, *args, **keywords)
+
+    @functools.wraps(approx)
+    def approximately(expected, rel=None, abs=None, nan_ok=False):
+        absolute = max(abs or 0.0, BESIDE * _largest(expected)) or None
+        return approx(expected, max(rel or 0.0, RELATIVE), absolute, nan_ok)
+
+    np.testing.assert_allclose, pytest.approx = assert_allclose, approximately
+
+
+def _largest(numbers: object) -> float:
+    """The largest finite size among them, and no less than that of rounding about 1."""
+    values = list(numbers.values()) if isinstance(numbers, dict) else numbers
+    try:
+        sizes = np.abs(np.asarray(values, float))
+    except (TypeError, ValueError):  # nested or not numbers
+        return 0.0
+    return float(np.max(sizes, initial=0.1, where=np.isfinite(sizes)))
