@@ -262,6 +262,15 @@ TRACED: dict[type[Exception] | str, str] = {
 }  # fmt: skip
 
 
+MOST_ERROR_CHARACTERS = 600  # characters of somebody else's error that are shown
+
+
+def shorten_error(error: Exception) -> str:
+    """The text of an error, cut where it prints pages of numbers."""
+    said = str(error)
+    return said if len(said) < MOST_ERROR_CHARACTERS else f"{said[:MOST_ERROR_CHARACTERS]} …"
+
+
 def failed(model: Bound, inputs: Mapping, error: Exception, more: str = "") -> ModelError:
     """Returns the error to raise when the user's function fails under the trace, with the line and
     the inputs.
@@ -286,7 +295,7 @@ def failed(model: Bound, inputs: Mapping, error: Exception, more: str = "") -> M
     if said is not None:  # JAX's message is about tracers, which users do not know
         return ModelError(f"model '{model.name}' failed{where}\n{said}")
     return ModelError(f"model '{model.name}' failed{where}\n{type(error).__name__}: "
-                      f"{error}\n{more.format(rows=rows)}{remedy}")
+                      f"{shorten_error(error)}\n{more.format(rows=rows)}{remedy}")
 
 
 def run_of(

@@ -12,6 +12,7 @@ from click.testing import CliRunner  # noqa: E402
 
 import probml  # noqa: E402
 from probml.models.commandline.files import own_model  # noqa: E402
+from probml.models.commandline.layouts import index_by_date  # noqa: E402
 from probml.models.commandline.main import main  # noqa: E402
 
 OWN = '''
@@ -171,3 +172,21 @@ def wards(ward, n: int):
                                  code=3).stderr
     found = told(tmp_path, "predict", "@wards.probml", "@new.csv", "--unknown", "new", *own)
     np.testing.assert_allclose(found["prediction"], [4.0, 0.0], atol=0.2)
+
+
+DAYS = pd.date_range("2024-01-01", periods=3)
+TEXTS = list(DAYS.strftime("%Y-%m-%d"))
+
+
+@pytest.mark.parametrize("column", [DAYS, DAYS.to_period("D"), DAYS.tz_localize("UTC"), TEXTS, pd.Categorical(TEXTS),
+                                    list(DAYS.date), pd.array(TEXTS, dtype="string")], ids=lambda c: type(c).__name__)
+def test_steps_are_indexed_by_their_one_column_of_dates(column):
+    table = index_by_date(pd.DataFrame({"day": column, "y": np.arange(3.0)}))
+    assert list(table) == ["y"] and list(table.index.strftime("%Y-%m-%d")) == TEXTS
+
+
+@pytest.mark.parametrize("column", [[b"\xff\xfe"] * 3, [[1], [2], [3]], list("abc"), [None, *TEXTS[1:]], [1, 2, 3]],
+                         ids=lambda c: str(c[0]))
+def test_a_column_of_something_else_is_no_index(column):
+    table = pd.DataFrame({"day": column, "y": np.arange(3.0)})
+    assert index_by_date(table) is table

@@ -344,3 +344,16 @@ def test_explain_says_in_which_coordinate_a_concentration_below_one_is_maximised
 def test_explain_names_least_squares():
     model, data, _, _ = cases.mixture("regression")
     assert "weighted least squares" in str(model.explain(data))
+
+
+def test_a_long_error_of_the_function_is_shown_shortened():
+    @probml.model
+    def broken(d: int = 2):
+        mean = sample("mean", dist.Normal(0.0, 1.0).expand([d]).to_event(1))
+        with probml.rows():
+            sample("x", dist.Normal(mean, 1.0).to_event(1))
+        raise ValueError("0.0 " * 5_000)
+
+    with pytest.raises(probml.ModelError, match="failed at line .* raise ValueError") as caught:
+        broken().fit({"x": np.zeros((3, 2))})
+    assert len(str(caught.value)) < 1_000

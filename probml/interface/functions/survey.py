@@ -33,10 +33,9 @@ from probml.language.language import Bound, codes_of, in_tables
 from probml.language.named_rows import OBSERVED
 from probml.numerics.compiling import jit
 from probml.numerics.process.making import unchecked
-from probml.structure.recorder import listless, peel
+from probml.structure.recorder import listless, peel, shorten_error
 from probml.typing import ArrayLike, Message, SiteValues
 
-MOST_ERROR_CHARACTERS = 600  # characters of somebody else's error that are shown
 # marks of messages
 SUBSAMPLE_SIZE, GIVEN_TWICE, INITIAL_VALUE = "probml.partial", "probml.twice", "probml.begin"
 FIXED = "probml.fixed"
@@ -223,7 +222,7 @@ def survey_run(model: Bound, arguments: SiteValues, given: SiteValues) -> Survey
                 f"for sites, not for arguments that the function computes with. Drop the rows or "
                 f"fill in the values, or make the argument a site. " if holes else "")
         told += "".join(_hint_at_text(model.name, name, value) for name, value in arguments.items())
-        said = f"{type(error).__name__}: {_shorten_error(error)}{listless(error)}"
+        said = f"{type(error).__name__}: {shorten_error(error)}{listless(error)}"
         raise DataError(
             f"model '{model.name}' failed{where}\n{said}\n{told}The shapes of the arguments: "
             f"{shapes}; the sizes of the plates so far: {plates}. Give arguments that are not data "
@@ -259,12 +258,6 @@ def describe_first(holds: np.ndarray) -> str:
     """The first cell in which something holds, in words."""
     cell = tuple(map(int, np.argwhere(holds)[0]))
     return f"row {cell[0]}" if len(cell) == 1 else f"cell {cell}"
-
-
-def _shorten_error(error: Exception) -> str:
-    """The text of an error, cut where it prints pages of numbers."""
-    said = str(error)
-    return said if len(said) < MOST_ERROR_CHARACTERS else f"{said[:MOST_ERROR_CHARACTERS]} …"
 
 
 def has_python_loop(function: Callable) -> bool:
