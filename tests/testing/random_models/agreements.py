@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from probml.engines import MAP, NUTS, Exact
+from probml.engines import NUTS, Exact
 from random_models.case import ABSENT, PART, SOFT, Case
 from random_models.comparing import (
     CLOSE,
@@ -31,8 +31,6 @@ CHAINS = NUTS(draws=250, warmup=250, chains=2)
 APART = 6.0  # standard errors that means of two engines may lie apart
 FEWEST = 40  # effective draws of which a mean has a standard error
 SIMULATED = 60  # data sets of a certificate
-HEAVY = 10_000.0  # rows that each row stands for
-NEAR = 0.1  # posterior standard deviations
 SURE = 1e-6  # a probability below which ranks are not uniform by chance
 
 
@@ -84,24 +82,6 @@ def singly(case: Case) -> None:
         other = fitted(case, FEW, case.data, start)
     if other.status == fit.status and not runs_away(fit):  # which single leaves at its least number
         same(other.history[-1], fit.history[-1], "EM's objective in float32", SINGLE)
-
-
-def heavily(case: Case) -> None:
-    """Where rows count so often that float32 rounds away by what optima are compared, MAP ends there
-    where it does in float64, or says that it did not."""
-    if not case.learnt or not case.data:
-        return
-    weights, start = np.full(case.rows, HEAVY), starting_point(case)
-    fit = fitted(case, MAP(), case.data, start, weights)
-    with jax.enable_x64(False):
-        other = fitted(case, MAP(), case.data, start, weights)
-    if any(each.warnings or not each.converged or runs_away(each) for each in (fit, other)):
-        return
-    sd = fit.summary()["sd"].groupby(lambda label: label.partition("[")[0]).min()
-    for name, value in fit.point.items():
-        if sd.get(name, 0.0) > 0:
-            off = np.max(np.abs(np.asarray(other.point[name], float) - value))
-            assert off <= NEAR * sd[name], f"'{name}' in float32: {off / sd[name]:.3g} sd off"
 
 
 def asked(case: Case) -> None:

@@ -218,7 +218,7 @@ CLAIMS: tuple[Callable[[Case], None], ...] = (
     learning, invariants.order, invariants.weight, invariants.modes, invariants.saving,
     invariants.parts, invariants.names, exactly, bounds, invariants.labelled, likely, outside,
     drawn, invariants.merged, invariants.unaided, invariants.sampled, agreements.calibrated,
-    agreements.singly, agreements.heavily, agreements.asked, agreements.array_types, agreements.computed,
+    agreements.singly, agreements.asked, agreements.array_types, agreements.computed,
     agreements.sampled_alike)
 
 
