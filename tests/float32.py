@@ -12,7 +12,8 @@ RELATIVE = 1e-3  # what is promised of float32
 BESIDE = 1e-4  # of the largest number of an array: what its small ones may be off by
 
 NEEDS_DOUBLE = {
-    "asks JAX for arrays of float64 by name": {"families/test_predictive_sums.py"},
+    "asks JAX for arrays of float64 by name": {
+        "families/test_predictive_sums.py", "jaxpr/test_shortened.py::test_signed_zeros_and_types_are_told_apart"},
     "takes a difference quotient over 2e-5": {
         "factors/test_factor_sites.py::test_em_climbs_where_a_factor_weighs_hidden_states"},
     "expects that the precision is shown as float64": {"interface/test_report.py::test_versions_are_told"},
