@@ -345,3 +345,26 @@ def test_an_answer_whose_test_is_hidden_by_rounding_is_that_of_double(single, mo
         found, want = fit.summary(), same.summary()
     np.testing.assert_allclose(found.iloc[:, 0], want.iloc[:, 0], atol=0.2 * want["sd"].min())
     np.testing.assert_allclose(found["sd"], want["sd"], rtol=0.02)
+
+
+@pytest.mark.parametrize("seed", [8, 9, 10])
+def test_a_probability_next_to_zero_is_at_its_boundary_in_single_as_in_double(single, seed):
+    """EM goes to 0 as long as it gains more than the objective is rounded by."""
+    @probml.model
+    def classes():
+        share = sample("share", dist.Dirichlet(jnp.ones(2)))
+        with plate("classes", 2), plate("items", 4):
+            answers = sample("answers", dist.Dirichlet(jnp.ones(2)))
+        with probml.rows():
+            z = sample("z", dist.Categorical(share))
+            sample("y", dist.Categorical(answers.swapaxes(0, 1)[z]).to_event(1))
+
+    random = np.random.default_rng(seed)
+    data = {"y": (random.random((60, 4)) < np.repeat([[1.0], [0.4]], 30, 0)).astype(int)}
+
+    def said():
+        return [code for code in codes(classes().fit(data, probml.EM(restarts=4, prior=False))) if code == "boundary"]
+
+    found = said()
+    with jax.enable_x64(True):
+        assert found == said() != []

@@ -181,13 +181,14 @@ class NearBound(NamedTuple):
                          * (self.value - self.bound), self.value)
         return moved / moved.sum(-1, keepdims=True) if sums_to_one else moved
 
-    def resolution(self, problem: Problem, dtype: DTypeLike) -> float:
-        """The distance below which neither rounding nor the rows distinguish an entry from the
-        bound."""
+    def resolution(self, problem: Problem, dtype: DTypeLike, objective: float) -> float:
+        """The distance below which neither rounding, of the entry or of the objective, nor the
+        rows distinguish an entry from the bound."""
+        eps = float(np.finfo(dtype).eps)
         steps = 1 if problem.data is None else problem.data.steps or 1
         count = 0.0 if problem.rows is None or self.half_bounded else problem.rows.weight * steps
-        return max(AT_BOUND_DISTANCE, 4 * np.finfo(dtype).eps * bool(self.bound.any()),
-                   MIN_COUNT / count if count > 0 else 0.0)
+        return max(AT_BOUND_DISTANCE, 4 * eps * bool(self.bound.any()),
+                   max(MIN_COUNT, eps * abs(objective)) / count if count > 0 else 0.0)
 
     def finding(self, name: str, least: float) -> Finding | None:
         """The finding that entries nearer than `least` are at the boundary; None: there are
@@ -223,8 +224,8 @@ def find_boundaries(problem: Problem, prior: bool, outcome: Outcome, moved: bool
                *(finding.parameter for finding in outcome.findings)}
     near = {name: found for name in plan.free if name not in skipped
             and (found := _near_bound(problem, name, params)) is not None}
-    least = {name: found.resolution(problem, np.asarray(outcome.params[name]).dtype)
-             for name, found in near.items()}
+    least = {name: found.resolution(problem, np.asarray(outcome.params[name]).dtype,
+                                    outcome.history[-1]) for name, found in near.items()}
     # what is small relative to the prior's point may be an ordinary number in another unit
     uncertain = {name: found for name, found in near.items()
                  if found.half_bounded and (found.distance < least[name]).any()
