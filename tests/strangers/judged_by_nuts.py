@@ -34,6 +34,7 @@ class Program(NamedTuple):
         new: rows of which `site` is predicted.
         ask: what else is asked of the fit.
         heavy: parameters whose posterior has heavy tails.
+        weights: of the rows.
     """
 
     model: Any
@@ -43,6 +44,7 @@ class Program(NamedTuple):
     site: str | None
     ask: Callable[[Any, Mapping[str, Any]], None]
     heavy: tuple[str, ...] = ()
+    weights: Any = None
 
 
 def program(mechanisms: str) -> Callable[[Callable[[], Program]], Callable[[], Program]]:
@@ -60,7 +62,7 @@ def program(mechanisms: str) -> Callable[[Callable[[], Program]], Callable[[], P
 
 def judge(own: Program, truth: Mapping[str, Any]) -> None:
     """Fit by default, and compare with NUTS unless the fit says that it is not to be relied on."""
-    fit = own.model.fit(own.data, seed=0)
+    fit = own.model.fit(own.data, weights=own.weights, seed=0)
     assert len(fit.summary())
     predicted = None if own.site is None else fit.predict(own.new, own.site)
     own.ask(fit, own.data)
@@ -138,8 +140,10 @@ def rounded(values: np.ndarray) -> Any:
 def main(names: list[str]) -> None:
     import time
 
+    import eleventh_cases  # noqa: F401
     import ninth_cases  # noqa: F401
     import tenth_cases  # noqa: F401
+    import twelfth_cases  # noqa: F401
     from judged_by_nuts import PROGRAMS as programs
 
     jax.config.update("jax_enable_x64", True)

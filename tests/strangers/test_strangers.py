@@ -11,6 +11,7 @@ if str(HERE) not in sys.path:
     sys.path.insert(0, str(HERE))
 
 import eighth_cases  # noqa: E402, F401
+import eleventh_cases  # noqa: E402, F401
 import fifth_cases  # noqa: E402, F401
 import fourth_cases  # noqa: E402, F401
 import more_cases  # noqa: E402, F401
@@ -21,6 +22,7 @@ import seventh_cases  # noqa: E402, F401
 import sixth_cases  # noqa: E402, F401
 import tenth_cases  # noqa: E402, F401
 import third_cases  # noqa: E402, F401
+import twelfth_cases  # noqa: E402, F401
 
 import first_cases  # noqa: E402
 import probml  # noqa: E402
