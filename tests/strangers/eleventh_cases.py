@@ -519,7 +519,7 @@ def removal_of_trout():
         left = total
         for caught in (one, two, three):
             know = ~np.isnan(caught)
-            caught = np.nan_to_num(caught)[:, None]
+            caught = jnp.asarray(np.nan_to_num(caught))[:, None]
             own = dist.Binomial(jnp.maximum(left, caught), logits=logit).log_prob(caught)
             own = jnp.where(left >= caught, own, -jnp.inf)
             each, left = each + jnp.where(know[:, None], own, 0.0), left - caught

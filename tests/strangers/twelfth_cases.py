@@ -296,7 +296,7 @@ def spike_and_slab():
         each = each + every.sum(1) * jnp.log(pi) + (5 - every.sum(1)) * jnp.log1p(-pi)
         factor("y", jax.nn.logsumexp(each))
         deterministic("predicted", jax.nn.softmax(each) @ rate[:, :4])
-        deterministic("use", jax.nn.softmax(each) @ every)
+        deterministic("chance", jax.nn.softmax(each) @ every)
 
     def ask(fit, data):
         p = np.asarray(fit.posterior("use").probs)
