@@ -4,7 +4,8 @@ A latent that is a location and a scale (families/location_scale.py) has the coo
 own prior has in units of that scale, z = loc + scale · u, parents first: so the joint density
 curves at least like a standard normal's where all else is log-concave, whatever the units and
 however small a spread. Any other has those of its support. A cell that is seen keeps its value, and
-its coordinate is a standard normal that nothing depends on, which integrates to one.
+its coordinate is a standard normal that nothing depends on, which integrates to one. A vector of
+which some cells are seen has the coordinates of its support, since its prior's would move those.
 """
 
 import math
@@ -22,13 +23,6 @@ from probml.numerics.logs import LOG_TWO_PI
 from probml.structure.densities import log_density
 from probml.structure.site import Site
 from probml.structure.structure import Structure
-
-
-def standard(site: Site, seen: jax.Array | None) -> bool:
-    """Whether a latent has coordinates in units of its own prior: a partially observed vector has
-    not, whose observed cells they would move."""
-    entry = site.entry
-    return entry.location_scale is not None and not (entry.coupled and seen is not None)
 
 
 def shapes(structure: Structure, group: Group) -> dict[str, tuple[int, ...]]:
@@ -69,9 +63,13 @@ def enter(structure: Structure, name: str, env: Mapping, u: jax.Array, x: jax.Ar
     if not plain:
         distribution = structure.distribution(name, env)
         transform = transform or biject_to(distribution.support)
-        if standard(site, mask):
+        if site.entry.location_scale is not None:
             v, grown = _affine_transform(site, distribution, u)
-            volume += grown.sum() if mask is None else jnp.where(mask, 0.0, grown).sum()
+            if mask is not None:
+                moved = ~(mask.any(-1, keepdims=True) if site.entry.coupled else mask)
+                v = jnp.where(moved, v, u)
+                grown = jnp.where(moved[..., 0] if site.entry.coupled else moved, grown, 0.0)
+            volume += grown.sum()
     value = transform(v)
     more = transform.log_abs_det_jacobian(v, value)
     if x is None or mask is None:

@@ -1,6 +1,7 @@
 """Unseen numbers inside rows as coordinates of the density: their integral is the evidence that
 other kinds find, and draws of them are draws given the rest."""
 
+import contextlib
 import dataclasses
 import itertools
 
@@ -83,6 +84,55 @@ def test_the_density_of_rows_coordinates_integrates_to_the_evidence(kind):
     volume = density.from_unbounded(plan, first, known)[1]
     prior = log_prior(plan, params, known)
     np.testing.assert_allclose(total() - volume - prior, want, atol=2e-6)
+
+
+VECTORS = {
+    "root": lambda w, m: dist.MultivariateNormal(m, scale_tril=w * ROOT),
+    "covariance": lambda w, m: dist.MultivariateNormal(m, covariance_matrix=w**2 * ROOT @ ROOT.T),
+    "precision": lambda w, m: dist.MultivariateNormal(
+        m, precision_matrix=jnp.linalg.inv(ROOT @ ROOT.T) / w**2),
+    "walk": lambda w, m: dist.GaussianRandomWalk(w, num_steps=3),
+}
+ROOT = np.array([[1.0, 0, 0], [0.4, 0.8, 0], [-0.3, 0.2, 1.2]])
+
+
+@probml.model
+def vectors(kind: str, plates: bool):
+    width, mean = sample("width", dist.LogNormal(0.0, 1.0)), sample("mean", dist.Normal(0.0, 1.0))
+    with probml.rows(), plate("inner", 2) if plates else contextlib.nullcontext():
+        z = sample("z", VECTORS[kind](width, mean * jnp.ones(3)))
+        sample("y", dist.Poisson(jnp.exp(z)).to_event(1))
+
+
+@pytest.mark.parametrize("plates", (False, True))
+@pytest.mark.parametrize("kind", VECTORS)
+def test_a_missing_vector_has_coordinates_in_units_of_its_prior_whatever_rows_observe(kind, plates):
+    random, cells = np.random.default_rng(3), (2, 3) if plates else (3,)
+    z = random.normal(size=(3, *cells))
+    z[1, ..., 1], z[2] = (z[1, ..., 1], nan) if kind == "walk" else (nan, nan)
+    y = random.poisson(1.0, z.shape)
+    problem = problem_of(probml.NUTS(integrate="none"),
+                         model_data(vectors(kind=kind, plates=plates), {"z": z, "y": y}))
+    plan = problem.plan
+    rows, known = load.load(problem.data, plan)
+    params = {"width": jnp.asarray(0.02), "mean": jnp.asarray(0.5)}
+    first = density.to_unbounded(plan, params, known)
+    u = random.normal(size=(row_coordinates.size(plan, rows) // z[0].size, *cells))
+
+    prior = VECTORS[kind](0.02, 0.5 * jnp.ones(3))
+    root = np.linalg.cholesky(np.asarray(prior.covariance_matrix)) if kind != "walk" else (
+        0.02 * np.tri(3))
+    at = np.where(np.isnan(z), u[:3], z)
+    at[2] = (0.0 if kind == "walk" else 0.5) + u[2] @ root.T
+    want = stats.norm.logpdf(u).sum() + prior.log_prob(at[:2]).sum()
+    want += stats.poisson.logpmf(y, np.exp(at)).sum()
+    want -= stats.norm.logpdf(u[:2])[np.isnan(z[:2])].sum()
+
+    shown = row_coordinates.values(plan, params, known, rows, jnp.asarray(u.ravel()))["z"]
+    np.testing.assert_allclose(shown.reshape(-1, *cells)[:3], at, rtol=1e-10)
+    both = density.log_posterior(plan, known, rows)(jnp.concatenate([first, u.ravel()]))[0]
+    got = both - density.from_unbounded(plan, first, known)[1] - log_prior(plan, params, known)
+    np.testing.assert_allclose(got, want, rtol=1e-9)
 
 
 def model_data(model, data):
