@@ -44,6 +44,7 @@ STARTS = (1.0, 0.2, 5.0, 0.04)  # lengths that are begun with, in standard devia
 # rows on which starts compete if there are over twice as many: a step costs their cube
 START_ROWS = 500
 GROWTH = 4  # of the rows of one optimum, from which that of more begins: a 64th of their cost
+MAX_OPTIMISED = 5_000  # rows on which the likelihood is maximised; of 20,000 a step takes minutes
 MAX_COLUMNS = 1_000  # over which distances are computed in every step
 MAX_ROWS = 20_000  # of which a matrix of all pairs has 3.2 GB, and some five are made
 
@@ -63,18 +64,20 @@ class GaussianProcess(Numeric):
         separate: a length for each column; False: one for all, columns in their own units.
         period: about which the period is looked for, in units of x; None: a tenth of its range.
         n_starts: number of initial values of the lengths, at most 4; of more than 1,000 rows
-            they compete on 500, drawn at random, and the best goes on with 2,000, and so on, to
+            they compete on 500, drawn at random, and the best goes on with 2,000, and then with
             all.
         random_state: seed of a sampler; None is 0.
         engine: an engine's value; by default MAP(prior=False), of more than 1,000 rows the same
-            optimum by few evaluations in LAPACK (average_information.py).
+            optimum by few evaluations in LAPACK (average_information.py), and of more than 5,000
+            rows the optimum of 5,000, drawn at random, with a warning; predictions use all rows.
 
     Attributes:
         variance_, length_ (d,) or (), noise_ (a standard deviation), parameters_: these and a
         kernel's own; mean_: of y; log_marginal_likelihood_; n_iter_, converged_, fit_: the probml
         Fit.
 
-    Cost: O(n³) a step of the optimisation, O(n²) memory and an asked row.
+    Cost: O(n³) a step of the optimisation, of 5,000 rows at most, and once; O(n²) memory and an
+        asked row.
 
     Examples:
         >>> from importlib.resources import files
@@ -149,13 +152,21 @@ class GaussianProcess(Numeric):
         many = len(y) > 2 * START_ROWS
         engine = self.engine or (AverageInformation if many else MAP)(prior=False)
         order, rows = np.random.default_rng(self._seed()).permutation(len(y)), START_ROWS
-        while 2 * rows < len(y):
+        most = len(y) if self.engine else min(len(y), MAX_OPTIMISED)
+        while 2 * rows < most:
             few = {name: value[order[:rows]] for name, value in data.items()}
             with warnings.catch_warnings():  # about an optimum that is no answer
                 warnings.simplefilter("ignore")
                 starts = [dict(self._highest(model, few, starts, engine).point)]
             rows *= GROWTH
-        self._found(self._highest(model, data, starts, engine))
+        optimised = data
+        if most < len(y):
+            optimised = {name: value[order[:most]] for name, value in data.items()}
+            warnings.warn(f"GaussianProcess: the parameters of the kernel are estimated from "
+                          f"{most:,} of {len(y):,} rows, drawn at random, because the time is in "
+                          "proportion to the cube of the number of rows. Predictions use all "
+                          "rows", UserWarning, stacklevel=2)
+        self._found(self._highest(model, optimised, starts, engine))
         self._learn(data)
         return self
 

@@ -410,6 +410,9 @@ class Known(NamedTuple):
     # parameter -> values with a leading axis, over which the log densities of groups of latents are
     # averaged before the latents are integrated out
     settings: dict[str, jax.Array] = {}
+    # of effects that are integrated out by nodes: log evidence of each member that is subtracted,
+    # (members,), so that differences of log densities of very many rows have digits
+    reference: jax.Array | None = None
 
 
 def compensated(total: PyTree, lost: PyTree, more: PyTree) -> tuple[PyTree, PyTree]:

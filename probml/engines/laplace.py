@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from probml.device.rows import Known
+from probml.device.rows import Known, Rows, Summary
 from probml.engines import importance
 from probml.engines.engine import (
     MAX_DEFAULT_POSTERIOR,
@@ -39,6 +39,7 @@ from probml.engines.start.modes import Mode, other_high_modes
 from probml.engines.start.start import check_distinct
 from probml.errors import ModelError, Refusal, listed, present
 from probml.evidence import density
+from probml.evidence.random_effects import member_evidences
 from probml.factors.naturals import log_prior
 from probml.language import given
 from probml.numerics import curvature
@@ -53,7 +54,6 @@ from probml.posteriors.pareto import k_limit
 from probml.posteriors.posterior import Draws, Normal, constrained, mean, unconstrained
 from probml.posteriors.relabelling import exchanges
 
-POINTS = 32  # about the mode, at which the density is evaluated together with the curvature
 # With fewer affordable draws than FEW_DRAWS the density is compared with the normal distribution;
 # if it is not normal, draws may take FACTOR times as long; at least MIN_DRAWS are made.
 FACTOR, FEW_DRAWS, MIN_DRAWS = 16, 400, 16
@@ -172,7 +172,10 @@ class Laplace(Engine):
             return _normal_outcome(problem, known, modes[0], None, why, out).with_state(
                 rejection=None)
         hidden = hides_differences(log_density)
-        found, why, mode = self._weighted(problem, known, modes, hidden)
+        compared, level = _by_differences(problem, known, modes[0]) if hidden else (known, 0.0)
+        hidden = hides_differences(log_density - level)
+        found, why, mode = self._weighted(problem, compared, modes, hidden)
+        found = found._replace(log_evidence=found.log_evidence + level)
         if why and hidden:
             _refuse_in_float32(problem, why)
         if why or found.normal:
@@ -251,7 +254,7 @@ def about_optimum(problem: Problem, outcome: Outcome) -> Outcome:
         or FEW_DRAWS * work > importance.MAX_WORK
         or problem.size > ROWS_FOR_MODE * size and not begin.hyperparameters(plan)):
         return outcome
-    engine, spread = Laplace(), np.zeros((POINTS, size))
+    engine, spread = Laplace(), np.zeros((1, size))
     begun = begin.measure_mode(plan, (), placed_all(dict(outcome.params)), known, rows, spread)
     if proposal_about(begun)[1] > MAX_DISTANCE:  # as in units of 10⁻⁶: L-BFGS does not move
         begun, _ = begin.refine_mode(plan, begun, known, rows, spread, None)
@@ -315,10 +318,7 @@ def _find_modes(problem: Problem, centred: bool = True) -> Modes | Finding:
     if (found := _modes_of_regression(problem)) is not None:
         return found
     plan, rows = problem.plan, problem.rows
-    # standard normal numbers, about the mode itself
-    spread = np.random.default_rng([problem.seed, 7]).standard_normal(
-        (POINTS, density.unbounded_size(plan)))
-    spread[0] = 0.0
+    spread = np.zeros((1, density.unbounded_size(plan)))  # the mode itself
     known, begun, others = begin.find_start_mode(problem, "Laplace", spread, centred)
     away = proposal_about(begun)[1]
     if away > MAX_DISTANCE:
@@ -440,6 +440,22 @@ def _normal_outcome(problem: Problem, known: Known, mode: Component, found: Weig
         out = _with_evidence(out._replace(status=Status.WEIGHTED), plan, found)
         compared = Finding.of(Code.NORMAL_COMPARED, count=len(found.weights))
     return out._replace(params=params, posterior=belief, findings=(compared, *out.findings))
+
+
+def _by_differences(problem: Problem, known: Known, mode: Component) -> tuple[Known, float]:
+    """What rows share, such that log densities are those of the members less what they are at a
+    mode, and their sum there: of very many rows rounding hides differences of the log densities,
+    but not those of each member. Unchanged where rows are not integrated out by nodes."""
+    plan, rows = problem.plan, problem.rows
+    if not plan.groupings or plan.groupings[0].nodes <= 1 or isinstance(rows, Summary):
+        return known, 0.0
+    levels = _levels(plan, mode.centre.astype(jnp.result_type(float)), known, rows)
+    return known._replace(reference=levels), float(np.asarray(levels, float).sum())
+
+
+@jit(static_argnums=0)
+def _levels(plan: Plan, u: jax.Array, known: Known, rows: Rows) -> jax.Array:
+    return member_evidences(plan, density.from_unbounded(plan, u, known)[0], known, rows.total)
 
 
 def _volume_terms(plan: Plan, known: Known, u: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:

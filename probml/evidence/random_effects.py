@@ -84,8 +84,9 @@ def condition_on_rows(plan: Plan, params: Mapping, known: Known, total: Callable
         return at
     logs = _log_terms(plan, params, known, total, at, count)
     nodes = Nodes(at.centre.first[:, 0], 1 / at.lower[:, 0, 0], jax.nn.log_softmax(logs))
-    there = AtNodes(*nodes)
-    return at._replace(log=jax.nn.logsumexp(logs, -1).sum(), nodes=nodes,
+    there, log = AtNodes(*nodes), jax.nn.logsumexp(logs, -1)
+    log = log if known.reference is None else log - known.reference
+    return at._replace(log=log.sum(), nodes=nodes,
                        centre=at.centre._replace(first=there.mean[:, None]),
                        lower=there.variance[:, None, None] ** -0.5)
 
@@ -179,10 +180,22 @@ def quadrature_gain(plan: Plan, params: Mapping, known: Known, total: Callable,
                     nodes: int) -> jax.Array:
     """The log evidence by a quadrature of so many nodes, less that by the plan's own rule."""
     at = _laplace_at_mode(plan, params, known, total)
-    own, finer = (at.log if count == 1 else jax.nn.logsumexp(
-        _log_terms(plan, params, known, total, at, count), -1).sum()
-        for count in (plan.groupings[0].nodes, nodes))
-    return finer - own
+    own, finer = plan.groupings[0].nodes, _member_logs(plan, params, known, total, at, nodes)
+    if own == 1:
+        return finer.sum() - at.log
+    # by member, since rounding of the sums of very many rows may exceed the gain
+    return (finer - _member_logs(plan, params, known, total, at, own)).sum()
+
+
+def member_evidences(plan: Plan, params: Mapping, known: Known, total: Callable) -> jax.Array:
+    """The log evidence of the rows of each member, by a quadrature, (members,)."""
+    at = _laplace_at_mode(plan, params, known, total)
+    return _member_logs(plan, params, known, total, at, plan.groupings[0].nodes)
+
+
+def _member_logs(plan: Plan, params: Mapping, known: Known, total: Callable, at: Conditional,
+                 nodes: int) -> jax.Array:
+    return jax.nn.logsumexp(_log_terms(plan, params, known, total, at, nodes), -1)
 
 
 def _laplace_at_mode(plan: Plan, params: Mapping, known: Known, total: Callable) -> Conditional:

@@ -35,10 +35,21 @@ def refuse_vast_matrices(plan: Plan) -> None:
         DataError: the matrices of a site, such as covariances, do not fit into memory.
     """
     name, count, columns = plan.matrices
+    refuse_vast(f"model '{plan.structure.model.name}', site '{name}'", count, columns)
+
+
+def refuse_vast(title: str, count: int, columns: int) -> None:
+    """
+    Args:
+        title: whose matrices they are. count, columns: of the matrices.
+
+    Raises:
+        DataError: a fit of so many matrices does not fit into memory.
+    """
     size = MATRIX_COPIES * count * columns**2 * jnp.result_type(float).itemsize
     if size > (memory := usable()) and jax.default_backend() == "cpu":
         raise DataError(
-            f"model '{plan.structure.model.name}', site '{name}': its matrices have {count:,} × "
-            f"{columns:,} × {columns:,} numbers. A fit needs about {1e-9 * size:,.1f} GB for them, "
-            f"but can use {1e-9 * memory:,.1f} GB at most. Use fewer columns, a diagonal "
-            f"covariance, or a few factors, as FactorAnalysis and ProbabilisticPCA do")
+            f"{title}: its matrices have {count:,} × {columns:,} × {columns:,} numbers. A fit "
+            f"needs about {1e-9 * size:,.1f} GB for them, but can use {1e-9 * memory:,.1f} GB at "
+            "most. Use fewer columns, a diagonal covariance, or a few factors, as FactorAnalysis "
+            "and ProbabilisticPCA do")

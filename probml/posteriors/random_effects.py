@@ -17,7 +17,8 @@ from jax.typing import ArrayLike
 
 from probml.device.rows import Known, Rows
 from probml.errors import ModelError, counted, listed, present
-from probml.evidence.random_effects import condition_on_rows
+from probml.evidence import density
+from probml.evidence.random_effects import condition_on_rows, conditional_means
 from probml.factors.random_effects import information, integration
 from probml.factors.random_effects.information import EffectVector, Prior
 from probml.factors.random_effects.integration import Conditional
@@ -45,6 +46,32 @@ def conditional(plan: Plan, params: Mapping, known: Known, rows: Rows) -> Condit
 def draw(at: Conditioned, plan: Plan, key: jax.Array) -> dict[str, jax.Array]:
     """A joint draw of the effects, name → its shape."""
     return _effects_at(plan, at, integration.draw_deviation(at.found, key))
+
+
+@jit(static_argnums=0)
+def draw_about_linear_means(plan: Plan, centre: jax.Array, values: Mapping, known: Known,
+                            rows: Rows, key: jax.Array) -> dict[str, jax.Array]:
+    """A draw of the effects with each draw of the parameters, to the first order about a centre:
+    conditional means are linear in the parameters, deviations from them those at the centre.
+
+    With many rows either the members have many rows each, whose effects hardly depend on the
+    parameters of their prior, or there are many members, which determine these parameters.
+
+    Args:
+        centre: unbounded coordinates of the parameters, (d,). values: parameters, (draws, ...).
+
+    Cost: d + 2 conditional means, whatever the number of draws.
+    """
+    def means(u: jax.Array) -> dict[str, jax.Array]:
+        return conditional_means(plan, density.from_unbounded(plan, u, known)[0], known,
+                                 rows.total)
+
+    at = conditional(plan, density.from_unbounded(plan, centre, known)[0], known, rows)
+    slopes, u = jax.jacfwd(means)(centre), jax.vmap(
+        lambda params: density.to_unbounded(plan, params, known))(dict(values))
+    drawn = _draws(plan, at, key, len(u), False)
+    return {name: value + jnp.tensordot(u - centre, slopes[name], (1, -1))
+            for name, value in drawn.items()}
 
 
 def _effects_at(plan: Plan, at: Conditioned, noise: EffectVector) -> dict[str, jax.Array]:

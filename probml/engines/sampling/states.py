@@ -22,6 +22,9 @@ from probml.typing import PyTree
 MAX_BATCH = 512  # draws of the parameters for a device call
 BATCH_NUMBERS = 2**20  # rows, times entries of a row, times draws that are evaluated at once
 NORMAL_DRAWS = 1000  # of a normal distribution, where discrete sites are drawn with each
+# rows, times evaluations of each row, times draws, above which effects are drawn about conditional
+# means that are linear in the parameters
+MAX_EXACT_WORK = 2**29
 
 
 def with_states(plan: Plan, draws: Draws, known: Known, rows: Rows, seed: int) -> Draws:
@@ -101,9 +104,16 @@ def _states(plan: Plan, values: Mapping, known: Known, rows: Rows, key: jax.Arra
 def complete_normal(plan: Plan, normal: Normal, known: Known, rows: Rows,
                     seed: int) -> Normal | Draws:
     """The normal distribution itself or, if the model has discrete sites outside rows or effects of
-    groups, draws of it with these drawn given each."""
+    groups, draws of it with these drawn given each; of so many rows that a pass for each is too
+    much, effects to the first order about the centre."""
     if not (plan.globals or plan.groupings):
         return normal
-    drawn = {name: np.asarray(value)[None]
-             for name, value in normal.draw(plan, known, NORMAL_DRAWS, seed).items()}
+    values = normal.draw(plan, known, NORMAL_DRAWS, seed)
+    drawn = {name: np.asarray(value)[None] for name, value in values.items()}
+    work = rows.chunks * rows.size * plan.table_entries * NORMAL_DRAWS
+    if plan.groupings and not plan.globals and work > MAX_EXACT_WORK:
+        effects = random_effects.draw_about_linear_means(
+            plan, normal.loc, values, known, rows, derive_key(random_key(seed), Use.EFFECTS))
+        return Draws(drawn | {name: np.asarray(value)[None] for name, value in effects.items()},
+                     None, {})
     return with_states(plan, Draws(drawn, None, {}), known, rows, seed)

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
+from jax.typing import ArrayLike
 from numpyro.distributions import constraints
 
 from probml.numerics.transfer import as_array
@@ -78,19 +79,18 @@ class AtNodes(dist.Distribution):
 
         def tilt(t: jax.Array, high: jax.Array, slope: jax.Array):
             at = jnp.clip(jnp.searchsorted(nodes, t) - 1, 0, len(nodes) - 2)
-            wide, rise = nodes[at + 1] - nodes[at], high[at + 1] - high[at]
-            s = jnp.clip((t - nodes[at]) / wide, 0.0, 1.0)  # constant beyond the outer nodes
-            bend = (1 - s) * slope[at] - s * slope[at + 1]
-            return high[at] + s**2 * (3 - 2 * s) * rise + wide * s * (1 - s) * bend
+            return _cubic(nodes, t, at, high, slope)
 
         h = jnp.vectorize(tilt, signature="(),(m),(m)->()")(t, *self._tilt())
         return dist.Normal().log_prob(t) + h - jnp.log(self.scale)
 
     def icdf(self, q: jax.Array):
         """Quantiles, from the distribution function on even steps between the outer nodes."""
-        t = jnp.linspace(self._rule[0][0], self._rule[0][-1], STEPS)
-        log = self.log_prob(self.loc + self.scale * t.reshape(-1, *(1,) * self.loc.ndim))
-        until = jnp.moveaxis(jnp.cumsum(jax.nn.softmax(log, 0), 0), 0, -1)
+        nodes = _rule(self.logs.shape[-1])[0].astype(self.logs.dtype)
+        t = np.linspace(nodes[0], nodes[-1], STEPS, dtype=nodes.dtype)
+        at = np.clip(np.searchsorted(nodes, t) - 1, 0, len(nodes) - 2)  # the same of all members
+        log = _cubic(nodes, t, at, *self._tilt()) - 0.5 * t**2
+        until = jnp.cumsum(jax.nn.softmax(log), -1)
         # what is up to a step has half of its own behind it
         below = until - 0.5 * jnp.diff(until, axis=-1, prepend=0.0)
         found = jnp.vectorize(lambda q, below: jnp.interp(q, below, t), signature="(),(m)->()")
@@ -98,6 +98,16 @@ class AtNodes(dist.Distribution):
 
     def sample(self, key: jax.Array, sample_shape: tuple[int, ...] = ()):
         return self.icdf(jax.random.uniform(key, self.shape(sample_shape), self.logs.dtype))
+
+
+def _cubic(nodes: ArrayLike, t: ArrayLike, at: ArrayLike, high: jax.Array,
+           slope: jax.Array) -> jax.Array:
+    """The cubics through `high` at the nodes with these slopes, (..., m), at t, (k,), between nodes
+    `at` and at + 1; constant beyond the outer nodes."""
+    wide, rise = nodes[at + 1] - nodes[at], high[..., at + 1] - high[..., at]
+    s = jnp.clip((t - nodes[at]) / wide, 0.0, 1.0)
+    bend = (1 - s) * slope[..., at] - s * slope[..., at + 1]
+    return high[..., at] + s**2 * (3 - 2 * s) * rise + wide * s * (1 - s) * bend
 
 
 def _rule(nodes: int) -> tuple[np.ndarray, np.ndarray]:
