@@ -96,9 +96,11 @@ def wide(columns: int, estimator: str, rows: int = 300, missing: float = 0.0) ->
     x = z @ random.normal(size=(3, columns)) + random.normal(size=(rows, columns))
     y = z[:, 0] > 0
     x[random.random(x.shape) < missing] = np.nan
-    if estimator == "discriminant":
-        fit = models.GaussianDiscriminant().fit(x[:100], y[:100])
-        return f"accuracy {np.mean(fit.predict(x[100:]) == y[100:]):.2f}"
+    if "discriminant" in estimator:
+        kinds = {"discriminant": models.GaussianDiscriminant,
+                 "mixture discriminant": models.MixtureDiscriminant}
+        fit = kinds[estimator]().fit(x[:-200], y[:-200])
+        return f"accuracy {np.mean(fit.predict(x[-200:]) == y[-200:]):.2f}"
     if estimator != "logistic":
         kinds = {"PCA": models.ProbabilisticPCA, "factor analysis": models.FactorAnalysis}
         fit = kinds[estimator](3).fit(x)
@@ -113,6 +115,30 @@ def crossed(rows: int, ones: int, twos: int) -> str:
 
     fit = model(rows, ones, twos)()
     return f"sd {np.round(fit.params['spread'], 2)}, true (2, 1)"
+
+
+def grouped_counts(rows: int, groups: int) -> str:
+    """Poisson regression with a random intercept, by the engine that the default chooses."""
+    import jax.numpy as jnp
+    import numpyro.distributions as dist
+    from numpyro import plate, sample
+
+    import probml
+
+    @probml.model
+    def counts(group, x):
+        level, slope = sample("level", dist.Normal(0, 5)), sample("slope", dist.Normal(0, 2))
+        sd = sample("sd", dist.HalfNormal(2))
+        with plate("groups", groups):
+            own = sample("own", dist.Normal(0, sd))
+        with probml.rows():
+            sample("y", dist.Poisson(jnp.exp(level + slope * x + own[group])))
+
+    random = np.random.default_rng(0)
+    group, x = random.integers(0, groups, rows), random.normal(size=rows)
+    y = random.poisson(np.exp(0.5 + 0.3 * x + 0.7 * random.normal(size=groups)[group]))
+    found = counts().fit({"group": group, "x": x, "y": y}).params
+    return f"sd {found['sd']:.3f}, true 0.7; slope {found['slope']:.3f}, true 0.3"
 
 
 def structural(**settings) -> str:
@@ -303,12 +329,17 @@ def cases(quick: bool) -> dict:
             crossed, [rows // some, ones // some, twos // some])
     out["structural time series, AR(11), 114 steps"] = (structural, {"trend": "still", "order": 11})
     out["structural time series, seasonal of eleven"] = (structural, {"seasonal": 11})
-    for rows in (1_001, 2_000, 5_000 // some, 50_000):  # the last is refused with its size
+    for rows in (1_001, 2_000, 5_000 // some, 20_000 // some, 50_000):  # the last is refused
         out[f"Gaussian process of {rows:,} rows"] = (gaussian_process, [rows])
     out["restricted likelihood of a column that is there twice"] = (double_column, [2_000])
     out["hidden Markov model, transitions by a covariate"] = (moved_states, [40])
     out[f"mixture of regressions, {50_000 // some:,} × 10"] = (lines, [50_000 // some, 10])
     out["normal classes of 1,000 columns"] = (wide, [1_000, "discriminant"])
+    out[f"mixture discriminant of 1,000 rows × {10_000 // some:,} columns"] = (
+        wide, [10_000 // some, "mixture discriminant", 1_000])
+    for rows in (10**4, 10**6, 10**7):
+        out[f"counts of 1,000 groups, {rows // some:,} rows"] = (grouped_counts,
+                                                                [rows // some, 1_000])
     out[f"item response, {50_000 // some:,} × 100"] = (items, [50_000 // some, 100])
     out[f"hidden Markov model of {20_000 // some:,} codes below 10^6"] = (symbols, [20_000 // some])
     out[f"topics of {10_000 // some:,} documents"] = (topics, [10_000 // some])

@@ -153,6 +153,15 @@ def test_matrices_that_do_not_fit_into_memory_are_refused_with_their_size(monkey
     probml.models.GaussianMixture(2, covariance_type="diag").fit(x)
 
 
+@pytest.mark.parametrize("covariance, count", [("own", 4), ("shared", 1)])
+def test_discriminants_by_mixtures_are_refused_before_their_start_is_made(covariance, count,
+                                                                          monkeypatch):
+    monkeypatch.setattr(memory, "usable", lambda: 1e4)
+    x, y = np.random.default_rng(0).normal(size=(40, 30)), np.arange(40) % 2
+    with pytest.raises(probml.DataError, match=f"MixtureDiscriminant.*{count} × 30 × 30 numbers"):
+        MixtureDiscriminant(covariance=covariance).fit(x, y)
+
+
 def test_columns_whose_cube_is_too_much_work_are_refused_with_their_size():
     with pytest.raises(probml.DataError, match="10,000 columns need .* 0.8 GB each"):
         probml.models.BayesianLinearRegression().fit(np.zeros((3, 10_000)), np.arange(3.0))

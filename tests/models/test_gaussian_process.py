@@ -239,3 +239,14 @@ def test_seasons_are_learnt_as_well_as_by_scikit_learn(shared_data):
     mean, spread = estimator.predict(np.array(found["test_points"], float), return_std=True)
     np.testing.assert_allclose(mean, want["predictive_mean"], atol=0.02)
     np.testing.assert_allclose(spread, want["predictive_sd_observation"], rtol=0.05)
+
+
+def test_of_many_rows_the_kernel_is_learnt_from_some_with_a_word(monkeypatch):
+    monkeypatch.setattr(gaussian_process_estimator, "MAX_OPTIMISED", 300)
+    random = np.random.default_rng(0)
+    x = random.uniform(0, 10, (900, 1))
+    y = np.sin(x[:, 0]) + 0.1 * random.normal(size=900)
+    with pytest.warns(UserWarning, match="estimated from 300 of 900 rows"):
+        process = GaussianProcess().fit(x, y)
+    assert len(process._x) == 900
+    assert np.sqrt(np.mean((process.predict(x) - np.sin(x[:, 0])) ** 2)) < 0.02

@@ -147,7 +147,7 @@ def _mode_finder(plan: Plan, still: Mapping, known: Known, rows: Rows,
                                                             step=saddle_free_step))
             top, slope = unravel(found.point), unravel(found.gradient)
         else:
-            found = maximize(both, free, LBFGS(steps, 1e-12, MAX_STEPS, slopes=True))
+            found = maximize(both, free, LBFGS(steps, 1e-12, MAX_STEPS))
             top, slope = found.point, found.gradient
         highest = found.value
         norm = jnp.sqrt(sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(slope)))
