@@ -46,7 +46,8 @@ START_ROWS = 500
 GROWTH = 4  # of the rows of one optimum, from which that of more begins: a 64th of their cost
 MAX_OPTIMISED = 5_000  # rows on which the likelihood is maximised; of 20,000 a step takes minutes
 MAX_COLUMNS = 1_000  # over which distances are computed in every step
-MAX_ROWS = 20_000  # of which a matrix of all pairs has 3.2 GB, and some five are made
+MAX_ROWS = 20_000  # of which a matrix of all pairs has 3.2 GB
+BLOCK = 2**24  # covariances that are computed at once
 
 
 @dataclass(eq=False, repr=False)
@@ -197,16 +198,21 @@ class GaussianProcess(Numeric):
         self._x = data["x"] * self._unit_x + self._middle
         covariance = self._covariance(self._x, self._x)
         covariance[np.diag_indices_from(covariance)] += nugget(self.parameters_)
-        self._factor = cho_factor(covariance, lower=True)
+        # in its place: the transpose of a symmetric matrix is LAPACK's order of it
+        self._factor = cho_factor(covariance.T, lower=True, overwrite_a=True)
         left = data["y"] * scale
         self._weights = cho_solve(self._factor, left)
         self.log_marginal_likelihood_ = float(-0.5 * left @ self._weights - np.log(
             np.diag(self._factor[0])).sum() - 0.5 * len(left) * np.log(2 * np.pi))
 
     def _covariance(self, x: np.ndarray, z: np.ndarray) -> np.ndarray:
+        """The covariance of f at rows x and z, (n, m), by blocks of rows."""
+        found, size = np.empty((len(x), len(z))), max(BLOCK // max(len(z), 1), 1)
         with jax.enable_x64(True):
-            found = kernel_of(self.kernel, self.parameters_)(jnp.asarray(x), jnp.asarray(z))
-            return np.array(found, float)
+            kernel, others = kernel_of(self.kernel, self.parameters_), jnp.asarray(z)
+            for low in range(0, len(x), size):
+                found[low : low + size] = kernel(jnp.asarray(x[low : low + size]), others)
+        return found
 
     def predict(self, X, return_std: bool = False):
         """E[f(x) | y], (n,), and with return_std the standard deviations of f(x) + noise, (n,)."""
