@@ -164,9 +164,9 @@ class GaussianProcess(Numeric):
         if most < len(y):
             optimised = {name: value[order[:most]] for name, value in data.items()}
             warnings.warn(f"GaussianProcess: the parameters of the kernel are estimated from "
-                          f"{most:,} of {len(y):,} rows, drawn at random, because the time is in "
-                          "proportion to the cube of the number of rows. Predictions use all "
-                          "rows", UserWarning, stacklevel=2)
+                          f"{most:,} of {len(y):,} rows, drawn at random. The time of an estimate "
+                          "is in proportion to the cube of the number of rows. Predictions use "
+                          "all rows", UserWarning, stacklevel=2)
         self._found(self._highest(model, optimised, starts, engine))
         self._learn(data)
         return self

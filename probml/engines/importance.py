@@ -24,6 +24,7 @@ from probml.device.rows import Known, Rows, Summary
 from probml.engines.start.race import systematic_sample
 from probml.errors import present
 from probml.evidence import density
+from probml.evidence.random_effects import member_evidences
 from probml.numerics.compiling import ONCE, jit
 from probml.numerics.curvature import FLAT_CURVATURE, whitened
 from probml.plan.plan import Plan
@@ -48,6 +49,8 @@ TAIL, MIN_TAIL_FALL, MAX_DIRECTIONS = (10.0, 20.0), 2.2, 50
 FAR_TAIL = (100.0, 1000.0)  # standard deviations between which a power law goes on
 # fall of the log density one standard deviation away, below which the curvature is not the width
 MIN_FALL, MAX_DOUBLINGS = 0.25, 24
+# optimisations to which densities with effects of groups amount: each searches their mode
+EFFECT_LOOPS = 32
 MAX_WORK = 2**25  # numbers of the data that the densities of a round of draws use together
 PADDED_WORK = 2**29  # numbers that are used in less time than a program takes to compile
 
@@ -380,6 +383,23 @@ def work(plan: Plan, known: Known, rows: Rows | Summary) -> int:
     return numbers(known, rows) * max(plan.work, 1)
 
 
+def by_members(plan: Plan, known: Known, rows: Rows | Summary,
+               u: np.ndarray) -> tuple[Known, float]:
+    """What rows share, such that log densities are those of the members of a grouping less what
+    they are at a point u (d,), and their sum there: of very many rows rounding hides differences of
+    the log densities, but not those of each member. Unchanged where effects are not integrated out
+    by nodes."""
+    if not plan.groupings or plan.groupings[0].nodes <= 1 or isinstance(rows, Summary):
+        return known, 0.0
+    levels = _member_evidences(plan, u.astype(jnp.result_type(float)), known, rows)
+    return known._replace(reference=levels), float(np.asarray(levels, float).sum())
+
+
+@jit(static_argnums=0)
+def _member_evidences(plan: Plan, u: jax.Array, known: Known, rows: Rows) -> jax.Array:
+    return member_evidences(plan, density.from_unbounded(plan, u, known)[0], known, rows.total)
+
+
 def densities_of(plan: Plan, known: Known, rows: Rows | Summary) -> Densities:
     """The log posterior density of unbounded coordinates at many points, in batches by one compiled
     program, in which the products of rows and points are matrix products."""
@@ -391,6 +411,9 @@ def densities_of(plan: Plan, known: Known, rows: Rows | Summary) -> Densities:
     # one program for many and for few points, where padding costs less than compiling
     padded = together > 1 and MIN_BATCH * work(plan, known, rows) <= PADDED_WORK
 
+    effects = plan.groupings and plan.groupings[0].nodes
+    program = _grouped_densities if effects else _densities
+
     def densities(points: np.ndarray) -> np.ndarray:
         kind, out = jnp.result_type(float), []
         size = max(together, MIN_BATCH if padded else min(
@@ -398,14 +421,18 @@ def densities_of(plan: Plan, known: Known, rows: Rows | Summary) -> Densities:
         for low in range(0, len(points), size):
             some = points[low : low + size].astype(kind)
             whole = np.concatenate([some, np.repeat(some[:1], size - len(some), 0)])
-            out.append(np.asarray(_densities(plan, whole, known, rows, together),
+            out.append(np.asarray(program(plan, whole, known, rows, together),
                                   float)[: len(some)])
         return np.concatenate(out)
 
     return densities
 
 
-@jit(static_argnums=(0, 4), seldom=ONCE, on_host=True)
-def _densities(plan: Plan, points: jax.Array, known: Known, rows: Rows | Summary,
-               together: int) -> jax.Array:
+def _log_densities(plan: Plan, points: jax.Array, known: Known, rows: Rows | Summary,
+                   together: int) -> jax.Array:
     return jax.lax.map(density.log_posterior_value(plan, known, rows), points, batch_size=together)
+
+
+_densities, _grouped_densities = (
+    jit(_log_densities, static_argnums=(0, 4), seldom=ONCE, on_host=True, loops=loops)
+    for loops in (1, EFFECT_LOOPS))

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from probml.device.rows import Known, Rows, Summary
+from probml.device.rows import Known
 from probml.engines import importance
 from probml.engines.engine import (
     MAX_DEFAULT_POSTERIOR,
@@ -39,7 +39,6 @@ from probml.engines.start.modes import Mode, other_high_modes
 from probml.engines.start.start import check_distinct
 from probml.errors import ModelError, Refusal, listed, present
 from probml.evidence import density
-from probml.evidence.random_effects import member_evidences
 from probml.factors.naturals import log_prior
 from probml.language import given
 from probml.numerics import curvature
@@ -172,7 +171,8 @@ class Laplace(Engine):
             return _normal_outcome(problem, known, modes[0], None, why, out).with_state(
                 rejection=None)
         hidden = hides_differences(log_density)
-        compared, level = _by_differences(problem, known, modes[0]) if hidden else (known, 0.0)
+        compared, level = importance.by_members(problem.plan, known, problem.rows,
+                                                modes[0].centre) if hidden else (known, 0.0)
         hidden = hides_differences(log_density - level)
         found, why, mode = self._weighted(problem, compared, modes, hidden)
         found = found._replace(log_evidence=found.log_evidence + level)
@@ -440,22 +440,6 @@ def _normal_outcome(problem: Problem, known: Known, mode: Component, found: Weig
         out = _with_evidence(out._replace(status=Status.WEIGHTED), plan, found)
         compared = Finding.of(Code.NORMAL_COMPARED, count=len(found.weights))
     return out._replace(params=params, posterior=belief, findings=(compared, *out.findings))
-
-
-def _by_differences(problem: Problem, known: Known, mode: Component) -> tuple[Known, float]:
-    """What rows share, such that log densities are those of the members less what they are at a
-    mode, and their sum there: of very many rows rounding hides differences of the log densities,
-    but not those of each member. Unchanged where rows are not integrated out by nodes."""
-    plan, rows = problem.plan, problem.rows
-    if not plan.groupings or plan.groupings[0].nodes <= 1 or isinstance(rows, Summary):
-        return known, 0.0
-    levels = _levels(plan, mode.centre.astype(jnp.result_type(float)), known, rows)
-    return known._replace(reference=levels), float(np.asarray(levels, float).sum())
-
-
-@jit(static_argnums=0)
-def _levels(plan: Plan, u: jax.Array, known: Known, rows: Rows) -> jax.Array:
-    return member_evidences(plan, density.from_unbounded(plan, u, known)[0], known, rows.total)
 
 
 def _volume_terms(plan: Plan, known: Known, u: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:

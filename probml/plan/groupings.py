@@ -32,8 +32,6 @@ from probml.latents.laplace import WIDER, normal_points
 from probml.structure.indices import Axis, Index
 from probml.structure.structure import Structure
 
-NEWTON_PASSES = 10  # over the rows, to the mode of effects under rows that are not normal
-
 
 @dataclass(frozen=True, eq=False)
 class Grouping:
@@ -77,11 +75,6 @@ class Grouping:
     @property
     def size(self) -> int:
         return self.members * self.cells
-
-    @property
-    def breadth(self) -> int:
-        """About how often an evidence evaluates each row: Newton's steps, and the nodes."""
-        return NEWTON_PASSES + self.nodes if self.nodes else 1
 
 
 def groupings(structure: Structure, names: Sequence[str],

@@ -393,8 +393,7 @@ class Plan:
         """About how many table entries, or nodes, each number of a row is multiplied with."""
         met = (*self.along, *self.chains, *self.chains) if self.chains else ()
         return max(self.work, math.prod(self.variables[name].states for name in met),
-                   *(group.kind.breadth for group in self.latents),
-                   *(grouping.breadth for grouping in self.groupings))
+                   *(group.kind.breadth for group in self.latents))
 
     @functools.cached_property
     def largest_array(self) -> int:

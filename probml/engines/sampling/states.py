@@ -22,9 +22,11 @@ from probml.typing import PyTree
 MAX_BATCH = 512  # draws of the parameters for a device call
 BATCH_NUMBERS = 2**20  # rows, times entries of a row, times draws that are evaluated at once
 NORMAL_DRAWS = 1000  # of a normal distribution, where discrete sites are drawn with each
-# rows, times evaluations of each row, times draws, above which effects are drawn about conditional
-# means that are linear in the parameters
-MAX_EXACT_WORK = 2**29
+# rows times draws above which effects are drawn about conditional means that are linear in the
+# parameters
+MAX_EXACT_WORK = 2**24
+# optimisations to which a program amounts that passes over the rows for each draw
+DRAWING_LOOPS = 32
 
 
 def with_states(plan: Plan, draws: Draws, known: Known, rows: Rows, seed: int) -> Draws:
@@ -68,7 +70,7 @@ def _for_each_draw(program: Callable, plan: Plan, draws: Draws, known: Known, ro
         lambda *leaves: np.concatenate(leaves).reshape(*lead, *leaves[0].shape[1:]), *parts)
 
 
-@jit(static_argnums=0)
+@jit(static_argnums=0, loops=DRAWING_LOOPS)
 def _effects(plan: Plan, values: Mapping, known: Known, rows: Rows, key: jax.Array,
              numbers: ArrayLike) -> dict:
     """A draw of the effects at each point.
@@ -110,7 +112,7 @@ def complete_normal(plan: Plan, normal: Normal, known: Known, rows: Rows,
         return normal
     values = normal.draw(plan, known, NORMAL_DRAWS, seed)
     drawn = {name: np.asarray(value)[None] for name, value in values.items()}
-    work = rows.chunks * rows.size * plan.table_entries * NORMAL_DRAWS
+    work = rows.chunks * rows.size * NORMAL_DRAWS
     if plan.groupings and not plan.globals and work > MAX_EXACT_WORK:
         effects = random_effects.draw_about_linear_means(
             plan, normal.loc, values, known, rows, derive_key(random_key(seed), Use.EFFECTS))
