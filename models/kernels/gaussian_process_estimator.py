@@ -218,12 +218,16 @@ class GaussianProcess(Numeric):
         """E[f(x) | y], (n,), and with return_std the standard deviations of f(x) + noise, (n,)."""
         check_is_fitted(self, "fit_")
         x = self._require_complete(X, reset=False)
-        cross = self._covariance(x, self._x)
-        mean = self.mean_ + cross @ self._weights
+        mean, variance = np.empty(len(x)), np.full(len(x), self.variance_)
+        size = max(BLOCK // len(self._x), 1)  # rows whose covariances are in memory at once
+        for rows in (slice(low, low + size) for low in range(0, len(x), size)):
+            cross = self._covariance(x[rows], self._x)
+            mean[rows] = self.mean_ + cross @ self._weights
+            if return_std:
+                half = solve_triangular(self._factor[0], cross.T, lower=True)
+                variance[rows] -= (half**2).sum(0)
         if not return_std:
             return mean
-        half = solve_triangular(self._factor[0], cross.T, lower=True)
-        variance = self.variance_ - (half**2).sum(0)
         return mean, np.sqrt(np.maximum(variance, 0.0) + self.noise_**2)
 
     def sample_y(self, X, n_samples=1, random_state=0):
