@@ -70,10 +70,16 @@ class Standardized(Complete):
 
     def _rank(self, X, weights) -> int:
         """How many coefficients the rows X identify, of the intercept and the columns."""
-        rows = self._design(X) * np.sqrt(weights)[:, None]
-        wide = rows.shape[0] < rows.shape[1]
-        size = np.linalg.svd(np.linalg.qr(rows.T if wide else rows, mode="r"), compute_uv=False)
-        return int(_known(size, rows, self._digits(X)).sum())
+        rank = 0
+        for step in dict.fromkeys((max(len(X) // MAX_SAMPLED_ROWS, 1), 1)):
+            some = X[::step]  # what some rows identify, all do
+            rows = self._design(some) * np.sqrt(weights[::step])[:, None]
+            wide = rows.shape[0] < rows.shape[1]
+            size = np.linalg.svd(np.linalg.qr(rows.T if wide else rows, mode="r"), compute_uv=False)
+            rank = int(_known(size, rows, self._digits(some) * step).sum())
+            if rank == rows.shape[1]:
+                break
+        return rank
 
     def _planes(self, beta: np.ndarray, bias: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Weights (planes, d) and biases (planes,) in the user's units, from (d, planes) and
