@@ -13,6 +13,11 @@ BESIDE = 1e-4  # of the largest number of an array: what its small ones may be o
 
 NEEDS_DOUBLE = {
     "asks JAX for arrays of float64 by name": {
+        "elimination/test_chains.py::test_blocks_have_the_paths_and_the_evidence_of_a_plain_scan",
+        "factors/test_quadrature_nodes.py::test_quantiles_are_those_of_the_density",
+        "families/test_domains.py::test_coordinates_of_a_domain_lead_there_and_back",
+        "families/test_look_up.py::"
+        "test_a_row_with_its_own_table_has_the_log_probability_and_slope_of_rows_that_share_one",
         "families/test_predictive_sums.py", "jaxpr/test_shortened.py::test_signed_zeros_and_types_are_told_apart",
         "numerics/test_programs.py::test_other_constants_shapes_types_and_settings_are_other_programs"},
     "compares bit by bit with what NumPy computes in float64": {
@@ -21,6 +26,12 @@ NEEDS_DOUBLE = {
     "takes a difference quotient over 2e-5 or 2e-4": {
         "factors/test_factor_sites.py::test_em_climbs_where_a_factor_weighs_hidden_states",
         "models/test_scale_mixture.py::test_a_student_prior_has_no_form_and_exact_refuses_both"},
+    "reads digits of a matrix whose condition is beyond those of float32": {
+        "families/test_forms.py::"
+        "test_what_is_read_of_a_precision_matrix_loses_no_more_digits_than_its_inverse_has"},
+    "asks for nine digits, or for the iterations of float64": {
+        "engines/test_vb.py::test_a_mean_and_a_precision_that_are_independent_reach_the_fixed_point_by_hand",
+        "engines/test_rest.py::test_no_iterations_beyond_those_allowed_are_made_on_a_ridge"},
     "expects that the precision is shown as float64": {"interface/test_report.py::test_versions_are_told"},
 }
 

@@ -124,7 +124,8 @@ class _Descent(Loop):
     def outcome(self, status: Status, count: int) -> Outcome:
         """The point after `count` steps, or the one with the best value of the held-out rows."""
         if status is Status.MAX_ITERATIONS:
-            flat = bool(is_flat(self.value, self.gradient))
+            # an end below the start is none, however small the gradient is relative to its value
+            flat = bool(is_flat(self.value, self.gradient)) and self.history[-1] >= self.history[0]
             status = (Status.CONVERGED if flat
                       else Status.FLUCTUATING if _is_fluctuating(self.history) else status)
         u = self.best[0] if self.curve and status is not Status.COLLAPSED else self.u
