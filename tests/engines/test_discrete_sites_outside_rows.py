@@ -110,3 +110,18 @@ def test_states_of_rows_that_cannot_be_renumbered_are_sampled_where_the_test_fai
     drawn = np.asarray(fit.draws(4000)["place"])
     assert str(fit.engine).startswith("NUTS") and fit.status.count("was tried first") == 1
     assert abs(drawn.mean() - mean) < 0.2 * sd and 0.85 < drawn.std() / sd < 1.2, (drawn.std(), sd)
+
+
+def test_states_that_can_be_renumbered_keep_one_numbering():
+    @probml.model
+    def halves(group):
+        mean = sample("mean", dist.Normal(0.0, 5.0).expand([2]).to_event(1))
+        kind = sample("kind", dist.Bernoulli(0.5).expand([4]).to_event(1))
+        with probml.rows():
+            sample("y", dist.Normal(mean[kind[group]], 1.0))
+
+    group = np.repeat(np.arange(4), 10)
+    fit = halves().fit({"group": group, "y": np.array([-2.0, 3.0, -2.0, 3.0])[group] + NOISE})
+    assert str(fit.engine).startswith("Laplace") and not fit.warnings, fit.status
+    np.testing.assert_allclose(np.sort(fit.params["mean"]), [-2.0, 3.0], atol=0.5)
+    np.testing.assert_allclose(np.asarray(fit.draws(2000)["mean"]).std(0), 20**-0.5, rtol=0.15)
