@@ -29,7 +29,7 @@ from probml.estimators.rules import (
     parameter,
 )
 from probml.estimators.validation import check_is_fitted
-from probml.fits.memory import refuse_vast
+from probml.fits.memory import check_matrix_memory
 from probml.models.classifiers.naive_bayes_estimator import COVARIANCE
 from probml.models.frames.complete import require_classes
 from probml.models.frames.covariances import canonical
@@ -259,7 +259,7 @@ class MixtureDiscriminant(_Normals, Joint, PartlyLabelled, InUnits, Stepwise, Cl
         )
         if event == (d, d):
             count = 1 if canonical(self.covariance) == "tied" else len(classes) * k
-            refuse_vast(f"{type(self).__name__}(covariance={self.covariance!r})", count, d)
+            check_matrix_memory(f"{type(self).__name__}(covariance={self.covariance!r})", count, d)
         X = np.where(np.isnan(X), moments(X, weights).centre, X)
         means, precisions = [], []
         for code, label in enumerate(classes):

@@ -158,7 +158,7 @@ def sample_adaptively(densities: Densities, modes: Sequence[Component], count: i
     pairs = np.zeros(0, int)
     new, best = list(modes), None
     for _ in range(1 + MAX_ROUNDS):
-        each = _allocated(new, count)
+        each = _draw_counts(new, count)
         fresh = np.concatenate([c.draw(n, random) for c, n in zip(new, each, strict=True)])
         pairs = np.concatenate([pairs, *(len(points) + sum(each[:i]) + _pairs(n)
                                          for i, n in enumerate(each))])
@@ -259,7 +259,7 @@ def nearly_normal(densities: Densities, mode: Component, count: int, seed: int =
     return _weigh(points, logs, _pairs(count))._replace(normal=True)
 
 
-def _allocated(components: Sequence[Component], count: int) -> list[int]:
+def _draw_counts(components: Sequence[Component], count: int) -> list[int]:
     """How many of `count` draws each component makes: a third of them equally, a third by its mass,
     a third by the largest share that it has in the variance of a coordinate."""
     mass, centres = (np.array(each) for each in zip(*((c.mass, c.centre) for c in components),
@@ -383,8 +383,8 @@ def work(plan: Plan, known: Known, rows: Rows | Summary) -> int:
     return numbers(known, rows) * max(plan.work, 1)
 
 
-def by_members(plan: Plan, known: Known, rows: Rows | Summary,
-               u: np.ndarray) -> tuple[Known, float]:
+def with_member_levels(plan: Plan, known: Known, rows: Rows | Summary,
+                       u: np.ndarray) -> tuple[Known, float]:
     """What rows share, such that log densities are those of the members of a grouping less what
     they are at a point u (d,), and their sum there: of very many rows rounding hides differences of
     the log densities, but not those of each member. Unchanged where effects are not integrated out

@@ -171,8 +171,8 @@ class Laplace(Engine):
             return _normal_outcome(problem, known, modes[0], None, why, out).with_state(
                 rejection=None)
         hidden = hides_differences(log_density)
-        compared, level = importance.by_members(problem.plan, known, problem.rows,
-                                                modes[0].centre) if hidden else (known, 0.0)
+        compared, level = (importance.with_member_levels(
+            problem.plan, known, problem.rows, modes[0].centre) if hidden else (known, 0.0))
         hidden = hides_differences(log_density - level)
         found, why, mode = self._weighted(problem, compared, modes, hidden)
         found = found._replace(log_evidence=found.log_evidence + level)

@@ -16,8 +16,8 @@ from probml.plan import decide
 from probml.posteriors.posterior import constrained
 
 MAX_DISTANCE = 0.1  # standard deviations from the mode, within which a proposal is made
-# in the log probabilities of two states and the log variances of all coordinates given each, up to
-# which one is the other with its states renumbered
+# of the log probabilities of two states, and of the log variances of the coordinates given each, up
+# to which one is the other with its states renumbered
 MAX_DIFFERENCE = 5e-3
 MAX_STATES = 64  # joint states of discrete sites, for each of which a mode is looked for
 # standard deviations by which a proposal may be away from another, the factor by which it may be
@@ -75,8 +75,8 @@ def proposals_given_states(problem: Problem, known: Known, mode: Component,
     mass = np.exp(np.array(logs) - np.max(logs, initial=-np.inf))
     mass /= mass.sum()
     distinct = [mode]
-    for i in sorted(_one_numbering(mode, found, logs), key=lambda i: -mass[i]):
-        over = next((at for at, old in enumerate(distinct) if _covers(old, found[i])), None)
+    for i in sorted(_without_renumbered_states(mode, found, logs), key=lambda i: -mass[i]):
+        over = next((at for at, old in enumerate(distinct) if _is_covered(found[i], old)), None)
         if over is None:
             distinct.append(found[i]._replace(mass=mass[i]))
         elif over:
@@ -84,21 +84,23 @@ def proposals_given_states(problem: Problem, known: Known, mode: Component,
     return distinct[1:]
 
 
-def _one_numbering(mode: Component, found: list[Component], logs: list[float]) -> list[int]:
-    """The states that are not others renumbered, which have the same posterior again: of each the
-    one that is nearest to the mode."""
+def _without_renumbered_states(mode: Component, found: list[Component],
+                               logs: list[float]) -> list[int]:
+    """The indices of the states, without those that are another one renumbered: their posterior is
+    the same, with the names of the states exchanged. The one nearest to the mode is kept."""
     away = [np.linalg.norm(np.linalg.solve(mode.root, each.centre - mode.centre)) for each in found]
-    shapes = [np.append(log, np.sort(np.log((each.root**2).sum(1))))
-              for log, each in zip(logs, found, strict=True)]
+    summaries = [np.append(log, np.sort(np.log((each.root**2).sum(1))))
+                 for log, each in zip(logs, found, strict=True)]
     kept: list[int] = []
     for i in map(int, np.argsort(away)):
-        if all(np.abs(shapes[i] - shapes[other]).max() > MAX_DIFFERENCE for other in kept):
+        if all(np.abs(summaries[i] - summaries[other]).max() > MAX_DIFFERENCE for other in kept):
             kept.append(i)
     return kept
 
 
-def _covers(old: Component, new: Component) -> bool:
-    """Whether draws of a proposal reach wherever those of another do, and nearly as often."""
+def _is_covered(new: Component, old: Component) -> bool:
+    """Whether draws of the old proposal reach wherever those of the new one do, and nearly as
+    often."""
     moved, *axes = np.linalg.solve(old.root, np.column_stack([new.centre - old.centre, new.root])).T
     ratios = np.linalg.svd(axes, compute_uv=False)
     return bool(np.linalg.norm(moved) < MAX_MOVE and ratios.max() < MAX_STRETCH

@@ -305,7 +305,7 @@ def _run_later_engines(held: dataset.Data, ladder: tuple, weight: np.ndarray | N
             raise
         return None
     reason = present(before.state.rejection).problem
-    if any(reason in found.problem for found in run.outcome.findings):
+    if any(("reason", reason) in found.numbers for found in run.outcome.findings):
         return run  # the engine between failed at the same mode
     return run._replace(outcome=run.outcome.noting(Finding.of(
         Code.PREVIOUS_ENGINE, engine=type(first).__name__, reason=reason)))

@@ -35,10 +35,10 @@ def refuse_vast_matrices(plan: Plan) -> None:
         DataError: the matrices of a site, such as covariances, do not fit into memory.
     """
     name, count, columns = plan.matrices
-    refuse_vast(f"model '{plan.structure.model.name}', site '{name}'", count, columns)
+    check_matrix_memory(f"model '{plan.structure.model.name}', site '{name}'", count, columns)
 
 
-def refuse_vast(title: str, count: int, columns: int) -> None:
+def check_matrix_memory(title: str, count: int, columns: int) -> None:
     """
     Args:
         title: whose matrices they are. count, columns: of the matrices.
