@@ -71,7 +71,9 @@ class Standardized(Complete):
     def _rank(self, X, weights) -> int:
         """How many coefficients the rows X identify, of the intercept and the columns."""
         rank = 0
-        for step in dict.fromkeys((max(len(X) // MAX_SAMPLED_ROWS, 1), 1)):
+        # few rows, more, all
+        for most in (4 * X.shape[1] + 64, MAX_SAMPLED_ROWS, len(X)):
+            step = max(len(X) // most, 1)
             some = X[::step]  # what some rows identify, all do
             rows = self._design(some) * np.sqrt(weights[::step])[:, None]
             wide = rows.shape[0] < rows.shape[1]

@@ -61,7 +61,7 @@ class RegressionResults:
         self.n_parameters_, self.n_observations_ = int(parameters), float(np.sum(weights))
         columns = np.reshape(np.where(np.isfinite(y), y, 0.0), (len(weights), -1))
         # the same in any order of the rows, up to rounding
-        self._row_sums = np.append(weights @ np.hstack([columns, columns * columns]), weights.sum())
+        self._row_sums = np.concatenate([weights @ columns, weights @ columns**2, [weights.sum()]])
         self._restricted = restricted
 
     def _maximum(self, name: str) -> float:

@@ -270,8 +270,8 @@ class Code(enum.Enum):
         ("centre and scale the inputs", "drop one of two nearly collinear parameters",
          "raise max_tree_depth"))
     R_HAT = (
-        "r-hat", "the chains do not agree: R-hat of {at} is {value:.3f}, above {limit:g} (the mean "
-        "is {least:.3g} in one chain and {greatest:.3g} in another)",
+        "r-hat", "the chains do not agree: R-hat of {at} is {value:.3f}, above {limit:.3f} (the "
+        "mean is {least:.3g} in one chain and {greatest:.3g} in another)",
         "The posterior may have several modes or parameters that are not identified",
         ("raise warmup and draws", "use an informative prior"))
     ESS = (

@@ -36,6 +36,7 @@ from probml.plan import hierarchy
 from probml.plan.sufficient_statistics import squared
 from probml.posteriors import diagnostics
 from probml.posteriors import posterior as beliefs
+from probml.posteriors.diagnostics import HIGH_R_HAT
 from probml.posteriors.posterior import Draws
 from probml.posteriors.relabelling import exchanges, relabelled
 
@@ -44,7 +45,6 @@ COMPARED = 32  # draws of the normal distribution at the mode, at which the dens
 # not whitened, below the second correlations are used everywhere.
 MAX_DIFFERENCE, SMALL_DIFFERENCE = 10.0, 1.0
 CAREFUL_TARGETS = (0.95, 0.99)  # acceptance probabilities of repeated runs
-HIGH_R_HAT = 1.1  # beyond which chains outside the posterior mass are looked for
 # standard deviations of all draws, beyond which the mean of a chain is elsewhere
 MAX_CHAIN_MEAN_SDS = 4.0
 MAX_GRADIENTS = 6  # of all runs together, relative to the first

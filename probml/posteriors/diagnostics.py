@@ -2,10 +2,13 @@
 
 import numpy as np
 from numpyro.diagnostics import effective_sample_size, split_gelman_rubin
-from scipy.special import ndtri
+from scipy.special import chdtri, ndtri
 
 # effective draws of a chain, below which means and tails are inaccurate (Vehtari et al. 2021)
 MIN_EFFECTIVE_PER_CHAIN = 100
+# R-hat up to which chains agree whatever their number of draws, and beyond which they do not
+MIN_R_HAT, HIGH_R_HAT = 1.01, 1.1
+CHANCE = 0.01  # that chains of one distribution exceed the limits of R-hat between these
 
 
 def _ranked(x: np.ndarray) -> np.ndarray:
@@ -30,10 +33,40 @@ def r_hat(x: np.ndarray) -> np.ndarray:
     """
     if x.shape[0] < 2 or x.shape[1] < 4:
         return np.full(x.shape[2:], np.nan)
-    folded = np.abs(x - np.median(x, (0, 1)))
     with np.errstate(invalid="ignore", divide="ignore"):
-        found = [np.asarray(split_gelman_rubin(_ranked(v))) for v in (x, folded)]
+        found = [np.asarray(split_gelman_rubin(scores)) for scores in _scores(x)]
     return np.where(x.std((0, 1)) > 0, np.fmax(*found), np.nan)
+
+
+def r_hat_limits(x: np.ndarray, found: np.ndarray) -> np.ndarray:
+    """R-hat of each entry that chains of one distribution exceed by chance alone, with the
+    probability CHANCE for any of the entries, given how many effective draws half a chain has; from
+    MIN_R_HAT to HIGH_R_HAT.
+
+    Args:
+        x: (chains, draws, entries). found: their `r_hat`, (entries,).
+
+    Source: between halves the variance of means, as a share of that within, is χ² / degrees of
+        freedom / effective draws; Gelman & Rubin (1992), eq. 4.
+    """
+    limits, high = np.full(found.shape, MIN_R_HAT), np.flatnonzero(found > MIN_R_HAT)
+    if not len(high):
+        return limits
+    degrees, half = 2 * len(x) - 1, x.shape[1] // 2
+    effective_draws = []
+    for scores in _scores(x[..., high]):
+        halves = np.stack([scores[:, :half], scores[:, -half:]])
+        each = np.asarray(effective_sample_size(np.moveaxis(halves, 2, 0)[None]))
+        effective_draws.append(each.mean((0, 1)))
+    chance = chdtri(degrees, CHANCE / found.size) / degrees
+    limits[high] = np.clip(np.sqrt(1 + (chance - 1) / np.fmin(*effective_draws)),
+                           MIN_R_HAT, HIGH_R_HAT)
+    return limits
+
+
+def _scores(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Normal scores of the ranks of values, and of their distances from the median."""
+    return _ranked(x), _ranked(np.abs(x - np.median(x, (0, 1))))
 
 
 def effective(x: np.ndarray, tail: bool = False) -> np.ndarray:

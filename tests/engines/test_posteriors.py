@@ -298,6 +298,7 @@ def test_r_hat_and_effective_draws_are_those_of_independent_and_of_stuck_chains(
     assert (diagnostics.effective(good, tail=True) > 1000).all()
     stuck = good + 2 * np.arange(4)[:, None, None]
     assert (diagnostics.r_hat(stuck) > 1.5).all()
+
     # the same means: only the folded ranks tell
     wide = good * np.array([1, 1, 1, 5.0])[:, None, None]
     assert (diagnostics.r_hat(wide) > 1.05).all()
@@ -308,6 +309,22 @@ def test_r_hat_and_effective_draws_are_those_of_independent_and_of_stuck_chains(
     assert np.isnan(diagnostics.r_hat(good[:1])).all() and np.isnan(
         diagnostics.r_hat(np.ones((2, 10, 1)))
     ).all()
+
+
+@pytest.mark.parametrize("memory", [-0.3, 0.0, 0.3, 0.6])
+@pytest.mark.parametrize("chains,draws", [(2, 100), (2, 500), (4, 200), (4, 1000)])
+def test_r_hat_is_above_its_limit_where_chains_differ_and_not_by_chance(memory, chains, draws):
+    random, found = np.random.default_rng(0), []
+    for shift in (0.0, 0.7):
+        for _ in range(10):
+            x = random.normal(size=(chains, draws, 22))
+            for t in range(1, draws):  # autoregressive, of variance 1
+                x[:, t] = memory * x[:, t - 1] + np.sqrt(1 - memory**2) * x[:, t]
+            x[0] += shift
+            agreement = diagnostics.r_hat(x)
+            found.append((agreement > diagnostics.r_hat_limits(x, agreement)).any())
+    few = draws * (1 - memory) / (1 + memory) < 100  # effective draws of a chain
+    assert sum(found[:10]) <= (10 if few else 2) and all(found[10:])
 
 
 def test_a_run_says_what_is_wrong_with_it_and_what_to_do():

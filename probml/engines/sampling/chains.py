@@ -32,6 +32,7 @@ from probml.posteriors.diagnostics import (
     effective,
     energy_fraction,
     r_hat,
+    r_hat_limits,
 )
 from probml.posteriors.pareto import k_limit, k_of_variance
 from probml.typing import PyTree, SiteValues
@@ -168,8 +169,6 @@ def programs(plan: Plan, rows: Rows | Summary, iterations: int) -> list[Callable
     return _OFTEN if iterations >= MANY_ITERATIONS else _QUICK
 
 
-# R-hat up to which chains agree; with fewer draws, whose means are noisy, MAX_R_HAT_OF_FEW
-MAX_R_HAT, FEW_DRAWS, MAX_R_HAT_OF_FEW = 1.01, 400, 1.05
 MAX_DIVERGING = 1e-3  # share of draws
 MIN_E_BFMI = 0.3  # below it a chain hardly moves between low and high densities
 MAX_FULL_TREES = 0.01  # share of draws with the maximum tree depth
@@ -225,13 +224,17 @@ def diagnose_chains(values: SiteValues, z: np.ndarray, stats: SiteValues,
     if chains == 1:
         found.append(Finding.of(Code.ONE_CHAIN))
     else:
-        worst, apart = _largest(np.concatenate(list(map(r_hat, parts))), 1.0)
-        limit = MAX_R_HAT if draws >= FEW_DRAWS else MAX_R_HAT_OF_FEW
-        if apart > limit:
+        every = [r_hat(part) for part in parts]
+        agreement = np.concatenate(every)
+        apart = _largest(agreement, 1.0)[1]
+        limits = np.concatenate(list(map(r_hat_limits, parts, every)))
+        worst, over = _largest(agreement - limits, 0.0)
+        if over > 0:
             means = np.concatenate([part.mean(1) for part in parts], 1)[:, worst]
             short = True
-            found.append(Finding.of(Code.R_HAT, owners[worst], value=apart, limit=limit,
-                                    least=means.min(), greatest=means.max()))
+            found.append(Finding.of(Code.R_HAT, owners[worst], value=agreement[worst],
+                                    limit=limits[worst], least=means.min(),
+                                    greatest=means.max()))
     if draws >= 2 * MIN_EFFECTIVE_PER_CHAIN:
         worst, fewest = _largest(np.concatenate([
             -np.fmin(effective(part), effective(part, tail=True)) for part in parts]), -np.inf)
