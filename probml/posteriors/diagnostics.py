@@ -6,8 +6,9 @@ from scipy.special import chdtri, ndtri
 
 # effective draws of a chain, below which means and tails are inaccurate (Vehtari et al. 2021)
 MIN_EFFECTIVE_PER_CHAIN = 100
-# R-hat up to which chains agree whatever their number of draws, and beyond which they do not
-MIN_R_HAT, HIGH_R_HAT = 1.01, 1.1
+# R-hat up to which chains agree, and beyond which they do not; the former for 500 draws a chain or
+# more, with fewer nearer to the latter
+MIN_R_HAT, HIGH_R_HAT, DRAWS_OF_MIN = 1.01, 1.1, 500
 CHANCE = 0.01  # that chains of one distribution exceed the limits of R-hat between these
 
 
@@ -40,8 +41,7 @@ def r_hat(x: np.ndarray) -> np.ndarray:
 
 def r_hat_limits(x: np.ndarray, found: np.ndarray) -> np.ndarray:
     """R-hat of each entry that chains of one distribution exceed by chance alone, with the
-    probability CHANCE for any of the entries, given how many effective draws half a chain has; from
-    MIN_R_HAT to HIGH_R_HAT.
+    probability CHANCE for any of the entries, given how many effective draws half a chain has.
 
     Args:
         x: (chains, draws, entries). found: their `r_hat`, (entries,).
@@ -49,7 +49,8 @@ def r_hat_limits(x: np.ndarray, found: np.ndarray) -> np.ndarray:
     Source: between halves the variance of means, as a share of that within, is χ² / degrees of
         freedom / effective draws; Gelman & Rubin (1992), eq. 4.
     """
-    limits, high = np.full(found.shape, MIN_R_HAT), np.flatnonzero(found > MIN_R_HAT)
+    least = 1 + (MIN_R_HAT - 1) * max(DRAWS_OF_MIN / x.shape[1], 1.0)
+    limits, high = np.full(found.shape, least), np.flatnonzero(found > least)
     if not len(high):
         return limits
     degrees, half = 2 * len(x) - 1, x.shape[1] // 2
@@ -60,7 +61,7 @@ def r_hat_limits(x: np.ndarray, found: np.ndarray) -> np.ndarray:
         effective_draws.append(each.mean((0, 1)))
     chance = chdtri(degrees, CHANCE / found.size) / degrees
     limits[high] = np.clip(np.sqrt(1 + (chance - 1) / np.fmin(*effective_draws)),
-                           MIN_R_HAT, HIGH_R_HAT)
+                           least, max(least, HIGH_R_HAT))
     return limits
 
 
