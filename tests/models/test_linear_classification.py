@@ -42,9 +42,6 @@ EXPECTED = {
     "FisherDiscriminant": dict.fromkeys(
         ("check_sample_weights_shape", "check_sample_weights_not_overwritten", DENSE), DEGENERATE
     ),
-    "LogisticRegression": {
-        DENSE: "both climbs end within their tolerance of the maximum, but 4e-8 apart"
-    },
 }
 
 
