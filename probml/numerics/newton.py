@@ -34,12 +34,17 @@ def saddle_free_step(point: jax.Array, gradient: jax.Array, hessian: jax.Array,
     """As `dense_step`, but −H need not be positive definite: its eigenvalues are replaced by their
     absolute values (Dauphin et al. 2014, "Identifying and attacking the saddle point problem").
     Of posteriors of few parameters this saves half of the evaluations; an eigendecomposition costs
-    some ten times a Cholesky factor, so few coordinates are meant."""
+    some ten times a Cholesky factor, so few coordinates are meant. Where slope and curvature are
+    both rounding, as along directions that nothing determines, there is no step."""
     unit = units(hessian, jnp)
     axes, curvature = jax.lax.linalg.eigh(-scaled(hessian, unit), symmetrize_input=False)
     curvature = jnp.abs(curvature)
-    least = jnp.finfo(curvature.dtype).eps * jnp.max(curvature, initial=0.0)
+    rounding = len(unit) * jnp.finfo(curvature.dtype).eps
+    least = rounding * jnp.max(curvature, initial=0.0)
     slopes = (unit * gradient) @ axes
+    slopes = jnp.where((curvature <= least)
+                       & (jnp.abs(slopes) <= rounding * jnp.max(jnp.abs(slopes), initial=0.0)),
+                       0.0, slopes)
     step = unit * (axes @ (slopes / (jnp.maximum(curvature, least) + damping)))
     return step, 0.5 * jnp.vdot(gradient, step)
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from importlib.resources import files
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
@@ -304,3 +305,18 @@ def test_a_mixed_model_of_as_many_groups_as_rows_says_that_spread_and_noise_are_
     table = pd.DataFrame({"x": x, "g": [f"g{i}" for i in range(60)]})
     estimator = MixedModel({"g": ["1"]}, reml=reml).fit(table, 1 + 2 * x + random.normal(size=60))
     assert "not-identified" in codes(estimator.fit_)
+
+
+@pytest.mark.parametrize("double", [False, True])
+@pytest.mark.parametrize("n,d", [(9, 30), (15, 30), (100, 120), (50, 10)])
+def test_columns_that_rows_do_not_tell_apart_are_said_to_be_in_any_precision(n, d, double):
+    random = np.random.default_rng(n)
+    x, y = random.uniform(size=(n, d)), random.integers(0, 3, n).astype(float)
+    doubled = np.column_stack([x, x[:, 0] + x[:, 1]])
+    with jax.enable_x64(double), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        whole, collinear = (GeneralizedLinearModel().fit(columns, y) for columns in (x, doubled))
+    assert ("not-identified" in codes(whole.fit_)) == (d >= n)
+    assert "not-identified" in codes(collinear.fit_)
+    # of many points the nearest to the start, which tells columns with the same rows no difference
+    np.testing.assert_allclose(collinear.predict(doubled), whole.predict(x), atol=1e-3)
