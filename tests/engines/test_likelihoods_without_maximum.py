@@ -320,3 +320,23 @@ def test_columns_that_rows_do_not_tell_apart_are_said_to_be_in_any_precision(n, 
     assert "not-identified" in codes(collinear.fit_)
     # of many points the nearest to the start, which tells columns with the same rows no difference
     np.testing.assert_allclose(collinear.predict(doubled), whole.predict(x), atol=1e-3)
+
+
+@pytest.mark.parametrize("noise", [lambda mean, scale: dist.Normal(mean, scale),
+                                   lambda mean, scale: dist.StudentT(4.0, mean, scale)])
+@pytest.mark.parametrize("engine", [probml.EM(), probml.MAP()])
+def test_collinear_columns_under_flat_priors_are_said_to_be_by_em_as_by_map(engine, noise):
+    def regression(x, y=None):
+        beta = sample("beta", dist.ImproperUniform(constraints.real_vector, (), (3,)))
+        scale = sample("scale", dist.HalfNormal(10.0))
+        with plate("n", len(x)):
+            sample("y", noise(x @ beta, scale), obs=y)
+
+    random = np.random.default_rng(3)
+    x, y = random.normal(size=(40, 3)), random.normal(size=40)
+    collinear = np.column_stack([x[:, :2], x[:, 0] - 2 * x[:, 1]])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        plain, double = (probml.model(regression)().fit({"x": columns, "y": y}, engine)
+                         for columns in (x, collinear))
+    assert "not-identified" not in codes(plain) and "not-identified" in codes(double)

@@ -217,7 +217,9 @@ def diagnose_em_optimum(problem: Problem, outcome: Outcome, first: Start,
     if (outcome.status not in (Status.CONVERGED, Status.SLOW)
         or not (plan.free and lacks_prior(plan, prior)) or find_infinite(outcome.params)):
         return outcome
-    closed_forms = all(block.form for block in all_blocks(plan, prior))
+    # coefficients of rows, which an M-step determines whether or not columns are collinear
+    closed_forms = all(block.form and not (block.form.joint and block.rowwise)
+                       for block in all_blocks(plan, prior))
     if plan.carried or problem.in_parts or hard or closed_forms and not plan.groupings:
         return outcome.noting(find_uninformed_entries(plan, outcome.params, first, problem.known,
                                                       problem.rows, static))
