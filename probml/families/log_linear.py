@@ -1,6 +1,7 @@
 """Log densities linear in their natural parameters, η·T(x) + constant + base(x): one matrix product
 a chunk; exact log Γ ratios."""
 
+import functools
 import math
 from collections.abc import Callable
 
@@ -8,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.custom_derivatives import SymbolicZero
 from jax.scipy.special import digamma, gammaln
 
 from probml.families.likelihood import Arguments
@@ -132,11 +134,19 @@ def _log_gamma(a: jax.Array, y: jax.Array, log_y: jax.Array | None):
     return _about(a, w, _log1p(w, log_y - jnp.log(a)))
 
 
-@_log_gamma.defjvp
+@functools.partial(_log_gamma.defjvp, symbolic_zeros=True)
 def _log_gamma_slope(at: tuple, along: tuple):
     (a, y, log_y), (da, _, dlog) = at, along
-    log = _log1p((y - a) / a, log_y - jnp.log(a))
-    return _log_gamma(a, y, log_y), (log + log_less_digamma(a)) * da + (a - y) * dlog
+    return _log_gamma(a, y, log_y), _along(
+        (da, lambda: _log1p((y - a) / a, log_y - jnp.log(a)) + log_less_digamma(a)),
+        (dlog, lambda: a - y))
+
+
+def _along(*terms: tuple[jax.Array | SymbolicZero, Callable[[], jax.Array]]):
+    """Σ tangent × slope; slopes of numbers that do not move, as of a count, are not computed, which
+    would take most of the time of a gradient."""
+    moved = [slope() * tangent for tangent, slope in terms if not isinstance(tangent, SymbolicZero)]
+    return functools.reduce(jnp.add, moved) if moved else jnp.zeros_like(terms[0][1]())
 
 
 def _about(a: jax.Array, w: jax.Array, log: jax.Array):
@@ -199,12 +209,13 @@ def _log_negative_binomial(k: jax.Array, c: jax.Array, m: jax.Array, log_m: jax.
     return jnp.where(k > 0, value, c * _relative_excess(jnp.zeros_like(some), c, m, log_m)[1])
 
 
-@_log_negative_binomial.defjvp
+@functools.partial(_log_negative_binomial.defjvp, symbolic_zeros=True)
 def _log_negative_binomial_slope(at: tuple, along: tuple):
     (k, c, m, log_m), (_, dc, _, dlog) = at, along
     w, log = _relative_excess(k, c, m, log_m)
-    slope = _log_less(w, log) + log_less_digamma(c) - log_less_digamma(c + k)
-    return _log_negative_binomial(*at), slope * dc + c * w * dlog
+    return _log_negative_binomial(*at), _along(
+        (dc, lambda: _log_less(w, log) + log_less_digamma(c) - log_less_digamma(c + k)),
+        (dlog, lambda: c * w))
 
 
 def _relative_excess(k: jax.Array, c: jax.Array, m: jax.Array, log_m: jax.Array):
