@@ -18,8 +18,10 @@ import jax.numpy as jnp
 from probml.device.rows import Chunk, Known, Pairs, Resident, Rows, merge_chunks
 from probml.evidence import random_effects
 from probml.evidence.e_step import sum_and_vjp
+from probml.evidence.random_effects import RowDensity
 from probml.factors.random_effects import information, integration, second_order
 from probml.factors.random_effects.information import EffectVector, Information, Prior
+from probml.factors.random_effects.second_order import Expansion
 from probml.plan.plan import Plan
 from probml.typing import PyTree
 
@@ -33,11 +35,13 @@ def value_and_gradient(plan: Plan, point: Callable, u: object, known: Known,
     """
     nodes = plan.groupings[0].nodes
     if nodes > 1:
-        return _by_nodes(plan, point, u, known, rows)
+        by = _by_nodes if plan.groupings[0].exponent is None else _by_expansion
+        return by(plan, point, u, known, rows)
     if isinstance(rows, Resident) and rows.pairs is not None:
         return _by_pairs(plan, point, u, known, rows.pairs, merge_chunks(rows.stacked))
     mask, params = information.prior_mask(plan), point(u)[0]
-    noise, info = (random_effects.find_mode(plan, params, known, rows.total) if nodes
+    noise, info = (random_effects.find_mode(random_effects.density_of_rows(
+        plan, params, known, rows.total)) if nodes
                    else (random_effects.expansion_point(plan, params, known, rows.total), None))
     held = (u, noise) if nodes else (u,)  # an expansion of normal rows is exact about any point
 
@@ -86,7 +90,8 @@ def _by_pairs(plan: Plan, point: Callable, u: object, known: Known, pairs: Pairs
 def _by_nodes(plan: Plan, point: Callable, u: object, known: Known,
               rows: Rows) -> tuple[jax.Array, PyTree]:
     mask = information.prior_mask(plan)
-    noise, info = random_effects.find_mode(plan, point(u)[0], known, rows.total)
+    noise, info = random_effects.find_mode(random_effects.density_of_rows(
+        plan, point(u)[0], known, rows.total))
     prior = information.compute_prior(plan, point(u)[0], known)
     at = integration.integrate_out(prior, info, noise, mask)
     places, share = random_effects.quadrature_nodes(at, plan.groupings[0].nodes)
@@ -105,6 +110,26 @@ def _by_nodes(plan: Plan, point: Callable, u: object, known: Known,
 
     value, gradient, _ = sum_and_vjp(chunk, rows, after)
     return value, gradient
+
+
+def _by_expansion(plan: Plan, point: Callable, u: object, known: Known,
+                  rows: Rows) -> tuple[jax.Array, PyTree]:
+    """The quadrature of rows whose expansion at one point is sufficient: no further pass."""
+    def chunk(rows: Chunk):
+        return jax.vjp(lambda u: random_effects.expand(plan, point(u)[0], known, rows), u)
+
+    def log(u: object, expansion: Expansion) -> jax.Array:
+        params = point(u)[0]
+        return random_effects.evidences_by_nodes(RowDensity(
+            plan, params, known, rows.total, information.compute_prior(plan, params, known),
+            expansion)).sum()
+
+    def after(expansion: Expansion) -> tuple:
+        value, (outer, share) = jax.value_and_grad(log, (0, 1))(u, expansion)
+        return (value, outer), share
+
+    (value, outer), inner, _ = sum_and_vjp(chunk, rows, after)
+    return value, jax.tree.map(jnp.add, outer, inner)
 
 
 def _along(plan: Plan, point: Callable, u: object, known: Known, rows: Rows, noise: EffectVector,

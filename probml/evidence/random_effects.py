@@ -14,11 +14,13 @@ member of one grouping, members are independent, and the integral of each is tak
 ε = ε̂ + L⁻ᵀ t about its own mode, K = LLᵀ (Liu & Pierce 1994).
 
 The mode is found by Newton's steps, damped as Levenberg has it, all effects at once. Cost: some ten
-passes over the rows; and the nodes, one more.
+passes over the rows; and the nodes, one more. One pass alone where the value and two derivatives of
+the log density of rows are sufficient (second_order.py).
 """
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 
 import jax
 import jax.numpy as jnp
@@ -29,6 +31,7 @@ from probml.factors.random_effects import information, integration, second_order
 from probml.factors.random_effects.information import EffectVector, Information, Prior
 from probml.factors.random_effects.integration import Conditional, Moments
 from probml.factors.random_effects.quadrature_nodes import AtNodes, Nodes
+from probml.factors.random_effects.second_order import Expansion
 from probml.latents.gaussian import log_total
 from probml.latents.laplace import MAX_STEPS
 from probml.numerics import lapack
@@ -40,6 +43,67 @@ from probml.plan.plan import Plan
 ROUNDING_SLACK = 64  # units of rounding by which a log density may fall and count as no lower
 
 
+@dataclass(frozen=True)
+class RowDensity:
+    """log p(rows that are not normal | effects), as a function of standardised effects ε.
+
+    Attributes:
+        total: sums a function of a chunk of rows over all chunks.
+        expansion: of the rows of each member at ε = 0, where it is sufficient; None: each question
+            is a pass over the rows.
+    """
+
+    plan: Plan
+    params: Mapping
+    known: Known
+    total: Callable
+    prior: Prior
+    expansion: Expansion | None
+
+    def information(self, noise: EffectVector) -> Information:
+        """To the second order about ε."""
+        if self.expansion is not None:
+            return self.expansion.information(self.plan, self._scale[:, 0] * noise.first[:, 0])
+        at = information.effects_at(self.plan, self.prior, noise)
+        return self.total(lambda rows: second_order.compute_information(
+            self.plan, self.params, self.known, rows, at))
+
+    def member_logs(self, places: jax.Array) -> jax.Array:
+        """Of the rows of each member at ε, (members, d, m) → (members, m)."""
+        if self.expansion is not None:
+            return self.expansion.member_logs(self.plan, self._scale * places[:, 0])
+        at = effects_at_nodes(self.plan, self.prior, places)
+        return self.total(lambda rows: second_order.member_logs(self.plan, self.params, self.known,
+                                                                rows, at))
+
+    @property
+    def _scale(self) -> jax.Array:
+        return self.prior.first[:, :, 0]  # of the one effect of each member, (members, 1)
+
+    @property
+    def constant(self) -> "RowDensity":
+        """The same without derivatives in the parameters."""
+        params, prior, expansion = jax.lax.stop_gradient((dict(self.params), self.prior,
+                                                          self.expansion))
+        return replace(self, params=params, prior=prior, expansion=expansion)
+
+
+def density_of_rows(plan: Plan, params: Mapping, known: Known, total: Callable) -> RowDensity:
+    """The `RowDensity`, with its expansion where that is sufficient."""
+    expansion = None
+    if plan.groupings[0].exponent is not None:
+        expansion = total(lambda rows: expand(plan, params, known, rows))
+    return RowDensity(plan, params, known, total, information.compute_prior(plan, params, known),
+                      expansion)
+
+
+def expand(plan: Plan, params: Mapping, known: Known, rows: Chunk) -> Expansion:
+    """The expansion of a chunk of rows at ε = 0."""
+    prior = information.compute_prior(plan, params, known)
+    return second_order.expand(plan, params, known, rows, information.effects_at(
+        plan, prior, information.zeros(plan)))
+
+
 def compute_information(plan: Plan, params: Mapping, known: Known, rows: Chunk,
                 point: Mapping[str, jax.Array]) -> Information:
     """The information of a chunk of rows about the effects at `point`: exact for normal rows, else
@@ -49,22 +113,21 @@ def compute_information(plan: Plan, params: Mapping, known: Known, rows: Chunk,
 
 
 def expansion_point(plan: Plan, params: Mapping, known: Known, total: Callable) -> EffectVector:
-    """ε about which the rows' log density is expanded: the mode if rows are not normal.
+    """ε about which the log density of normal rows is expanded.
 
     Args:
         total: sums a function of a chunk of rows over all chunks.
     """
-    if plan.groupings[0].nodes:
-        return find_mode(plan, params, known, total)[0]
     nothing = information.zeros(plan)
     if nothing.first.dtype != jnp.float32:
         return nothing
-    found = _integrate_about(plan, jax.lax.stop_gradient(params), known, total, nothing).centre
+    found = _integrate_normal_rows(plan, jax.lax.stop_gradient(params), known, total,
+                                   nothing).centre
     return jax.tree.map(lambda leaf: jax.lax.stop_gradient(jnp.nan_to_num(leaf)), found)
 
 
-def _integrate_about(plan: Plan, params: Mapping, known: Known, total: Callable,
-                     noise: EffectVector) -> Conditional:
+def _integrate_normal_rows(plan: Plan, params: Mapping, known: Known, total: Callable,
+                           noise: EffectVector) -> Conditional:
     prior, mask = information.compute_prior(plan, params, known), information.prior_mask(plan)
     info = total(lambda rows: compute_information(plan, params, known, rows,
                                           information.effects_at(plan, prior, noise)))
@@ -77,12 +140,13 @@ def condition_on_rows(plan: Plan, params: Mapping, known: Known, total: Callable
     the mean and standard deviation of these; `total` as of `expansion_point`."""
     count = plan.groupings[0].nodes
     if not count:
-        return _integrate_about(plan, params, known, total,
-                                expansion_point(plan, params, known, total))
-    at = _laplace_at_mode(plan, params, known, total)
+        return _integrate_normal_rows(plan, params, known, total,
+                                      expansion_point(plan, params, known, total))
+    of_rows = density_of_rows(plan, params, known, total)
+    at = _laplace_at_mode(of_rows)
     if count == 1:
         return at
-    logs = _log_terms(plan, params, known, total, at, count)
+    logs = _log_terms(of_rows, at, count)
     nodes = Nodes(at.centre.first[:, 0], 1 / at.lower[:, 0, 0], jax.nn.log_softmax(logs))
     there, log = AtNodes(*nodes), jax.nn.logsumexp(logs, -1)
     log = log if known.reference is None else log - known.reference
@@ -95,8 +159,14 @@ def conditional_means(plan: Plan, params: Mapping, known: Known,
                       total: Callable) -> dict[str, jax.Array]:
     """The conditional mean (or mode) of the effects given the rows, by name. Its first derivatives
     in the parameters are right: one Newton step from the mode, which is of length 0, has them."""
-    noise = expansion_point(plan, params, known, total)
-    centre = _integrate_about(plan, params, known, total, noise).centre
+    if plan.groupings[0].nodes:
+        of_rows = density_of_rows(plan, params, known, total)
+        noise = find_mode(of_rows)[0]
+        centre = integration.integrate_out(of_rows.prior, of_rows.information(noise), noise,
+                                           information.prior_mask(plan)).centre
+    else:
+        centre = _integrate_normal_rows(plan, params, known, total, expansion_point(
+            plan, params, known, total)).centre
     return information.effects_at(plan, information.compute_prior(plan, params, known), centre)
 
 
@@ -146,21 +216,15 @@ def _expected(plan: Plan, grouping: Grouping, i: int, env: Mapping, mean: jax.Ar
 # rows that are not normal
 
 
-def find_mode(plan: Plan, params: Mapping, known: Known,
-              total: Callable) -> tuple[EffectVector, Information]:
-    """ε at the mode, and the information of the rows there; no derivative goes through them.
-
-    Args:
-        total: sums a function of a chunk of rows over all chunks.
-    """
-    params = jax.lax.stop_gradient(dict(params))
-    prior, mask = information.compute_prior(plan, params, known), information.prior_mask(plan)
-    start = information.zeros(plan)
+def find_mode(of_rows: RowDensity) -> tuple[EffectVector, Information]:
+    """ε at the mode, and the information of the rows there; no derivative goes through them."""
+    of_rows = of_rows.constant
+    prior, mask = of_rows.prior, information.prior_mask(of_rows.plan)
+    start = information.zeros(of_rows.plan)
     rounding = jnp.finfo(start.first.dtype).eps
 
     def at(noise: EffectVector) -> tuple[jax.Array, EffectVector, Information]:
-        info = total(lambda rows: second_order.compute_information(
-            plan, params, known, rows, information.effects_at(plan, prior, noise)))
+        info = of_rows.information(noise)
         return (integration.joint_log_density(info, noise, mask),
                 integration.joint_gradient(prior, info, noise, mask), info)
 
@@ -179,38 +243,39 @@ def find_mode(plan: Plan, params: Mapping, known: Known,
 def quadrature_gain(plan: Plan, params: Mapping, known: Known, total: Callable,
                     nodes: int) -> jax.Array:
     """The log evidence by a quadrature of so many nodes, less that by the plan's own rule."""
-    at = _laplace_at_mode(plan, params, known, total)
-    own, finer = plan.groupings[0].nodes, _member_logs(plan, params, known, total, at, nodes)
+    of_rows, own = density_of_rows(plan, params, known, total), plan.groupings[0].nodes
+    at = _laplace_at_mode(of_rows)
+    finer = _member_logs(of_rows, at, nodes)
     if own == 1:
         return finer.sum() - at.log
     # by member, since rounding of the sums of very many rows may exceed the gain
-    return (finer - _member_logs(plan, params, known, total, at, own)).sum()
+    return (finer - _member_logs(of_rows, at, own)).sum()
 
 
 def member_evidences(plan: Plan, params: Mapping, known: Known, total: Callable) -> jax.Array:
     """The log evidence of the rows of each member, by a quadrature, (members,)."""
-    at = _laplace_at_mode(plan, params, known, total)
-    return _member_logs(plan, params, known, total, at, plan.groupings[0].nodes)
+    return evidences_by_nodes(density_of_rows(plan, params, known, total))
 
 
-def _member_logs(plan: Plan, params: Mapping, known: Known, total: Callable, at: Conditional,
-                 nodes: int) -> jax.Array:
-    return jax.nn.logsumexp(_log_terms(plan, params, known, total, at, nodes), -1)
+def evidences_by_nodes(of_rows: RowDensity) -> jax.Array:
+    """The same of their `RowDensity`."""
+    return _member_logs(of_rows, _laplace_at_mode(of_rows), of_rows.plan.groupings[0].nodes)
 
 
-def _laplace_at_mode(plan: Plan, params: Mapping, known: Known, total: Callable) -> Conditional:
-    noise, info = find_mode(plan, params, known, total)
-    prior, mask = information.compute_prior(plan, params, known), information.prior_mask(plan)
-    return integration.laplace_approximation(prior, info, noise, mask)
+def _member_logs(of_rows: RowDensity, at: Conditional, nodes: int) -> jax.Array:
+    return jax.nn.logsumexp(_log_terms(of_rows, at, nodes), -1)
 
 
-def _log_terms(plan: Plan, params: Mapping, known: Known, total: Callable, at: Conditional,
-              nodes: int) -> jax.Array:
+def _laplace_at_mode(of_rows: RowDensity) -> Conditional:
+    noise, info = find_mode(of_rows)
+    return integration.laplace_approximation(of_rows.prior, info, noise,
+                                             information.prior_mask(of_rows.plan))
+
+
+def _log_terms(of_rows: RowDensity, at: Conditional, nodes: int) -> jax.Array:
     """The log terms of the quadrature sum of each member, (members, nodes)."""
     places, share = quadrature_nodes(at, nodes)
-    prior = information.compute_prior(plan, params, known)
-    return share + total(lambda rows: second_order.member_logs(
-        plan, params, known, rows, effects_at_nodes(plan, prior, places)))
+    return share + of_rows.member_logs(places)
 
 
 def quadrature_nodes(at: Conditional, nodes: int) -> tuple[jax.Array, jax.Array]:

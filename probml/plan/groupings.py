@@ -20,15 +20,21 @@ Pinheiro & Bates 1995).
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
+from probml.families import domains
 from probml.jaxpr.levels import classify
 from probml.jaxpr.memo import memo
 from probml.latents.gaussian import KINDS, arguments_at_shifts, is_location_affine, lies_on_line
 from probml.latents.laplace import WIDER, normal_points
+from probml.numerics.compiling import ASKED, jit
+from probml.numerics.process.inline_calls import evaluated
+from probml.structure.densities import example, log_density
 from probml.structure.indices import Axis, Index
 from probml.structure.structure import Structure
 
@@ -47,6 +53,8 @@ class Grouping:
             so many nodes about the mode of each member (plan/groupings.py).
         flat: its effects have a density of 1 everywhere in the place of their prior (restricted
             maximum likelihood).
+        exponent: c, if log p(row) = a + b δ − k exp(c δ) at a shift δ of the one effect, so that
+            Σ b and Σ k over the rows of a member are sufficient; None: it is not.
     """
 
     names: tuple[str, ...]
@@ -57,6 +65,7 @@ class Grouping:
     shapes: tuple[tuple[int, ...], ...]
     nodes: int = 0
     flat: bool = False
+    exponent: float | None = None
 
     @property
     def members(self) -> int:
@@ -123,6 +132,9 @@ NODES = 25  # of a quadrature, by default
 # points in more
 FINER = {1: 2 * NODES + 1, 2: 21}
 POINTS = 1024
+# At which second derivatives of a log density are compared: shifts of an effect; factors of the
+# numbers of an example; values of a discrete site, or places in the support of a continuous one.
+SHIFTS, SCALES, PLACES = (0.8, -2.3), (1.0, 0.8), (0.0, 1.0, 3.0)
 
 
 def child_sites(structure: Structure, names: Sequence[str]) -> tuple[str, ...]:
@@ -182,7 +194,59 @@ def choose_quadrature(structure: Structure, parts: tuple[Grouping, ...],
         return parts
     single = len(parts) == 1 and parts[0].cells == 1 and not parts[0].flat
     count = (NODES if nodes is None else nodes) if single else 1
-    return tuple(replace(part, nodes=count) for part in parts)
+    exponent = common_exponent(structure, parts[0].names) if count > 1 else None
+    return tuple(replace(part, nodes=count, exponent=exponent) for part in parts)
+
+
+def common_exponent(structure: Structure, names: tuple[str, ...]) -> float | None:
+    """`Grouping.exponent` of the sites that depend on an effect."""
+    found = {find_exponent(structure, names, site) for site in child_sites(structure, names)}
+    return found.pop() if len(found) == 1 else None
+
+
+@memo(512)
+def find_exponent(structure: Structure, names: tuple[str, ...], site: str) -> float | None:
+    """The exponent c of a site, a multiple of ½: under a log link, 1 of counts of Poisson's
+    distribution and of waiting times by their rate, −1 by their mean, −2 of a normal's standard
+    deviation. Second derivatives at shifts δ have the ratios exp(c δ), whatever the site's value
+    and the numbers of an example."""
+    own = structure.sites[site]
+    if own.factor or own.finite is not None or own.discrete and own.event:
+        return None  # probabilities of finitely many values do not sum to 1 in this form
+    env, shifts = example(structure, site), np.array([0.0, *SHIFTS], jnp.result_type(float))
+    with evaluated():
+        bends = np.asarray([_bends_at_shifts(structure, names, site, {
+            key: (scale * value).astype(value.dtype) for key, value in env.items()}, shifts)
+            for scale in SCALES], float)
+    first = bends[..., 0]  # (examples, values)
+    if not (np.isfinite(bends).all() and first.any()):
+        return None
+    largest = np.unravel_index(np.abs(first).argmax(), first.shape)
+    with np.errstate(all="ignore"):
+        exponent = np.round(2 * np.log(bends[largest][1] / bends[largest][0]) / SHIFTS[0]) / 2
+    expected = first[..., None] * np.exp(exponent * shifts)
+    holds = exponent and np.allclose(bends, expected, rtol=1e-3, atol=1e-5 * np.abs(first).max())
+    return float(exponent) if holds else None
+
+
+@jit(static_argnums=(0, 1, 2), seldom=ASKED)
+def _bends_at_shifts(structure: Structure, names: tuple[str, ...], site: str, env: Mapping,
+                     shifts: jax.Array) -> jax.Array:
+    """Second derivatives of the log density of a site along a shift of the effects, at several
+    values of the site, (values, shifts)."""
+    own = structure.sites[site]
+
+    def moved(shift: jax.Array) -> dict[str, jax.Array]:
+        return {key: value + shift if key in names else value for key, value in env.items()}
+
+    def bends(place: jax.Array) -> jax.Array:
+        ramp = place * (1 + 0.1 * jnp.arange(math.prod(own.cells))).reshape(own.cells)
+        support = structure.distribution(site, env).support
+        x = jnp.floor(ramp) if own.discrete else domains.of(support).bijection(ramp - 1.2)
+        return jax.vmap(jax.grad(jax.grad(lambda shift: log_density(
+            structure, own, moved(shift), x, None))))(shifts)
+
+    return jax.vmap(bends)(jnp.array(PLACES, shifts.dtype))
 
 
 def finer_rule(parts: tuple[Grouping, ...]) -> int | None:

@@ -8,15 +8,21 @@ Hessian-vector products as a member has coordinates, in each of which all member
 row reads one member, so that products of members do not mix. With several groupings the second
 derivatives of each row are taken, along pairs of coordinates.
 
+Where each row's log density is a + b δ − k exp(c δ) at a shift δ of one effect, such as that of a
+count under a log link (`Grouping.exponent`), its value and two derivatives at one point say what it
+is everywhere: these, added up by member, are sufficient for any number of steps and nodes.
+
 Cost: one grouping: rows × coordinates gradients; several: rows × coordinates² / 2 log densities.
 """
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from probml.device.rows import Chunk, Known
+from probml.errors import present
 from probml.factors.naturals import environment
 from probml.factors.random_effects import information
 from probml.factors.random_effects.information import EffectVector, Information
@@ -40,6 +46,56 @@ def compute_information(plan: Plan, params: Mapping, known: Known, rows: Chunk,
     block = -jnp.moveaxis(jax.vmap(lambda at: _by_member(plan, at))(bend), 0, 1)
     return Information(log, EffectVector(_by_member(plan, slope), jnp.zeros(0, cells.dtype)), block,
                        jnp.zeros((count, d, 0), cells.dtype), jnp.zeros((0, 0), cells.dtype))
+
+
+class Expansion(NamedTuple):
+    """log p(rows of each member) at a point, and its two derivatives in the member's one effect,
+    (members,) each."""
+
+    log: jax.Array
+    slope: jax.Array
+    bend: jax.Array
+
+    def information(self, plan: Plan, shift: jax.Array) -> Information:
+        """The information of the rows at shifts δ of the effects, (members,)."""
+        log, slope, bend = self._moved(plan, shift)
+        none = jnp.zeros(0, log.dtype)
+        return Information(log.sum(), EffectVector(slope[:, None], none), -bend[:, None, None],
+                           jnp.zeros((len(log), 1, 0), log.dtype), none.reshape(0, 0))
+
+    def member_logs(self, plan: Plan, shifts: jax.Array) -> jax.Array:
+        """log p of the rows of each member at several shifts, (members, points)."""
+        return jax.vmap(lambda shift: self._moved(plan, shift)[0], 1, 1)(shifts)
+
+    def _moved(self, plan: Plan, shift: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """Value and derivatives, from b = slope − bend / c and k = −bend / c²."""
+        c = present(plan.groupings[0].exponent)
+        rise = self.bend / c * jnp.expm1(c * shift)
+        log = self.log + (self.slope - self.bend / c) * shift + rise / c
+        return log, self.slope + rise, self.bend * jnp.exp(c * shift)
+
+
+def expand(plan: Plan, params: Mapping, known: Known, rows: Chunk,
+           point: Mapping[str, jax.Array]) -> Expansion:
+    """The expansion of a chunk of weighted rows about one effect at `point`."""
+    (grouping,), live = plan.groupings, rows.weights > 0
+
+    def logs(shift: jax.Array) -> jax.Array:
+        return row_logs(plan, params, known, rows,
+                        {name: value + shift for name, value in point.items()})
+
+    def with_slopes(shift: jax.Array) -> tuple[jax.Array, jax.Array]:
+        return jax.jvp(logs, (shift,), (jnp.ones_like(shift),))
+
+    zero = jnp.zeros((), rows.weights.dtype)
+    (log, slope), (_, bend) = jax.jvp(with_slopes, (zero,), (jnp.ones_like(zero),))
+    owner = information.member_of_each_row(grouping, rows, len(rows.weights))
+
+    def by_member(column: jax.Array) -> jax.Array:  # one by one: XLA is slow with three at once
+        return jax.ops.segment_sum(column, owner, grouping.members)
+
+    return Expansion(by_member(weighted_log(rows.weights, log)), *(
+        by_member(jnp.where(live, rows.weights * column, 0.0)) for column in (slope, bend)))
 
 
 def slopes(plan: Plan, params: Mapping, known: Known, rows: Chunk,
