@@ -39,6 +39,7 @@ from probml.engines.start.modes import Mode, other_high_modes
 from probml.engines.start.start import check_distinct
 from probml.errors import ModelError, Refusal, listed, present
 from probml.evidence import density
+from probml.evidence.cost import evaluation_cost
 from probml.factors.naturals import log_prior
 from probml.language import given
 from probml.numerics import curvature
@@ -58,6 +59,7 @@ from probml.posteriors.relabelling import exchanges
 FACTOR, FEW_DRAWS, MIN_DRAWS = 16, 400, 16
 ROWS_FOR_MAP = 16  # for each parameter, beyond which MAP's mode and Hessian are near the density's
 ROWS_FOR_MODE = 100  # for each parameter, beyond which an optimum of EM is near the posterior mean
+SAMPLING_EVALUATIONS = 2**21  # densities by which NUTS samples: 8,000 draws of some 2⁶ gradients
 MAX_SAMPLED = 2**16  # numbers of the data for which thousands of gradients of NUTS are affordable
 
 
@@ -138,7 +140,17 @@ class Laplace(Engine):
                     * (sizes[least] <= curvature.MAX_HESSIAN_COORDINATES)), ("SVI", "NUTS"))
 
     def reason_to_skip(self, problem: Problem) -> str:
-        return problem.point_wanted
+        if problem.point_wanted:
+            return problem.point_wanted
+        plan, data = problem.plan, problem.data
+        # by nodes the passes over the rows for each density do not depend on the effects' number
+        most = 2 * (1 + importance.MAX_ROUNDS) * self.draws
+        if not plan.groupings or plan.groupings[0].nodes != 1 or (
+                most * evaluation_cost(plan, data)
+                <= SAMPLING_EVALUATIONS * evaluation_cost(data.plan(), data)):
+            return ""
+        return (f"its test integrates {listed(plan.effects)} out up to {most:,} times, which costs "
+                "more than sampling them")
 
     def describe_method(self, problem: Problem) -> str:
         """The test of the result in a fit without a named engine."""

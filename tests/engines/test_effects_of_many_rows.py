@@ -9,7 +9,11 @@ import pytest
 from numpyro import plate, sample
 
 import probml
+from probml.dataset import read
+from probml.engines import ladder
+from probml.engines.engine import planned
 from probml.engines.sampling import states
+from probml.evidence.cost import evaluation_cost
 from probml.posteriors.posterior import Normal, unconstrained
 
 GROUPS = 12
@@ -94,3 +98,40 @@ def test_densities_are_compared_where_rounding_hides_their_differences(monkeypat
     assert abs(by_members.log_evidence - usual.log_evidence) < 0.01
     sd = np.std(jax.device_get(usual.draws(500, seed=0)["own"]), 0)
     assert np.max(np.abs(usual.params["own"] - by_members.params["own"]) / sd) < 0.2
+
+
+@probml.model
+def matches(season, home, away, teams: int, seasons: int):
+    """Strengths that rows read twice: no index says which one they read, so that they are integrated
+    out together, with second derivatives of each row for all pairs."""
+    sd, move = sample("sd", dist.HalfNormal(1.0)), sample("move", dist.HalfNormal(0.5))
+    with plate("teams", teams):
+        start = sample("start", dist.Normal(0.0, sd))
+    with plate("changes", seasons):
+        change = sample("change", dist.Normal(0.0, move).expand([teams]).to_event(1))
+    strength = jnp.concatenate([start[None], start + change])
+    with probml.rows():
+        sample("won", dist.Bernoulli(logits=strength[season, home] - strength[season, away]))
+
+
+@pytest.mark.parametrize(("teams", "integrated"), [(2, True), (8, False)])
+def test_effects_are_integrated_out_by_default_where_that_costs_less_than_sampling(teams, integrated):
+    random = np.random.default_rng(0)
+    season, home = np.arange(90) % 3, random.integers(0, teams, 90)
+    data = read.read(matches(teams=teams, seasons=2), {
+        "season": season, "home": home, "away": (home + 1) % teams, "won": random.integers(0, 2, 90)})
+    assert planned(data).groupings
+    chosen, reasons = ladder.choose(data)
+    assert (probml.Laplace() in chosen) == integrated
+    assert integrated or "'change', 'start'" in str(reasons[probml.Laplace()])
+    assert isinstance(chosen[0], probml.Laplace if integrated else probml.NUTS)
+
+
+@pytest.mark.parametrize("kind", ["counts", "choices", "slopes", "crossed"])
+def test_an_integral_counts_its_inner_passes(kind):
+    data = read.read(model_of(kind), data_of(kind, 600))
+    plan = planned(data)
+    assert plan.groupings
+    ratio = evaluation_cost(plan, data) / evaluation_cost(data.plan(), data)
+    assert (ratio < 10) == (kind == "counts")
+    assert ratio < 300
