@@ -61,7 +61,7 @@ class RowDensity:
     expansion: Expansion | None
 
     def information(self, noise: EffectVector) -> Information:
-        """To the second order about ε."""
+        """The information of the rows about ε."""
         if self.expansion is not None:
             return self.expansion.information(self.plan, self._scale[:, 0] * noise.first[:, 0])
         at = information.effects_at(self.plan, self.prior, noise)
@@ -69,7 +69,7 @@ class RowDensity:
             self.plan, self.params, self.known, rows, at))
 
     def member_logs(self, places: jax.Array) -> jax.Array:
-        """Of the rows of each member at ε, (members, d, m) → (members, m)."""
+        """Log densities of the rows of each member at ε, (members, d, m) → (members, m)."""
         if self.expansion is not None:
             return self.expansion.member_logs(self.plan, self._scale * places[:, 0])
         at = effects_at_nodes(self.plan, self.prior, places)
@@ -82,7 +82,7 @@ class RowDensity:
 
     @property
     def constant(self) -> "RowDensity":
-        """The same without derivatives in the parameters."""
+        """This density without derivatives in the parameters."""
         params, prior, expansion = jax.lax.stop_gradient((dict(self.params), self.prior,
                                                           self.expansion))
         return replace(self, params=params, prior=prior, expansion=expansion)
@@ -258,7 +258,7 @@ def member_evidences(plan: Plan, params: Mapping, known: Known, total: Callable)
 
 
 def evidences_by_nodes(of_rows: RowDensity) -> jax.Array:
-    """The same of their `RowDensity`."""
+    """The log evidences of members, (members,), by a quadrature, from their `RowDensity`."""
     return _member_logs(of_rows, _laplace_at_mode(of_rows), of_rows.plan.groupings[0].nodes)
 
 
