@@ -134,7 +134,7 @@ FINER = {1: 2 * NODES + 1, 2: 21}
 POINTS = 1024
 # At which second derivatives of a log density are compared: shifts of an effect; factors of the
 # numbers of an example; values of a discrete site, or places in the support of a continuous one.
-SHIFTS, SCALES, PLACES = (0.8, -2.3), (1.0, 0.8), (0.0, 1.0, 3.0)
+SHIFTS, SCALES, PLACES = (0.8, -2.3, 4.1, -5.7), (1.0, 0.8), (0.0, 1.0, 3.0)
 
 
 def child_sites(structure: Structure, names: Sequence[str]) -> tuple[str, ...]:
