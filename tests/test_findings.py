@@ -23,7 +23,7 @@ def fields(code):
 def made():
     """(file and line, codes, names of numbers, whether a parameter is given) of each call of
     Finding.of in the sources, but for those that compute their code."""
-    for path in sorted((ROOT / "probml").rglob("*.py")):
+    for path in sorted([*(ROOT / "probml").rglob("*.py"), *(ROOT / "models").rglob("*.py")]):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call) and ast.unparse(node.func) == "Finding.of":
                 codes = [ast.unparse(at)[5:] for at in ast.walk(node.args[0])

@@ -14,6 +14,7 @@ Cost: O(n³) an evaluation, of which some ten are needed; memory of about five m
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -47,10 +48,9 @@ class AverageInformation(MAP):
         inputs = dict(problem.data.table.inputs)
         (x,), ((y,),) = inputs.pop("x"), inputs.values()
         begun = {name: np.ones(()) for name in problem.plan.free} | dict(problem.start)
-        places = Places(problem.data.model.bound["kernel"], tuple(
-            (name, np.shape(value)) for name, value in begun.items()))
-        density = Density(places, x, y)
-        start = np.concatenate([np.log(value).ravel() for value in begun.values()])
+        settings = problem.data.model.bound
+        density = self._density(settings, Places.of(settings["kernel"], begun), x, y)
+        start = density.places.point(begun)
         first = density.at(start, informed=True)
         values, axes = np.linalg.eigh(first.information)
         root = axes / np.sqrt(np.maximum(values, MIN_CURVATURE))
@@ -65,12 +65,16 @@ class AverageInformation(MAP):
                                                                        REMAINING_GAIN))
         end = start + root @ found.point
         limits = [Finding.of(Code.LIMIT, name) for name, known in zip(
-            places.entries, np.diagonal(density.information(end)), strict=True)
+            density.places.entries, np.diagonal(density.information(end)), strict=True)
             if known < NO_INFORMATION]
         status = (Status.LIMIT if limits else Status.CONVERGED if found.flat else
                   Status.STALLED if found.iterations < limit else Status.MAX_ITERATIONS)
-        return Outcome(places.params(np.exp(end)), np.asarray(found.history), status,
-                       int(found.iterations)).noting(*limits)
+        return Outcome(density.places.params(np.exp(end)), np.asarray(found.history), status,
+                       int(found.iterations)).noting(*limits, density.finding)
+
+    def _density(self, settings: dict, places: "Places", x: np.ndarray,
+                 y: np.ndarray) -> "Density":
+        return Density(places, x, y)
 
 
 class Places(NamedTuple):
@@ -78,6 +82,15 @@ class Places(NamedTuple):
 
     kernel: str
     shapes: tuple[tuple[str, tuple[int, ...]], ...]
+
+    @classmethod
+    def of(cls, kernel: str, params: Mapping[str, Any]) -> "Places":
+        """Those of parameters by name."""
+        return cls(kernel, tuple((name, np.shape(value)) for name, value in params.items()))
+
+    def point(self, params: Mapping[str, Any]) -> np.ndarray:
+        """The vector of the logarithms of parameters."""
+        return np.concatenate([np.log(params[name]).ravel() for name, _ in self.shapes])
 
     def params(self, vector: Any) -> dict[str, Any]:
         sizes = [math.prod(shape) for _, shape in self.shapes]
@@ -125,6 +138,11 @@ class Evaluation(NamedTuple):
 
 class Density:
     """The log-likelihood of rows x (n, d) and y (n,), of mean 0."""
+
+    @property
+    def finding(self) -> Finding | None:
+        """What a user is to know of its maximum."""
+        return None
 
     def __init__(self, places: Places, x: np.ndarray, y: np.ndarray):
         self.places, self.x, self.y = places, np.asarray(x, float), np.asarray(y, float)

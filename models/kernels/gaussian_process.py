@@ -15,8 +15,9 @@ Of r = |(x − z) / length|, a length a column or one for all, kernels k are
 The process is integrated out exactly: its hyper-parameters are what is learnt. A kernel of your own
 is a function of inputs: call these in a NumPyro function, and add or multiply what they give.
 
-Cost: O(n³) a value and its gradient, O(n²) memory.
-Source: Rasmussen & Williams (2006), "Gaussian Processes for Machine Learning", chapters 2, 4 and 5.
+Cost: O(n³) a value and its gradient, O(n²) memory; with m inducing points O(n m²) and O(n m).
+Sources: Rasmussen & Williams (2006), "Gaussian Processes for Machine Learning", chapters 2, 4, 5;
+Titsias (2009), "Variational learning of inducing variables in sparse Gaussian processes".
 """
 
 from collections.abc import Callable
@@ -24,8 +25,9 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 import numpyro.distributions as dist
+from jax.scipy.linalg import solve_triangular
 from jax.typing import ArrayLike
-from numpyro import sample
+from numpyro import factor, sample
 
 import probml
 from probml.errors import listed
@@ -35,6 +37,7 @@ from probml.typing import SiteValues
 KERNELS = ("rbf", "exponential", "matern32", "matern52", "rational", "periodic")
 WRITTEN_OUT = 16  # columns that one loop over pairs of rows adds
 JITTER = 1e-10  # of the variance, as scikit-learn's alpha
+POINTS_JITTER = 1e-8  # of the variance, of values at inducing points, by whose factor rows divide
 
 
 def distances(x: jax.Array, z: jax.Array, length: ArrayLike) -> jax.Array:
@@ -127,7 +130,7 @@ def nugget(params: SiteValues) -> ArrayLike:
 
 @probml.model
 def gaussian_process(x, y=None, kernel: str = "rbf", separate: bool = True, scale: float = 1.0,
-                     unit: float = 1.0, period: float = 1.0, mean: float = 0.0):
+                     unit: float = 1.0, period: float = 1.0, mean: float = 0.0, points=None):
     """Sites `variance` (), `length` (d,), of separate=False (), `noise` (), and of some kernels
     `alpha`, or `period` and `waviness`; the data `y` (n,) at inputs `x` (n, d) are one density.
 
@@ -138,6 +141,8 @@ def gaussian_process(x, y=None, kernel: str = "rbf", separate: bool = True, scal
             period, in units of y and x; their logarithms have standard deviations of 1, 1.5 and
             0.5.
         mean: of the process.
+        points: inducing points (m, d), by which the density is approximated from below
+            (Titsias's bound); None: it is exact.
 
     Raises:
         ModelError: another kernel.
@@ -155,8 +160,16 @@ def gaussian_process(x, y=None, kernel: str = "rbf", separate: bool = True, scal
         params["period"] = sample("period", dist.LogNormal(jnp.log(period), 0.5))
         params["waviness"] = sample("waviness", dist.LogNormal(0.0, 1.0))
     params["noise"] = sample("noise", dist.LogNormal(jnp.log(0.3 * scale), 1.5))
-    covariance = kernel_of(kernel, params)(x, x) + nugget(params) * jnp.eye(len(x))
-    sample("y", dist.MultivariateNormal(jnp.full(len(x), mean), covariance), obs=y)
+    mean, between = jnp.full(len(x), mean), kernel_of(kernel, params)
+    if points is None:
+        covariance = between(x, x) + nugget(params) * jnp.eye(len(x))
+        sample("y", dist.MultivariateNormal(mean, covariance), obs=y)
+        return
+    own = between(points, points) + POINTS_JITTER * params["variance"] * jnp.eye(len(points))
+    half = solve_triangular(jnp.linalg.cholesky(own), between(points, x), lower=True)
+    sample("y", dist.LowRankMultivariateNormal(mean, half.T, jnp.full(len(x), nugget(params))),
+           obs=y)
+    factor("left", -0.5 * (len(x) * params["variance"] - (half**2).sum()) / nugget(params))
 
 
 gaussian_process.summarized(process_tables)

@@ -12,6 +12,7 @@ from scipy.linalg import cho_factor, cho_solve, solve_triangular
 
 from probml import MAP, DataError, Fit
 from probml.engines.engine import Engine
+from probml.errors import present
 from probml.estimators.rules import (
     ENGINE,
     FLAG,
@@ -31,22 +32,24 @@ from probml.estimators.validation import (
     column_or_1d,
 )
 from probml.models.frames.standardized import Numeric
-from probml.models.kernels.average_information import AverageInformation
+from probml.models.kernels.average_information import AverageInformation, Places
 from probml.models.kernels.gaussian_process import (
     KERNELS,
     gaussian_process,
     kernel_of,
     nugget,
 )
+from probml.models.kernels.inducing_points import Bound, InducingPoints, inducing_points
 from probml.posteriors.units import Unit, of_rows
 
 STARTS = (1.0, 0.2, 5.0, 0.04)  # lengths that are begun with, in standard deviations of a column
 # rows on which starts compete if there are over twice as many: a step costs their cube
 START_ROWS = 500
 GROWTH = 4  # of the rows of one optimum, from which that of more begins: a 64th of their cost
-MAX_OPTIMISED = 5_000  # rows on which the likelihood is maximised; of 20,000 a step takes minutes
+MAX_EXACT = 5_000  # rows; of more the process is approximated, by default
 MAX_COLUMNS = 1_000  # over which distances are computed in every step
-MAX_ROWS = 20_000  # of which a matrix of all pairs has 3.2 GB
+MAX_ROWS = 20_000  # of an exact fit: a matrix of all pairs has 3.2 GB
+MAX_APPROXIMATED = 200_000  # rows; a step takes a minute
 BLOCK = 2**24  # covariances that are computed at once
 
 
@@ -70,15 +73,16 @@ class GaussianProcess(Numeric):
         random_state: seed of a sampler; None is 0.
         engine: an engine's value; by default MAP(prior=False), of more than 1,000 rows the same
             optimum by few evaluations in LAPACK (average_information.py), and of more than 5,000
-            rows the optimum of 5,000, drawn at random, with a warning; predictions use all rows.
+            rows that of a variational bound by at most 1,000 inducing points
+            (inducing_points.py), with a warning.
 
     Attributes:
         variance_, length_ (d,) or (), noise_ (a standard deviation), parameters_: these and a
         kernel's own; mean_: of y; log_marginal_likelihood_; n_iter_, converged_, fit_: the probml
         Fit.
 
-    Cost: O(n³) a step of the optimisation, of 5,000 rows at most, and once; O(n²) memory and an
-        asked row.
+    Cost: O(n³) a step of the optimisation, O(n²) memory and an asked row; of more than 5,000 rows
+        O(n m²), O(n m) and O(m²), with m inducing points.
 
     Examples:
         >>> from importlib.resources import files
@@ -118,13 +122,17 @@ class GaussianProcess(Numeric):
         if len(y) < 2:
             raise DataError(f"n_samples={len(y)}: a Gaussian process needs at least 2 rows. Give "
                             "more rows")
-        if len(y) > MAX_ROWS:
+        exact = self.engine is not None or len(y) <= MAX_EXACT
+        if len(y) > (most := MAX_ROWS if exact else MAX_APPROXIMATED):
             raise DataError(
-                f"n_samples={len(y):,}: a Gaussian process needs matrices of {len(y):,} × "
-                f"{len(y):,} numbers, {8e-9 * len(y)**2:,.0f} GB each. Its time is in proportion "
-                f"to the cube of the number of rows. Fit at most {MAX_ROWS:,} rows, such as a "
-                "random sample of 5,000. Or use SmoothingSpline or Boosted, whose time is in "
-                "proportion to the number of rows")
+                f"n_samples={len(y):,}: a Gaussian process "
+                + (f"with engine= needs matrices of {len(y):,} × {len(y):,} numbers, "
+                   f"{8e-9 * len(y)**2:,.0f} GB each" if exact else
+                   "of so many rows takes too long, also by inducing points")
+                + f". Fit at most {most:,} rows, such as a random sample"
+                + (", or omit engine. Or" if exact else ". Or")
+                + " use SmoothingSpline or Boosted, whose time is in proportion to the number of "
+                  "rows")
         if X.shape[1] > MAX_COLUMNS:
             raise DataError(
                 f"X has {X.shape[1]:,} columns: every step computes {len(y):,} × {len(y):,} "
@@ -153,23 +161,26 @@ class GaussianProcess(Numeric):
         many = len(y) > 2 * START_ROWS
         engine = self.engine or (AverageInformation if many else MAP)(prior=False)
         order, rows = np.random.default_rng(self._seed()).permutation(len(y)), START_ROWS
-        most = len(y) if self.engine else min(len(y), MAX_OPTIMISED)
-        while 2 * rows < most:
+        while 2 * rows < len(y) and (exact or rows < MAX_EXACT):
             few = {name: value[order[:rows]] for name, value in data.items()}
             with warnings.catch_warnings():  # about an optimum that is no answer
                 warnings.simplefilter("ignore")
                 starts = [dict(self._highest(model, few, starts, engine).point)]
             rows *= GROWTH
-        optimised = data
-        if most < len(y):
-            optimised = {name: value[order[:most]] for name, value in data.items()}
-            warnings.warn(f"GaussianProcess: the parameters of the kernel are estimated from "
-                          f"{most:,} of {len(y):,} rows, drawn at random. The time of an estimate "
-                          "is in proportion to the cube of the number of rows. Predictions use "
-                          "all rows", UserWarning, stacklevel=2)
-        self._found(self._highest(model, optimised, starts, engine))
+        self._points: np.ndarray | None = None
+        if not exact:
+            self._points = self._inducing_points(data["x"][order[:MAX_EXACT]], starts[0])
+            engine = InducingPoints(prior=False)
+            model = gaussian_process(**model.bound | {"points": self._points})
+        self._found(self._highest(model, data, starts, engine))
         self._learn(data)
         return self
+
+    def _inducing_points(self, x: np.ndarray, params) -> np.ndarray:
+        """Of rows x those that tell most of f at all of them, (m, d)."""
+        with jax.enable_x64(True):
+            covariance = np.array(kernel_of(self.kernel, params)(jnp.asarray(x), jnp.asarray(x)))
+        return x[inducing_points(covariance, params["noise"] ** 2, params["variance"])]
 
     def _highest(self, model, data, starts, engine) -> Fit:
         """The fit of the highest likelihood of those that begin at these points."""
@@ -196,14 +207,29 @@ class GaussianProcess(Numeric):
             "variance": self.variance_, "length": self.length_, "noise": self.noise_,
             **{name: float(p[name]) for name in ("alpha", "period", "waviness") if name in p}}
         self._x = data["x"] * self._unit_x + self._middle
+        if self._points is not None:
+            return self._learn_by_points(data, p, self._points)
         covariance = self._covariance(self._x, self._x)
         covariance[np.diag_indices_from(covariance)] += nugget(self.parameters_)
         # in its place: the transpose of a symmetric matrix is LAPACK's order of it
-        self._factor = cho_factor(covariance.T, lower=True, overwrite_a=True)
+        self._factor = cho_factor(covariance.T, lower=True, overwrite_a=True)[0]
         left = data["y"] * scale
-        self._weights = cho_solve(self._factor, left)
+        self._weights = cho_solve((self._factor, True), left)
         self.log_marginal_likelihood_ = float(-0.5 * left @ self._weights - np.log(
-            np.diag(self._factor[0])).sum() - 0.5 * len(left) * np.log(2 * np.pi))
+            np.diag(self._factor)).sum() - 0.5 * len(left) * np.log(2 * np.pi))
+        return None
+
+    def _learn_by_points(self, data, params, points: np.ndarray) -> None:
+        """What predictions need of the values at inducing points in place of the rows."""
+        places, scale = Places.of(self.kernel, params), self._spread
+        with jax.enable_x64(True):
+            found = present(Bound(places, data["x"], data["y"], points).solved(
+                places.point(params)))
+        self._x = points * self._unit_x + self._middle
+        self._factor, self._inner = scale * found.factor, found.inner
+        self._weights = found.inverse.T @ found.weights / scale
+        self.log_marginal_likelihood_ = float(present(self.fit_.history)[-1]) - (
+            len(data["y"]) * np.log(scale))
 
     def _covariance(self, x: np.ndarray, z: np.ndarray) -> np.ndarray:
         """The covariance of f at rows x and z, (n, m), by blocks of rows."""
@@ -213,6 +239,13 @@ class GaussianProcess(Numeric):
             for low in range(0, len(x), size):
                 found[low : low + size] = kernel(jnp.asarray(x[low : low + size]), others)
         return found
+
+    def _halves(self, cross: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(H, G) with covariance Hᵀ H − Gᵀ G that rows take from f at some rows, of their
+        covariances with the fitted rows or points, (n, m)."""
+        half = solve_triangular(self._factor, cross.T, lower=True)
+        return half, (half[:0] if self._points is None else
+                      solve_triangular(self._inner, half, lower=True))
 
     def predict(self, X, return_std: bool = False):
         """E[f(x) | y], (n,), and with return_std the standard deviations of f(x) + noise, (n,)."""
@@ -224,8 +257,8 @@ class GaussianProcess(Numeric):
             cross = self._covariance(x[rows], self._x)
             mean[rows] = self.mean_ + cross @ self._weights
             if return_std:
-                half = solve_triangular(self._factor[0], cross.T, lower=True)
-                variance[rows] -= (half**2).sum(0)
+                half, left = self._halves(cross)
+                variance[rows] += (left**2).sum(0) - (half**2).sum(0)
         if not return_std:
             return mean
         return mean, np.sqrt(np.maximum(variance, 0.0) + self.noise_**2)
@@ -239,8 +272,8 @@ class GaussianProcess(Numeric):
         check_count("sample_y", "n_samples", n_samples)
         x = self._require_complete(X, reset=False)
         cross = self._covariance(x, self._x)
-        half = solve_triangular(self._factor[0], cross.T, lower=True)
-        covariance = self._covariance(x, x) - half.T @ half
+        half, left = self._halves(cross)
+        covariance = self._covariance(x, x) - half.T @ half + left.T @ left
         covariance[np.diag_indices_from(covariance)] += self.noise_**2
         random = np.random.default_rng(self._seed(random_state, "sample_y"))
         return random.multivariate_normal(self.mean_ + cross @ self._weights, covariance,

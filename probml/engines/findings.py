@@ -223,6 +223,12 @@ class Code(enum.Enum):
         "guide-not-converged", "the variational approximation has not converged: {problem}",
         "Further steps would still change the estimates",
         ("raise steps", "use another optimizer"), ConvergenceWarning)
+    INDUCING_POINTS = (
+        "inducing-points", "the Gaussian process of {rows:,} rows is approximated by its values at "
+        "{points:,} inducing points; the trace term of the variational bound is {left:.3g}",
+        "The log-likelihood is a lower bound. If the trace term is large (a hundredth of the "
+        "number of rows, or more), the noise is overestimated and predictions are too smooth",
+        ("fit a random sample of at most 5,000 rows, for which nothing is approximated",))
     IMPROPER = (
         "improper", "the posterior is improper (the integral of its density is infinite). The "
                     "prior of {at} is flat, and between {near:g} and {far:g} standard deviations "

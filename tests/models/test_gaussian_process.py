@@ -13,7 +13,11 @@ from scipy.spatial.distance import cdist
 import probml
 from probml.engines.optimization import maximization
 from probml.models import GaussianProcess, gaussian_process
-from probml.models.kernels import average_information, gaussian_process_estimator
+from probml.models.kernels import (
+    average_information,
+    gaussian_process_estimator,
+    inducing_points,
+)
 from probml.models.kernels.gaussian_process import KERNELS, distances, kernel_of
 from probml.numerics import compiling
 
@@ -137,8 +141,11 @@ def test_the_fit_of_many_rows_is_that_of_all_evaluations(monkeypatch):
 
 
 def test_rows_whose_covariance_does_not_fit_into_memory_are_refused_with_its_size():
+    rows = np.zeros((50_000, 1)), np.zeros(50_000)
     with pytest.raises(probml.DataError, match=r"n_samples=50,000: .* 20 GB each.*random sample"):
-        GaussianProcess().fit(np.zeros((50_000, 1)), np.zeros(50_000))
+        GaussianProcess(engine=probml.MAP()).fit(*rows)
+    with pytest.raises(probml.DataError, match="n_samples=250,000: .* at most 200,000 rows"):
+        GaussianProcess().fit(*(np.zeros((250_000, *each.shape[1:])) for each in rows))
     with pytest.raises(probml.DataError, match="2,000 columns: every step computes 3 × 3"):
         GaussianProcess().fit(np.zeros((3, 2_000)), np.zeros(3))
 
@@ -241,12 +248,56 @@ def test_seasons_are_learnt_as_well_as_by_scikit_learn(shared_data):
     np.testing.assert_allclose(spread, want["predictive_sd_observation"], rtol=0.05)
 
 
-def test_of_many_rows_the_kernel_is_learnt_from_some_with_a_word(monkeypatch):
-    monkeypatch.setattr(gaussian_process_estimator, "MAX_OPTIMISED", 300)
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_the_bound_of_inducing_points_has_the_slopes_of_its_values(kernel):
+    own = {"rational": {"alpha": 1.3}, "periodic": {"period": 1.1, "waviness": 0.9}}.get(kernel, {})
+    x = 3 * RNG.random((60, 2))
+    y = np.sin(4 * x[:, 0]) + 0.3 * RNG.normal(size=60)
+    params = {"variance": 1.1, "length": np.array([0.3, 2.0]), "noise": 0.4} | own
+    places = average_information.Places.of(kernel, params)
+    point = places.point(params)
+    with jax.enable_x64(True):
+        exact = average_information.Density(places, x, y).at(point).value
+        bound = inducing_points.Bound(places, x, y, x[:20])
+        value, slopes, _ = bound.at(point)
+        by_differences = [(bound.at(point + h).value - bound.at(point - h).value) / 2e-5
+                          for h in 1e-5 * np.eye(len(point))]
+        np.testing.assert_allclose(slopes, by_differences, rtol=1e-6)
+        assert inducing_points.Bound(places, x, y, x).at(point).value == pytest.approx(
+            exact, abs=1e-4)  # points everywhere
+    assert value < exact
+    by_points, by_rows = (gaussian_process(kernel=kernel, points=points).log_density(
+        {"x": x, "y": y}, params) for points in (x[:20], None))
+    assert by_points - by_rows == pytest.approx(value - exact, abs=1e-6)
+
+
+def test_of_many_rows_the_process_is_approximated_with_a_warning(monkeypatch):
     random = np.random.default_rng(0)
-    x = random.uniform(0, 10, (900, 1))
-    y = np.sin(x[:, 0]) + 0.1 * random.normal(size=900)
-    with pytest.warns(UserWarning, match="estimated from 300 of 900 rows"):
+    x = random.uniform(0, 10, (400, 1))
+    y = 3 * np.sin(x[:, 0]) + 0.3 * random.normal(size=400) + 5
+    exact = GaussianProcess().fit(x, y)
+    for name in ("MAX_EXACT", "START_ROWS"):
+        monkeypatch.setattr(gaussian_process_estimator, name, 150)
+    monkeypatch.setattr(inducing_points, "BLOCK", 10_000)  # several blocks of rows
+    with pytest.warns(probml.ReliabilityWarning, match="400 rows is approximated .* points"):
         process = GaussianProcess().fit(x, y)
-    assert len(process._x) == 900
-    assert np.sqrt(np.mean((process.predict(x) - np.sin(x[:, 0])) ** 2)) < 0.02
+    assert len(process._x) < 60 and "InducingPoints" in process.status
+    (finding,) = process.fit_.warnings
+    assert finding.code.value == "inducing-points" and dict(finding.numbers)["left"] < 2
+    assert process.log_marginal_likelihood_ == pytest.approx(exact.log_marginal_likelihood_, abs=1)
+    assert process.log_marginal_likelihood_ <= exact.log_marginal_likelihood_
+    new = np.linspace(0, 10, 20)[:, None]
+    for mine, other in zip(process.predict(new, return_std=True),
+                           exact.predict(new, return_std=True), strict=True):
+        np.testing.assert_allclose(mine, other, rtol=0.01, atol=0.03)
+    draws = process.sample_y(new, 2_000)
+    np.testing.assert_allclose(draws.std(1), process.predict(new, return_std=True)[1], rtol=0.1)
+
+
+def test_points_are_those_that_leave_least_of_the_rows():
+    x = np.sort(RNG.random((200, 1)), 0)
+    covariance = BY_HAND["rbf"](cdist(x, x) / 0.3)
+    chosen = inducing_points.inducing_points(covariance.copy(), 0.1, 1.0)
+    left = 1 - np.einsum("ij,ji->i", covariance[:, chosen], np.linalg.solve(
+        covariance[np.ix_(chosen, chosen)], covariance[chosen]))
+    assert len(chosen) < 15 and left.max() <= 1e-4
