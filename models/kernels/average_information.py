@@ -34,7 +34,7 @@ from probml.numerics.refinement import HostBFGS
 
 MAX_STEPS = 100
 # of the log-likelihood, relative to it, that may remain to be gained, as predicted
-REMAINING_GAIN = 1e-8
+REMAINING_GAIN = 1e-7
 NO_INFORMATION = 1e-6  # about the logarithm of a parameter: a standard deviation of 1000
 MIN_CURVATURE = 0.1  # of a first step: its parameter has a standard deviation of a factor of 20
 

@@ -39,7 +39,12 @@ from probml.models.kernels.gaussian_process import (
     kernel_of,
     nugget,
 )
-from probml.models.kernels.inducing_points import Bound, InducingPoints, inducing_points
+from probml.models.kernels.inducing_points import (
+    MAX_POINTS,
+    Bound,
+    InducingPoints,
+    inducing_points,
+)
 from probml.posteriors.units import Unit, of_rows
 
 STARTS = (1.0, 0.2, 5.0, 0.04)  # lengths that are begun with, in standard deviations of a column
@@ -68,8 +73,8 @@ class GaussianProcess(Numeric):
         separate: a length for each column; False: one for all, columns in their own units.
         period: about which the period is looked for, in units of x; None: a tenth of its range.
         n_starts: number of initial values of the lengths, at most 4; of more than 1,000 rows
-            they compete on 500, drawn at random, and the best goes on with 2,000, and then with
-            all.
+            they compete on 500, drawn at random, and the best goes on with 2,000, with inducing
+            points where these suffice, and then with all.
         random_state: seed of a sampler; None is 0.
         engine: an engine's value; by default MAP(prior=False), of more than 1,000 rows the same
             optimum by few evaluations in LAPACK (average_information.py), and of more than 5,000
@@ -163,15 +168,17 @@ class GaussianProcess(Numeric):
         order, rows = np.random.default_rng(self._seed()).permutation(len(y)), START_ROWS
         while 2 * rows < len(y) and (exact or rows < MAX_EXACT):
             few = {name: value[order[:rows]] for name, value in data.items()}
-            with warnings.catch_warnings():  # about an optimum that is no answer
-                warnings.simplefilter("ignore")
-                starts = [dict(self._highest(model, few, starts, engine).point)]
+            starts = self._optimum(model, few, starts, engine)
             rows *= GROWTH
         self._points: np.ndarray | None = None
-        if not exact:
-            self._points = self._inducing_points(data["x"][order[:MAX_EXACT]], starts[0])
-            engine = InducingPoints(prior=False)
-            model = gaussian_process(**model.bound | {"points": self._points})
+        if self.engine is None and len(y) > GROWTH * START_ROWS:
+            points = self._inducing_points(
+                data["x"][order[: GROWTH * START_ROWS if exact else MAX_EXACT]], starts[0])
+            bound = gaussian_process(**model.bound | {"points": points})
+            if not exact:
+                model, engine, self._points = bound, InducingPoints(prior=False), points
+            elif len(points) < MAX_POINTS:
+                starts = self._optimum(bound, data, starts, InducingPoints(prior=False))
         self._found(self._highest(model, data, starts, engine))
         self._learn(data)
         return self
@@ -181,6 +188,12 @@ class GaussianProcess(Numeric):
         with jax.enable_x64(True):
             covariance = np.array(kernel_of(self.kernel, params)(jnp.asarray(x), jnp.asarray(x)))
         return x[inducing_points(covariance, params["noise"] ** 2, params["variance"])]
+
+    def _optimum(self, model, data, starts, engine) -> list[dict]:
+        """A start: the highest optimum, about which no warning is issued, as it is no answer."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return [dict(self._highest(model, data, starts, engine).point)]
 
     def _highest(self, model, data, starts, engine) -> Fit:
         """The fit of the highest likelihood of those that begin at these points."""
