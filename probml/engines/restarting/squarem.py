@@ -127,6 +127,9 @@ PREDICTION_DECAY = 0.8
 # In float32, where rounding hides gains: the factor on the number of evaluations without a gain
 # after which a run ends, at most; relative changes below which parameters have converged.
 MAX_PATIENCE, MIN_CHANGE = 8.0, 3e-5
+# Cosine of the angle of two M-steps below which they are rounding: that of differences of one error
+# from the next is −1/2, of steps of EM it is positive, as the eigenvalues of its map are.
+MAX_TURNED_COSINE = -0.25
 MAX_EXTRAPOLATION = 256.0  # steps
 START = -1  # phase: the first M-step uses the statistics of the labelled rows
 
@@ -355,7 +358,7 @@ def _choose_next(plan: Plan, accelerate: bool, state: State, first: Start, found
     patience = np.asarray(2 if accelerate else 1)
     single = dtype == np.float32
     if single:
-        patience = patience * _float32_patience(plan, value, min_gain, state.pending, improved)
+        patience = patience * _float32_patience(plan, state, value, min_gain, improved)
     status = np.where(stalled >= patience, int(Status.CONVERGED), int(Status.RUNNING))
     status = np.where(fell, int(Status.FELL), status)
     status = np.where(~healthy & ~rejected, int(Status.COLLAPSED), status)
@@ -389,13 +392,20 @@ def _constrain_first_steps(plan: Plan, first: Start, pending: np.ndarray, improv
     return out
 
 
-def _float32_patience(plan: Plan, value: np.ndarray, min_gain: float, here: np.ndarray,
+def _float32_patience(plan: Plan, state: State, value: np.ndarray, min_gain: float,
                       after: np.ndarray) -> np.ndarray:
     """The factor on the number of stalled evaluations after which a run ends, where rounding hides
-    what an evaluation gains: until gains add up, or the parameters have converged."""
+    what an evaluation gains: until gains add up, or the parameters have converged, also up to
+    rounding: then an M-step turns back on the one before, which those of EM do not near a maximum.
+    """
+    base, here = state.base, state.pending
     rounding = np.finfo(value.dtype).eps * np.abs(value)
     hidden = np.ceil(rounding / min_gain) if min_gain > 0 else np.ones_like(value)
-    return np.where(_relative_changes(plan, here, after) > MIN_CHANGE,
+    size = _bundle_maxima(plan, after)
+    first, second = (here - base) / size, (after - here) / size
+    turned = (state.phase == 1) & ((first * second).sum(1) < MAX_TURNED_COSINE * np.sqrt(
+        (first**2).sum(1) * (second**2).sum(1)))
+    return np.where((_relative_changes(plan, here, after) > MIN_CHANGE) & ~turned,
                     np.clip(hidden, 1.0, MAX_PATIENCE), 1.0)
 
 
