@@ -128,6 +128,15 @@ def nugget(params: SiteValues) -> ArrayLike:
     return params["noise"] ** 2 + JITTER * params["variance"]
 
 
+def of_points(kernel: str, params: SiteValues, points: jax.Array) -> jax.Array:
+    """The covariance of f at inducing points (m, d), (m, m), with a nugget that keeps it from being
+    singular. Its diagonal is exact: over a tiny length rounding parts a point from itself, but not
+    from the same row, of which it would then leave a negative variance."""
+    diagonal = (1 + POINTS_JITTER) * params["variance"]
+    return jnp.where(jnp.eye(len(points), dtype=bool), diagonal,
+                     kernel_of(kernel, params)(points, points))
+
+
 @probml.model
 def gaussian_process(x, y=None, kernel: str = "rbf", separate: bool = True, scale: float = 1.0,
                      unit: float = 1.0, period: float = 1.0, mean: float = 0.0, points=None):
@@ -165,8 +174,8 @@ def gaussian_process(x, y=None, kernel: str = "rbf", separate: bool = True, scal
         covariance = between(x, x) + nugget(params) * jnp.eye(len(x))
         sample("y", dist.MultivariateNormal(mean, covariance), obs=y)
         return
-    own = between(points, points) + POINTS_JITTER * params["variance"] * jnp.eye(len(points))
-    half = solve_triangular(jnp.linalg.cholesky(own), between(points, x), lower=True)
+    half = solve_triangular(jnp.linalg.cholesky(of_points(kernel, params, points)),
+                            between(points, x), lower=True)
     sample("y", dist.LowRankMultivariateNormal(mean, half.T, jnp.full(len(x), nugget(params))),
            obs=y)
     factor("left", -0.5 * (len(x) * params["variance"] - (half**2).sum()) / nugget(params))

@@ -54,7 +54,7 @@ GROWTH = 4  # of the rows of one optimum, from which that of more begins: a 64th
 MAX_EXACT = 5_000  # rows; of more the process is approximated, by default
 MAX_COLUMNS = 1_000  # over which distances are computed in every step
 MAX_ROWS = 20_000  # of an exact fit: a matrix of all pairs has 3.2 GB
-MAX_APPROXIMATED = 200_000  # rows; a step takes a minute
+MAX_APPROXIMATED = 200_000  # rows; of 1,000 points a step takes half a minute
 BLOCK = 2**24  # covariances that are computed at once
 
 
@@ -118,7 +118,7 @@ class GaussianProcess(Numeric):
         Raises:
             ModelError, DataError, ValueError: a parameter or a cell that cannot be used, by name;
                 weights other than 1, which one density of all rows has not; fewer than 2 rows, or
-                more than 20,000; more than 1,000 columns.
+                more than 200,000 (with an engine 20,000); more than 1,000 columns.
         """
         if sample_weight is not None and np.any(np.asarray(sample_weight) != 1):
             raise DataError("sample_weight is not supported by a Gaussian process, in which all "
@@ -171,7 +171,7 @@ class GaussianProcess(Numeric):
             starts = self._optimum(model, few, starts, engine)
             rows *= GROWTH
         self._points: np.ndarray | None = None
-        if self.engine is None and len(y) > GROWTH * START_ROWS:
+        if not exact or self.engine is None and len(y) > GROWTH * START_ROWS:
             points = self._inducing_points(
                 data["x"][order[: GROWTH * START_ROWS if exact else MAX_EXACT]], starts[0])
             bound = gaussian_process(**model.bound | {"points": points})

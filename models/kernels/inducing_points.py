@@ -38,7 +38,7 @@ from probml.models.kernels.average_information import (
     Evaluation,
     Places,
 )
-from probml.models.kernels.gaussian_process import POINTS_JITTER, kernel_of, nugget
+from probml.models.kernels.gaussian_process import kernel_of, nugget, of_points
 
 MAX_POINTS = 1_000
 # the variance of f at a row that the points may leave, in those of the noise and of f
@@ -65,6 +65,11 @@ def _between(places: Places, point: jax.Array, x: jax.Array, z: jax.Array) -> ja
 
 
 @partial(jax.jit, static_argnums=0)
+def _of_points(places: Places, point: jax.Array, z: jax.Array) -> jax.Array:
+    return of_points(places.kernel, places.params(jnp.exp(point)), z)
+
+
+@partial(jax.jit, static_argnums=0)
 def _summed(places: Places, point: jax.Array, x: jax.Array, y: jax.Array, z: jax.Array,
             inverse: jax.Array) -> tuple[jax.Array, jax.Array]:
     """The part of some rows of P and a."""
@@ -87,7 +92,7 @@ def _pulled_without_rows(places: Places, point: jax.Array, z: jax.Array, weights
     of f sum up to."""
     def total(u: jax.Array) -> jax.Array:
         params = places.params(jnp.exp(u))
-        own = _between(places, u, z, z) + POINTS_JITTER * params["variance"] * jnp.eye(len(z))
+        own = of_points(places.kernel, params, z)
         return jnp.sum(weights * own) + of_noise * nugget(params) + (
             of_variance * params["variance"])
 
@@ -145,12 +150,10 @@ class Bound(Density):
                 for low in range(0, len(self.y), size))
 
     def solved(self, point: np.ndarray) -> Solved | None:
-        """The sums over rows there; None: K_z is singular."""
-        own, params = np.array(_between(self.places, point, self.points, self.points)), (
-            self.places.params(np.exp(point)))
-        own[np.diag_indices_from(own)] += POINTS_JITTER * params["variance"]
+        """The sums over rows there; None: K_z is singular, or overflows."""
+        own = np.array(_of_points(self.places, point, self.points))
         factor, failed = dpotrf(own.T, lower=1, overwrite_a=1)
-        if failed:
+        if failed or not np.isfinite(factor).all():
             return None
         inverse = solve_triangular(factor, np.eye(len(own)), lower=True)
         square, linear = np.zeros_like(own), np.zeros(len(own))
@@ -158,7 +161,7 @@ class Bound(Density):
             more, further = _summed(self.places, point, x, y, self.points, inverse)
             square += np.asarray(more)
             linear += np.asarray(further)
-        noise = float(nugget(params))
+        noise = float(nugget(self.places.params(np.exp(point))))
         inner = dpotrf(square / noise + np.eye(len(own)), lower=1)[0]
         return Solved(factor, square, linear, inverse, inner, noise)
 

@@ -294,6 +294,18 @@ def test_of_many_rows_the_process_is_approximated_with_a_warning(monkeypatch):
     np.testing.assert_allclose(draws.std(1), process.predict(new, return_std=True)[1], rtol=0.1)
 
 
+def test_a_tiny_length_leaves_no_negative_variance_of_a_row_that_is_a_point():
+    """There rounding parts rows from themselves: the bound was 10⁸ too high."""
+    x = RNG.random((50, 2))
+    params = {"variance": 1.0, "length": np.array([0.3, 1e-19]), "noise": 0.4}
+    places = average_information.Places.of("rbf", params)
+    with jax.enable_x64(True):
+        bound = inducing_points.Bound(places, x, x[:, 0], x[:10])
+        value = bound.at(places.point(params)).value
+    assert 0 < bound.left < 50 / 0.32
+    assert value < stats.norm(0, 1.16**0.5).logpdf(x[:, 0]).sum() + 1e-6
+
+
 def test_points_are_those_that_leave_least_of_the_rows():
     x = np.sort(RNG.random((200, 1)), 0)
     covariance = BY_HAND["rbf"](cdist(x, x) / 0.3)
