@@ -33,8 +33,6 @@ from probml.numerics.optimum import maximize
 from probml.numerics.refinement import HostBFGS
 
 MAX_STEPS = 100
-# of the log-likelihood, relative to it, that may remain to be gained, as predicted
-REMAINING_GAIN = 1e-7
 NO_INFORMATION = 1e-6  # about the logarithm of a parameter: a standard deviation of 1000
 MIN_CURVATURE = 0.1  # of a first step: its parameter has a standard deviation of a factor of 20
 
@@ -42,7 +40,10 @@ MIN_CURVATURE = 0.1  # of a first step: its parameter has a standard deviation o
 @dataclass(frozen=True)
 class AverageInformation(MAP):
     """MAP(prior=False) of the model `gaussian_process`, from a start, by BFGS, of
-    which the average information makes the first Hessian."""
+    which the average information makes the first Hessian; `tolerance` is what may remain to be
+    gained, as predicted, relative to the log-likelihood."""
+
+    tolerance: float = 1e-7
 
     def run(self, problem: Problem) -> Outcome:
         inputs = dict(problem.data.table.inputs)
@@ -61,8 +62,8 @@ class AverageInformation(MAP):
 
         limit = self.steps or MAX_STEPS
         with Progress(type(self).__name__, None, self.progress):
-            found = maximize(objective, np.zeros(len(start)), HostBFGS(limit, REMAINING_GAIN,
-                                                                       REMAINING_GAIN))
+            found = maximize(objective, np.zeros(len(start)), HostBFGS(limit, self.tolerance,
+                                                                       self.tolerance))
         end = start + root @ found.point
         limits = [Finding.of(Code.LIMIT, name) for name, known in zip(
             density.places.entries, np.diagonal(density.information(end)), strict=True)

@@ -104,6 +104,8 @@ class InducingPoints(AverageInformation):
     """The maximum of Titsias's bound of the model `gaussian_process` with `points`, by
     AverageInformation."""
 
+    tolerance: float = 1e-9
+
     def _density(self, settings: dict, places: Places, x: np.ndarray, y: np.ndarray) -> "Bound":
         return Bound(places, x, y, settings["points"])
 
