@@ -110,27 +110,40 @@ def integrate_out(prior: Prior, info: Information, noise: EffectVector, mask: Ef
 
 def _products_by_pairs(prior: Prior, cross: Paired, lower: jax.Array,
                        half: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """C = lower⁻¹ × the cross part of K, (members, cells, r), CᵀC and halfᵀC; the products are sums
-    over pairs of rows.
+    """C = lower⁻¹ × the cross part of K, (members, cells, r), CᵀC and halfᵀC. The products are sums
+    over pairs of rows, but for the columns of groupings of one member, such as coefficients, which
+    every row reads: those of C are dense.
 
-    Cost: pairs × (numbers that a row reads of the others)².
+    Cost: pairs × (numbers that a row reads of members)².
     """
-    owner, at, begin, r, parts = cross.owner, cross.at, 0, 0, []
+    owner, at, begin, r, parts, dense, columns = cross.owner, cross.at, 0, 0, [], [], []
     for root in prior.rest:  # each row has the roots of the members that it reads
         members, cells, _ = root.shape
         own = root[(at[:, begin] - r) // cells]
         parts.append(cross.values[..., begin : begin + cells] @ own)
+        if members == 1:
+            dense += range(begin, begin + cells)
+            columns += range(r, r + cells)
         begin, r = begin + cells, r + members * cells
     values = jnp.swapaxes(prior.first, -1, -2)[owner] @ jnp.concatenate(parts, -1)
     values = lapack.solve(lower[owner], values)
-    (one, two), zeros = cross.pairs, jnp.zeros((r, r), values.dtype)
-    apart = zeros.at[at[one][:, :, None], at[two][:, None, :]].add(
-        jnp.einsum("rci,rcj->rij", values[one], values[two]))
-    alone = zeros.at[at[:, :, None], at[:, None, :]].add(jnp.swapaxes(values, 1, 2) @ values)
+    zeros = jnp.zeros((r, r), values.dtype)
     pulled = zeros[0].at[at].add((half[owner][:, None] @ values)[:, 0])
     table = jnp.zeros((*half.shape, r), values.dtype).at[owner[:, None], :, at].add(
         jnp.swapaxes(values, 1, 2))
-    return table, apart + apart.T + alone, pulled
+    (one, two), sparse = cross.pairs, np.delete(np.arange(begin), dense)
+    few, at = values[..., sparse], at[:, sparse]
+    apart = zeros.at[at[one][:, :, None], at[two][:, None, :]].add(
+        jnp.einsum("rci,rcj->rij", few[one], few[two]))
+    square = apart + apart.T
+    square = square.at[at[:, :, None], at[:, None, :]].add(jnp.swapaxes(few, 1, 2) @ few)
+    if dense:
+        places = np.array(columns)
+        sums = jax.ops.segment_sum(values[..., np.array(dense)], owner, len(half))
+        mixed = zeros[: len(places)].at[:, at].add(jnp.einsum("rci,rcj->irj", sums[owner], few))
+        square = square.at[places].add(mixed).at[:, places].add(mixed.T)
+        square = square.at[places[:, None], places].add(jnp.einsum("mci,mcj->ij", sums, sums))
+    return table, square, pulled
 
 
 def _damped_precision(matrix: jax.Array, mask: jax.Array, damping: jax.Array | float) -> jax.Array:
