@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 from numpyro import sample
+from scipy.linalg import eigh
 
 import probml
 from probml.models.summaries.factors import factor_tables
@@ -98,17 +99,21 @@ def covariance_root(X: np.ndarray, weights=None) -> np.ndarray:
     return np.sqrt(np.maximum(values, least))[:, None] * vectors.T
 
 
-def spectrum(root: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+def spectrum(root: np.ndarray, k: int, leading: bool = False) -> tuple[np.ndarray, np.ndarray]:
     """The eigenvalues (m,) of RᵀR, the largest first, and its eigenvectors (d, m); 0 where they are
     rounding, and up to k of them where there are fewer.
 
     Args:
-        root: R, (m, d).
+        root: R, (m, d). leading: only the k largest, (k,) and (d, k).
 
-    Cost: an eigendecomposition of min(m, d) rows, and two products.
+    Cost: two products and an eigendecomposition of min(m, d) rows; of the k largest one product and
+        a tenth of an eigendecomposition.
     """
     m, d = root.shape
-    values, vectors = np.linalg.eigh(root @ root.T if m < d else root.T @ root)
+    gram = root @ root.T if m < d else root.T @ root
+    first = max(len(gram) - k, 0) if leading else 0
+    values, vectors = (eigh(gram, subset_by_index=(first, len(gram) - 1)) if first else
+                       np.linalg.eigh(gram))
     values, vectors = np.maximum(values[::-1], 0.0), vectors[:, ::-1]
     if m < d:
         values = np.where(values > 8 * m * np.finfo(float).eps * values[0], values, 0.0)
@@ -136,7 +141,7 @@ def factors(root: np.ndarray, k: int, rounds: int = 500) -> tuple[np.ndarray, np
     − W Wᵀ). The likelihood has several maxima, many of them with a noise near 0; the starts are
     what the other columns leave of each, half its variance, and all.
 
-    Cost: an eigendecomposition of min(m, d) rows a round.
+    Cost: the k largest eigenvalues of min(m, d) rows a round.
     """
     d = root.shape[1]
     variance = (root**2).sum(0)
@@ -157,10 +162,11 @@ def _descend(unit, psi, k, rounds):
     best = -np.inf
     for _ in range(rounds):
         root = np.sqrt(np.maximum(psi, MIN_NOISE_SHARE))
-        values, vectors = spectrum(unit / root, k)
-        top = np.maximum(values[:k], 1.0)
+        scaled = unit / root
+        values, vectors = spectrum(scaled, k, leading=True)
+        top, total = np.maximum(values[:k], 1.0), np.vdot(scaled, scaled)
         W = root[:, None] * vectors[:, :k] * np.sqrt(top - 1)
-        now = -0.5 * (2 * np.log(root).sum() + np.log(top).sum() + values.sum() - (top - 1).sum())
+        now = -0.5 * (2 * np.log(root).sum() + np.log(top).sum() + total - (top - 1).sum())
         psi = np.maximum(1 - (W**2).sum(1), MIN_NOISE_SHARE)
         if now - best < 1e-8:
             break

@@ -69,6 +69,9 @@ def test_a_root_of_the_covariance_has_its_eigenvalues_and_its_maxima(rows, weigh
     found, axes = spectrum(root, 3)
     np.testing.assert_allclose(found, values[:m], atol=1e-12 * values[0])
     np.testing.assert_allclose(abs(axes[:, :3]), abs(vectors[:, :3]), atol=1e-10)
+    largest, leading = spectrum(root, 3, leading=True)
+    np.testing.assert_allclose(largest, found[:3], rtol=1e-12)
+    np.testing.assert_allclose(abs(leading), abs(axes[:, :3]), atol=1e-10)
     W, noise = principal(root, 3)
     assert noise == pytest.approx(values[3:].mean(), rel=1e-10)
     np.testing.assert_allclose(W @ W.T, (vectors[:, :3] * (values[:3] - noise)) @ vectors[:, :3].T,
