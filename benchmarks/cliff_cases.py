@@ -101,12 +101,13 @@ def wide(columns: int, estimator: str, rows: int = 300, missing: float = 0.0) ->
                  "mixture discriminant": models.MixtureDiscriminant}
         fit = kinds[estimator]().fit(x[:-200], y[:-200])
         return f"accuracy {np.mean(fit.predict(x[-200:]) == y[-200:]):.2f}"
-    if estimator != "logistic":
+    if estimator not in ("logistic", "boosted"):
         kinds = {"PCA": models.ProbabilisticPCA, "factor analysis": models.FactorAnalysis}
         fit = kinds[estimator](3).fit(x)
         return f"noise {np.mean(fit.noise_variance_):.3f}, true 1"
-    fit = models.LogisticRegression().fit(x[:200], y[:200])
-    return f"accuracy {np.mean(fit.predict(x[200:]) == y[200:]):.2f}"
+    fit = (models.LogisticRegression() if estimator == "logistic" else
+           models.Boosted("bernoulli")).fit(x[:200], y[:200])
+    return f"accuracy {np.mean((fit.predict(x[200:]) > 0.5) == y[200:]):.2f}"
 
 
 def crossed(rows: int, ones: int, twos: int) -> str:
@@ -335,8 +336,10 @@ def cases(quick: bool) -> dict:
     out["hidden Markov model, transitions by a covariate"] = (moved_states, [40])
     out[f"mixture of regressions, {50_000 // some:,} × 10"] = (lines, [50_000 // some, 10])
     out["normal classes of 1,000 columns"] = (wide, [1_000, "discriminant"])
-    out[f"mixture discriminant of 1,000 rows × {10_000 // some:,} columns"] = (
-        wide, [10_000 // some, "mixture discriminant", 1_000])
+    for columns in (1_000 // some, 10_000 // some):
+        out[f"mixture discriminant of 1,000 rows × {columns:,} columns"] = (
+            wide, [columns, "mixture discriminant", 1_000])
+    out[f"boosted trees of {10_000 // some:,} columns"] = (wide, [10_000 // some, "boosted"])
     for rows in (10**4, 10**6, 10**7):
         out[f"counts of 1,000 groups, {rows // some:,} rows"] = (grouped_counts,
                                                                 [rows // some, 1_000])
