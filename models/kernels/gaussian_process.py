@@ -132,7 +132,8 @@ def of_points(kernel: str, params: SiteValues, points: jax.Array) -> jax.Array:
     """The covariance of f at inducing points (m, d), (m, m), with a nugget that keeps it from being
     singular. Its diagonal is exact: over a tiny length rounding parts a point from itself, but not
     from the same row, of which it would then leave a negative variance."""
-    diagonal = (1 + POINTS_JITTER) * params["variance"]
+    rounding = len(points) * float(jnp.finfo(jnp.result_type(float)).eps)
+    diagonal = (1 + max(POINTS_JITTER, rounding)) * params["variance"]
     return jnp.where(jnp.eye(len(points), dtype=bool), diagonal,
                      kernel_of(kernel, params)(points, points))
 

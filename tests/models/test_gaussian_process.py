@@ -269,6 +269,11 @@ def test_the_bound_of_inducing_points_has_the_slopes_of_its_values(kernel):
     by_points, by_rows = (gaussian_process(kernel=kernel, points=points).log_density(
         {"x": x, "y": y}, params) for points in (x[:20], None))
     assert by_points - by_rows == pytest.approx(value - exact, abs=1e-6)
+    with jax.enable_x64(False):
+        model = gaussian_process(kernel=kernel, points=x[:20])
+        single = model.log_density({"x": x, "y": y}, params)
+        assert np.isfinite(model.at(params).simulate(x=x)["y"]).all()
+    assert single == pytest.approx(float(by_points), abs=0.3)
 
 
 def test_of_many_rows_the_process_is_approximated_with_a_warning(monkeypatch):
