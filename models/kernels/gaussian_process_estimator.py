@@ -184,7 +184,7 @@ class GaussianProcess(Numeric):
         return self
 
     def _inducing_points(self, x: np.ndarray, params) -> np.ndarray:
-        """Of rows x those that tell most of f at all of them, (m, d)."""
+        """The rows x that determine f best at all of them, (m, d)."""
         with jax.enable_x64(True):
             covariance = np.array(kernel_of(self.kernel, params)(jnp.asarray(x), jnp.asarray(x)))
         return x[inducing_points(covariance, params["noise"] ** 2, params["variance"])]

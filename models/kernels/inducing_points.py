@@ -48,7 +48,7 @@ INFORMED_ROWS = 2_000  # from which the average information is computed
 
 
 def inducing_points(covariance: np.ndarray, noise: float, variance: float) -> np.ndarray:
-    """Which of some rows, at most MAX_POINTS, (m,): one after another that of which those before
+    """The indices of at most MAX_POINTS rows, (m,): one after another that of which those before
     leave the most variance, until they leave little of any.
 
     Args:
@@ -72,7 +72,7 @@ def _of_points(places: Places, point: jax.Array, z: jax.Array) -> jax.Array:
 @partial(jax.jit, static_argnums=0)
 def _summed(places: Places, point: jax.Array, x: jax.Array, y: jax.Array, z: jax.Array,
             inverse: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """The part of some rows of P and a."""
+    """The parts of P and a of some rows."""
     half = _between(places, point, x, z) @ inverse.T
     return half.T @ half, y @ half
 
@@ -138,7 +138,7 @@ class Bound(Density):
 
     @property
     def finding(self) -> Finding:
-        """That it is no log-likelihood, with its trace term."""
+        """The finding that it is no log-likelihood, with its trace term."""
         return Finding.of(Code.INDUCING_POINTS, rows=len(self.y), points=len(self.points),
                           left=self.left)
 
