@@ -317,12 +317,13 @@ def cells(loc=None):
 
 def test_components_are_counted_where_they_are_found_and_in_cells():
     few = {"x": [[0.0, 8.0], [16.0, 8.5]]}  # two rows of two cells, three components
-    fit = cells().fit(few)
+    fit = cells().fit(few, probml.EM())
     np.testing.assert_allclose(np.sort(fit.params["loc"]), [0.0, 8.25, 16.0], atol=0.2)
-    known = cells(jnp.array([0.0, 8.0, 16.0])).fit({"x": few["x"][:1]})  # w alone is unseen
+    # w alone is unseen
+    known = cells(jnp.array([0.0, 8.0, 16.0])).fit({"x": few["x"][:1]}, probml.EM())
     assert np.argmax(known.params["w"]) < 2
     with pytest.raises(probml.errors.DataError, match="3 states.*only 2 distinct values"):
-        cells().fit({"x": few["x"][:1]})
+        cells().fit({"x": few["x"][:1]}, probml.EM())
 
 
 @probml.model

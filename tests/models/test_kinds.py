@@ -191,7 +191,7 @@ def test_a_discrete_column_of_a_gaussian_mixture_and_a_best_size_at_the_end_are_
     apart = random.normal(size=(90, 1)) + 20 * np.repeat([0, 1, 2], 30)[:, None]
     with pytest.warns(UserWarning, match="the best n_components by bic is 2, the largest"):
         estimator = GaussianMixture([1, 2], covariance_type="diag").fit(apart)
-    assert "n_components=2 is the largest of the range" in estimator.status
+    assert "n_components=2 is the largest value of the range" in estimator.status
 
 
 def test_no_time_at_all_is_a_waiting_time():
@@ -219,7 +219,7 @@ def test_a_zero_is_taken_where_it_has_a_density_and_refused_with_what_to_do_wher
         with pytest.raises(probml.DataError, match="'x' must be positive, got 0.0 in row 0. "
                            "(Gamma|LogNormal|Weibull) has no dens.*half"):
             waits(refused).log_prob({"x": x})
-        with pytest.raises(probml.DataError, match="got -1.0 in row 1. Use NaN"):
+        with pytest.raises(probml.DataError, match="got -1.0 in row 1. Correct the value, or use NaN"):
             waits(refused).log_prob({"x": np.array([1.0, -1.0])})
 
 
