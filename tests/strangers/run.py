@@ -15,6 +15,7 @@ sys.path[:0] = [str(HERE), str(HERE.parent)]
 import eighth_cases  # noqa: E402, F401
 import eleventh_cases  # noqa: E402, F401
 import fifth_cases  # noqa: E402, F401
+import fourteenth_cases  # noqa: E402, F401
 import fourth_cases  # noqa: E402, F401
 import more_cases  # noqa: E402, F401
 import ninth_cases  # noqa: E402, F401
@@ -24,6 +25,7 @@ import seventh_cases  # noqa: E402, F401
 import sixth_cases  # noqa: E402, F401
 import tenth_cases  # noqa: E402, F401
 import third_cases  # noqa: E402, F401
+import thirteenth_cases  # noqa: E402, F401
 import twelfth_cases  # noqa: E402, F401
 
 import first_cases  # noqa: E402

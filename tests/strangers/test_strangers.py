@@ -13,6 +13,7 @@ if str(HERE) not in sys.path:
 import eighth_cases  # noqa: E402, F401
 import eleventh_cases  # noqa: E402, F401
 import fifth_cases  # noqa: E402, F401
+import fourteenth_cases  # noqa: E402, F401
 import fourth_cases  # noqa: E402, F401
 import more_cases  # noqa: E402, F401
 import ninth_cases  # noqa: E402, F401
@@ -22,6 +23,7 @@ import seventh_cases  # noqa: E402, F401
 import sixth_cases  # noqa: E402, F401
 import tenth_cases  # noqa: E402, F401
 import third_cases  # noqa: E402, F401
+import thirteenth_cases  # noqa: E402, F401
 import twelfth_cases  # noqa: E402, F401
 
 import first_cases  # noqa: E402
