@@ -93,25 +93,28 @@ class Generative:
 
     def __init__(self, function: Callable, chosen: str | None = None):
         self.chosen = chosen  # a plate of its own that is to be the rows
-        if not callable(function) or isinstance(function, type):
+        own = unwrapped(function)
+        if isinstance(function, type) or not hasattr(own, "__code__"):
             raise ModelError(f"probml.model({function!r:.60}): expected a model function, such as "
                              'def model(): numpyro.sample("mean", dist.Normal(0, 1))')
-        own = unwrapped(function)
-        if not hasattr(function, "__name__"):  # a handler that decorates, functools.partial
-            for name in ("__name__", "__qualname__", "__module__", "__doc__"):
-                setattr(function, name, getattr(own, name, None))
-            if isinstance(function, Messenger):  # its arguments are those of what it decorates
-                function.__wrapped__ = own
+        held = getattr(own, "__self__", None)  # the object of a method
+        named = type(held) if held is not None and own.__name__ == "__call__" else own
+        self.__name__, self.__qualname__ = named.__name__, named.__qualname__
+        self.__module__, self.__doc__ = named.__module__, named.__doc__
+        if isinstance(function, Messenger):  # its arguments are those of what it decorates
+            function.__wrapped__ = own
+        elif held is function:
+            function = own
         kinds = inspect.signature(function).parameters
         for parameter in kinds.values():
             if parameter.kind == parameter.VAR_POSITIONAL:
                 raise ModelError(
-                    f"model '{function.__name__}' has the argument *{parameter.name}, but every "
-                    f"argument needs a name. Write them all, def {function.__name__}(k, d, x): ..."
+                    f"model '{self.__name__}' has the argument *{parameter.name}, but every "
+                    f"argument needs a name. Write them all, def {self.__name__}(k, d, x): ..."
                 )
             if parameter.name == "rows" and parameter.default is parameter.empty:
                 raise ModelError(
-                    f"model '{function.__name__}' has an argument 'rows', but this name is "
+                    f"model '{self.__name__}' has an argument 'rows', but this name is "
                     f"reserved for the number of rows, model(rows=n, ...). Give the argument "
                     f"another name"
                 )
@@ -120,8 +123,6 @@ class Generative:
         self.arguments = tuple(n for n, p in kinds.items() if p.kind != p.VAR_KEYWORD)
         self.defaults = {name: freeze(kinds[name].default, name) for name in self.arguments
                          if kinds[name].default is not inspect.Parameter.empty}
-        self.__name__, self.__qualname__ = function.__name__, function.__qualname__
-        self.__module__, self.__doc__ = function.__module__, function.__doc__
 
     def summarized(self, tables: Callable) -> Callable:
         """Let summaries of its fits have these tables, a function of Estimates
@@ -176,9 +177,7 @@ class Generative:
         found: Any = sys.modules.get(self.__module__)
         for part in self.__qualname__.split("."):
             found = getattr(found, part, None)
-        # model(f), the function keeping its name
-        return ((Generative, (self.function, self.chosen)) if found is self.function
-                else self.__qualname__)
+        return self.__qualname__ if found is self else (Generative, (self.function, self.chosen))
 
     def __repr__(self):
         return f"<probml.model {self.__name__}{self.signature}>"

@@ -106,6 +106,7 @@ class Serving(Answers):
         if steps is None:
             raise ModelError("forecast(steps=None): expected the number of steps to forecast, an "
                              "integer of at least 1, such as steps=12")
+        self.structure.need_rows("forecast")
         held = self._read(data)
         structure = held.structure
         unknown = [name for name in inputs if name not in structure.timed]

@@ -11,6 +11,7 @@ share.
 import builtins
 import dis
 import functools
+import inspect
 import types
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import Any
@@ -34,12 +35,13 @@ def fingerprint(function: Callable) -> Hashable:
 
     Cost: about 0.1 ms for a function of a few lines, and a copy of the arrays that it reads.
     """
-    if not isinstance(function, types.FunctionType) or (
+    if not isinstance(function, types.MethodType | types.FunctionType) or (
         _shipped(function) and "<" not in function.__qualname__  # nor a lambda, which has no name
     ):
         return function
     try:
-        found = _function(function, {})
+        found = (_function(function, {}) if isinstance(function, types.FunctionType)
+                 else _method(function, {}))
         hash(found)
     except (Nameless, RecursionError, TypeError):
         return function
@@ -96,7 +98,7 @@ def _value(value: Any, seen: dict) -> Hashable:
     raise Nameless
 
 
-def _function(function: types.FunctionType, seen: dict) -> Hashable:
+def _function(function: Any, seen: dict) -> Hashable:
     if id(function) in seen:
         return "again", seen[id(function)]
     if len(seen) >= MAX_OBJECTS:
@@ -112,6 +114,41 @@ def _function(function: types.FunctionType, seen: dict) -> Hashable:
     return ("function", function.__module__, function.__qualname__, _code(code, seen), tuple(read),
             cells, *(_value(own, seen) for own in (function.__defaults__, function.__kwdefaults__,
                                                    vars(function))))
+
+
+def _method(method: types.MethodType, seen: dict) -> Hashable:
+    """Of its object alone, with what is read of that, which may change."""
+    return ("method", method, _function(method.__func__, seen), tuple(
+        (name, _value(value, seen)) for name, value in sorted(read_of_object(method).items())))
+
+
+def read_of_object(method: types.MethodType) -> dict[str, object]:
+    """The attributes of its object, and of the object's class, that a method, or one that it calls,
+    reads by name and does not write."""
+    own, codes = method.__self__, [method.__func__.__code__]
+    read, written = {"__call__"}, set()
+    for code in codes:  # of the methods that it calls, too
+        for part in nested_code(code):
+            read |= set(part.co_names)
+            written |= written_names(part)
+        called = (inspect.getattr_static(type(own), name, None) for name in read)
+        codes += {one.__code__ for one in called if inspect.isfunction(one)}.difference(codes)
+    held = {}
+    for name in read - written:
+        value = inspect.getattr_static(own, name, None)
+        if isinstance(value, types.MemberDescriptorType):  # of __slots__
+            value = getattr(own, name, None)
+        if value is not None and not inspect.isroutine(value) and not isinstance(value, property):
+            held[name] = value
+    return held
+
+
+@memo(1024)
+def written_names(code: types.CodeType) -> frozenset[str]:
+    """The global and closure variables, and the attributes, that a function writes."""
+    return frozenset(step.argval for step in dis.get_instructions(code)
+                     if step.opname in ("STORE_GLOBAL", "STORE_DEREF", "DELETE_GLOBAL",
+                                        "STORE_ATTR", "DELETE_ATTR"))
 
 
 def _global(function: types.FunctionType, name: str, names: "_Names", seen: dict) -> Hashable:

@@ -3,7 +3,6 @@ exchangeable rows."""
 
 import contextlib
 import contextvars
-import dis
 import functools
 import hashlib
 import inspect
@@ -18,8 +17,7 @@ import numpyro
 from numpyro.primitives import Messenger
 
 from probml.errors import ModelError, listed, untraced
-from probml.jaxpr.memo import memo
-from probml.language.fingerprint import fingerprint, nested_code
+from probml.language.fingerprint import fingerprint, nested_code, read_of_object, written_names
 from probml.language.named_rows import Nested, RowPlate, Tables
 from probml.language.settings import freeze, stable, thaw, words_of
 from probml.numerics.identity import digest
@@ -137,10 +135,14 @@ def chain_length_scope(steps: int | None, overrule: bool = False):
 
 
 def unwrapped(function: Callable) -> Callable:
-    """The function as it was written, under handlers such as reparam and functools.partial."""
-    while not inspect.isfunction(function):
-        under = (getattr(function, name, None) for name in ("__wrapped__", "fn", "func"))
-        found = next((value for value in under if callable(value)), None)
+    """The function or method as it was written, under handlers such as reparam and
+    functools.partial; of an object that can be called, its `__call__`."""
+    while not inspect.isfunction(function) and not inspect.ismethod(function):
+        names = ("fn", "func") if isinstance(function, Messenger | functools.partial) else (
+            "__wrapped__", "__call__")
+        under = (getattr(function, name, None) for name in names)
+        found = next((value for value in under
+                      if callable(value) and not isinstance(value, types.MethodWrapperType)), None)
         if found is None:
             return function
         function = found
@@ -159,21 +161,16 @@ def mentions_rows(function: Callable) -> bool:
 
 
 def _names_around(function: Callable) -> dict[str, object]:
-    """The values that a function reads by name from its module and its closure."""
+    """The values that a function reads by name from its module, its closure and, of a method, its
+    object."""
     function = unwrapped(function)
     found = {name: function.__globals__[name] for name in function.__code__.co_names
              if name in function.__globals__}
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         with contextlib.suppress(ValueError):  # a cell not yet filled
             found[name] = cell.cell_contents
-    return found
-
-
-@memo(1024)
-def _written_names(code: types.CodeType) -> frozenset[str]:
-    """The global and closure variables that a function writes."""
-    return frozenset(step.argval for step in dis.get_instructions(code)
-                     if step.opname in ("STORE_GLOBAL", "STORE_DEREF", "DELETE_GLOBAL"))
+    own = read_of_object(function) if inspect.ismethod(function) else {}
+    return found | {f"self.{name}": value for name, value in own.items()}
 
 
 PLAIN = int | float | str | bool | np.ndarray | np.generic | jax.Array
@@ -340,7 +337,7 @@ class Bound:
         """
         function = self.generative.function
         then, now = dict(self.context), dict(_context(function))
-        own = _written_names(unwrapped(function).__code__)  # a count of its own runs, say
+        own = written_names(unwrapped(function).__code__)  # a count of its own runs, say
         same = {name: name in now and ((now[name],) == (value,) or repr(now[name]) == repr(value))
                 for name, value in then.items()}  # NaN is itself
         for name in (name for name in then if name not in own and not same[name]):

@@ -169,9 +169,13 @@ class Structure:
     def cells(self, name: str, env: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
         """Returns the arguments of a site with a family, in the user's layout: argument → (lattice
         cells, event axes of the argument); env as in `arguments`."""
-        site = self.sites[name]
-        return {key: site.layout(value, site.traits.argument_event[key])
-                for key, value in self.arguments(name, env).items()}
+        site, out = self.sites[name], {}
+        for key, value in self.arguments(name, env).items():
+            tail = site.traits.argument_event[key]
+            if key == "loc" and tail == len(site.event) == 1:  # it may be one for all elements
+                value = jnp.broadcast_to(value, (*value.shape[:-1], *site.event))
+            out[key] = site.layout(value, tail)
+        return out
 
     def distribution(self, name: str, env: Mapping[str, jax.Array]) -> dist.Distribution:
         """Returns the site's base distribution for one row, in NumPyro's layout.

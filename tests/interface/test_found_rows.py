@@ -158,3 +158,19 @@ def test_an_argument_that_must_be_bound_is_named(data, words):
     with pytest.raises((probml.ModelError, probml.DataError)) as error:
         probml.model(sized)().log_density(data, {"m": 0.0})
     assert all(word in str(error.value) for word in words), str(error.value)
+
+
+def test_what_all_rows_share_is_given_to_every_question_alike():
+    def weighted(by, group, y=None):
+        b = sample("b", dist.Normal(0, 5).expand([2]).to_event(1))
+        with plate("data", len(group)):
+            sample("obs", dist.Normal((by @ b)[group], 1.0), obs=y)
+
+    by = np.array([[1.0, 0], [0, 1], [1, 1]])
+    fit = probml.model(weighted)().fit({"by": by, "group": G % 3, "y": Y})
+    new = {"by": by, "group": [0, 1]}
+    assert len(fit.predict(new, "obs")) == len(fit.simulate(**new)["obs"]) == 2
+    np.testing.assert_array_equal(fit.simulate(**new)["obs"], fit.simulate(group=[0, 1])["obs"])
+    for question in (lambda **own: fit.predict(own, "obs"), fit.simulate):
+        with pytest.raises(probml.DataError, match="'by' has one value for all rows"):
+            question(by=2 * by, group=[0, 1])

@@ -8,6 +8,7 @@ import numpy as np
 import numpyro.distributions as dist
 import pandas as pd
 import polars as pl
+import pytest
 import scipy.stats as st
 from eleventh_cases import first
 from judged_by_nuts import Program, program
@@ -59,6 +60,7 @@ def learners_of_rewards():
         with plate("people", choice.shape[0]):
             own = sample("own", dist.Normal(middle, sd).to_event(1))
             eta = jax.vmap(logits)(jax.nn.sigmoid(own[:, 0]), jnp.exp(own[:, 1]), choice, reward)
+            deterministic("p", jax.nn.sigmoid(eta))
             sample("picked", dist.Bernoulli(logits=eta).to_event(1), obs=picked)
 
     def plain():
@@ -71,11 +73,13 @@ def learners_of_rewards():
         deterministic("chances", jax.nn.sigmoid(eta[:3, 30:]))
 
     def ask(fit, data):
-        finite(fit.log_prob(data), (people,), "log_prob")
+        made = fit.simulate(choice=choice, reward=data["reward"], seed=1)["picked"]
+        finite(made, (people, trials), "simulate")
+        with pytest.raises(probml.Refusal, match="no plate of independent rows"):
+            fit.log_prob(data)  # numbers of each person stand in the plate
 
     data = {"choice": choice, "reward": reward.astype(np.float32), "picked": choice}
-    answers = {"chances": lambda fit: np.asarray(fit.predict_proba(
-        data | {"picked": np.where(np.arange(trials) < 30, choice, np.nan)}, "picked"))[:3, 30:, 1]}
+    answers = {"chances": lambda fit: np.asarray(fit.draws(2000)["p"]).mean(0)[:3, 30:]}
     return Program(probml.model(learning)(), data, plain, {}, None, ask, answers=answers)
 
 
@@ -123,7 +127,8 @@ def gifts_of_households():
         back = jnp.exp(a + b * near + u[two, 0] + u[one, 1] + d[:, 1])
         sample("ab", dist.Poisson(give).to_event(1), obs=jnp.asarray(ab))
         sample("ba", dist.Poisson(back[there]).to_event(1), obs=jnp.asarray(ba[there]))
-        deterministic("back", back[holes])
+        mean = jnp.exp(a + b * near + u[two, 0] + u[one, 1] + 0.5 * (low[1] ** 2).sum())
+        deterministic("back", mean[:5])
 
     def ask(fit, data):
         filled = np.asarray(fit.impute(data)["ba"])
@@ -131,7 +136,7 @@ def gifts_of_households():
         assert "root" in fit.to_arviz().posterior
 
     data = {"one": one, "two": two, "near": near, "ab": ab, "ba": ba}
-    new = {k: v[holes] for k, v in data.items() if k != "ba"}
+    new = first(data, 5, "ab", "ba")
     return Program(gifts(), data, plain, {}, None, ask,
                    answers={"back": lambda fit: fit.predict(new, "ba")})
 
@@ -274,34 +279,37 @@ def quarters_of_sales():
 
     def sales(x, y=None):
         b, q, s = parameters()
-        with handlers.reparam(config={}):
-            start = sample("start", dist.Normal(jnp.array([5.0, 0.0, 0.0, 0.0]), 2.0).to_event(1))
+        start = sample("start", dist.Normal(jnp.array([5.0, 0.0, 0.0, 0.0]), 2.0).to_event(1))
         scan(partial(step, b, q, s), tuple(start), (x, y))
 
     there = ~np.isnan(y)
 
     def plain():
         b, q, s = parameters()
-        start = sample("start", dist.Normal(jnp.array([5.0, 0.0, 0.0, 0.0]), 2.0).to_event(1))
-        e = sample("e", dist.Normal(0.0, 1.0).expand([n + 4, 2]).to_event(2))
 
-        def move(carry, e):
-            level, one, two, three = carry
-            level, season = level + q[0] * e[0], -one - two - three + q[1] * e[1]
-            return (level, season, one, two), level + season
+        def means(w):
+            def move(carry, e):
+                level, one, two, three = carry
+                level, season = level + q[0] * e[0], -one - two - three + q[1] * e[1]
+                return (level, season, one, two), level + season
 
-        mean = jax.lax.scan(move, tuple(start), e)[1]
-        sample("y", dist.Normal((mean[:n] + b * x)[there], s).to_event(1), obs=jnp.asarray(y[there]))
-        deterministic("ahead", mean[n:] + b)
-        deterministic("holes", (mean[:n] + b * x)[~there])
+            start = jnp.array([5.0, 0.0, 0.0, 0.0]) + 2 * w[:4]
+            return jax.lax.scan(move, tuple(start), w[4:].reshape(n, 2))[1]
+
+        zero = jnp.zeros(4 + 2 * n)  # the states are linear in what moves them
+        mean, by = means(zero), jax.jacfwd(means)(zero)
+        own = (by @ by.T)[there][:, there] + s**2 * jnp.eye(there.sum())
+        away = jnp.asarray(y[there]) - (mean + b * x)[there]
+        sample("y", dist.MultivariateNormal(jnp.zeros(there.sum()), own), obs=away)
 
     def ask(fit, data):
         back(fit, fit.model)
+        for question in (lambda: fit.forecast(data, steps=4, x=np.ones(4)), lambda: fit.impute(data)):
+            with pytest.raises(probml.Refusal, match="no plate of independent rows"):
+                question()
 
     data = pd.DataFrame({"x": x, "y": y}, index=pd.date_range("2012-01-01", periods=n, freq="QS"))
-    answers = {"ahead": lambda fit: fit.forecast(data, steps=4, x=np.ones(4))["y"],
-               "holes": lambda fit: np.asarray(fit.impute(data)["y"])[~there]}
-    return Program(probml.model(sales)(), data, plain, {}, None, ask, answers=answers)
+    return Program(probml.model(sales)(), data, plain, {}, None, ask)
 
 
 @program("regimes by scan × moves that a covariate drives × one carry of two × missing steps")
@@ -552,7 +560,6 @@ def spread_of_litters():
 
     def ask(fit, data):
         back(fit, fit.model)
-        assert len(fit.check(frame)) if hasattr(fit, "check") else True
 
     answers = {"density": lambda fit: np.exp(fit.log_prob(frame.iloc[:6])), "below": below}
     return Program(weights(), frame, plain, {}, None, ask, answers=answers)

@@ -10,6 +10,7 @@ import numpy as np
 import numpyro.distributions as dist
 import pandas as pd
 import pyarrow as pa
+import pytest
 from eleventh_cases import first
 from judged_by_nuts import Program, program
 from ninth_cases import finite, logistic
@@ -22,6 +23,14 @@ from first_cases import back
 
 def rng(seed):
     return np.random.default_rng([3011, seed])
+
+
+def jointly(fit, rows, site, step=None):
+    """p(state, what is seen of the row), of each state: the density of a row times its probabilities.
+    Their average over draws is that of NumPyro's; of the probabilities alone it is not, which weigh
+    draws by the density of the row."""
+    p = np.asarray(fit.predict_proba(rows, site))
+    return (p if step is None else p[:, step]) * np.exp(np.asarray(fit.log_prob(rows)))[:, None]
 
 
 # ---- a user of NumPyro -----------------------------------------------------------------------------
@@ -129,8 +138,11 @@ def concentrations_over_time():
         deterministic("half", jnp.log(2.0) * jnp.exp(log[2] - log[1]))
 
     def ask(fit, data):
-        finite(fit.log_prob(data), (84,), "log_prob")
         back(fit, fit.model)
+        made = np.asarray(fit.simulate(data=columns, low=low, seed=1)["y"])
+        assert made.shape == (84,) and (made > 0).all()
+        with pytest.raises(probml.Refusal, match="no plate of independent rows"):
+            fit.log_prob(data)  # its size is that of a column in a dict
 
     answers = {"half": lambda fit: np.mean(
         np.log(2) * np.exp([d[2] - d[1] for d in np.asarray(fit.draws(2000, seed=1)["log"])]))}
@@ -291,7 +303,7 @@ def entries_and_deaths():
         z[:, t] = np.where(enter, 1, np.where(die, 2, before))
     y = ((z == 1) & (r.random((n, steps)) < logistic(0.6 + 0.8 * effort))).astype(int)
 
-    def parameters():
+    def parameters(effort):
         begin, enter = sample("begin", dist.Beta(1.0, 1.0)), sample("enter", dist.Beta(1.0, 1.0))
         phi = sample("phi", dist.Beta(2.0, 1.0))
         c = sample("c", dist.Normal(0.0, 1.0).expand([2]).to_event(1))
@@ -301,14 +313,14 @@ def entries_and_deaths():
         return initial, move, jax.nn.sigmoid(c[0] + c[1] * effort)
 
     @probml.model
-    def jolly_seber():
-        initial, move, p = parameters()
+    def jolly_seber(effort):
+        initial, move, p = parameters(effort)
         with probml.rows():
             z = sample("z", probml.MarkovChain(initial, move))
             sample("y", dist.Bernoulli(jnp.where(z == 1, p, 0.0)).to_event(1))
 
     def plain():
-        initial, move, p = parameters()
+        initial, move, p = parameters(effort)
         alpha, total = initial[None] * jnp.ones((n, 1)), 0.0
         for t in range(steps):
             alpha = alpha @ move if t else alpha
@@ -317,7 +329,7 @@ def entries_and_deaths():
             alpha = alpha * jnp.stack([gone, alive, gone], 1)
             total, alpha = total + jnp.log(alpha.sum(1)), alpha / alpha.sum(1, keepdims=True)
         factor("y", total.sum())
-        deterministic("last", alpha[:8])
+        deterministic("last", (alpha * jnp.exp(total)[:, None])[:8])
         deterministic("alive", alpha[:, 1].sum())
 
     def ask(fit, data):
@@ -325,8 +337,8 @@ def entries_and_deaths():
         assert ((path == 1) >= (y == 1)).all() and (np.diff(path, axis=1) >= 0).all()
         assert "phi" in fit.to_arviz().posterior
 
-    data = {"y": y}
-    answers = {"last": lambda fit: np.asarray(fit.predict_proba({"y": y[:8]}, "z"))[:, -1],
+    data = {"effort": np.tile(effort, (n, 1)), "y": y}
+    answers = {"last": lambda fit: jointly(fit, first(data, 8), "z", -1),
                "alive": lambda fit: np.asarray(fit.predict_proba(data, "z"))[:, -1, 1].sum()}
     return Program(jolly_seber(), data, plain, {}, None, ask, answers=answers)
 
@@ -371,14 +383,14 @@ def cured_patients():
         rest, own = jax.nn.log_sigmoid(-a[0] - a[1] * x), jax.nn.log_sigmoid(a[0] + a[1] * x)
         each = jnp.where(died == 1, rest + log, jnp.logaddexp(own, rest + log))
         factor("y", each.sum())
-        deterministic("cured", jnp.where(died == 1, 0.0, jnp.exp(own - each))[:8])
+        deterministic("cured", jnp.where(died == 1, 0.0, jnp.exp(own))[:8])
         deterministic("density", jnp.exp(each[:5]))
 
     def ask(fit, data):
         assert not np.asarray(fit.decode(data)["cured"])[died == 1].any()
 
     data = {"ward": ward, "x": x, "drug": drug, "time": time, "died": died}
-    answers = {"cured": lambda fit: np.asarray(fit.predict_proba(first(data, 8), "cured"))[:, 1],
+    answers = {"cured": lambda fit: jointly(fit, first(data, 8), "cured")[:, 1],
                "density": lambda fit: np.exp(fit.log_prob(first(data, 5)))}
     return Program(cure(), data, plain, {}, None, ask, answers=answers)
 
@@ -447,6 +459,7 @@ def guessed_items():
             theta = sample("theta", dist.Normal(0.0, 1.0))
         with among, at:
             p = guess + (1 - guess) * jax.nn.sigmoid(slope * (theta - hard))
+            deterministic("p", p)
             sample("y", dist.Bernoulli(p), obs=y)
 
     given = ~np.isnan(y)
@@ -463,11 +476,13 @@ def guessed_items():
         deterministic("chance", p[holes[:, 0], holes[:, 1]])
 
     def ask(fit, data):
-        finite(fit.simulate(people=people, seed=1)["y"], (people, items), "simulate")
+        finite(fit.simulate(seed=1)["y"], (people, items), "simulate")
+        with pytest.raises(probml.Refusal, match="no plate of independent rows"):
+            fit.predict_proba(data, "y")  # abilities stand in the plate
 
     data = {"y": y}
     answers = {"chance": lambda fit: np.asarray(
-        fit.predict_proba(data, "y"))[holes[:, 0], holes[:, 1], 1]}
+        fit.draws(2000)["p"]).mean(0)[holes[:, 0], holes[:, 1]]}
     return Program(probml.model(three)(people=people), data, plain, {}, None, ask, answers=answers)
 
 
@@ -508,7 +523,7 @@ def raters_of_scans():
             own = jnp.log(table[j])[:, said[:, j]].T
             log = log + jnp.where(gone[:, j, None], 0.0, own)
         factor("y", jax.nn.logsumexp(log, 1).sum())
-        deterministic("classes", jax.nn.softmax(log[:8]))
+        deterministic("scan_classes", jnp.exp(log[:8]))
 
     words = np.array(["benign", "malign", "unclear"])
     frame = pd.DataFrame({"x": x} | {f"rater_{j}": np.where(gone[:, j], None, words[said[:, j]])
@@ -518,7 +533,7 @@ def raters_of_scans():
         assert (np.asarray(fit.decode(data)["z"]) == z).mean() > 0.75
         finite(fit.log_prob(data), (n,), "log_prob")
 
-    answers = {"classes": lambda fit: fit.predict_proba(frame.iloc[:8], "z")}
+    answers = {"scan_classes": lambda fit: jointly(fit, frame.iloc[:8], "z")}
     return Program(scans(), frame, plain, {}, None, ask, answers=answers)
 
 
