@@ -366,9 +366,7 @@ class Questions(Serving):
             answers = fit.simulate(rows, seed, flat, plug_in, steps, unknown, **inputs)
             return gather_by_table(fit, answers, places)
         if given is None:
-            fixed = self.model.bound if self.model.generative.found else ()  # as they were fitted
-            own = {name: value for name, value in inputs.items() if name not in fixed}
-            _, rows = input_rows(self.model, own, rows)
+            _, rows = input_rows(self.model, inputs, rows)
             held = self._read(dict(inputs), rows, steps, unknown)
         else:
             held = self._read(given, unknown=unknown)

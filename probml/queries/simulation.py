@@ -123,7 +123,9 @@ def simulate_rows(structure: Structure, params: Mapping[str, jax.Array],
 
 
 def input_rows(model: Bound, inputs: SiteValues, rows: int | None) -> tuple[dict[str, Raw], int]:
-    """The inputs as arrays, and the number of rows."""
+    """The inputs as arrays, but for what all rows share, and the number of rows."""
+    fixed = model.bound if model.generative.found else ()
+    inputs = {name: value for name, value in inputs.items() if name not in fixed}
     model.check_inputs(inputs)
     raws = {name: as_raw(f"the input '{name}'", value, True) for name, value in inputs.items()}
     if rows is None and raws:

@@ -168,8 +168,11 @@ def test_what_all_rows_share_is_given_to_every_question_alike():
 
     by = np.array([[1.0, 0], [0, 1], [1, 1]])
     fit = probml.model(weighted)().fit({"by": by, "group": G % 3, "y": Y})
-    new = {"by": by, "group": [0, 1]}
-    assert len(fit.predict(new, "obs")) == len(fit.simulate(**new)["obs"]) == 2
+    new = {"by": by, "group": np.array([0, 1])}
+    at = probml.model(weighted)().at({"b": np.array([1.0, 2.0])})
+    for known in (fit, at):
+        assert len(known.predict(new, "obs")) == len(known.simulate(**new)["obs"]) == 2
+    assert len(at.do({"obs": 1.0}).simulate(**new)["obs"]) == 2
     np.testing.assert_array_equal(fit.simulate(**new)["obs"], fit.simulate(group=[0, 1])["obs"])
     for question in (lambda **own: fit.predict(own, "obs"), fit.simulate):
         with pytest.raises(probml.DataError, match="'by' has one value for all rows"):

@@ -555,7 +555,7 @@ def spread_of_litters():
 
     def below(fit):
         made = np.stack([np.asarray(fit.simulate(litter=frame["litter"], x=frame["x"], seed=k)["y"])[:6]
-                         for k in range(400)])
+                         for k in range(1500)])
         return (made < 19.0).mean(0)
 
     def ask(fit, data):
