@@ -117,7 +117,7 @@ def _function(function: Any, seen: dict) -> Hashable:
 
 
 def _method(method: types.MethodType, seen: dict) -> Hashable:
-    """Of its object alone, with what is read of that, which may change."""
+    """The method of this object alone, with the values that it reads of the object."""
     return ("method", method, _function(method.__func__, seen), tuple(
         (name, _value(value, seen)) for name, value in sorted(read_of_object(method).items())))
 
