@@ -78,7 +78,8 @@ class ComparedFit:
                           f"likelihood (log evidence), in the column `bound`")
         return out, dict.fromkeys(EVIDENCE, f"{short_name(fit.engine)} does not compute the log "
                                             f"marginal likelihood (log evidence); fit with "
-                                            f"probml.Exact() if all priors are conjugate")
+                                            f"probml.Exact() if all priors are conjugate, or with "
+                                            f"probml.Laplace() for an approximation")
 
     def likelihood(self) -> tuple[float, int]:
         """log p(rows | params), latent discrete sites summed out, and the degrees of freedom of the

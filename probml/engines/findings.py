@@ -308,13 +308,13 @@ class Code(enum.Enum):
     AGAIN_STOPPED = (
         "sampling-again-stopped", "the sampler was run again, because of warnings about the first "
                                   "run ({why}). The second run took too long and was stopped, so "
-                                  "the draws of the first run are returned", "",
+                                  "the draws and warnings of the first run are returned", "",
         (), None)
     AGAIN_LEFT = (
         "sampling-again-left", "the sampler was run again, because of warnings about the first run "
                                "({why}). The second run missed a region of the posterior that the "
-                               "first run had found, so the draws of the first run are "
-                               "returned", "", (), None)
+                               "first run had found. The draws and warnings of the first "
+                               "run are returned", "", (), None)
     CHAINS_MOVED = (
         "chains-moved", "{count} of the chains had stayed in a region with less than 0.1% of the "
                         "posterior mass. Each was restarted at the position of another chain",

@@ -152,7 +152,12 @@ def _advice(site: Site) -> str:
                 "Categorical over a grid of values")
     return (f"Integration is possible if the sites that depend on '{name}' are normal, with means "
             f"that are linear in '{name}'. Give '{name}' in the data, or write it as a MarkovChain "
-            f"over a grid of values. For a single sequence, make each step a row. "
-            f"Build '{name}' outside rows() as a cumulative sum, path = jnp.cumsum("
-            f"sample('innovation', dist.Normal(0, 1).expand([steps]).to_event(1))). Use path[step] "
-            f"inside rows(), with the step number (from 0) as an input")
+            f"over a grid of values. {advise_cumulative_sum(name)}")
+
+
+def advise_cumulative_sum(name: str) -> str:
+    """How a chain inside rows can be written as a parameter."""
+    return (f"For a single sequence, make each step a row. Build '{name}' outside rows() as a "
+            f"cumulative sum, path = jnp.cumsum(sample('innovation', dist.Normal(0, 1)"
+            f".expand([steps]).to_event(1))). Use path[step] inside rows(), with the step number "
+            f"(from 0) as an input")

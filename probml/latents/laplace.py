@@ -109,7 +109,8 @@ class Laplace:
             return f"'{timed}' is part of a chain"
         count = coordinates.size(structure, group)
         return None if count <= MAX_LATENTS else (
-            f"each row has {count} latent variables, more than the limit of {MAX_LATENTS}")
+            f"each row has {count} latent variables, more than the limit of "
+            f"{MAX_LATENTS} of Laplace's approximation")
 
     def message(self, structure: Structure, group: Group, env: Mapping, seen: Seen) -> jax.Array:
         return self._log(structure, group, env, seen, None)

@@ -63,8 +63,8 @@ def difference(structure: Structure, saved: Json) -> str | None:
         scale = min(1e-3, max(map(abs, numbers), default=0.0))
         for before, now in zip(saved_numbers, numbers, strict=True):
             if not math.isclose(before, now, rel_tol=TOLERANCE, abs_tol=TOLERANCE * scale):
-                return (f"an argument of '{name}' was {before:.6g} and is now {now:.6g}, for the "
-                        f"same values of what it depends on")
+                return (f"an argument of the distribution of '{name}' was {before:.6g} and is "
+                        f"now {now:.6g}, for the same values of its parents")
     return None
 
 

@@ -20,6 +20,7 @@ from probml.engines.start.modes import Mode, Optima, distinct_optima
 from probml.engines.start.prior import compiled_prior_point, drawn_prior, given_start
 from probml.errors import Refusal, counted, listed
 from probml.evidence import density, row_coordinates
+from probml.latents.grouping import advise_cumulative_sum
 from probml.numerics import curvature
 from probml.numerics.compiling import jit
 from probml.numerics.curvature import Starts
@@ -58,7 +59,8 @@ class LatentSampler(Engine):
         timed = next((name for name in names if data.structure.sites[name].time is not None), None)
         if timed is not None:
             raise Refusal(f"site '{timed}' is a continuous latent state of a chain, and NUTS and "
-                          f"SVI cannot sample such states. Give '{timed}' in the data")
+                          f"SVI cannot sample such states. "
+                          f"{advise_cumulative_sum(timed)}")
         if names and data.survey is not None:
             raise Refusal(f"site '{names[0]}' is continuous and latent and cannot be integrated "
                           "out exactly, so its values must be sampled, which needs all rows in "
