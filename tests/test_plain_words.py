@@ -266,6 +266,29 @@ def test_a_type_in_a_message_has_its_article():
     assert not wrong, "\n".join(wrong)
 
 
+# an expression that counts, the plural behind it, and those that are never one
+COUNT = re.compile(r"(?:len|sum|round|int)\(|.*(?:\.size|\b(?:rows|steps|max_iter)|\.shape\[.*\]"
+                   r"|\.sum\(\))$|[dkn]\b")
+PLURAL = re.compile(r" (?:[a-z]+ )?(?:rows|columns|values|numbers|entries|states|components|steps"
+                    r"|iterations|dimensions|bins|labels|tables|elements|sites|classes)\b(?!=)")
+NEVER_ONE = {"at.size": "of an array", "found.rows": "a sum of weights"}
+
+
+def test_a_count_in_a_message_has_its_noun_in_the_singular_where_it_is_one():
+    """"1 columns" came from "{d} columns"; `errors.counted` has both. An n × n table has n² numbers."""
+    wrong = [f"{path.relative_to(ROOT)}:{value.lineno}: {ast.unparse(value.value)}{after.value}"
+             for room in ROOMS for path in sorted((ROOT / room).rglob("*.py"))
+             for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+             if isinstance(node, ast.JoinedStr)
+             for before, value, after in zip([None, *node.values], node.values,
+                                             node.values[1:], strict=False)
+             if isinstance(value, ast.FormattedValue) and isinstance(after, ast.Constant)
+             and COUNT.match(ast.unparse(value.value)) and PLURAL.match(after.value)
+             and ast.unparse(value.value) not in NEVER_ONE
+             and not str(getattr(before, "value", "")).endswith("× ")]
+    assert not wrong, "\n".join(wrong)
+
+
 def test_docstrings_of_functions_begin_with_what_they_return():
     """"Of a site outside rows" says what a function is about, and not what it returns."""
     found = [f"{path.relative_to(ROOT)}: {name}: {text}" for room in ROOMS

@@ -149,7 +149,8 @@ class StructuralTimeSeries(OfSequences):
 
     def _check_values(self, values: np.ndarray, sizes: np.ndarray, reset: bool) -> None:
         if values.shape[1] != 1:
-            raise DataError(f"X has {values.shape[1]} columns, expected one series, shape "
+            raise DataError(f"X has {counted(values.shape[1], 'column')}, expected one series, "
+                            f"shape "
                             f"(n_steps,). Pass other columns as exog=, and several series as a "
                             f"list")
         super()._check_values(values, sizes, reset)

@@ -135,7 +135,8 @@ def _refuse_flat(estimator: Estimator, X, codes) -> None:
               for code, label in enumerate(estimator.classes_.tolist())}
     if canonical(estimator.covariance).startswith("tied") and len(X) <= len(groups):
         raise DataError(f"{type(estimator).__name__}: X has {counted(len(X), 'row')} of "
-                        f"{len(groups)} classes. The number of samples must be more than the "
+                        f"{counted(len(groups), 'class', 'classes')}. The number of samples must "
+                        f"be more than the "
                         "number of classes to estimate the variance within classes. Give more "
                         "rows, or set prior=True")
     # what is left after the classes' means, of all classes together
@@ -350,8 +351,8 @@ class FisherDiscriminant(Projection, GaussianDiscriminant):
         most = min(k - 1, d)
         if self.n_components is not None and self.n_components > most:
             raise DataError(f"FisherDiscriminant(n_components={self.n_components}): expected at "
-                            f"most {most}. The maximum is min(classes − 1, columns), and X has {k} "
-                            f"classes and {counted(d, 'column')}")
+                            f"most {most}. The maximum is min(classes − 1, columns), and X has "
+                            f"{counted(k, 'class', 'classes')} and {counted(d, 'column')}")
         self.mean_ = self.priors_ @ self.means_
         away = self.means_ - self.mean_
         root = np.linalg.cholesky(self.covariance_)

@@ -7,6 +7,7 @@ from scipy.special import logsumexp
 
 from probml import MAP, Fit, ModelError, Refusal
 from probml.engines.engine import Engine
+from probml.errors import counted
 from probml.estimators.rules import (
     CLASS_WEIGHT,
     ENGINE,
@@ -137,7 +138,8 @@ class LogisticRegression(RegressionResults, Planes):
 
     def _family_of_y(self) -> str:
         if len(self.classes_) > 2:
-            raise ModelError(f"residuals: the model has {len(self.classes_)} classes, but "
+            raise ModelError(f"residuals: the model has "
+                             f"{counted(len(self.classes_), 'class', 'classes')}, but "
                              "residuals are defined only for two classes, 0 and 1. Compare "
                              "predict_proba(X) with y instead")
         return "bernoulli"

@@ -296,7 +296,8 @@ def _tell_numbers(name: str, column: "pd.Series") -> None:
     seen = column.dropna().astype(str)
     odd = seen[pd.to_numeric(seen, errors="coerce").isna().to_numpy()]
     if len(seen) and 0 < len(odd) < MAX_ODD_SHARE * len(seen):
-        warnings.warn(f"column '{name}' is read as text, because {len(odd)} of its {len(seen)} "
-                      f"values are not numbers: {listed(list(odd.unique()[:SHOWN]))}. Correct "
+        warnings.warn(f"column '{name}' is read as text, because it has "
+                      f"{counted(len(odd), 'value')} that cannot be read as a number: "
+                      f"{listed(list(odd.unique()[:SHOWN]))}. Correct "
                       "these values in the file, or leave them empty if they are missing",
                       RuntimeWarning, stacklevel=2)

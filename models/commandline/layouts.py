@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jax.typing import ArrayLike
 
-from probml.errors import DataError, ModelError, listed
+from probml.errors import DataError, ModelError, counted, listed
 from probml.interface.fit import Fit
 from probml.language.language import Bound
 from probml.models.commandline.files import require_columns
@@ -182,7 +182,8 @@ def _sequence_constant(name: str, value: np.ndarray, steps: tuple[np.ndarray, ..
         if len(own) > 1:
             which = "the sequence" if by is None else f"sequence {i} of --by {by}"
             raise DataError(f"column '{name}' must have one value in each sequence, but it has "
-                            f"{len(own)} different values in {which}: {listed(own[:3])}. Correct "
+                            f"{counted(len(own), 'different value')} in {which}: "
+                            f"{listed(own[:3])}. Correct "
                             f"these rows, or name {'another' if by else 'the'} column that "
                             "identifies the sequences, --by NAME")
     return np.stack([value[places[0]] for places in steps])

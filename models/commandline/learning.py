@@ -280,9 +280,9 @@ def _regression(table: "pd.DataFrame", wish: Wish) -> FitOrEstimator:
     X, y = split_target(table, wish)
     known = y.notna()
     if known.any() and not known.all():
-        warnings.warn(f"column '{wish.target}' is missing in {int((~known).sum())} of {len(y)} "
-                      "rows, which a regression cannot use; these rows are dropped. To use these "
-                      "rows, fill in the values in the file", RuntimeWarning,
+        warnings.warn(f"column '{wish.target}' is missing in {int((~known).sum())} of "
+                      f"{counted(len(y), 'row')}. A regression cannot use rows without it, and "
+                      "drops them. To use them, fill in the values in the file", RuntimeWarning,
                       stacklevel=2)
         X, y = X[known], y[known]
     _refuse_text(X, "regression", f"{CODED}. Or use --model network, which takes columns of any "

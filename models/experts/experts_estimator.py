@@ -131,7 +131,7 @@ class MixtureOfExperts(_Settings, RegressorMixin, ExpertsEstimator):
             raise DataError(
                 f"n_samples={len(y)}: {counted(k, 'expert')} with {counted(d + 1, 'coefficient')} "
                 "each fit so few rows exactly, so the likelihood has no maximum. Give more than "
-                f"{k * (d + 1)} rows, or set prior=True"
+                f"{counted(k * (d + 1), 'row')}, or set prior=True"
             )
         if not self.prior and y.min() == y.max():
             raise DataError(f"y is constant ({y[0]:g}), so the residual standard deviation of "

@@ -15,7 +15,7 @@ from jax.typing import ArrayLike
 from probml import DataError, ModelError
 from probml.dataset.arrays import NUMBERS
 from probml.dataset.frames import shortest
-from probml.errors import listed, meant
+from probml.errors import counted, listed, meant
 from probml.models.frames.cells import codes_of, column_of, numbers_of
 from probml.numerics.process.libraries import pd
 
@@ -191,10 +191,11 @@ class Columns:
             if self._number(j):
                 warnings.warn(
                     f"{self.describe_column(j)} is {np.asarray(column, object)[i]!r} in row {i}, "
-                    f"which was not in the training data. The {len(labels)} integers of this "
-                    f"column were treated as categories, so this value is treated as missing. To "
-                    f"treat the column as numbers, create the estimator with "
-                    f"kinds={{{self.names[j]!r}: 'normal'}} (or 'poisson') and fit again",
+                    f"which was not in the training data. The integers of this column were "
+                    f"treated as {counted(len(labels), 'category', 'categories')}, so this "
+                    f"value is treated as missing. To treat the column as numbers, create the "
+                    f"estimator with kinds={{{self.names[j]!r}: 'normal'}} (or 'poisson') and "
+                    f"fit again",
                     UserWarning,
                     stacklevel=2,
                 )

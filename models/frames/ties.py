@@ -45,8 +45,9 @@ def _warn(shown: list[str], values: np.ndarray, advice: str) -> None:
     else:
         said = [f"{name} ({count})" for name, count in zip(shown, counts, strict=True)][:SHOWN]
         more = len(shown) - len(said)
-        which = (f"{', '.join(said)}{f' and {more} more columns' * bool(more)} have few distinct "
-                 f"values (their number in brackets) in {counted(len(values), 'row')} and are")
+        beyond = f" and {counted(more, 'more column')}" * bool(more)
+        which = (f"{', '.join(said)}{beyond} have few distinct values (their number in brackets) "
+                 f"in {counted(len(values), 'row')} and are")
     warnings.warn(
         f"{which} fitted by normal distributions. The variance of a component can shrink to 0 at "
         f"one of these values, so the score prefers too many components. {advice}",

@@ -71,7 +71,7 @@ class PartlyLabelled:
         means = {other: score.mean() for other, score in able.items() if score is not None}
         best = max(means, key=means.__getitem__)
         text = (
-            f"the {int(judge.hidden.sum())} unlabelled rows lower the log-likelihood of held-out "
+            f"unlabelled rows ({int(judge.hidden.sum())}) lower the log-likelihood of held-out "
             f"labels by {lost.mean():.2g} per label ({with_them.mean():.3f} with the unlabelled "
             f"rows, {alone.mean():.3f} without). The clusters of the rows may differ from the "
             f"classes. With unlabelled_weight={best:g} the log-likelihood is "

@@ -12,7 +12,7 @@ from scipy.linalg import cho_factor, cho_solve, solve_triangular
 
 from probml import MAP, DataError, Fit
 from probml.engines.engine import Engine
-from probml.errors import present
+from probml.errors import counted, present
 from probml.estimators.rules import (
     ENGINE,
     FLAG,
@@ -140,7 +140,8 @@ class GaussianProcess(Numeric):
                   "rows")
         if X.shape[1] > MAX_COLUMNS:
             raise DataError(
-                f"X has {X.shape[1]:,} columns: every step computes {len(y):,} × {len(y):,} "
+                f"X has {counted(X.shape[1], 'column')}: every step computes {len(y):,} × "
+                f"{len(y):,} "
                 f"distances over all of them. Fit at most {MAX_COLUMNS:,}, such as the scores of "
                 "ProbabilisticPCA, or use Boosted")
         spread = X.std(0)

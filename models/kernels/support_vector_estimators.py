@@ -128,7 +128,7 @@ class _Machine(Estimator):
         self.converged_ = solver.fit_status_ == 0
         if not self.converged_:
             warnings.warn(
-                f"{type(self).__name__} stopped at max_iter={self.max_iter} steps before it "
+                f"{type(self).__name__} stopped at max_iter={self.max_iter} before it "
                 f"converged to the tolerance tol={self.tol:g}. Standardise the columns, lower "
                 f"C={self.C:g}, or raise max_iter",
                 ConvergenceWarning,

@@ -79,7 +79,7 @@ class PoissonFactors(Projection, Estimator):
         self.bound_, self.history_ = found.history[-1], np.array(found.history)
         self.converged_, self.n_iter_ = found.converged, len(found.history)
         if not found.converged:
-            warnings.warn(f"PoissonFactors stopped at max_iter={self.max_iter} iterations, before "
+            warnings.warn(f"PoissonFactors stopped at max_iter={self.max_iter}, before "
                           "the objective (a lower bound of the log probability of the data) "
                           "converged. Raise max_iter, or tol", ConvergenceWarning, stacklevel=2)
         return self

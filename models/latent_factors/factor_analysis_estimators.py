@@ -180,8 +180,8 @@ class _Linear(InformationCriteria, Projection, Estimator):
             raise DataError(
                 f"{type(self).__name__}(n_components={k}, prior=False): the rows "
                 f"(n_samples={len(X)}) vary in only {int((values > least * values[0]).sum())} of "
-                f"{d} dimensions. {k} components reproduce them without noise, so the likelihood "
-                "has no maximum. Use fewer components, or set prior=True"
+                f"{counted(d, 'dimension')}. This many components reproduce them without noise, "
+                "so the likelihood has no maximum. Use fewer components, or set prior=True"
             )
 
     def _data(self, X):

@@ -72,7 +72,7 @@ class SparseCoding(Projection, Estimator):
         self.objective_, self.history_ = found.history[-1], np.array(found.history)
         self.converged_, self.n_iter_ = found.converged, len(found.history) - 1
         if not found.converged:
-            warnings.warn(f"SparseCoding stopped at max_iter={self.max_iter} iterations, before "
+            warnings.warn(f"SparseCoding stopped at max_iter={self.max_iter}, before "
                           f"the objective converged. Raise max_iter, or "
                           f"tol", ConvergenceWarning, stacklevel=2)
         return self

@@ -215,8 +215,9 @@ def _refuse_missing(text: str, table: DataLike) -> None:
     """Missing cells of columns that a formula names, all at once, with what to type."""
     if short := missing_cells(text, table):
         counts = ", ".join(f"{name!r} in {count}" for name, count in short.items())
-        raise DataError(f"formula({text!r}): values are missing, {counts} of {len(table)} "
-                        f"rows. Drop these rows, table.dropna(subset=[{listed(short)}])")
+        raise DataError(f"formula({text!r}): values are missing, {counts} of "
+                        f"{counted(len(table), 'row')}. Drop these rows, "
+                        f"table.dropna(subset=[{listed(short)}])")
 
 
 def _read(text: str, table: DataLike) -> Formula:

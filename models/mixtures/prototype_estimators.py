@@ -147,7 +147,8 @@ class KMedoids(Prototypes):
             if X.shape[0] != X.shape[1] and Y is X or np.isnan(X).any() or (X < 0).any():
                 raise DataError("KMedoids(metric='precomputed'): expected an array (n, n) of the "
                                 f"distances of n rows, got shape {X.shape} with "
-                                f"{np.isnan(X).sum()} missing and {(X < 0).sum()} negative values. "
+                                f"{np.isnan(X).sum()} missing and "
+                                f"{counted((X < 0).sum(), 'negative value')}. "
                                 "Pass distances of at least 0, such as "
                                 "scipy.spatial.distance.squareform(pdist(X))")
             return X
@@ -239,7 +240,7 @@ class FuzzyCMeans(Prototypes):
         self.objective_, self.history_ = found.history[-1], np.array(found.history)
         self.converged_, self.n_iter_ = found.converged, len(found.history)
         if not found.converged:
-            warnings.warn(f"FuzzyCMeans stopped at max_iter={self.max_iter} iterations, before the "
+            warnings.warn(f"FuzzyCMeans stopped at max_iter={self.max_iter}, before the "
                           f"objective converged. Raise max_iter, or "
                           f"tol", ConvergenceWarning, stacklevel=2)
         return self

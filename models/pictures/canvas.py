@@ -81,7 +81,8 @@ def numbers_of(call: str, name: str, value: ArrayLike, axes: tuple[int, ...]) ->
         raise DataError(f"{call}({name}={value!r:.80}): expected numbers ({error})") from None
     if found.ndim not in axes or not found.size:
         raise DataError(f"{call}({name}=...): expected at least one number, in an array "
-                        f"with {' or '.join(map(str, axes))} axes, got the shape {found.shape}")
+                        f"whose number of axes is {' or '.join(map(str, axes))}, got the shape "
+                        f"{found.shape}")
     return found
 
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from probml import DataError, Fit, ModelError, Refusal, errors
 from probml.assessment.pages.layout import Layout, arrange
-from probml.errors import type_of
+from probml.errors import counted, type_of
 from probml.models.pictures.canvas import (
     INK,
     PAPER,
@@ -63,7 +63,8 @@ def row_of(fit, evidence, dag, done) -> dict[str, list]:
         return {}
     if isinstance(evidence, pd.DataFrame):
         if len(evidence) != 1:
-            raise DataError(f"draw_network: evidence has {len(evidence)} rows, expected one. Pass "
+            raise DataError(f"draw_network: evidence has {counted(len(evidence), 'row')}, "
+                            f"expected one. Pass "
                             f"a single row, evidence.iloc[[0]]")
         evidence = {name: evidence[name].iloc[0] for name in evidence.columns}
     if not isinstance(evidence, Mapping | pd.Series):
@@ -79,7 +80,8 @@ def row_of(fit, evidence, dag, done) -> dict[str, list]:
             raise ModelError(f"draw_network: the evidence contains {name!r}, which is not a node. "
                              f"Use one of the nodes {errors.listed(dag)}")
         if np.ndim(value) and len(value) != 1:
-            raise DataError(f"draw_network: evidence of '{name}' has {len(value)} rows, expected "
+            raise DataError(f"draw_network: evidence of '{name}' has "
+                            f"{counted(len(value), 'row')}, expected "
                             f"one. Give a label, or an array of label probabilities, (1, states)")
         value = value if np.ndim(value) else [value]
         if np.ndim(value) == 1 and pd.isna(value[0]):

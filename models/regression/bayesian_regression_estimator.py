@@ -8,6 +8,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from probml import DataError, Exact, Fit, ModelError
+from probml.errors import counted
 from probml.estimators.rules import (
     FLAG,
     Rule,
@@ -97,7 +98,8 @@ class BayesianLinearRegression(FromMoments):
                              f"{len(self.weight_scale)}")
         if d > MAX_COLUMNS:
             raise DataError(
-                f"BayesianLinearRegression: {d:,} columns need about ten matrices of {d:,} × {d:,} "
+                f"BayesianLinearRegression: {counted(d, 'column')} need about ten matrices of "
+                f"{d:,} × {d:,} "
                 f"numbers, {8e-9 * d**2:,.1f} GB each. The time grows with the cube of the number "
                 f"of columns. Fit at most {MAX_COLUMNS:,}, such as those most "
                 "correlated with y or the scores of ProbabilisticPCA, or use "
@@ -168,7 +170,7 @@ class BayesianLinearRegression(FromMoments):
             return
         of = "" if self._flat_target else f" of output {output}"
         text = (f"the noise{of} was estimated as nearly 0, {np.sqrt(scales.variance):.2g}, because "
-                f"{self.n_features_in_} weights fit {self.moments_.rows:g} rows exactly. The "
+                f"{counted(self.n_features_in_, 'weight')} can fit all rows exactly. The "
                 f"standard deviations of predictions are too small. Give noise=..., or fewer "
                 f"columns")
         self.notes_.append(text)

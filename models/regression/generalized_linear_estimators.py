@@ -9,6 +9,7 @@ import numpy as np
 
 from probml import EM, MAP, DataError, ModelError
 from probml.engines.engine import Engine
+from probml.errors import counted
 from probml.estimators.estimator import replace_given
 from probml.estimators.rules import (
     ENGINE,
@@ -430,8 +431,8 @@ class RobustRegression(RegressionResults, Numeric):
         X, y, weights, _ = self._read(X, y, sample_weight)
         n, d = X.shape
         if n <= d + int(self.fit_intercept):
-            raise DataError(f"n_samples={n}: {d} columns and an intercept fit every row exactly, "
-                            f"so the residual scale is 0. Give more rows")
+            raise DataError(f"n_samples={n}: {counted(d, 'column')} and an intercept fit every row "
+                            f"exactly, so the residual scale is 0. Give more rows")
         x = self._frame(X, weights, always=True)
         self._level, self._spread = middle, spread = middle_and_spread(y, weights,
                                                                        self.fit_intercept)

@@ -98,9 +98,10 @@ class Certificate:
         lines = [
             f"simulation-based calibration of {self.model} with {self.engine}: "
             f"{'passed' if self.passed else 'NOT passed'}",
-            f"{self.simulations} data sets of {counted(self.rows, 'row')} were simulated from the "
-            "prior. The ranks of the true values among the posterior draws should be uniform. A "
-            f"chi-squared test with {self.bins} bins gives p_value and rejects if p < "
+            f"{counted(self.simulations, 'data set')} of {counted(self.rows, 'row')} were "
+            "simulated from the prior. The ranks of the true values among the posterior draws "
+            f"should be uniform. A chi-squared test with {self.bins} bins gives p_value and "
+            f"rejects if p < "
             f"{self.threshold:.2g}. The columns 50%, 80% and 90% give the share of true values "
             "inside the central posterior intervals of these probabilities:",
             shown.to_string(**wide),

@@ -23,7 +23,7 @@ from probml.assessment.decisions import by_label, distribution
 from probml.assessment.pages import charts
 from probml.assessment.pages.html import figure, noted, records_of, table
 from probml.dataset import tables
-from probml.errors import DataError, ModelError, listed
+from probml.errors import DataError, ModelError, counted, listed
 from probml.language.given import labels as as_labels
 from probml.numerics.process.libraries import pd
 from probml.queries import asking
@@ -80,7 +80,7 @@ class Calibration:
         errors = (f"expected calibration error {self.ece:.4f} of the most probable label, "
                   f"{self.ece_classwise:.4f} classwise ({self.strategy} bins)")
         shown = self.curve.round(4).to_string(index=False)
-        return (f"{self.rows} rows: "
+        return (f"{counted(self.rows, 'row')}: "
                 f"{scores}\n{errors}\n{self.table().round(4).to_string()}\nreliability of the most "
                 f"probable label:\n{shown}")
 
@@ -96,7 +96,7 @@ class Calibration:
                                      "mean predicted probability", "observed share")
         return noted(
             table([{"score": name, "value": value} for name, value in scores.items()],
-                  f"{self.rows} rows, {self.strategy} bins")
+                  f"{counted(self.rows, 'row')}, {self.strategy} bins")
             + figure(picture, "Each dot is a bin; its size is the number of rows. Calibrated "
                               "probabilities have their dots on the dashed line.")
             + table(records_of(self.table()), "labels"))
@@ -127,7 +127,8 @@ def calibration(
     names = tuple(range(p.shape[-1])) if labels is None else tuple(
         as_labels(labels, "calibration(labels)"))
     if len(names) != p.shape[-1]:
-        raise DataError(f"calibration(labels=[{listed(names)}]): expected {p.shape[-1]} labels, "
+        raise DataError(f"calibration(labels=[{listed(names)}]): expected "
+                        f"{counted(p.shape[-1], 'label')}, "
                         "one for each column of probabilities")
     if (not isinstance(bins, int | np.integer) or isinstance(bins, bool)
             or not 1 <= bins <= MAX_BINS):
@@ -160,7 +161,7 @@ def compute_calibration(fit: Fitted, data: object, site: str | None, plug_in: bo
                          f"{listed(held.table.columns)}. Add such values. For a continuous site x, "
                          "compare its values with the bounds of predict(data, 'x', interval=0.9)")
     if site is None and len(sites) != 1:
-        raise ModelError(f"calibration: the data contain {len(sites)} discrete sites, "
+        raise ModelError(f"calibration: the data contain {counted(len(sites), 'discrete site')}, "
                          f"{listed([s.name for s in sites])}. Choose one of them, "
                          f"site='{sites[0].name}'")
     name = fit._checked_row_site(site or sites[0].name)

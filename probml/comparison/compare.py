@@ -243,8 +243,8 @@ def _with_weights(name: str, fit: Fit, held: Data, weights: object) -> Data:
     if rows is None and not fit.weighted and fit.kept is not None and not fit.kept.running:
         rows = float(np.asarray(fit.kept.summary.weights))
     if rows is not None and abs(rows - n) > 0.5:
-        raise DataError(f"compare: '{name}' was fitted to {rows:g} rows, but the data have {n} "
-                        f"rows. Pass the fitted rows, each row once")
+        raise DataError(f"compare: '{name}' was fitted to {counted(round(rows), 'row')}, but the "
+                        f"data have {n}. Pass the fitted rows, each row once")
     return held
 
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from probml.dataset.frames import as_pandas, is_table, names_of
+from probml.errors import counted
 from probml.numerics.process.libraries import pd
 from probml.typing import ArrayLike, DataLike
 
@@ -57,8 +58,8 @@ class Column(NamedTuple):
             return f"{written(self.low)} to {written(self.high)}"
         if not self.labels:
             return ""
-        more = self.distinct - len(self.labels)
-        return ", ".join(map(written, self.labels)) + f", … ({self.distinct} values)" * (more > 0)
+        more = f", … ({counted(self.distinct, 'value')})" * (self.distinct > len(self.labels))
+        return ", ".join(map(written, self.labels)) + more
 
 
 def written(value: object) -> str:
@@ -104,7 +105,7 @@ def described(data: DataLike, name: str = "column") -> list[Column]:
         return [column_of(name, flat[:, 0])]
     # many columns are described as one
     if flat.shape[1] > MAX_DESCRIBED_COLUMNS:
-        return [column_of(f"{name} ({flat.shape[1]} columns)", flat.ravel())]
+        return [column_of(f"{name} ({counted(flat.shape[1], 'column')})", flat.ravel())]
     return [column_of(f"{name} {j}" if name == "column" else f"{name}[{j}]", flat[:, j])
             for j in range(flat.shape[1])]
 

@@ -350,8 +350,8 @@ class Code(enum.Enum):
     RESTARTS = ("restarts", "best of {starts} random starts{where} ({reached} reached this "
                 "optimum{others}){then}", "", (), None)
     INTEGRATED = ("integrated", "latent variables integrated out: {names} ({method})", "", (), None)
-    BATCHES = ("batches", "each iteration used a batch of {rows} rows ({kind} "
-                          "updates)", "", (), None)
+    BATCHES = ("batches", "each iteration used one batch of rows ({kind} updates, "
+                          "batch_rows={rows})", "", (), None)
     WITHOUT_CLOSED_FORM = (
         "closed-form-left", "a closed-form step of EM (M-step) lowered the objective, so a "
                             "numerical optimiser (L-BFGS) was used for this step "

@@ -87,7 +87,7 @@ class Progress:
     def _show(self) -> None:
         count, said = self._at
         if self.reading is not None:
-            said = f"{said}, {self.reading():,.0f} rows a second"
+            said = f"{said}, {counted(round(self.reading()), 'row')} a second"
         if underway(self._thread) > COMPILING:
             said = f"compiling {self.title}{self.about and f' for {self.about}'}, once"
         self.bar.set_postfix_str(said, refresh=False)
@@ -162,7 +162,7 @@ class Progress:
         """Shows the number of rows so far, for work of unknown length."""
         with self._lock:
             speed = rows / max(time.monotonic() - self._begun, 1e-6)
-            self._at = (0, f"{rows:,} rows, {speed:,.0f} a second")
+            self._at = (0, f"{counted(rows, 'row')}, {speed:,.0f} a second")
             if self.bar is not None:
                 self._show()
         self._inform_watchers(rows, None, speed)

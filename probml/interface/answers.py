@@ -14,7 +14,7 @@ from probml.assessment import intervals
 from probml.dataset import dataset, tables
 from probml.dataset.frames import shortest
 from probml.engines.engine import short_name
-from probml.errors import MARK_ROWS, ModelError, Refusal, listed
+from probml.errors import MARK_ROWS, ModelError, Refusal, counted, listed
 from probml.families.finite import Shifted
 from probml.interface.argument_checks import checked_verbs
 from probml.interface.functions import marginal_weights
@@ -239,7 +239,7 @@ class Answers(Record):
                              "predict. Omit from the data the column that you want to predict, "
                              f"one of {listed(seen)}")
         if len(wholly or candidates) != 1:
-            raise ModelError(f"{len(candidates)} sites are latent or missing, "
+            raise ModelError(f"{counted(len(candidates), 'site')} are latent or missing, "
                              f"{listed(candidates)}. Name the one that is to be predicted, "
                              f"site='{candidates[0]}'")
         return (wholly or candidates)[0]

@@ -125,7 +125,7 @@ def _indices(held: dataset.Data) -> tuple[dict[str, str], ...]:
     """The inputs that index parameters, with the axes that they index and their labels."""
     out, sites = [], held.structure.sites
     for index in held.structure.indexed.values():
-        axes = [f"{name} (axis {axis}, {sites[name].shape[axis]} entries)"
+        axes = [f"{name} (axis {axis}, {counted(sites[name].shape[axis], 'entry', 'entries')})"
                 for name, axis in index.parameters]
         bounds = ["…" if bound is None else str(bound) for bound in (index.low, index.high)]
         codes = "any" if index.low is None and index.high is None else " … ".join(bounds)

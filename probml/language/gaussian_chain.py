@@ -229,6 +229,7 @@ def check_stable(what: str, transition: object, steps: int) -> None:
     if worst > 1 and steps * np.log(worst) > np.log(GROWTH):
         raise ModelError(
             f"{what} is unstable: its largest eigenvalue has modulus {worst:.4g}, so states grow "
-            f"by a factor of 1e{steps * np.log10(worst):.0f} over {steps} steps. Expected a "
+            f"by a factor of 1e{steps * np.log10(worst):.0f} over {counted(steps, 'step')}. "
+            f"Expected a "
             "modulus of at most about 1, which is a random walk. Divide the matrix by a number "
             f"above {worst:.4g}")

@@ -68,7 +68,8 @@ class MarkovChain(Chain):
         if inhomogeneous and (tables := self.transition.shape[-3]) != self.steps:
             raise ModelError(
                 "MarkovChain(inhomogeneous=True): expected transition with one table per step, "
-                f"(..., steps, k, k), got {tables} tables (between {tables + 1} steps), shape "
+                f"(..., steps, k, k), got {counted(tables, 'table')} (between "
+                f"{counted(tables + 1, 'step')}), shape "
                 f"{self.transition.shape}. Table t is the transition from step t − 1 to step t, "
                 "and table 0 is not used. To add table 0 to an array `moves` of tables between "
                 "steps, use jnp.concatenate([moves[..., :1, :, :], moves], -3). Inside rows(), the "

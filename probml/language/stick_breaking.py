@@ -9,7 +9,7 @@ import numpyro.distributions as dist
 from jax.scipy.special import xlog1py, xlogy
 from numpyro.distributions.util import promote_shapes
 
-from probml.errors import ModelError
+from probml.errors import ModelError, counted
 from probml.language.given import check_flag
 
 MAX_STATES = 1_000_000  # states at which a process is cut
@@ -131,6 +131,6 @@ def dirichlet_process(concentration: object, k: int) -> StickBreaking:
     alpha, one = _numbers("concentration", concentration, "dirichlet_process"), jnp.ones(k - 1)
     if alpha.shape[-1] not in (1, k - 1):
         raise ModelError("dirichlet_process(concentration=...): concentration has the shape "
-                         f"{alpha.shape}. Give a single number, or {k - 1} numbers, one for each "
-                         f"of the {k} components but the last")
+                         f"{alpha.shape}. Give a single number, or {counted(k - 1, 'number')}, "
+                         f"one for each of the {counted(k, 'component')} but the last")
     return StickBreaking(one, alpha * one)

@@ -13,7 +13,7 @@ from jax.typing import ArrayLike
 from probml.dataset import dataset, tables
 from probml.dataset.coding.indices import bounds, together
 from probml.device.rows import Chunk, Resident
-from probml.errors import DataError, ModelError, Refusal, listed, present, shortly
+from probml.errors import DataError, ModelError, Refusal, counted, listed, present, shortly
 from probml.factors import sequences
 from probml.plan.plan import Plan
 from probml.queries import asking, queries
@@ -194,7 +194,8 @@ class _Form:
         rows, plan = question.rows, question.plan
         if held.table.rows != 1:
             raise DataError("compiled and filter: expected an example with one row, got "
-                            f"{held.table.rows} rows. Pass a single row, such as table.iloc[[0]]")
+                            f"{counted(held.table.rows, 'row')}. Pass a single row, such as "
+                            f"table.iloc[[0]]")
         if not isinstance(rows, Resident) or any(part is not None and part.unseen for part in (
                 rows.stacked, _steps(rows.stacked))):
             raise Refusal(f"model '{fit.model.name}': a vector of the row given to compiled() or "
@@ -312,8 +313,8 @@ class _Form:
         target = at.inputs[name][0, 0]
         numbers = _numbers(name, value if codes is None else codes[_to_scalar(value)])
         if numbers.size != np.size(target) or not np.isfinite(numbers).all():
-            raise DataError(f"the input '{name}' is {shortly(value)}, expected {np.size(target)} "
-                            f"finite numbers")
+            raise DataError(f"the input '{name}' is {shortly(value)}, expected "
+                            f"{counted(np.size(target), 'finite number')}")
         index = self.plan.structure.indexed.get(name)
         if index is not None and codes is None and (
                 index.low is not None and (numbers < index.low).any()

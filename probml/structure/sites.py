@@ -177,7 +177,8 @@ def labels_of(model: Bound, site: Site) -> tuple | None:
         where = f"model '{model.name}', site '{site.name}'"
         raise ModelError(f"{where}: infer={{'labels': ...}} contains "
                          f"{counted(len(site.labels), 'label')}, but the site has "
-                         f"{site.states or 'no'} states. Give one label for each state")
+                         f"{counted(site.states, 'state') if site.states else 'no states'}. Give "
+                         f"one label for each state")
     own = site.low and site.labels is None
     return tuple(range(site.low, site.low + present(site.finite))) if own else site.labels
 

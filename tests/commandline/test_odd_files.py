@@ -49,7 +49,7 @@ def test_words_that_are_read_as_unseen_are_told(write):
 
 def test_a_column_of_numbers_with_a_word_in_it_is_told(write):
     path = write("a\n" + "".join(f"{i}\n" for i in range(9)) + "?\n")
-    with pytest.warns(RuntimeWarning, match="'a' is read as text, because 1 of its 10 values are not numbers: '\\?'"):
+    with pytest.warns(RuntimeWarning, match="'a' is read as text, because it has 1 value that cannot be read as a number: '\\?'"):
         files.read_table(path)
 
 

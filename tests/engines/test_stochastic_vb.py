@@ -52,7 +52,7 @@ def test_three_passes_in_batches_reach_what_all_rows_reach(monkeypatch, rows):
         np.testing.assert_allclose(ours, theirs, rtol=2e-3)
     # every row is counted once in the end
     np.testing.assert_allclose(fit.posterior("weights").concentration.sum(), 4004.0, rtol=1e-9)
-    assert "used a batch of 200 rows" in fit.status
+    assert "batch_rows=200" in fit.status
     np.testing.assert_array_equal(counts(2).fit(rows, few).history, fit.history)
 
 

@@ -54,6 +54,6 @@ def test_noise_and_weights_are_not_told_apart_by_one_number():
 def test_rows_that_weights_meet_exactly_say_that_their_noise_is_none():
     few = X[:3]
     y = np.linalg.svd(few - few.mean(0))[0][:, 0]  # along the rows' widest direction alone
-    with pytest.warns(RuntimeWarning, match="noise was estimated as nearly 0.*3 weights fit 3 rows"):
+    with pytest.warns(RuntimeWarning, match="noise was estimated as nearly 0.*3 weights can fit all rows exactly"):
         estimator = BayesianLinearRegression().fit(few, y)
     assert "noise was estimated as nearly 0" in estimator.status

@@ -7,6 +7,8 @@ from html import escape
 
 import numpy as np
 
+from probml.errors import counted
+
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#595959")
 # lines and letters take the ink of their page, dark or light
 INK = 'fill="currentColor" fill-opacity="0.85"'
@@ -73,7 +75,7 @@ def reliability(bins: Sequence[tuple[float, float, float]], title: str, across: 
     most = max(rows for *_, rows in bins)
     parts += [f'<circle cx="{x(a):.1f}" cy="{y(b):.1f}" r="{3 + 5 * math.sqrt(rows / most):.1f}" '
               f'fill="{COLOURS[0]}"/>' for a, b, rows in bins]
-    said = "; ".join(f"predicted {a:.2f}, observed {b:.2f}, {rows:g} rows" for a, b, rows in bins)
+    said = "; ".join(f"predicted {a:.2f}, observed {b:.2f}, rows: {rows:g}" for a, b, rows in bins)
     return _svg(parts, HEIGHT, title, said)
 
 
@@ -95,7 +97,7 @@ def counts(edges: np.ndarray, seen: np.ndarray, low: np.ndarray,
                   f'fill="{COLOURS[1]}"/>']
     out = sum(not a <= dot <= b for dot, a, b in zip(seen, low, high, strict=True))
     return _svg(parts, HEIGHT, title,
-                f"{len(seen)} bins from {edges[0]:.4g} to {edges[-1]:.4g}; the "
+                f"{counted(len(seen), 'bin')} from {edges[0]:.4g} to {edges[-1]:.4g}; the "
                                     f"observed share is outside the band in {out} of them")
 
 

@@ -126,7 +126,7 @@ def refuse_some(name: str, labels: tuple, why: Callable[[int, int], str | None],
     if not named or len(named) == len(labels) or (
             reason := why(len(named), len(labels))) is None:
         return
-    raise DataError(f"'{name}' contains {len(named)} of {len(labels)} possible labels, "
+    raise DataError(f"'{name}' contains {len(named)} of {counted(len(labels), 'possible label')}, "
                     f"{listed(named)}, and {reason}, so the order of all {len(labels)} must be "
                     f"known. Give all labels, lowest first, by pandas.Categorical({name}, "
                     f"categories=[...], ordered=True), or {instead}")

@@ -210,7 +210,8 @@ def _union(site: str, labels: Sequence[tuple], states: int | None) -> tuple:
     """The labels of all parts; refused where there are more than states."""
     out = naming.union(labels)
     if states is not None and len(out) > states:
-        raise DataError(f"'{site}' has {len(out)} labels in all batches together, {listed(out)}, "
+        raise DataError(f"'{site}' has {counted(len(out), 'label')} in all batches together, "
+                        f"{listed(out)}, "
                         f"but the model has only {counted(states, 'state')}. Give the model more "
                         "states, or merge labels")
     return out

@@ -34,7 +34,7 @@ from probml.engines.engine import Capabilities, Engine, Outcome, Problem, Status
 from probml.engines.exact import Exact, closed_form, is_consistent
 from probml.engines.findings import Code, Finding
 from probml.engines.start.prior import compiled_prior_point
-from probml.errors import ModelError, Refusal, listed
+from probml.errors import ModelError, Refusal, counted, listed
 from probml.language import given
 from probml.language.language import Bound
 from probml.numerics.box import Top, search
@@ -363,7 +363,7 @@ def _format_settings(settings: Mapping[str, float | np.ndarray],
     def format_value(value: ArrayLike) -> str:
         value = np.asarray(value)
         if value.size > 6:
-            return f"{value.size} numbers"
+            return f"{counted(value.size, 'number')}"
         return np.array2string(value, precision=4, separator=", ") if value.ndim else f"{value:.6g}"
 
     return ", ".join(f"{name} = {format_value(settings[name])}" for name in names or settings)

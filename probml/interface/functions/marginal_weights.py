@@ -14,7 +14,7 @@ import numpyro.distributions as dist
 
 from probml.dataset.dataset import Data
 from probml.elimination.factor import MAX, SUM, Semiring
-from probml.errors import Refusal, listed
+from probml.errors import Refusal, counted, listed
 from probml.families.finite import Shifted
 from probml.interface.functions.states import States
 from probml.language.language import Bound
@@ -77,7 +77,8 @@ def describe_summed_sites(held: Data) -> str:
     for sites, along in find_summed_sites(held).together:
         names = listed(sites) if len(sites) < 4 else f"'{sites[0]}' … '{sites[-1]}'"
         how = "along their chain, by the forward algorithm" if along else "element by element"
-        out.append(f". The {len(sites)} sites {names} form identical steps and are summed out "
+        out.append(f". The {counted(len(sites), 'site')} {names} form identical steps and are "
+                   f"summed out "
                    f"{how}")
     return "".join(out)
 

@@ -328,7 +328,8 @@ def graph_html(model: Bound, data: object = None, scene: Scene | None = None) ->
     except (ModelError, DataError, TypeError, ValueError) as error:
         return f"<p>{escape(str(error))}</p>"
     if len(found.boxes) > MAX_DRAWN_SITES:
-        return (f"<p>{len(found.boxes)} sites, {len(found.arrows)} arrows: model.draw() shows "
+        return (f"<p>{counted(len(found.boxes), 'site')}, {len(found.arrows)} arrows: "
+                f"model.draw() shows "
                 f"them</p>")
     return svg(found, f"graph of {model.name}")
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from typing import NamedTuple
 
-from probml.errors import ModelError
+from probml.errors import ModelError, counted
 
 
 class Step(NamedTuple):
@@ -33,7 +33,7 @@ class Step(NamedTuple):
         if self.objective is not None:
             said.append(f"objective {self.objective:.6g}")
         if self.rows_per_second is not None:
-            said.append(f"{self.rows_per_second:,.0f} rows a second")
+            said.append(f"{counted(round(self.rows_per_second), 'row')} a second")
         said.append(f"{self.seconds:.0f} s")
         if self.left is not None:
             said.append(f"{self.left:.0f} s left at most")

@@ -8,7 +8,7 @@ so): JAX would take the last entry for them.
 import numpy as np
 
 from probml.dataset.coding.indices import within
-from probml.errors import DataError, ModelError
+from probml.errors import DataError, ModelError, counted
 from probml.interface.functions.given.values import codes_of
 from probml.interface.functions.survey import Survey, describe_first, survey_run
 from probml.language.language import Bound, RowsUnknown
@@ -75,8 +75,9 @@ def refuse_out_of_bounds(model: Bound, shown: Survey, values: SiteValues) -> Non
             ):
                 within(Index(name, (), found.length, 0, found.last, (), False, False), own)
         raise DataError(
-            f"model '{model.name}' uses the index {found.first} on an axis of {found.length} "
-            f"entries; expected 0 … {found.last}. JAX would silently use the nearest valid entry. "
+            f"model '{model.name}' uses the index {found.first} on an axis of "
+            f"{counted(found.length, 'entry', 'entries')}; expected 0 … {found.last}. JAX would "
+            f"silently use the nearest valid entry. "
             f"Check the codes (which start at 0) and the sizes of the plates; if this is intended, "
             f"write array.at[index].get(mode=\"clip\")"
         )

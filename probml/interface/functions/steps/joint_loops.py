@@ -18,7 +18,7 @@ import numpyro.distributions as dist
 from numpyro import handlers
 from numpyro.distributions.batch_util import promote_batch_shape
 
-from probml.errors import ModelError
+from probml.errors import ModelError, counted
 from probml.interface.functions.messages import Record, run_in_part
 from probml.interface.functions.steps.loop_sites import LoopSites
 from probml.interface.functions.steps.programs import Program, program_of
@@ -125,7 +125,8 @@ def _joint_distribution(program: Program, title: str,
     made = promote_batch_shape(jax.tree.unflatten(tree, arrays))
     shape = (len(names), *program.likes[title].batch_shape)
     if tuple(made.batch_shape) != shape:
-        raise ModelError(f"the {len(names)} steps of '{title}' have different shapes. {len(names)} "
+        raise ModelError(f"the {counted(len(names), 'step')} of '{title}' have different shapes. "
+                         f"{len(names)} "
                          f"copies of the first step have the shape {shape}, but the steps together "
                          f"have the shape {made.batch_shape}. Give all steps the same shape")
     return made

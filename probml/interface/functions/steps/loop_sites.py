@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from probml.errors import counted
 from probml.families import domains
 from probml.interface.functions.survey import Survey
 from probml.typing import ArrayLike, SiteValues
@@ -104,6 +105,7 @@ class LoopSites(NamedTuple):
         """One sentence for each site that was made of steps."""
         how = (", integrated out exactly (Kalman filter)" if integrated else "")
         return "".join(
-            f". The {len(names)} sites '{names[0]}' … '{names[-1]}' are read as the steps of one "
+            f". The {counted(len(names), 'site')} '{names[0]}' … '{names[-1]}' are read as the "
+            f"steps of one "
             f"site, '{title}'{how}" if names else f". '{title}' is in a scan{how}"
             for title, names in self.groups.items())
