@@ -113,6 +113,7 @@ def read(
     structure = kinds.structure_for_inputs(model, raws, shapes or {},
                                            {name: found.spec for name, found in inputs.items()})
     frames.refuse_computed(model.name, structure.deterministics, _columns(known))
+    _refuse_settings(model, structure, known)
     asked = labels is not None
     padding = {name: found.padding for name, found in inputs.items() if found.padding is not None}
     codes = (coding.read(structure, raws, labels or {}, padding, unknown, asked) if raws
@@ -160,10 +161,23 @@ def _columns(known: Any) -> Collection[str]:
     return getattr(known, "column_names", known if hasattr(known, "__contains__") else ())
 
 
+def _refuse_settings(model: Bound, structure: Structure, known: object) -> None:
+    """
+    Raises:
+        DataError: the data give a setting, which would have no effect. Of a table, whose other
+            columns are ignored, only one that is not set when the model is built.
+    """
+    defaults = getattr(model.generative, "defaults", {})
+    for name, value in model.settings:
+        if name in _columns(known) and name not in (*structure.named, *model.inputs) and (
+                not frames.is_table(known) or name in defaults and defaults[name] == value):
+            raise DataError(model.describe_setting(name))
+
+
 def _check_columns(model: Bound, known: dict[str, ArrayLike]) -> None:
     """Refuses data that are no table or mapping, duplicate names, and sites that do() sets."""
     frames.check_once(known)
-    if isinstance(known, str | bytes | jax.Array):
+    if isinstance(known, str | bytes | list | tuple | jax.Array):
         tables.read(known, {}, list(model.inputs), model=model.name)  # raises
     done = next((name for name, _ in model.interventions
                  if name in getattr(known, "column_names", known)), None)

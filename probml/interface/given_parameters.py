@@ -84,7 +84,8 @@ class _Deferred(Fit):
               unknown: str = REFUSE, simulated: bool = False) -> dataset.Data:
         model, own, *_ = read_function(self.model, data, self.point, simulated)
         if simulated and isinstance(data, Mapping):  # of inputs, with a value a row if it has rows
-            rows = None if model.whole else input_rows(model, data, rows)[1]
+            inputs = {name: own[name] for name in model.inputs if name in own}
+            rows = None if model.whole else input_rows(model, inputs, rows)[1]
         held = read.read(model, own, self.names, rows, None, steps, unknown)
         return refuse_precision_loss(held, self.point)
 

@@ -15,6 +15,7 @@ from probml.dataset.sources.parts import as_given, by_parts
 from probml.errors import ModelError, counted, listed, shortly
 from probml.interface.argument_checks import checked_verbs
 from probml.interface.functions import replay
+from probml.interface.functions.read_function import read_function
 from probml.interface.serving import Serving
 from probml.interface.tables.table_answers import (
     answers_in_tables,
@@ -366,7 +367,8 @@ class Questions(Serving):
             answers = fit.simulate(rows, seed, flat, plug_in, steps, unknown, **inputs)
             return gather_by_table(fit, answers, places)
         if given is None:
-            _, rows = input_rows(self.model, inputs, rows)
+            _, rows = input_rows(self.model, read_function(self.model, inputs).data,
+                                 rows)
             held = self._read(dict(inputs), rows, steps, unknown)
         else:
             held = self._read(given, unknown=unknown)

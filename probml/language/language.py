@@ -16,7 +16,7 @@ import numpy as np
 import numpyro
 from numpyro.primitives import Messenger
 
-from probml.errors import ModelError, listed, untraced
+from probml.errors import ModelError, listed, shortly, untraced
 from probml.language.fingerprint import fingerprint, nested_code, read_of_object, written_names
 from probml.language.named_rows import Nested, RowPlate, Tables
 from probml.language.settings import freeze, stable, thaw, words_of
@@ -357,6 +357,12 @@ class Bound:
                     f"changed since the model was built. Build the model again, {self.name}(...)"
                 )
 
+    def describe_setting(self, name: str) -> str:
+        """The message about a setting that is given where inputs and sites are expected."""
+        return (f"model '{self.name}': '{name}' is a setting of the model, {name}="
+                f"{shortly(self.bound[name])}, and can be given only when the model is built. Omit "
+                f"'{name}' here, or build the model with {name}=...")
+
     def check_inputs(self, inputs: Mapping[str, jax.Array]) -> None:
         """
         Raises:
@@ -364,6 +370,8 @@ class Bound:
         """
         missing = [name for name in self.inputs if name not in inputs]
         unknown = [name for name in inputs if name not in self.inputs]
+        if unknown and unknown[0] in self.bound:
+            raise ModelError(self.describe_setting(unknown[0]))
         if unknown:
             raise ModelError(f"model '{self.name}' has no input '{unknown[0]}'. Use its inputs, "
                              f"{listed(self.inputs)}")

@@ -20,7 +20,7 @@ import numpy as np
 import numpyro.distributions as dist
 from numpyro.primitives import CondIndepStackFrame, Messenger
 
-from probml.errors import DataError, ModelError, counted, listed
+from probml.errors import DataError, ModelError, counted, listed, shortly
 from probml.interface.functions.given.values import distinct_values, value_of, with_known_values
 from probml.interface.functions.joint_density import ReadModel, bind, input_name, trace_structure
 from probml.interface.functions.messages import is_fixed, prepare
@@ -300,9 +300,9 @@ def translate_data(model: Bound, items: SiteValues) -> dict[str, np.ndarray]:
         if name in settings:
             if settings[name] is not None and not np.array_equal(settings[name], value_of(value)):
                 raise DataError(f"model '{model.name}': '{name}' has one value for all rows, "
-                                f"{settings[name]!r:.40} in the model and {value!r:.40} in the "
-                                f"data. Omit '{name}' from the data, or build a model with the "
-                                f"other value, model({model.name})({name}=...)")
+                                f"{shortly(settings[name])} in the model and {shortly(value)} in "
+                                f"the data. Omit '{name}' from the data, or build a model with the "
+                                f"other value, probml.model({model.name})({name}=...)")
             continue
         if name in inputs:
             out[inputs[name]] = value
