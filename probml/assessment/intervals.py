@@ -108,12 +108,12 @@ def _warn_without_mean(fit: Fitted, site: str) -> None:
     found = fit.structure.sites[site]
     if found.event:
         raise Refusal(f"predict: site '{site}' ({found.kind}) is a vector whose mean is not "
-                      f"finite, so predict cannot return it. Draw values with "
+                      f"finite or not known, so predict cannot return it. Draw values with "
                       f"fit.simulate(given=data)")
     warnings.warn(
-        f"model '{fit.model.name}': the mean of site '{site}' ({found.kind}) is not finite, so "
-        f"predict returns the median of {REPLICATES} simulated values per row instead. To avoid "
-        "this, choose a distribution with a mean, or use fit.simulate(given=data)",
+        f"model '{fit.model.name}': the mean of site '{site}' ({found.kind}) is not finite or not "
+        f"known, so predict returns the median of {REPLICATES} simulated values per row instead. "
+        "To avoid this, choose a distribution with a mean, or use fit.simulate(given=data)",
         RuntimeWarning,
         stacklevel=4,
     )

@@ -21,6 +21,23 @@ CENSORED = (dist.LeftCensoredDistribution, dist.RightCensoredDistribution,
             dist.IntervalCensoredDistribution)
 
 
+def mean_of(own: dist.Distribution) -> jax.Array:
+    """The mean; of a censored outcome that of the outcome itself, were it not censored.
+
+    Raises:
+        NotImplementedError: NumPyro does not have it.
+    """
+    mean = mean_of
+    if isinstance(own, CENSORED[:2]):  # the base has arguments, but no batch shape, of all axes
+        for _ in own.batch_shape[len(own.base_dist.batch_shape):]:
+            mean = jax.vmap(mean)
+    elif not isinstance(own, (dist.MaskedDistribution, dist.ExpandedDistribution,
+                              dist.Independent)):
+        return own.mean
+    found = mean(own.base_dist)
+    return jnp.broadcast_to(found, jnp.broadcast_shapes(found.shape, own.shape()))
+
+
 def integer_range(base: dist.Distribution) -> tuple[ArrayLike, ArrayLike] | None:
     """The least and the greatest integer of the support of a distribution; None where it is
     infinite or not of integers."""

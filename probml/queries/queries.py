@@ -30,6 +30,7 @@ from probml.factors.factors import global_factors, inside_of, level_factors, row
 from probml.factors.naturals import naturals, over_states
 from probml.factors.rowwise import row_environment
 from probml.factors.sequences import Moves
+from probml.families.finite import mean_of
 from probml.numerics.compiling import ASKED, jit
 from probml.numerics.logs import finite, log_of
 from probml.plan.plan import Plan
@@ -413,7 +414,7 @@ def _mean(plan: Plan, name: str, env: Mapping, what: str, parts: tuple) -> jax.A
         found = present(site.traits.probabilities)(plan.structure.cells(name, env))
         return found.reshape(*site.cells, site.states)
     distribution = plan.structure.distribution(name, env)
-    mean = distribution.mean
+    mean = mean_of(distribution)
     if parts:
         mean = present(site.traits.fill)(distribution, mean, *map(site.place, parts))
     return site.layout(mean, len(site.event)).reshape(site.cells)

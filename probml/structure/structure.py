@@ -24,6 +24,7 @@ import numpyro.distributions as dist
 
 from probml.errors import MARK_ROWS, ModelError, Refusal, present
 from probml.families import domains
+from probml.families.finite import mean_of
 from probml.jaxpr import levels
 from probml.jaxpr.memo import memo
 from probml.jaxpr.program import ClosedJaxpr, Literal, evaluate, jaxpr_of, one_way
@@ -237,7 +238,7 @@ class Structure:
 
     @memo(MAX_REMEMBERED)
     def has_mean(self, name: str) -> bool:
-        """Whether NumPyro implements the mean of a site's distribution; True also where
+        """Whether the mean is known of a site's distribution; True also where
         `distribution` raises, so that the user gets its message."""
         if self.sites[name].traits.ancillary is not None:
             return True
@@ -247,7 +248,7 @@ class Structure:
             named = dict(zip(site.arguments, arguments, strict=True))
             fn = (site.distribution(list(arguments)) if site.family is None
                   else site.family.distribution(named))
-            return fn.mean
+            return mean_of(fn)
 
         try:
             jax.eval_shape(mean, *(jax.ShapeDtypeStruct(a.shape, a.dtype)
