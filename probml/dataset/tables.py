@@ -279,7 +279,7 @@ def _site(e: Expected, raw: Raw, known: np.ndarray | None, asked: bool):
             name=e.name, last=e.states - 1))
     codes, strange, hidden, _, _ = naming.coded(what, raw, own or tuple(range(e.states)), 0, e.rows)
     deny(strange, what, raw if raw.labels is not None else raw.values,
-         f"one of the categories {listed(own or tuple(range(e.states)))}", e.rows)
+         f"one of the categories {naming.listed_given(own or range(e.states))}", e.rows)
     return _checked(e, codes, ~hidden if hidden.any() else None), own
 
 

@@ -12,6 +12,7 @@ from jax.typing import ArrayLike
 
 from probml.dataset import dataset, tables
 from probml.dataset.coding.indices import bounds, together
+from probml.dataset.coding.labels import listed_given
 from probml.device.rows import Chunk, Resident
 from probml.errors import DataError, ModelError, Refusal, counted, listed, present, shortly
 from probml.factors import sequences
@@ -253,7 +254,7 @@ class _Form:
         if labels is not None:
             if value not in labels:
                 raise DataError(f"'{name}' is {shortly(value)}, which is not one of the fitted "
-                                f"categories. Use one of {listed(labels)}")
+                                f"categories. Use one of {listed_given(labels)}")
             return labels.index(value)
         code = float(_numbers(name, value)) - site.low
         if code != int(code) or not 0 <= code < (site.states or np.inf):
@@ -309,7 +310,7 @@ class _Form:
                             f"value. Give the value, or drop the row")
         if codes is not None and _to_scalar(value) not in codes:
             raise DataError(f"the input '{name}' is {shortly(value)}, expected one of "
-                            f"{listed(codes)}")
+                            f"{listed_given(tuple(codes))}")
         target = at.inputs[name][0, 0]
         numbers = _numbers(name, value if codes is None else codes[_to_scalar(value)])
         if numbers.size != np.size(target) or not np.isfinite(numbers).all():

@@ -235,3 +235,24 @@ def test_soft_labels_below_numbers_tell_what_a_sum_over_a_grid_says():
     share[:, 0] *= [0, 1 / 0.9]
     share[:, 1] *= [1 / 0.7, 1 / 0.2]
     np.testing.assert_allclose(fit.log_prob(codes), np.log(share.sum(1)), atol=1e-4)
+
+
+@pytest.mark.parametrize("column", ["group", "kind"])
+@pytest.mark.parametrize("wrong", ["q", 1])
+def test_a_label_of_new_data_is_compared_with_those_that_were_given_alone(column, wrong):
+    """Of four states or groups three had names: "state 3" is not a label that a user knows."""
+
+    @probml.model
+    def model(group):
+        effect = sample("effect", dist.Normal(0, 1).expand([4]).to_event(1))
+        share = sample("share", dist.Dirichlet(2.0 * jnp.ones(4)))
+        with probml.rows():
+            sample("kind", dist.Categorical(share))
+            sample("y", dist.Normal(effect[group], 1.0))
+
+    names = np.array(["a", "b", "c"] * 4, object)
+    fit = model().fit({"group": names, "kind": names, "y": np.arange(12.0)}, probml.MAP())
+    new = {"group": names[:1], "kind": names[:1], "y": np.zeros(1)} | {column: [wrong]}
+    with pytest.raises(probml.DataError, match="'a', 'b', 'c'[,.]") as error:
+        fit.log_prob(new)
+    assert "state 3" not in str(error.value)

@@ -169,9 +169,10 @@ def _plate(structure: Structure, indices: Mapping[str, Index], raws: Mapping, la
                     f"{listed(known)}. Pass integer codes, fit to data with text labels, or give "
                     f"at() or log_density() the label of each code, labels={{'{name}': [...]}}"
                     if coded and isinstance(label, str) else
-                    f"which is not one of the labels in the fitted data, {listed(known)}. Check "
-                    "its spelling, or pass unknown='new' to treat it as a new group, whose effect "
-                    "is drawn from its prior"))
+                    f"which is not one of the labels in the fitted data, "
+                    f"{naming.listed_given(known)}. Check its spelling, or pass "
+                    "unknown='new' to treat it as a new group, whose effect is drawn from its "
+                    "prior"))
         if not coded:
             out.labels[name] = known
         lookup = naming.places(known, base)

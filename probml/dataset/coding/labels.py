@@ -156,6 +156,11 @@ def without_padding(labels: tuple, codes: np.ndarray | None) -> tuple:
     return labels[:count]
 
 
+def listed_given(labels: Sequence) -> str:
+    """Labels in a message, without the names of states, "state 3", that `filled` added."""
+    return listed(label for k, label in enumerate(labels) if label != f"state {k}")
+
+
 def places(labels: Iterable, base: int = 0) -> dict[Hashable, int]:
     """Label → its code."""
     return {label: base + k for k, label in enumerate(labels)}
@@ -218,7 +223,8 @@ def coded(what: str, raw: Raw, known: tuple, base: int = 0, rows: bool = True) -
     if given is None:
         hidden = raw.missing
         if known and all(isinstance(label, str) for label in known):
-            deny(~hidden, what, values, f"one of its labels, {listed(known)}, not a code", rows,
+            deny(~hidden, what, values,
+                 f"one of its labels, {listed_given(known)}, not a code", rows,
                  "Pass labels as in the fitted data")
         found, values = np.unique(np.where(hidden, values.dtype.type(0), values),
                                   return_inverse=True)
