@@ -1,7 +1,8 @@
 """A function without rows run forward: what it samples is drawn, parameters at their values."""
 
 import contextlib
-from collections.abc import Collection, Mapping
+import functools
+from collections.abc import Callable, Collection, Hashable, Mapping
 from types import MappingProxyType
 
 import jax
@@ -19,12 +20,16 @@ from probml.interface.functions.readings import Reading
 from probml.interface.functions.survey import survey_run
 from probml.language.language import Bound, RowsUnknown, mentions_rows, row_scope
 from probml.language.named_rows import Tables
-from probml.language.settings import thaw
+from probml.language.settings import freeze, thaw
+from probml.numerics.compiling import ASKED, jit
 from probml.numerics.process.making import unchecked
 from probml.numerics.process.threads import single_thread
 from probml.queries import step_posteriors
 from probml.queries.fitted import Fitted
 from probml.typing import ArrayLike, SiteValues
+
+MAX_KNOWN_RUNS = 256  # of which it is known whether they have loops
+LOOPS = ("scan", "while", "cond")
 
 
 def lacks_rows(model: Bound) -> bool:
@@ -45,6 +50,64 @@ class _Sharp(Messenger):
     def process_message(self, msg: dict) -> None:
         if msg["type"] == "sample" and msg["value"] is None:
             msg["fn"] = registry.sharp(msg["fn"])
+
+
+class _Run:
+    """A run of a function as a value, equal to another of the same function and arguments."""
+
+    def __init__(self, run: Callable, key: Hashable):
+        self.run, self.key = run, key
+
+    def __eq__(self, other: object):
+        return isinstance(other, _Run) and self.key == other.key
+
+    def __hash__(self):
+        return hash(self.key)
+
+
+@functools.lru_cache(MAX_KNOWN_RUNS)
+def _sites_of_loop(run: _Run, held: tuple) -> tuple[str, ...]:
+    """The sites of a run that has a loop of JAX's, which compiles whenever it is called without
+    jax.jit, in their order; () where it has none, or needs numbers.
+
+    Args:
+        held: (name, shape, type) of the values of sites.
+    """
+    shapes = {name: jax.ShapeDtypeStruct(shape, kind) for name, shape, kind in held}
+    names: list[str] = []
+
+    def named(key: jax.Array, held: SiteValues) -> dict:
+        found = run.run(key, held)
+        names.extend(found)
+        return found
+
+    try:
+        closed = jax.make_jaxpr(named)(jax.random.PRNGKey(0), shapes)
+    except Exception:  # whatever a user's function raises
+        return ()
+    return tuple(names) if any(str(eqn.primitive) in LOOPS for eqn in closed.eqns) else ()
+
+
+def _drawn(run: Callable, parts: tuple, key: jax.Array, held: SiteValues) -> SiteValues:
+    """The values of a run: one with a loop is a program that is kept, another is run operation by
+    operation.
+
+    Args:
+        parts: what makes two runs equal.
+    """
+    try:
+        known = _Run(run, freeze(parts))
+    except ModelError:  # an argument that cannot be compared
+        return run(key, held)
+    kinds = tuple((name, value.shape, value.dtype) for name, value in sorted(held.items()))
+    names = _sites_of_loop(known, kinds)
+    found = _compiled(known, key, held) if names else run(key, held)
+    return {name: found[name] for name in names or found}
+
+
+@jit(static_argnums=0, seldom=ASKED)
+def _compiled(run: _Run, key: jax.Array, held: SiteValues):
+    return run.run(key, held)
 
 
 @single_thread()
@@ -72,10 +135,11 @@ def run_forward(model: Bound, values: SiteValues, arguments: SiteValues,
                          f"function, {listed(own)}")
     held = {name: jax.numpy.asarray(value) for name, value in values.items()}
     asked = {name: as_given(value) for name, value in {**settings, **arguments}.items()}
+    key = jax.random.PRNGKey(seed)
 
-    def run() -> dict:
+    def run(key: jax.Array, held: SiteValues) -> dict:
         with (unchecked(), handlers.block(), handlers.trace() as trace,
-              _Sharp(), handlers.seed(rng_seed=seed), handlers.substitute(data=held), AsRows(),
+              _Sharp(), handlers.seed(rng_seed=key), handlers.substitute(data=held), AsRows(),
               ParamsAsSites(params)):
             model.generative.run(asked, {})
         return {name: site["value"] for name, site in trace.items()
@@ -84,7 +148,9 @@ def run_forward(model: Bound, values: SiteValues, arguments: SiteValues,
                 and (not inside or any(frame.name in inside for frame in site["cond_indep_stack"]))}
 
     try:
-        return {name: np.asarray(value) for name, value in run().items()}
+        found = (run(key, held) if inside  # whose tables have sizes that are no arguments
+                 else _drawn(run, (model, asked, dict(params)), key, held))
+        return {name: np.asarray(value) for name, value in found.items()}
     except ModelError:
         raise
     except Exception as error:
