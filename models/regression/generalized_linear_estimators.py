@@ -226,20 +226,26 @@ class GeneralizedLinearModel(OffsetResults, Numeric):
         mu, slope = self._means(X, offset)
         variance, counts = variance_function(family, mu, trials, extra), y
         y = y / trials
-        design, digits, rank = self._design(X), self._digits(X), self._rank(X, weights)
+        design, digits = self._design(X), self._digits(X)
+        rows = design
+        if fisher := family in FISHER:
+            rows = design * (slope * np.sqrt(weights / variance))[:, None]
+        found = directions(rows, digits) if fisher and not self.penalty else None
+        # what the information identifies, the rows do
+        rank = (design.shape[1] if found and found[0].sum() == design.shape[1]
+                else self._rank(X, weights))
         free = weights.sum() - rank
         squares = weights * (y - mean_of_y(family, mu, extra)) ** 2
         pearson = float((squares / variance).sum())
         self.dispersion_ = (1.0 if family not in ("normal", "gamma")
                             else pearson / free if free > 0 else np.nan)
-        if family in FISHER:
-            rows = design * (slope * np.sqrt(weights / variance))[:, None]
-            if self.penalty:
+        if fisher:
+            if found is None:
                 prior = np.concatenate([np.zeros(int(self.fit_intercept)),
                                         self.penalty / self._unit**2])
                 prior *= self.dispersion_ if family == "gamma" else 1.0
-                rows = np.concatenate([rows, np.diag(np.sqrt(prior))])
-            known, size, turned = directions(rows, digits)
+                found = directions(np.concatenate([rows, np.diag(np.sqrt(prior))]), digits)
+            known, size, turned = found
             self._learn_errors((turned[known] / size[known, None]) * np.sqrt(self.dispersion_),
                                1 - (turned[known] ** 2).sum(0) > 1e-11)
         else:

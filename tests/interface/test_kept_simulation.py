@@ -5,11 +5,11 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 import pytest
-from compilations import counted
 from numpyro import deterministic, plate, sample
 from numpyro.contrib.control_flow import scan
 
 import probml
+from compilations import counted
 
 X = np.linspace(0, 1, 9)
 

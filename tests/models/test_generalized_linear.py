@@ -281,3 +281,19 @@ def test_an_offset_of_the_fit_is_not_forgotten(name):
             ASKS[ask](plain, X)  # none was fitted, none is needed
         np.testing.assert_allclose(without, zeros, rtol=1e-5)
         assert not np.allclose(without, there)
+
+
+@pytest.mark.parametrize("family", ["normal", "poisson", "bernoulli", "gamma"])
+def test_rank_and_standard_errors_are_from_one_decomposition(family, monkeypatch):
+    random = np.random.default_rng(0)
+    X = random.normal(size=(60, 4))
+    y = {"normal": X[:, 0] + random.normal(size=60), "poisson": random.poisson(1.0, 60),
+         "bernoulli": np.arange(60) % 2, "gamma": random.gamma(2.0, 1.0, 60)}[family]
+    done, rank = [], GeneralizedLinearModel._rank
+    monkeypatch.setattr(GeneralizedLinearModel, "_rank",
+                        lambda *args: done.append(rank(*args)) or done[-1])
+    fitted = GeneralizedLinearModel(family=family).fit(X, y)
+    assert not done and np.isfinite(fitted.standard_errors_).all()
+    both = GeneralizedLinearModel(family=family).fit(np.column_stack([X, X[:, 0] + X[:, 1]]), y)
+    assert done == [5] and both.n_parameters_ == fitted.n_parameters_
+    assert np.isinf(both.standard_errors_).sum() == 3
