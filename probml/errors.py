@@ -110,6 +110,17 @@ def meant(name: str, known: Iterable[str],
     return f". Did you mean {' or '.join(close)}?" if close else ""
 
 
+def name_in_function(name: str, names: Collection[str]) -> str:
+    """The name that a function gives a site: of one with obs_mask= NumPyro makes two, 'x_observed'
+    and 'x_unobserved'.
+
+    Args:
+        names: of all sites.
+    """
+    base = name.removesuffix("_observed").removesuffix("_unobserved")
+    return base if {f"{base}_observed", f"{base}_unobserved"} <= {*names} else name
+
+
 def listed(names: Iterable, between: str = ", ") -> str:
     """Names in a message, the first twelve: 'a', 'b'; "none" where there are none."""
     names = list(names)

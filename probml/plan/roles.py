@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from probml.errors import Refusal
+from probml.errors import Refusal, name_in_function
 from probml.plan.plan import Variable
 from probml.structure.site import Site
 from probml.structure.structure import Structure
@@ -178,12 +178,14 @@ def summed_out(structure: Structure, site: Site, why: str = "") -> Variable:
         end = "" if site.event else (f", or truncate the distribution: "
                                      f"Categorical(logits=dist.{site.kind}(...)"
                                      f".log_prob(jnp.arange(k)))")
+        name = name_in_function(site.name, structure.sites)
+        remedy = (f"Give '{name}' in the data{end}" if name == site.name else
+                  f"Omit obs_mask=, and pass '{name}' with NaN where it is missing")
         raise Refusal(
-            f"model '{structure.model.name}': values of site '{site.name}' ({site.kind}) are "
+            f"model '{structure.model.name}': values of site '{name}' ({site.kind}) are "
             "missing (latent) and must be summed out. This needs the same finite list of values in "
-            f"all rows, which '{site.name}' does not have. Examples are a count without an upper "
-            f"limit, or a total_count that depends on an input or another site. Give '{site.name}' "
-            f"in the data{end}")
+            f"all rows, which '{name}' does not have. Examples are a count without an upper "
+            f"limit, or a total_count that depends on an input or another site. {remedy}")
     cells = math.prod(site.cells)
     # of one cell the states are the table, which has its own budget
     if cells > 1 and cells * math.log2(max(site.finite, 2)) > 16:

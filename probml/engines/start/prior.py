@@ -22,7 +22,7 @@ import numpy as np
 import numpyro.distributions as dist
 
 from probml.device.rows import Known, Rows
-from probml.errors import ModelError, Refusal, listed, shortly
+from probml.errors import ModelError, Refusal, listed, name_in_function, shortly
 from probml.evidence.density import unbounded_by_name
 from probml.evidence.e_step import expect
 from probml.factors.naturals import log_prior
@@ -271,7 +271,8 @@ def raise_impossible_start(plan: Plan, params: Mapping, known: Known, engine: st
         f"{shortly(np.asarray(params[bad]).tolist())} (a distribution with scale 0 has no density; "
         f"write a constant into the model instead)"
         if bad is not None
-        else f"the log prior density is finite, but the log-likelihood of {listed(plan.observed)} "
+        else f"the log prior density is finite, but the log-likelihood of "
+             f"{listed(name_in_function(name, plan.structure.sites) for name in plan.observed)} "
              f"is not"
     )
     raise ModelError(

@@ -20,7 +20,7 @@ import numpy as np
 import numpyro.distributions as dist
 from numpyro.primitives import CondIndepStackFrame, Messenger
 
-from probml.errors import DataError, ModelError, counted, listed, shortly
+from probml.errors import DataError, ModelError, counted, listed, name_in_function, shortly
 from probml.interface.functions.given.values import distinct_values, value_of, with_known_values
 from probml.interface.functions.joint_density import ReadModel, bind, input_name, trace_structure
 from probml.interface.functions.messages import is_fixed, prepare
@@ -139,8 +139,8 @@ def find_row_candidates(shown: Survey, chosen: str | None = None) -> list[Candid
                 f"{listed(plates)} and observes {listed(s.name for s in shown.seen)}")
     own = [] if isinstance(found, str) else [
         each for each in found if chosen == each[0] or chosen in each[1]]
-    free = next((site.name for site in shown.sites.values() if chosen in site.plates
-                 and not (site.observed or site.discrete)), None)
+    free = next((shown.as_written(site).name for site in shown.sites.values()
+                 if chosen in site.plates and not (site.observed or site.discrete)), None)
     outside = next((site.name for site in shown.seen if chosen not in site.plates), None)
     if own or chosen not in plates:
         return own or (found if isinstance(found, str) else f"the last axis of '{chosen}' differs "
@@ -166,7 +166,10 @@ def _find_row_candidates(shown: Survey) -> list[Candidate] | str:
     for name in sorted(common, key=lambda name: -len(inside[name])):
         free = next((s for s in inside[name] if not (s.observed or s.discrete)), None)
         if free is not None:
-            why = f"the plate '{name}' contains '{free.name}', which is latent and continuous"
+            written = shown.as_written(free).name
+            why = f"the plate '{name}' contains '{written}', which is latent and continuous" + (
+                f" where obs_mask= is False (without obs_mask=, with NaN where '{written}' is "
+                "missing, the plate can be the rows)") * (written != free.name)
         else:
             found.append((name, (), columns[0].plates[name][1]))
     loose = all(not site.plates and site.batch for site in columns)
@@ -209,7 +212,8 @@ def read_as_rows(model: Bound, shown: Survey, arguments: SiteValues,
                 return _read_along(model, shown, arguments, items, plate, along, long, known, count)
             except Exception as error:  # the user's own function, asked for one row
                 failure = failure or error
-        why = f"{_axis_name(plate, along)} cannot be the rows: {str(failure).splitlines()[0]}"
+        shown_along = tuple(name_in_function(name, shown.sites) for name in along)
+        why = f"{_axis_name(plate, shown_along)} cannot be the rows: {str(failure).splitlines()[0]}"
     return why
 
 

@@ -344,7 +344,7 @@ def _check_data(model: Bound, shown: Survey, arguments: Mapping, given: Mapping)
     for site in shown.seen:
         if site.support is not None and hasattr(site.value, "dtype") and not isinstance(
                 site.value, jax.core.Tracer):
-            _check_support(model, site)
+            _check_support(model, shown.as_written(site))
 
 
 def _refuse_text(model: Bound, shown: Survey, items: Mapping, values: Mapping) -> None:
@@ -355,6 +355,7 @@ def _refuse_text(model: Bound, shown: Survey, items: Mapping, values: Mapping) -
         ).dtype.kind in "OUST":
             site = next((s for s in shown.seen if s.value is values[name] or s.name == name), None)
             ends = getattr(site, "support", None)
+            site = None if site is None else shown.as_written(site)
             if site is not None and not (site.discrete and (
                 hasattr(ends, "upper_bound") or isinstance(ends, type(constraints.boolean))
             )) and isinstance(values[name], np.ndarray):

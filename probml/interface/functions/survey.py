@@ -17,7 +17,7 @@ import jax
 import numpy as np
 import numpyro.distributions as dist
 
-from probml.errors import DataError, ModelError
+from probml.errors import DataError, ModelError, name_in_function
 from probml.families.domains import of_values
 from probml.interface.functions.discrete_scans import sites_inside
 from probml.interface.functions.given.params import ParamSpec
@@ -102,6 +102,10 @@ class Survey(NamedTuple):
     recursive: bool = False
     size: int = 0
     beyond: tuple[Beyond, ...] = ()
+
+    def as_written(self, site: SurveyedSite) -> SurveyedSite:
+        """A site with the name that the function gives it."""
+        return site._replace(name=name_in_function(site.name, self.sites))
 
     @property
     def seen(self) -> tuple[SurveyedSite, ...]:
