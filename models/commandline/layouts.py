@@ -1,6 +1,7 @@
 """How a table is the data of a function of a user's own: columns that make one array, rows that are
 the steps of sequences; and answers as rows of the table again."""
 
+import itertools
 import warnings
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
@@ -9,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jax.typing import ArrayLike
 
-from probml.errors import DataError, ModelError, counted, listed
+from probml.errors import DataError, ModelError, counted, listed, shortly
 from probml.interface.fit import Fit
 from probml.language.language import Bound
 from probml.models.commandline.files import require_columns
@@ -82,6 +83,14 @@ def of_model(model: Bound, table: "pd.DataFrame", layout: Layout) -> Laid:
                         f"If another column contains its values, give --as {missing}=COLUMN. If it "
                         f"is one value for all rows, give --set {missing}=VALUE. The columns of "
                         f"the table are {listed(list(table.columns))}")
+    used = (*laid.data, layout.by, *itertools.chain(*laid.joined.values()))
+    setting = next((name for name in model.at_default
+                    if name in table.columns and name not in used), None)
+    if setting is not None:
+        raise DataError(f"the column '{setting}' has the name of a setting of the model, "
+                        f"{setting}={shortly(model.bound[setting])}, which has one value for all "
+                        f"rows. Give --set {setting}=VALUE with another value, or drop the "
+                        f"column, --drop {setting}")
     return laid
 
 

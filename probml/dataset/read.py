@@ -167,10 +167,8 @@ def _refuse_settings(model: Bound, structure: Structure, known: object) -> None:
         DataError: the data give a setting, which would have no effect. Of a table, whose other
             columns are ignored, only one that is not set when the model is built.
     """
-    defaults = getattr(model.generative, "defaults", {})
-    for name, value in model.settings:
-        if name in _columns(known) and name not in (*structure.named, *model.inputs) and (
-                not frames.is_table(known) or name in defaults and defaults[name] == value):
+    for name in model.at_default if frames.is_table(known) else model.bound:
+        if name in _columns(known) and name not in (*structure.named, *model.inputs):
             raise DataError(model.describe_setting(name))
 
 

@@ -357,6 +357,13 @@ class Bound:
                     f"changed since the model was built. Build the model again, {self.name}(...)"
                 )
 
+    @property
+    def at_default(self) -> tuple[str, ...]:
+        """The settings that have their default values."""
+        defaults = getattr(self.generative, "defaults", {})
+        return tuple(name for name, value in self.settings
+                     if name in defaults and defaults[name] == value)
+
     def describe_setting(self, name: str) -> str:
         """The message about a setting that is given where inputs and sites are expected."""
         return (f"model '{self.name}': '{name}' is a setting of the model, {name}="

@@ -190,3 +190,14 @@ def test_steps_are_indexed_by_their_one_column_of_dates(column):
 def test_a_column_of_something_else_is_no_index(column):
     table = pd.DataFrame({"day": column, "y": np.arange(3.0)})
     assert index_by_date(table) is table
+
+
+def test_a_column_with_the_name_of_a_setting_is_refused_with_what_to_type(place, tmp_path):
+    folder, centre, _ = place
+    table = pd.DataFrame({"long": [1.0, 2.0], "wide": [5.0, 6.0], "d": [7, 7]})
+    table.to_csv(tmp_path / "leaves.csv", index=False)
+    words = ("fit", str(tmp_path / "leaves.csv"), *centre, "-o", "@c.probml")
+    refused = ask(folder, *words, "--as", "x=long,wide", code=3)
+    assert "column 'd' has the name of a setting of the model, d=2" in refused.output
+    ask(folder, *words, "--as", "x=long,wide", "--drop", "d")
+    ask(folder, *words, "--as", "x=long,wide,d", "--set", "d=3")
