@@ -9,7 +9,6 @@ import numpy as np
 
 from probml import EM, MAP, DataError, ModelError
 from probml.engines.engine import Engine
-from probml.errors import counted
 from probml.estimators.estimator import replace_given
 from probml.estimators.rules import (
     ENGINE,
@@ -226,23 +225,17 @@ class GeneralizedLinearModel(OffsetResults, Numeric):
         mu, slope = self._means(X, offset)
         variance, counts = variance_function(family, mu, trials, extra), y
         y = y / trials
-        design, digits = self._design(X), self._digits(X)
-        rows = design
-        if fisher := family in FISHER:
-            rows = design * (slope * np.sqrt(weights / variance))[:, None]
+        digits, fisher = self._digits(X), family in FISHER
+        rows = self._design(X) * (slope * np.sqrt(weights / variance))[:, None]
         found = directions(rows, digits) if fisher and not self.penalty else None
-        # what the information identifies, the rows do
-        rank = (design.shape[1] if found and found[0].sum() == design.shape[1]
-                else self._rank(X, weights))
-        free = weights.sum() - rank
+        free = weights.sum() - (rank := self._rank(X, weights, found and found[0]))
         squares = weights * (y - mean_of_y(family, mu, extra)) ** 2
         pearson = float((squares / variance).sum())
         self.dispersion_ = (1.0 if family not in ("normal", "gamma")
                             else pearson / free if free > 0 else np.nan)
         if fisher:
             if found is None:
-                prior = np.concatenate([np.zeros(int(self.fit_intercept)),
-                                        self.penalty / self._unit**2])
+                prior = np.r_[np.zeros(int(self.fit_intercept)), self.penalty / self._unit**2]
                 prior *= self.dispersion_ if family == "gamma" else 1.0
                 found = directions(np.concatenate([rows, np.diag(np.sqrt(prior))]), digits)
             known, size, turned = found
@@ -437,8 +430,8 @@ class RobustRegression(RegressionResults, Numeric):
         X, y, weights, _ = self._read(X, y, sample_weight)
         n, d = X.shape
         if n <= d + int(self.fit_intercept):
-            raise DataError(f"n_samples={n}: {counted(d, 'column')} and an intercept fit every row "
-                            f"exactly, so the residual scale is 0. Give more rows")
+            raise DataError(f"n_samples={n}: the columns (n_features={d}) and an intercept fit "
+                            f"every row exactly, so the residual scale is 0. Give more rows")
         x = self._frame(X, weights, always=True)
         self._level, self._spread = middle, spread = middle_and_spread(y, weights,
                                                                        self.fit_intercept)

@@ -112,7 +112,7 @@ def _warn_without_mean(fit: Fitted, site: str) -> None:
                       f"fit.simulate(given=data)")
     warnings.warn(
         f"model '{fit.model.name}': the mean of site '{site}' ({found.kind}) is not finite or not "
-        f"known, so predict returns the median of {REPLICATES} simulated values per row instead. "
+        f"known, so predict returns the median of {REPLICATES} simulated values per row. "
         "To avoid this, choose a distribution with a mean, or use fit.simulate(given=data)",
         RuntimeWarning,
         stacklevel=4,
