@@ -367,8 +367,9 @@ class Questions(Serving):
             answers = fit.simulate(rows, seed, flat, plug_in, steps, unknown, **inputs)
             return gather_by_table(fit, answers, places)
         if given is None:
-            _, rows = input_rows(self.model, read_function(self.model, inputs).data,
-                                 rows)
+            own = {name: value for name, value in read_function(self.model, inputs).data.items()
+                   if name in self.model.inputs or name in inputs}  # not what the function fixes
+            _, rows = input_rows(self.model, own, rows)
             held = self._read(dict(inputs), rows, steps, unknown)
         else:
             held = self._read(given, unknown=unknown)

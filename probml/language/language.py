@@ -377,7 +377,7 @@ class Bound:
         """
         missing = [name for name in self.inputs if name not in inputs]
         unknown = [name for name in inputs if name not in self.inputs]
-        if unknown and unknown[0] in self.bound:
+        if unknown and self.bound.get(unknown[0]) is not None:
             raise ModelError(self.describe_setting(unknown[0]))
         if unknown:
             raise ModelError(f"model '{self.name}' has no input '{unknown[0]}'. Use its inputs, "
