@@ -225,20 +225,20 @@ class GeneralizedLinearModel(OffsetResults, Numeric):
         mu, slope = self._means(X, offset)
         variance, counts = variance_function(family, mu, trials, extra), y
         y = y / trials
-        digits, fisher = self._digits(X), family in FISHER
-        rows = self._design(X) * (slope * np.sqrt(weights / variance))[:, None]
-        found = directions(rows, digits) if fisher and not self.penalty else None
-        free = weights.sum() - (rank := self._rank(X, weights, found and found[0]))
+        design, digits, rank = self._design(X), self._digits(X), self._rank(X, weights)
+        free = weights.sum() - rank
         squares = weights * (y - mean_of_y(family, mu, extra)) ** 2
         pearson = float((squares / variance).sum())
         self.dispersion_ = (1.0 if family not in ("normal", "gamma")
                             else pearson / free if free > 0 else np.nan)
-        if fisher:
-            if found is None:
-                prior = np.r_[np.zeros(int(self.fit_intercept)), self.penalty / self._unit**2]
+        if family in FISHER:
+            rows = design * (slope * np.sqrt(weights / variance))[:, None]
+            if self.penalty:
+                prior = np.concatenate([np.zeros(int(self.fit_intercept)),
+                                        self.penalty / self._unit**2])
                 prior *= self.dispersion_ if family == "gamma" else 1.0
-                found = directions(np.concatenate([rows, np.diag(np.sqrt(prior))]), digits)
-            known, size, turned = found
+                rows = np.concatenate([rows, np.diag(np.sqrt(prior))])
+            known, size, turned = directions(rows, digits)
             self._learn_errors((turned[known] / size[known, None]) * np.sqrt(self.dispersion_),
                                1 - (turned[known] ** 2).sum(0) > 1e-11)
         else:
