@@ -14,6 +14,8 @@ from scipy import special, stats
 
 import probml
 from probml.families.densities.censored import accurate
+from probml.families.likelihoods.binomial import of_trials
+from probml.jaxpr.program import equations
 
 LONG = np.longdouble
 TIMES, CLOSE, QUANTILES = 200, 1e-3, np.array([0.01, 0.1, 0.5, 0.9, 0.99])[:, None]
@@ -218,3 +220,17 @@ def test_numpyro_is_as_it_was_after_a_model_has_run():
     with accurate(), accurate():
         assert dist.GammaPoisson.log_prob is not held
     assert dist.GammaPoisson.log_prob is held and "log_prob" not in vars(dist.NegativeBinomial2)
+
+
+@pytest.mark.parametrize("cells", [(), (1,), (3,)])
+def test_successes_and_failures_of_a_binomial_have_no_axis_of_their_own(cells):
+    def log(logits, n, x):
+        return of_trials(dist.BinomialLogits(logits, n, validate_args=False), x)
+
+    args = [np.full((7, *cells), value) for value in (0.3, 9, 4)]
+    program = jax.make_jaxpr(jax.vmap(jax.grad(lambda *at: log(*at).sum())))(*args)
+    axes = max(len(var.aval.shape) for eqn in equations(program) for var in eqn.outvars)
+    assert axes == 1 + max(len(cells), 1)
+    x = np.arange(5)[:, None]
+    np.testing.assert_allclose(log(0.3, np.array([2, 9]), x), stats.binom.logpmf(
+        x, [2, 9], 1 / (1 + np.exp(-0.3))), rtol=2e-5)

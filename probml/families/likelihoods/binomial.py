@@ -1,7 +1,7 @@
 """Binomial likelihood: successes among total_count trials, T(x) = (x, n − x); n is known, and may
 differ from row to row."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -64,22 +64,39 @@ class Binomial(Likelihood):
         else:
             p = [given["probs"], 1 - given["probs"]]
             log_p = [log_of(each) for each in p]
-        log = _of_counts(given["total_count"], x, lambda both: log_linear.log_multinomial(
-            both, jnp.stack(p, -1), jnp.stack(log_p, -1)))
+        n = given["total_count"]
+        shape = jnp.broadcast_shapes(n.shape, p[0].shape, jnp.shape(x))
+        both_p, both_log_p = (_side_by_side(pair, shape) for pair in (p, log_p))
+        mean = _side_by_side((n, n), shape) * both_p
+        log_mean = _side_by_side([log_of(n)] * 2, shape) + both_log_p
+
+        def log_of_both(*counts: jax.Array):
+            hit, miss = jnp.split(log_linear.log_poisson(_side_by_side(counts, shape), mean,
+                                                         log_mean), 2, -1)
+            return (hit + miss).reshape(shape) - log_linear.log_poisson(n, n)
+
+        log = _of_counts(n, x, log_of_both)
         return log_linear.masked(log, seen)
 
 
+def _side_by_side(both: Sequence[jax.Array], shape: tuple[int, ...]):
+    """Numbers of successes and of failures, each broadcast to a shape, along its last axis, that of
+    cells: XLA vectorizes along the last axis, for which one of two numbers is too short."""
+    return jnp.concatenate([jnp.broadcast_to(part, shape or (1,)) for part in both], -1)
+
+
 def _of_counts(n: jax.Array, x: jax.Array, log_of_both: Callable):
-    """log p of successes x among n, −∞ where there are none such, by that of (x, n − x)."""
+    """log p of successes x among n, −∞ where there are none such, by that of x and n − x."""
     x = jnp.asarray(x, n.dtype)
     inside = (x >= 0) & (x <= n)
     x = jnp.where(inside, x, 0.0)
-    return jnp.where(inside, log_of_both(jnp.stack(jnp.broadcast_arrays(x, n - x), -1)), -jnp.inf)
+    return jnp.where(inside, log_of_both(x, n - x), -jnp.inf)
 
 
 def _beta_binomial(a: jax.Array, b: jax.Array, n: jax.Array, x: jax.Array):
     both = jnp.stack(jnp.broadcast_arrays(a, b), -1)
-    return _of_counts(n, x, lambda counts: log_linear.log_dirichlet_multinomial(counts, both))
+    return _of_counts(n, x, lambda *counts: log_linear.log_dirichlet_multinomial(
+        jnp.stack(jnp.broadcast_arrays(*counts), -1), both))
 
 
 def of_trials(distribution: dist.Distribution, value: jax.Array):
