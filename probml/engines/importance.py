@@ -430,7 +430,8 @@ def densities_of(plan: Plan, known: Known, rows: Rows | Summary) -> Densities:
 
 def _log_densities(plan: Plan, points: jax.Array, known: Known, rows: Rows | Summary,
                    together: int) -> jax.Array:
-    return jax.lax.map(density.log_posterior_value(plan, known, rows), points, batch_size=together)
+    value = density.for_loop(density.log_posterior_value(plan, known, rows), rows, points[0])
+    return jax.lax.map(value, points, batch_size=together)
 
 
 _densities, _grouped_densities = (

@@ -11,7 +11,7 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from numpyro.distributions.transforms import Transform
 
-from probml.device.rows import Chunk, Known, Rows, Summary
+from probml.device.rows import Chunk, Known, Resident, Rows, Summary
 from probml.errors import present
 from probml.evidence import centring, random_effect_gradients, row_coordinates
 from probml.evidence.e_step import (
@@ -30,9 +30,11 @@ from probml.families import domains
 from probml.families.domains import Domain
 from probml.jaxpr import backward
 from probml.jaxpr.backward import with_vjp
+from probml.jaxpr.hoisting import hoisted
 from probml.numerics.curvature import second_order
 from probml.plan.plan import Plan
 from probml.plan.sufficient_statistics import is_affine_in_rows
+from probml.typing import PyTree
 
 EDGE = 15.0  # the coordinate of a value on the edge of its support: 3e-7 inside, so float32 sees it
 
@@ -276,6 +278,13 @@ def log_posterior_value(plan: Plan, known: Known, rows: Rows | Summary) -> Calla
         return log_evidence(plan, params, known, rows) + log_prior(plan, params, known) + volume
 
     return value
+
+
+def for_loop(function: Callable, rows: Rows | Summary, u: PyTree) -> Callable:
+    """The same function of coordinates like `u`, which passes over the rows, for a loop that calls
+    it: what it computes from rows in several chunks alone is computed now (jaxpr/hoisting.py). Of
+    rows in one chunk XLA does so."""
+    return hoisted(function, u) if isinstance(rows, Resident) and rows.several else function
 
 
 def differentiable(both: Callable) -> Callable:

@@ -297,8 +297,9 @@ def _lbfgs(plan: Plan, prior: bool, u: jax.Array, known: Known, rows: Rows, step
            tolerance: jax.Array):
     """L-BFGS from u: the point, its value, iterations, their values, whether it is flat, and the
     gradient of the negative objective."""
-    found = maximize(lambda u: log_posterior_and_gradient(plan, prior, u, known, rows), u,
-                     LBFGS(steps, tolerance, BLOCK, slopes=True))
+    both = density.for_loop(lambda u: log_posterior_and_gradient(plan, prior, u, known, rows),
+                            rows, u)
+    found = maximize(both, u, LBFGS(steps, tolerance, BLOCK, slopes=True))
     return (found.point, found.value, found.iterations, found.history,
             found.flat | (tolerance >= MIN_TOLERANCE), jax.tree.map(jnp.negative, found.gradient))
 
@@ -308,9 +309,10 @@ def _newton(plan: Plan, prior: bool, u: jax.Array, known: Known, rows: Rows, sca
             steps: jax.Array, tolerance: jax.Array):
     """Newton's method from u: as `_lbfgs`, with the negative Hessians at the end and at the start
     before the gradient."""
-    found = maximize(lambda u: value_gradient_hessian(
+    evaluate = density.for_loop(lambda u: value_gradient_hessian(
         plan, density.without_volume(plan, known), u, known, rows, prior, mode=True, scale=scale),
-        u, Newton(steps, tolerance, history=BLOCK, step=saddle_free_step))
+        rows, u)
+    found = maximize(evaluate, u, Newton(steps, tolerance, history=BLOCK, step=saddle_free_step))
     gradient, hessian = -found.gradient, -found.hessian
     return (found.point, found.value, found.iterations, found.history,
             found.flat | newton_converged(found.value, gradient, hessian), hessian, -found.first,
@@ -436,7 +438,8 @@ def _lbfgs_in_blocks(plan: Plan, prior: bool, u: jax.Array, roots: jax.Array, pl
                              0.0), z, known, rows, prior,
             mode=True)
 
-    found = maximize(both, jnp.zeros_like(u),
+    start = jnp.zeros_like(u)
+    found = maximize(density.for_loop(both, rows, start), start,
                      LBFGS(steps, tolerance, BLOCK, preconditioned=True))
     return at(found.point), found.value, found.iterations, found.history, found.flat
 

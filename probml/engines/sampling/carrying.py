@@ -126,7 +126,7 @@ def _joint_mode_from(plan: Plan, params: Mapping, known: Known, rows: Rows, nois
                      spread: jax.Array, steps: object) -> Mode:
     first = density.to_unbounded(plan, params, known)
     start = jnp.concatenate([first, jnp.zeros(row_coordinates.size(plan, rows), first.dtype)])
-    both = density.log_posterior(plan, known, rows)
+    both = density.for_loop(density.log_posterior(plan, known, rows), rows, start)
     found = jax.lax.map(lambda u: maximize(both, u, LBFGS(steps, 1e-9, MAX_STEPS)),
                         start + noise.astype(start.dtype))
     best = index_of_highest(found.value, jnp.isfinite(found.value))

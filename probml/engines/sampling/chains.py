@@ -5,7 +5,6 @@ Convergence diagnostics of a run of chains: R-hat, effective sample size, diverg
 tree depth.
 """
 
-import functools
 import os
 import time
 from collections.abc import Callable
@@ -52,24 +51,13 @@ class Settings(NamedTuple):
     max_tree_depth: int
 
 
-def _sampler(plan: Plan):
-    """NumPyro's functional NUTS, init and step, of a density with the data as arguments."""
-    @traced_once  # though the sampler calls it in several places
-    def both(frame: Frame, known: Known, rows: Rows, z: jax.Array):
-        found = frame.transform(density.log_posterior(plan, known, rows))(z)
-        return jax.tree.map(jnp.negative, found)
-    return hmc(algo="NUTS", potential_fn_gen=lambda frame, known, rows: density.differentiable(
-        functools.partial(both, frame, known, rows)))
-
-
 def _init(settings: Settings, init: Callable, target: jax.Array, z: jax.Array, value: jax.Array,
-          gradient: jax.Array, key: jax.Array, arguments: tuple):
+          gradient: jax.Array, key: jax.Array):
     return init(
         ParamInfo(z, -value, -gradient),
         num_warmup=settings.warmup,
         target_accept_prob=target,
         max_tree_depth=settings.max_tree_depth,
-        model_args=arguments,
         rng_key=key,
     )
 
@@ -82,11 +70,15 @@ def advance(plan: Plan, settings: Settings, frame: Frame, target: jax.Array, sta
     Args:
         target: acceptance probability, to which the step size is tuned in the warm-up.
     """
-    init, step = _sampler(plan)
-    arguments = (frame, known, rows)
+    def both(z: jax.Array):
+        found = frame.transform(density.log_posterior(plan, known, rows))(z)
+        return jax.tree.map(jnp.negative, found)
+
+    # traced once, though the sampler calls it in several places
+    init, step = hmc(algo="NUTS", potential_fn=density.differentiable(
+        traced_once(density.for_loop(both, rows, state.z))))
     # sets the schedule of the warm-up
-    _init(settings, init, target, state.z, -state.potential_energy, -state.z_grad, state.rng_key,
-          arguments)
+    _init(settings, init, target, state.z, -state.potential_energy, -state.z_grad, state.rng_key)
 
     def statistics(state: HMCState):
         return {
@@ -100,7 +92,7 @@ def advance(plan: Plan, settings: Settings, frame: Frame, target: jax.Array, sta
 
     def once(i: jax.Array, carry: tuple):
         state, trail = carry
-        state = step(state, arguments)
+        state = step(state)
         return state, jax.tree.map(lambda held, new: held.at[i].set(new), trail,
                                    statistics(state))
 
@@ -109,23 +101,21 @@ def advance(plan: Plan, settings: Settings, frame: Frame, target: jax.Array, sta
     return jax.lax.fori_loop(0, count, once, (state, blank))
 
 
-@jit(static_argnums=(0, 1), seldom=ONCE)
-def initial_states(plan: Plan, settings: Settings, frame: Frame, starts: Starts, key: jax.Array,
-          known: Known, rows: Rows):
+@jit(static_argnums=0, seldom=ONCE)
+def initial_states(settings: Settings, starts: Starts, key: jax.Array):
     """The sampler's state of every chain; a start without density is replaced by the best of the
     others.
 
     Args:
         starts: in the frame's coordinates.
     """
-    init, _ = _sampler(plan)
+    init, _ = hmc(algo="NUTS")
     z, values, gradients = starts
     good = jnp.isfinite(values) & jnp.all(jnp.isfinite(gradients), 1)
     best = jnp.argmax(jnp.where(good, values, -jnp.inf))
     index = jnp.where(good, jnp.arange(len(z)), best)
     return jax.lax.map(
-        lambda at: _init(settings, init, ANY_TARGET, at[0], at[1], at[2], at[3],
-                         (frame, known, rows)),
+        lambda at: _init(settings, init, ANY_TARGET, *at),
         (z[index], values[index], gradients[index], jax.random.split(key, len(z)))
     )
 
@@ -308,8 +298,7 @@ class Chains:
         frame = self.frame
         # linear systems are solved on the host, so that no compiled program contains a solver
         moved = Starts(frame.inverse(starts.u), starts.value, frame.pull(starts.gradient))
-        states = initial_states(self.plan, self.settings, frame, moved, random_key(seed),
-                                       self.known, self.rows)
+        states = initial_states(self.settings, moved, random_key(seed))
         return [states] if self.together else self._split_chains(states)
 
     def _split_chains(self, states: object) -> list:

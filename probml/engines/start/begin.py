@@ -120,14 +120,14 @@ def other_starts(plan: Plan, known: Known, seed: int,
     return drawn
 
 
-def _mode_finder(plan: Plan, still: Mapping, known: Known, rows: Rows,
+def _mode_finder(plan: Plan, free: Mapping, still: Mapping, known: Known, rows: Rows,
                  steps: jax.Array) -> Callable:
     """A function of the free coordinates that returns a mode near them, the log density there,
     whether the gradient is zero, the values of the optimisation, the gradient and, by Newton's
     method, the negative Hessian; the same coordinates if no mode is near.
 
     Args:
-        still: unbounded coordinates of the other parameters. steps: MAX_STEPS at most.
+        free: such coordinates. still: those of the other parameters. steps: MAX_STEPS at most.
     """
     newton = not still and not known.centring and newton_pays(plan)
 
@@ -140,14 +140,17 @@ def _mode_finder(plan: Plan, still: Mapping, known: Known, rows: Rows,
         return density.value_gradient_hessian(
             plan, lambda v: density.from_unbounded(plan, v, known), v, known, rows)
 
+    objective = (density.for_loop(evaluate, rows, ravel_pytree(free)[0]) if newton
+                 else density.for_loop(both, rows, free))
+
     def find_mode(free: jax.Array):
         if newton:  # as MAP
             start, unravel = ravel_pytree(free)
-            found = maximize(evaluate, start, Newton(steps, 1e-16, history=MAX_STEPS,
+            found = maximize(objective, start, Newton(steps, 1e-16, history=MAX_STEPS,
                                                             step=saddle_free_step))
             top, slope = unravel(found.point), unravel(found.gradient)
         else:
-            found = maximize(both, free, LBFGS(steps, 1e-12, MAX_STEPS))
+            found = maximize(objective, free, LBFGS(steps, 1e-12, MAX_STEPS))
             top, slope = found.point, found.gradient
         highest = found.value
         norm = jnp.sqrt(sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(slope)))
@@ -195,10 +198,11 @@ def find_mode_and_curvature(
     """
     free = density.unbounded_by_name(plan, params, known)
     still = {name: free.pop(name) for name in held}
-    find_mode = _mode_finder(plan, still, known, rows, steps)
     mapped = jax.vmap if evaluated_at_once(plan, rows) else curvature.one_by_one
     converged, history, value, slope = jnp.ones((), bool), jnp.zeros(1), jnp.zeros(()), {}
     optima = hessian = None
+    if free:
+        find_mode = _mode_finder(plan, free, still, known, rows, steps)
     if free and others is None:
         free, value, converged, history, slope, hessian = find_mode(free)
     elif free:
@@ -214,8 +218,8 @@ def find_mode_and_curvature(
     u = ravel_pytree(whole)[0]
     uncorrelated = repeat_per_coordinate(plan, held.__contains__)
     frame, hessian, chains = curvature.measure(
-        density.log_posterior(plan, known, rows), u, spread.astype(u.dtype), uncorrelated,
-        widest_units(plan).astype(u.dtype), mapped, hessian)
+        density.for_loop(density.log_posterior(plan, known, rows), rows, u), u,
+        spread.astype(u.dtype), uncorrelated, widest_units(plan).astype(u.dtype), mapped, hessian)
     blank = jax.tree.map(jnp.zeros_like, whole)
     # from the mode, in standard deviations
     left = jnp.sqrt(jnp.sum(frame.pull(ravel_pytree({**blank, **slope})[0]) ** 2))
@@ -289,8 +293,9 @@ def refine_mode(plan: Plan, begun: Mode, known: Known, rows: Rows, spread: np.nd
 def _to_mode(plan: Plan, frame: Frame, known: Known, rows: Rows):
     """The maximum by preconditioned L-BFGS: the point, its value, the norms of the remaining
     gradient and of the move."""
-    found = maximize(frame.transform(density.log_posterior(plan, known, rows)),
-                     jnp.zeros_like(frame.centre),
+    start = jnp.zeros_like(frame.centre)
+    both = density.for_loop(frame.transform(density.log_posterior(plan, known, rows)), rows, start)
+    found = maximize(both, start,
                      LBFGS(REFINING_STEPS, 1e-16, preconditioned=True, slopes=True))
     left, way = (jnp.sqrt(jnp.sum(z**2)) for z in (found.gradient, found.point))
     return frame.point(found.point), found.value, left, way
