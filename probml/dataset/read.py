@@ -22,6 +22,7 @@ from probml.errors import DataError, listed
 from probml.families.domains import Simplex
 from probml.jaxpr.program import evaluate
 from probml.language.language import Bound
+from probml.language.settings import describe_setting
 from probml.numerics.compiling import ONCE, jit
 from probml.numerics.transfer import as_array
 from probml.structure import trace
@@ -169,7 +170,7 @@ def _refuse_settings(model: Bound, structure: Structure, known: object) -> None:
     """
     for name in model.at_default if frames.is_table(known) else model.bound:
         if name in _columns(known) and name not in (*structure.named, *model.inputs):
-            raise DataError(model.describe_setting(name))
+            raise DataError(describe_setting(model.name, name, model.bound[name]))
 
 
 def _check_columns(model: Bound, known: dict[str, ArrayLike]) -> None:

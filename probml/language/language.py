@@ -16,10 +16,10 @@ import numpy as np
 import numpyro
 from numpyro.primitives import Messenger
 
-from probml.errors import ModelError, listed, shortly, untraced
+from probml.errors import ModelError, listed, untraced
 from probml.language.fingerprint import fingerprint, nested_code, read_of_object, written_names
 from probml.language.named_rows import Nested, RowPlate, Tables
-from probml.language.settings import freeze, stable, thaw, words_of
+from probml.language.settings import describe_setting, freeze, stable, thaw, words_of
 from probml.numerics.identity import digest
 from probml.typing import ArrayLike
 
@@ -364,12 +364,6 @@ class Bound:
         return tuple(name for name, value in self.settings
                      if name in defaults and defaults[name] == value)
 
-    def describe_setting(self, name: str) -> str:
-        """The message about a setting that is given where inputs and sites are expected."""
-        return (f"model '{self.name}': '{name}' is a setting of the model, {name}="
-                f"{shortly(self.bound[name])}, and can be given only when the model is built. Omit "
-                f"'{name}' here, or build the model with {name}=...")
-
     def check_inputs(self, inputs: Mapping[str, jax.Array]) -> None:
         """
         Raises:
@@ -378,7 +372,7 @@ class Bound:
         missing = [name for name in self.inputs if name not in inputs]
         unknown = [name for name in inputs if name not in self.inputs]
         if unknown and self.bound.get(unknown[0]) is not None:
-            raise ModelError(self.describe_setting(unknown[0]))
+            raise ModelError(describe_setting(self.name, unknown[0], self.bound[unknown[0]]))
         if unknown:
             raise ModelError(f"model '{self.name}' has no input '{unknown[0]}'. Use its inputs, "
                              f"{listed(self.inputs)}")

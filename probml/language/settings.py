@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from probml.errors import ModelError, counted, type_of
+from probml.errors import ModelError, counted, shortly, type_of
 from probml.numerics.process.inline_calls import evaluated
 from probml.numerics.process.libraries import networkx
 
@@ -104,3 +104,10 @@ def stable(value: object) -> object:
         return tuple(stable(item) for item in value)
     return (f"{value.__module__}.{value.__qualname__}" if callable(value)
             and hasattr(value, "__qualname__") else value)
+
+
+def describe_setting(model: str, name: str, value: object) -> str:
+    """The message about a setting that is given where inputs and sites are expected."""
+    return (f"model '{model}': '{name}' is a setting of the model, {name}={shortly(value)}, and "
+            f"can be given only when the model is built. Omit '{name}' here, or build the model "
+            f"with {name}=...")

@@ -160,7 +160,7 @@ def test_errors_are_the_mean_gaps_of_the_bins_and_tell_honest_from_boastful(hone
     assert boastful.ece > 0.15 > 0.03 > report.ece and boastful.ece_classwise > report.ece_classwise
     assert (boastful.log_score < report.log_score and boastful.brier > report.brier
             and boastful.accuracy == report.accuracy)
-    assert "3000 rows" in str(report) and "top label" in report.table().index
+    assert "3,000 rows" in str(report) and "top label" in report.table().index
 
 
 def test_a_truth_held_impossible_has_a_log_score_of_minus_infinity():

@@ -168,10 +168,10 @@ def slope_of(prior, noise=1.0, family=dist.Normal):
 
 
 OTHERS = {
-    "another prior": (slope_of(dist.Normal(0.0, 3.0)), "an argument of 'slope' was 10 and is now 3"),
+    "another prior": (slope_of(dist.Normal(0.0, 3.0)), "an argument of the distribution of 'slope' was 10 and is now 3"),
     "another family of the prior": (slope_of(dist.Laplace(0.0, 10.0)),
                                     "the distribution of 'slope' was Normal and is now Laplace"),
-    "another noise": (slope_of(dist.Normal(0.0, 10.0), 2.0), "an argument of 'y' was 1 and is now 2"),
+    "another noise": (slope_of(dist.Normal(0.0, 10.0), 2.0), "an argument of the distribution of 'y' was 1 and is now 2"),
     "another likelihood": (slope_of(dist.Normal(0.0, 10.0), 1.0, dist.Cauchy),
                            "the distribution of 'y' was Normal and is now Cauchy"),
 }

@@ -16,7 +16,6 @@ from sklearn.linear_model import GammaRegressor, LinearRegression, PoissonRegres
 import probml
 from contract import DENSE, contract
 from probml.models import GeneralizedLinearModel, MixedModel, RobustRegression, generalized_linear
-from probml.models.frames import standardized
 
 EXACT = {"alpha": 0.0, "tol": 1e-10, "max_iter": 1000}
 PLANE = ("a plane goes through every row, or has as many coefficients: t noise has no scale, and "
@@ -282,18 +281,3 @@ def test_an_offset_of_the_fit_is_not_forgotten(name):
             ASKS[ask](plain, X)  # none was fitted, none is needed
         np.testing.assert_allclose(without, zeros, rtol=1e-5)
         assert not np.allclose(without, there)
-
-
-@pytest.mark.parametrize("family", ["normal", "poisson", "bernoulli", "gamma"])
-def test_rank_and_standard_errors_are_from_one_decomposition(family, monkeypatch):
-    random = np.random.default_rng(0)
-    X = random.normal(size=(60, 4))
-    y = {"normal": X[:, 0] + random.normal(size=60), "poisson": random.poisson(1.0, 60),
-         "bernoulli": np.arange(60) % 2, "gamma": random.gamma(2.0, 1.0, 60)}[family]
-    done, known = [], standardized._known
-    monkeypatch.setattr(standardized, "_known", lambda *args: done.append(args) or known(*args))
-    fitted = GeneralizedLinearModel(family=family).fit(X, y)
-    assert len(done) == 1 and np.isfinite(fitted.standard_errors_).all()
-    both = GeneralizedLinearModel(family=family).fit(np.column_stack([X, X[:, 0] + X[:, 1]]), y)
-    assert both.n_parameters_ == fitted.n_parameters_
-    assert np.isinf(both.standard_errors_).sum() == 3

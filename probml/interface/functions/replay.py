@@ -1,7 +1,6 @@
 """A function without rows run forward: what it samples is drawn, parameters at their values."""
 
 import contextlib
-import functools
 from collections.abc import Callable, Collection, Hashable, Mapping
 from types import MappingProxyType
 
@@ -18,6 +17,7 @@ from probml.interface.functions.given.params import ParamsAsSites, ParamSpec
 from probml.interface.functions.given.values import as_given
 from probml.interface.functions.readings import Reading
 from probml.interface.functions.survey import survey_run
+from probml.jaxpr.memo import memo
 from probml.language.language import Bound, RowsUnknown, mentions_rows, row_scope
 from probml.language.named_rows import Tables
 from probml.language.settings import freeze, thaw
@@ -65,7 +65,7 @@ class _Run:
         return hash(self.key)
 
 
-@functools.lru_cache(MAX_KNOWN_RUNS)
+@memo(MAX_KNOWN_RUNS)
 def _sites_of_loop(run: _Run, held: tuple) -> tuple[str, ...]:
     """The sites of a run that has a loop of JAX's, which compiles whenever it is called without
     jax.jit, in their order; () where it has none, or needs numbers.
