@@ -1,8 +1,7 @@
 """The data's own units: moments of columns by which an estimator sets its priors, so that no unit
 of measurement matters.
 
-They add up over parts of the rows (Chan, Golub & LeVeque 1983), so that a prior set by parts is
-that of the whole.
+They add up over parts of the rows (Chan, Golub & LeVeque 1983): parts give the prior of the whole.
 """
 
 from typing import ClassVar

@@ -39,9 +39,8 @@ MIN_CURVATURE = 0.1  # of a first step: its parameter has a standard deviation o
 
 @dataclass(frozen=True)
 class AverageInformation(MAP):
-    """MAP(prior=False) of the model `gaussian_process`, from a start, by BFGS, of
-    which the average information makes the first Hessian; `tolerance` is what may remain to be
-    gained, as predicted, relative to the log-likelihood."""
+    """MAP(prior=False) of the model `gaussian_process`, from a start, by BFGS whose first Hessian
+    is the average information; `tolerance` is the predicted gain that may remain, relative."""
 
     tolerance: float = 1e-7
 
@@ -73,8 +72,7 @@ class AverageInformation(MAP):
         return Outcome(density.places.params(np.exp(end)), np.asarray(found.history), status,
                        int(found.iterations)).noting(*limits, density.finding)
 
-    def _density(self, settings: dict, places: "Places", x: np.ndarray,
-                 y: np.ndarray) -> "Density":
+    def _density(self, settings: dict, places: "Places", x: np.ndarray, y: np.ndarray) -> "Density":
         return Density(places, x, y)
 
 
@@ -159,15 +157,13 @@ class Density:
         solved = self._solved(point)
         return np.eye(len(point)) if solved is None else self._information(point, *solved)
 
-    def _information(self, point: np.ndarray, factor: np.ndarray,
-                     weights: np.ndarray) -> np.ndarray:
+    def _information(self, point: np.ndarray, factor: np.ndarray, weights: np.ndarray):
         ways = np.asarray(moved(self.places, point, self.x, weights))
         found = 0.5 * ways @ dpotrs(factor, ways.T, lower=1)[0]
         return 0.5 * (found + found.T)
 
     def at(self, point: np.ndarray, informed: bool = False) -> Evaluation:
-        """The log-likelihood there, −∞ where K is singular, and its slopes; `informed`: and the
-        average information."""
+        """The evaluation there, −∞ where K is singular; `informed`: with the information."""
         solved, unit = self._solved(point), np.eye(len(point))
         if solved is None:
             return Evaluation(-np.inf, np.zeros(len(point)), unit)

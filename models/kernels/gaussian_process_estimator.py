@@ -124,26 +124,8 @@ class GaussianProcess(Numeric):
             raise DataError("sample_weight is not supported by a Gaussian process, in which all "
                             "rows depend on one another. Repeat rows, or omit sample_weight")
         X, y, _, _ = self._read(X, y, None)
-        if len(y) < 2:
-            raise DataError(f"n_samples={len(y)}: a Gaussian process needs at least 2 rows. Give "
-                            "more rows")
         exact = self.engine is not None or len(y) <= MAX_EXACT
-        if len(y) > (most := MAX_ROWS if exact else MAX_APPROXIMATED):
-            raise DataError(
-                f"n_samples={len(y):,}: a Gaussian process "
-                + (f"with engine= needs matrices of {len(y):,} × {len(y):,} numbers, "
-                   f"{8e-9 * len(y)**2:,.0f} GB each" if exact else
-                   "of so many rows takes too long, also by inducing points")
-                + f". Fit at most {most:,} rows, such as a random sample"
-                + (", or omit engine. Or" if exact else ". Or")
-                + " use SmoothingSpline or Boosted, whose time is in proportion to the number of "
-                  "rows")
-        if X.shape[1] > MAX_COLUMNS:
-            raise DataError(
-                f"X has {counted(X.shape[1], 'column')}: every step computes {len(y):,} × "
-                f"{len(y):,} "
-                f"distances over all of them. Fit at most {MAX_COLUMNS:,}, such as the scores of "
-                "ProbabilisticPCA, or use Boosted")
+        _refuse_sizes(len(y), X.shape[1], exact)
         spread = X.std(0)
         self._unit_x = np.where(spread > 0, spread, 1.0)
         if not self.separate:
@@ -310,3 +292,25 @@ class GaussianProcess(Numeric):
         check_consistent_length(X, y)
         mean, spread = self.predict(X, return_std=True)
         return np.where(np.isnan(y), 0.0, norm.logpdf(y, mean, spread))
+
+
+def _refuse_sizes(n: int, d: int, exact: bool) -> None:
+    """
+    Raises:
+        DataError: rows or columns are too few, or too many.
+    """
+    if n < 2:
+        raise DataError(f"n_samples={n}: a Gaussian process needs at least 2 rows. Give more rows")
+    if n > (most := MAX_ROWS if exact else MAX_APPROXIMATED):
+        raise DataError(
+            f"n_samples={n:,}: a Gaussian process "
+            + (f"with engine= needs matrices of {n:,} × {n:,} numbers, {8e-9 * n**2:,.0f} GB each"
+               if exact else "of so many rows takes too long, also by inducing points")
+            + f". Fit at most {most:,} rows, such as a random sample"
+            + (", or omit engine. Or" if exact else ". Or")
+            + " use SmoothingSpline or Boosted, whose time is in proportion to the number of rows")
+    if d > MAX_COLUMNS:
+        raise DataError(
+            f"X has {counted(d, 'column')}: every step computes {n:,} × {n:,} distances over all "
+            f"of them. Fit at most {MAX_COLUMNS:,}, such as the scores of ProbabilisticPCA, or use "
+            "Boosted")

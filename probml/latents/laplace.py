@@ -22,7 +22,6 @@ curvature there, held still too, û + H⁻¹ ∂h/∂u(û, θ), ends where it be
 Cost: a few Hessians of p gradients a row, p³.
 """
 
-import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
@@ -33,7 +32,7 @@ from jax.scipy.linalg import cho_solve, solve_triangular
 
 from probml.latents import coordinates
 from probml.latents.latent import Group, Seen
-from probml.latents.quadrature import Nodes, weighted_nodes
+from probml.latents.quadrature import Nodes, normal_points, weighted_nodes
 from probml.numerics.logs import LOG_TWO_PI
 from probml.numerics.newton import Newton
 from probml.numerics.optimum import maximize
@@ -171,13 +170,3 @@ def _weighed(height: Callable, top: jax.Array, noise: jax.Array) -> tuple[jax.Ar
     log_density += jnp.log(jnp.diagonal(lower)).sum()
     logs = jax.vmap(height)(points) - log_density
     return points, jnp.where(jnp.isfinite(logs), logs, -jnp.inf)
-
-
-@functools.lru_cache(maxsize=64)
-def normal_points(count: int, size: int) -> np.ndarray:
-    """Standard normal points that fill space evenly, and their mirror images: Sobol's sequence."""
-    from scipy.stats import norm, qmc  # late: slow to import
-
-    uniform = qmc.Sobol(size, seed=0).random(count // 2)
-    half = norm.ppf(np.clip(uniform, 1e-9, 1 - 1e-9))
-    return np.concatenate([half, -half])

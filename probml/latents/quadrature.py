@@ -23,6 +23,7 @@ Cost: 122 log densities a row, and some steps to each of two modes; of shared no
 with as many columns as there are nodes.
 """
 
+import functools
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -306,3 +307,13 @@ def _two_highest(height: Callable) -> jax.Array:
     others = jnp.where(others, found, -jnp.inf)
     second = jnp.where(jnp.isfinite(others.max()), jnp.argmax(others), first)
     return jnp.asarray(grid)[jnp.stack([first, second])]
+
+
+@functools.lru_cache(maxsize=64)
+def normal_points(count: int, size: int) -> np.ndarray:
+    """Standard normal points that fill space evenly, and their mirror images: Sobol's sequence."""
+    from scipy.stats import norm, qmc  # late: slow to import
+
+    uniform = qmc.Sobol(size, seed=0).random(count // 2)
+    half = norm.ppf(np.clip(uniform, 1e-9, 1 - 1e-9))
+    return np.concatenate([half, -half])

@@ -31,7 +31,8 @@ from probml.families import domains
 from probml.jaxpr.levels import classify
 from probml.jaxpr.memo import memo
 from probml.latents.gaussian import KINDS, arguments_at_shifts, is_location_affine, lies_on_line
-from probml.latents.laplace import WIDER, normal_points
+from probml.latents.laplace import WIDER
+from probml.latents.quadrature import normal_points
 from probml.numerics.compiling import ASKED, jit
 from probml.numerics.process.inline_calls import evaluated
 from probml.structure.densities import example, log_density

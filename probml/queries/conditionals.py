@@ -125,12 +125,10 @@ class Tabled(dist.Distribution):
     """A smooth univariate distribution given by quadrature nodes and weights.
 
     log p(x) interpolates the density, weight / width, linearly between nodes, and is −∞ outside
-    them; samples invert the distribution function, linear between nodes. Mean and variance are sums
-    over nodes.
+    them; samples invert the distribution function, linear between nodes.
 
     Args:
-        values: (*batch, m), ascending. weights: (*batch, m), which sum to 1.
-        centre: (*batch), the mean.
+        values: (*batch, m), ascending. weights: (*batch, m), of sum 1. centre: (*batch), the mean.
     """
 
     arg_constraints = {"values": constraints.real_vector, "weights": constraints.simplex}
@@ -158,9 +156,8 @@ class Tabled(dist.Distribution):
         return jnp.cumsum(self.weights, -1) - 0.5 * self.weights
 
     def log_prob(self, value: jax.Array):
-        edges = jnp.concatenate([self.values[..., :1], 0.5 * (self.values[..., 1:]
-                                                              + self.values[..., :-1]),
-                                 self.values[..., -1:]], -1)
+        between = 0.5 * (self.values[..., 1:] + self.values[..., :-1])
+        edges = jnp.concatenate([self.values[..., :1], between, self.values[..., -1:]], -1)
         width = jnp.diff(edges, axis=-1)
         # the nodes of an observed value coincide: width 0
         high = jnp.where(width > 0, self.weights / jnp.where(width > 0, width, 1.0), jnp.inf)
@@ -173,9 +170,8 @@ class Tabled(dist.Distribution):
         return _interpolate(q, self._node_cdf, self.values, None, None)
 
     def sample(self, key: jax.Array, sample_shape: tuple[int, ...] = ()):
-        uniform = jax.random.uniform(key, (*sample_shape, *self.batch_shape),
-                                     dtype=self.values.dtype)
-        return self.icdf(uniform)
+        shape, kind = (*sample_shape, *self.batch_shape), self.values.dtype
+        return self.icdf(jax.random.uniform(key, shape, dtype=kind))
 
 
 def _interpolate(x: jax.Array, at: jax.Array, of: jax.Array, left: jax.Array, right: jax.Array):

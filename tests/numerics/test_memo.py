@@ -15,7 +15,7 @@ from probml.numerics.kept import programs
 
 PACKAGE = Path(probml.__file__).parent
 BY_NUMBERS = {  # few entries: of arrays that small numbers say, of settings, of names and sizes, of what others sent
-    "elimination/host.py", "engines/svi.py", "families/forms/sticks.py", "fits/cluster.py", "jaxpr/memo.py", "latents/laplace.py",
+    "elimination/host.py", "engines/svi.py", "families/forms/sticks.py", "fits/cluster.py", "jaxpr/memo.py", "latents/quadrature.py",
     "numerics/outside/sent.py", "plan/groupings.py"}
 
 
