@@ -308,7 +308,8 @@ def test_a_mixed_model_of_as_many_groups_as_rows_says_that_spread_and_noise_are_
 
 
 @pytest.mark.parametrize("double", [False, True])
-@pytest.mark.parametrize("n,d", [(9, 30), (15, 30), (100, 120), (50, 10)])
+@pytest.mark.parametrize("n,d", [
+    (9, 30), (15, 30), (50, 10), pytest.param(100, 120, marks=pytest.mark.slow)])
 def test_columns_that_rows_do_not_tell_apart_are_said_to_be_in_any_precision(n, d, double):
     random = np.random.default_rng(n)
     x, y = random.uniform(size=(n, d)), random.integers(0, 3, n).astype(float)

@@ -311,8 +311,8 @@ def test_r_hat_and_effective_draws_are_those_of_independent_and_of_stuck_chains(
     ).all()
 
 
-@pytest.mark.parametrize("memory", [-0.3, 0.0, 0.3, 0.6])
-@pytest.mark.parametrize("chains,draws", [(2, 100), (2, 500), (4, 200), (4, 1000)])
+@pytest.mark.parametrize("memory", [-0.3, 0.3, 0.6])
+@pytest.mark.parametrize("chains,draws", [(2, 100), (2, 500), (4, 200)])
 def test_r_hat_is_above_its_limit_where_chains_differ_and_not_by_chance(memory, chains, draws):
     random, found = np.random.default_rng(0), []
     for shift in (0.0, 0.7):

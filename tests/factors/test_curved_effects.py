@@ -243,7 +243,8 @@ def of_kind(group, x, kind):
         sample("y", KINDS[kind][0](own[group] + 0.3 * x, x, k))
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [kind if kind in ("counts", "deviations", "slopes") else
+                                  pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS])
 def test_exponential_log_densities_of_members_are_found_and_need_one_pass(kind):
     """The same evidence, gradient, modes and check of the nodes as by passes over the rows, of
     weighted rows with missing cells in several chunks."""
