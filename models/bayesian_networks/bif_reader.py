@@ -197,9 +197,8 @@ def _states(read: _Reader, inside: str) -> tuple[str, ...]:
             twice = Counter(labels).most_common(1)[0][0]
             read.fail(f"{inside} has the state '{twice}' twice: {listed(labels)}", start)
         if count not in (None, [str(len(labels))]):
-            read.fail(f"{inside} declares the number of states {', '.join(count)} but lists "
-                      f"{len(labels)}: "
-                      f"{listed(labels)}", start)
+            read.fail(f"{inside} gives the number of states as {', '.join(count)}, but lists "
+                      f"{len(labels)}: {listed(labels)}", start)
     return tuple(labels) or read.fail(f"{inside} has no states: expected type discrete [ 2 ] {{ "
                                       f"no, yes }};", at)
 

@@ -71,9 +71,8 @@ class Standardized(Complete):
     def _rank(self, X, weights) -> int:
         """How many coefficients the rows X identify, of the intercept and the columns."""
         rank = 0
-        # few rows, more, all
-        for most in (4 * X.shape[1] + 64, MAX_SAMPLED_ROWS, len(X)):
-            step = max(len(X) // most, 1)
+        sizes = (4 * X.shape[1] + 64, MAX_SAMPLED_ROWS, len(X))  # few rows, more, all
+        for step in dict.fromkeys(max(len(X) // size, 1) for size in sizes):
             some = X[::step]  # what some rows identify, all do
             rows = self._design(some) * np.sqrt(weights[::step])[:, None]
             wide = rows.shape[0] < rows.shape[1]

@@ -64,8 +64,7 @@ def row_of(fit, evidence, dag, done) -> dict[str, list]:
     if isinstance(evidence, pd.DataFrame):
         if len(evidence) != 1:
             raise DataError(f"draw_network: evidence has {counted(len(evidence), 'row')}, "
-                            f"expected one. Pass "
-                            f"a single row, evidence.iloc[[0]]")
+                            f"expected one. Pass a single row, evidence.iloc[[0]]")
         evidence = {name: evidence[name].iloc[0] for name in evidence.columns}
     if not isinstance(evidence, Mapping | pd.Series):
         raise ModelError(f"draw_network: evidence is {type_of(evidence)}; expected a "

@@ -109,7 +109,7 @@ class Classifier(ClassifierMixin, Estimator):
         if known.dtype.kind == "f":
             assert_all_finite(known, input_name="y")
         found = distinct(known) if known.dtype.kind in "iub" else known
-        if 2 * len(found) > len(known):  # it reads all labels
+        if 2 * len(found) > len(known):  # a slow check, needless where few integers recur
             check_classification_targets(known)
         self.classes_ = distinct(found) if classes is None else np.unique(classes)
         codes = np.minimum(np.searchsorted(self.classes_, known), len(self.classes_) - 1)

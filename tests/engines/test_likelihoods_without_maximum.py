@@ -310,7 +310,7 @@ def test_a_mixed_model_of_as_many_groups_as_rows_says_that_spread_and_noise_are_
 @pytest.mark.parametrize("double", [False, True])
 @pytest.mark.parametrize("n,d", [
     (9, 30), (15, 30), (50, 10), pytest.param(100, 120, marks=pytest.mark.slow)])
-def test_columns_that_rows_do_not_tell_apart_are_said_to_be_in_any_precision(n, d, double):
+def test_columns_that_are_not_identified_are_reported_in_any_precision(n, d, double):
     random = np.random.default_rng(n)
     x, y = random.uniform(size=(n, d)), random.integers(0, 3, n).astype(float)
     doubled = np.column_stack([x, x[:, 0] + x[:, 1]])
@@ -326,7 +326,7 @@ def test_columns_that_rows_do_not_tell_apart_are_said_to_be_in_any_precision(n, 
 @pytest.mark.parametrize("noise", [lambda mean, scale: dist.Normal(mean, scale),
                                    lambda mean, scale: dist.StudentT(4.0, mean, scale)])
 @pytest.mark.parametrize("engine", [probml.EM(), probml.MAP()])
-def test_collinear_columns_under_flat_priors_are_said_to_be_by_em_as_by_map(engine, noise):
+def test_collinear_columns_under_flat_priors_are_reported_by_em_as_by_map(engine, noise):
     def regression(x, y=None):
         beta = sample("beta", dist.ImproperUniform(constraints.real_vector, (), (3,)))
         scale = sample("scale", dist.HalfNormal(10.0))

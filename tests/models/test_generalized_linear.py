@@ -281,3 +281,14 @@ def test_an_offset_of_the_fit_is_not_forgotten(name):
             ASKS[ask](plain, X)  # none was fitted, none is needed
         np.testing.assert_allclose(without, zeros, rtol=1e-5)
         assert not np.allclose(without, there)
+
+
+def test_the_rank_of_rows_needs_no_decomposition_twice(monkeypatch):
+    random, done = np.random.default_rng(0), []
+    X, weights = random.normal(size=(60, 4)), np.ones(60)
+    X[:, 3] = X[:, 0] - X[:, 1]
+    estimator = GeneralizedLinearModel().fit(X[:, :3], random.normal(size=60))
+    estimator._frame(X, weights)
+    qr = np.linalg.qr
+    monkeypatch.setattr(np.linalg, "qr", lambda *args, **more: done.append(1) or qr(*args, **more))
+    assert estimator._rank(X, weights) == 4 and len(done) == 1

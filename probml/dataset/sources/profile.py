@@ -211,9 +211,8 @@ def _union(site: str, labels: Sequence[tuple], states: int | None) -> tuple:
     out = naming.union(labels)
     if states is not None and len(out) > states:
         raise DataError(f"'{site}' has {counted(len(out), 'label')} in all batches together, "
-                        f"{listed(out)}, "
-                        f"but the model has only {counted(states, 'state')}. Give the model more "
-                        "states, or merge labels")
+                        f"{listed(out)}, but the model has only {counted(states, 'state')}. Give "
+                        "the model more states, or merge labels")
     return out
 
 

@@ -363,7 +363,7 @@ def _format_settings(settings: Mapping[str, float | np.ndarray],
     def format_value(value: ArrayLike) -> str:
         value = np.asarray(value)
         if value.size > 6:
-            return f"{counted(value.size, 'number')}"
+            return counted(value.size, "number")
         return np.array2string(value, precision=4, separator=", ") if value.ndim else f"{value:.6g}"
 
     return ", ".join(f"{name} = {format_value(settings[name])}" for name in names or settings)

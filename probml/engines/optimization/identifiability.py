@@ -43,10 +43,11 @@ MIN_FALL = 0.02  # of log density, where moving by one standard deviation should
 MAX_WIDTH = 1e3  # largest standard deviation of a coordinate, relative to 1 + |x|
 # A ridge that the data determine falls within MAX_DOUBLINGS doublings of the first distance that is
 # tried, PROBE_WIDTHS · 2^MIN_DOUBLINGS, with other coordinates fixed; if it is a parabola, this
-# share of the fall is reached at half the distance. Farther than MAX_WIDTH_ROUNDINGS times the
-# distance at which a coordinate is rounded by its standard deviation, rounding alone falls so.
+# share of the fall is reached at half the distance. At 1 / eps standard deviations coordinates
+# are rounded by a standard deviation, and rounding alone makes the objective fall as a parabola:
+# no fall is looked for beyond MAX_ROUNDED_SHARE of that distance.
 MIN_DOUBLINGS, MAX_DOUBLINGS, PARABOLIC_SHARE = -4, 22, (0.15, 0.4)
-MAX_WIDTH_ROUNDINGS = 0.02
+MAX_ROUNDED_SHARE = 0.02
 ONE_SIDED_DOUBLINGS = 5  # by which one side falls later than the other where it has no maximum
 MAX_EXTRAPOLATION = 4.0  # of the distance from the start, from where an optimisation is repeated
 MIN_NAMED_SHARE = 0.1  # of a direction's largest entry, from which its parameter is named
@@ -201,8 +202,8 @@ def classify_direction(top: Optimum, place: Callable[[float], np.ndarray], unit:
     if not (ends_elsewhere(1.0) or ends_elsewhere(-1.0)):
         return Shape.MAXIMUM
     least = 4 * (MIN_FALL + rounding)
-    farthest = MAX_WIDTH_ROUNDINGS / (PROBE_WIDTHS * np.finfo(end.dtype).eps)
-    most = min(MAX_DOUBLINGS, int(np.log2(farthest)))
+    farthest = MAX_ROUNDED_SHARE / np.finfo(end.dtype).eps
+    most = min(MAX_DOUBLINGS, int(np.log2(farthest / PROBE_WIDTHS)))
     doublings = [next((k for k in range(MIN_DOUBLINGS, most) if fall_at(side * 2.0**k) > least),
                       most) for side in (1, -1)]
     if abs(doublings[0] - doublings[1]) > ONE_SIDED_DOUBLINGS:

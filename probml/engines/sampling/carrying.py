@@ -59,8 +59,7 @@ class LatentSampler(Engine):
         timed = next((name for name in names if data.structure.sites[name].time is not None), None)
         if timed is not None:
             raise Refusal(f"site '{timed}' is a continuous latent state of a chain, and NUTS and "
-                          f"SVI cannot sample such states. "
-                          f"{advise_cumulative_sum(timed)}")
+                          f"SVI cannot sample such states. {advise_cumulative_sum(timed)}")
         if names and data.survey is not None:
             raise Refusal(f"site '{names[0]}' is continuous and latent and cannot be integrated "
                           "out exactly, so its values must be sampled, which needs all rows in "

@@ -78,8 +78,7 @@ def describe_summed_sites(held: Data) -> str:
         names = listed(sites) if len(sites) < 4 else f"'{sites[0]}' … '{sites[-1]}'"
         how = "along their chain, by the forward algorithm" if along else "element by element"
         out.append(f". The {counted(len(sites), 'site')} {names} form identical steps and are "
-                   f"summed out "
-                   f"{how}")
+                   f"summed out {how}")
     return "".join(out)
 
 

@@ -329,8 +329,7 @@ def graph_html(model: Bound, data: object = None, scene: Scene | None = None) ->
         return f"<p>{escape(str(error))}</p>"
     if len(found.boxes) > MAX_DRAWN_SITES:
         return (f"<p>{counted(len(found.boxes), 'site')}, {len(found.arrows)} arrows: "
-                f"model.draw() shows "
-                f"them</p>")
+                f"model.draw() shows them</p>")
     return svg(found, f"graph of {model.name}")
 
 

@@ -108,8 +108,8 @@ def find_linear_loops(call: Callable[[], object], steps: LoopSites,
     if numbers * back > MOST_STATE_ELEMENTS:
         raise ModelError(f"the observed sites depend on {counted(back, 'step')} of the loop with "
                          f"{counted(numbers, 'element')} each, {numbers * back} in all, more "
-                         f"than the limit "
-                         f"of {MOST_STATE_ELEMENTS}. Let them depend on fewer earlier steps")
+                         f"than the limit of {MOST_STATE_ELEMENTS}. Let them depend on fewer "
+                         f"earlier steps")
     own = program.only([i for i, (name, kind) in enumerate(owners)
                         if (kind in ("loc", *INDEPENDENT_OF_STEPS) if name in near
                             else kind == "log" and name not in others)])

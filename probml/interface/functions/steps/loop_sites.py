@@ -106,6 +106,5 @@ class LoopSites(NamedTuple):
         how = (", integrated out exactly (Kalman filter)" if integrated else "")
         return "".join(
             f". The {counted(len(names), 'site')} '{names[0]}' … '{names[-1]}' are read as the "
-            f"steps of one "
-            f"site, '{title}'{how}" if names else f". '{title}' is in a scan{how}"
+            f"steps of one site, '{title}'{how}" if names else f". '{title}' is in a scan{how}"
             for title, names in self.groups.items())
