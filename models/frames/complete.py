@@ -12,7 +12,6 @@ from probml.estimators.validation import (
     check_array,
     check_consistent_length,
     column_or_1d,
-    finite,
     refuse_nonfinite,
 )
 
@@ -72,12 +71,13 @@ class Complete:
         Raises:
             DataError: a cell is missing, by column and row.
         """
-        X = self._numbers(X, reset).astype(float, copy=False)
-        if not finite(X):
-            refuse_missing(self, X, f"{type(self).__name__} does not support missing values of X. "
-                           f"Drop these rows, or fill in the values; or fit a joint model of X and "
-                           f"y, such as GaussianDiscriminant, or gaussian_mixture(k=1, d=...)")
-        return X
+        return self._numbers(X, reset).astype(float, copy=False)
+
+    def _refuse_gaps(self, X: np.ndarray, reset: bool) -> None:
+        super()._refuse_gaps(X, reset)  # type: ignore[misc]
+        refuse_missing(self, X, f"{type(self).__name__} does not support missing values of X. "
+                       f"Drop these rows, or fill in the values; or fit a joint model of X and y, "
+                       f"such as GaussianDiscriminant, or gaussian_mixture(k=1, d=...)")
 
 
 class Numbered(Complete):

@@ -95,11 +95,10 @@ class NearestNeighbours(Classifier):
                              else int(tried[0]))
         return self
 
-    def _validated(self, X, reset: bool):
-        X = super()._validated(X, reset)
+    def _refuse_gaps(self, X, reset: bool) -> None:
+        super()._refuse_gaps(X, reset)
         refuse_missing(self, X, "distances need a number in every column. Fill in the missing "
                        "values first")
-        return X
 
     def _z(self, X) -> np.ndarray:
         return (X - self._middle) / self._unit

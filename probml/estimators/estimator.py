@@ -30,6 +30,7 @@ from probml.estimators.validation import (
     check_is_fitted,
     check_sample_weight,
     finite,
+    refuse_infinite,
     validate_data,
 )
 from probml.interface.fit import Fit
@@ -131,11 +132,16 @@ class Estimator(Portable, BaseEstimator):
     def _numbers(self, X: object, reset: bool) -> np.ndarray:
         """X as floats (n, d), NaN where missing; in a fit no column may be missing completely."""
         out = validate_data(self, X, reset=reset, dtype=[np.float64, np.float32],
-                            ensure_all_finite="allow-nan")
-        if reset:
-            self._refuse_missing(np.zeros(out.shape[1], bool) if finite(out)
-                                 else np.isnan(out).all(0))
+                            ensure_all_finite=False)
+        if not finite(out):  # one pass by all cores, the only one as a rule
+            refuse_infinite(out, [f"'{name}'" for name in getattr(self, "feature_names_in_", ())])
+            self._refuse_gaps(out, reset)
         return out
+
+    def _refuse_gaps(self, X: np.ndarray, reset: bool) -> None:
+        """Refuse missing cells of X that the estimator cannot use."""
+        if reset:
+            self._refuse_missing(np.isnan(X).all(0))
 
     def _refuse_missing(self, empty: np.ndarray) -> None:
         """Refuse columns without any observed cell."""

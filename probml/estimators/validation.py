@@ -60,6 +60,7 @@ __all__ = [
     "compute_class_weight",
     "finite",
     "places_of",
+    "refuse_infinite",
     "refuse_nonfinite",
     "validate_data",
 ]
@@ -76,25 +77,19 @@ def validate_data(estimator: object, X: object, **settings: object) -> np.ndarra
     """scikit-learn's `validate_data` of X, which stores the names of its columns.
 
     Raises:
-        DataError: two columns with one name, an infinite cell, by column and row, a column of
-            dates, or one axis alone. ValueError, TypeError: other refusals of scikit-learn.
+        DataError: two columns with one name, a column of dates, or one axis alone; of a table that
+            is not converted, an infinite cell, by column and row. ValueError, TypeError: other
+            refusals of scikit-learn.
     """
     check_once(X)
-    names = [str(name) for name in getattr(X, "columns", ())]
     if getattr(X, "ndim", 0) == 1:
         raise _one_axis(X)
     if settings.get("skip_check_array"):
-        _refuse_infinite(X, names)
+        refuse_infinite(X, [f"'{name}'" for name in getattr(X, "columns", ())])
     if settings.get("dtype") is not None and not settings.get("skip_check_array"):
         _refuse_dates(X, None)
-    holes = settings.get("ensure_all_finite") == "allow-nan"
     try:
-        # a check by all cores instead of scikit-learn's
-        found = check_data(estimator, X, **settings | (
-            {"ensure_all_finite": False} if holes else {}))
-        if holes and found.dtype.kind == "f" and not finite(found):
-            assert_all_finite(found, allow_nan=True, input_name="X")
-        return found
+        return check_data(estimator, X, **settings)
     except TypeError as error:
         _refuse_dates(X, error)
         _refuse_cells(X, error)
@@ -104,8 +99,6 @@ def validate_data(estimator: object, X: object, **settings: object) -> np.ndarra
             _refuse_cells(X, error)
         if "got 1D array" in str(error):
             raise _one_axis(X) from error
-        if "infinity" in str(error):
-            _refuse_infinite(X, names)
         raise
 
 
@@ -186,8 +179,11 @@ def refuse_nonfinite(name: str, values: np.ndarray) -> None:
                         f"{name} must be a finite number in every row. Drop these rows")
 
 
-def _refuse_infinite(X: DataLike, names: list[str]) -> None:
+def refuse_infinite(X: DataLike, names: list[str]) -> None:
     """
+    Args:
+        names: of the columns, quoted; none, if they have numbers.
+
     Raises:
         DataError: the first cell of numbers that is infinite, or too large for a float, by column
             and row.
@@ -200,6 +196,6 @@ def _refuse_infinite(X: DataLike, names: list[str]) -> None:
             continue
         found = np.flatnonzero(np.isinf(np.asarray(column, dtype=float)))
         if len(found):
-            name = f"'{names[j]}'" if names else j
+            name = names[j] if names else j
             raise DataError(f"X contains infinity: column {name} is infinite in row {found[0]}. "
                             f"Infinite values are not allowed; use NaN for a missing value")
