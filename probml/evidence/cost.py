@@ -11,6 +11,7 @@ from probml.device.load import load
 from probml.evidence import density
 from probml.jaxpr.cost import count_operations
 from probml.jaxpr.memo import memo
+from probml.numerics.process.making import unchecked
 from probml.plan.plan import Plan
 from probml.typing import PyTree
 
@@ -35,5 +36,6 @@ def evaluation_cost(plan: Plan, data: Data) -> float:
 def _counted(plan: Plan, form: PyTree, leaves: tuple[Hashable, ...]) -> float:
     known, rows = jax.tree.unflatten(form, leaves)
     u = jax.ShapeDtypeStruct((density.unbounded_size(plan),), jnp.result_type(float))
-    return count_operations(jax.make_jaxpr(lambda u, known, rows: density.log_posterior_value(
-        plan, known, rows)(u))(u, known, rows).jaxpr)
+    with unchecked():
+        return count_operations(jax.make_jaxpr(lambda u, known, rows: density.log_posterior_value(
+            plan, known, rows)(u))(u, known, rows).jaxpr)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 import jax
 
 from probml.errors import present
-from probml.jaxpr.compat import OFF, call_switch
+from probml.jaxpr.compat import OFF, call_switch, is_outside_of_traces
 from probml.numerics.process.shared_changes import SharedChange
 from probml.typing import PyTree
 
@@ -37,7 +37,11 @@ _FOLLOWED = SharedChange(_follow)
 @contextlib.contextmanager
 def evaluated() -> Iterator[None]:
     """Like jax.ensure_compile_time_eval, also within `inline_calls`: values are computed at once,
-    by compiled functions."""
+    by compiled functions. Outside of traces they are in any case; programs traced there would
+    compute each constant by a program of its own."""
+    if is_outside_of_traces():
+        yield
+        return
     with inline_calls(False), jax.ensure_compile_time_eval():
         yield
 
