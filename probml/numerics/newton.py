@@ -99,7 +99,12 @@ class Newton:
     skip_last_evaluation: bool = True
 
     def run(self, objective: Callable, start: PyTree) -> Result:
-        evaluate, steps = traced_once(objective), self.steps  # called at the start and in the loop
+        evaluate, steps = traced_once(objective), self.steps
+        value, gradient, hessian = jax.tree.map(
+            lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(evaluate, start))
+        rounding = jnp.finfo(value.dtype).eps
+        # a smaller relative gain is rounding
+        tolerance = jnp.maximum(self.tolerance, jnp.where(self.tolerance > 0, rounding, 0.0))
 
         def propose(point, value, gradient, hessian, damping):
             step, predicted = self.step(point, gradient, hessian, damping)
@@ -112,44 +117,43 @@ class Newton:
             return step, valid, small, last
 
         def iterate(carry):
-            (point, value, gradient, hessian, damping, count, evaluations, values, rejected,
+            (point, value, gradient, hessian, first, damping, count, evaluations, values, rejected,
              (step, valid, small, _, _)) = carry
+            at_start = count < 0
             new_point = jax.tree.map(lambda p, s: jnp.where(valid, p + s, p), point, step)
             new_value, new_gradient, new_hessian = evaluate(new_point)
             low = value - rounding * self.slack * (1 + jnp.abs(value)) if self.slack else value
-            accepted = valid & jnp.isfinite(new_value) & (new_value >= low)
+            accepted = at_start | (valid & jnp.isfinite(new_value) & (new_value >= low))
             gain = jnp.where(accepted, new_value - value, jnp.inf)
             # if less damping was rejected and this damping gains nothing, they would alternate
             min_gain = jnp.where(damping == 0, tolerance * (1 + jnp.abs(value)), 0.0)
-            converged = small | (accepted & ((damping == 0) | rejected) & (gain <= min_gain))
+            converged = small | (accepted & ((damping == 0) | rejected) & (gain <= min_gain)
+                                 & ~at_start)
             damping = jnp.where(accepted, jnp.where(damping < 1e-4, 0.0, damping / 10),
                                 jnp.maximum(10 * damping, FIRST_DAMPING))
             point, value, gradient, hessian = jax.tree.map(
                 functools.partial(jnp.where, accepted),
                 (new_point, new_value, new_gradient, new_hessian),
                 (point, value, gradient, hessian))
+            first = jax.tree.map(functools.partial(jnp.where, at_start), hessian, first)
             count = count + accepted
             values = jnp.where(accepted & (jnp.arange(values.size) == count), value, values)
-            return (point, value, gradient, hessian, damping, count, evaluations + 1, values,
+            return (point, value, gradient, hessian, first, damping, count, evaluations + 1, values,
                     ~accepted, (*propose(point, value, gradient, hessian, damping), converged))
 
         def is_running(carry):
-            _, value, _, _, damping, count, evaluations, _, _, (*_, last, converged) = carry
+            _, value, _, _, _, damping, count, evaluations, _, _, (*_, last, converged) = carry
             running = ~converged & ~last & (damping < MAX_DAMPING)
             # XLA may compute the new value twice and round it in two ways, so that a step that
             # lowers the damping is not counted
             bounded = evaluations < MAX_EVALUATIONS * (steps + 1)
-            return running & (count < steps) & bounded & jnp.isfinite(value)
+            return (count < 0) | (running & (count < steps) & bounded & jnp.isfinite(value))
 
-        value, gradient, first = evaluate(start)
-        rounding = jnp.finfo(value.dtype).eps
-        # a smaller relative gain is rounding
-        tolerance = jnp.maximum(self.tolerance, jnp.where(self.tolerance > 0, rounding, 0.0))
-        values = jnp.full(self.history + 1, jnp.nan, value.dtype).at[0].set(value)
+        values = jnp.full(self.history + 1, jnp.nan, value.dtype)
         zero, false, none = jnp.zeros((), value.dtype), jnp.zeros((), bool), jnp.zeros((), int)
-        carry = (start, value, gradient, first, zero, none, none, values, false,
-                 (*propose(start, value, gradient, first, zero), false))
-        (point, value, gradient, hessian, _, count, _, values, _,
+        carry = (start, value, gradient, hessian, hessian, zero, none - 1, none, values, false,
+                 (jax.tree.map(jnp.zeros_like, start), false, false, false, false))
+        (point, value, gradient, hessian, first, _, count, _, values, _,
          (step, _, _, last, converged)) = jax.lax.while_loop(is_running, iterate, carry)
         if self.skip_last_evaluation:
             point = jax.tree.map(

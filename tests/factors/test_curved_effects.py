@@ -276,6 +276,21 @@ def test_exponential_log_densities_of_members_are_found_and_need_one_pass(kind):
                  found(plan), found(passes))
 
 
+@pytest.mark.parametrize("kind", ["counts", "waits", "waits by mean", "deviations"])
+def test_rounding_makes_no_density_high_far_out(kind):
+    """In float32, where b of b δ − k exp(c δ) is the rounding of a difference."""
+    def found(double):
+        with jax.enable_x64(double):
+            plan, rows, known = loaded(of_kind(kind=kind), {
+                "group": TABLE["group"], "x": TABLE["x"], "y": np.full(N, 2.0)})
+            program = jax.jit(lambda level: jax.vmap(lambda level: e_step.log_evidence(
+                plan, {"level": level, "sd": jnp.asarray(4.0), "k": jnp.asarray(1.0)}, known, rows))(level))
+            return np.asarray(program(jnp.linspace(-40.0, 40.0, 33)), float)
+
+    right, rounded = found(True), found(False)
+    assert not (rounded > right + 5).any()
+
+
 def test_a_rate_that_rounds_to_zero_is_no_likely_one():
     """exp(−1000) of a member with counts: its rate is lost, and with it how high its rows rise."""
     plan, rows, known = loaded(of_kind(kind="counts"), {

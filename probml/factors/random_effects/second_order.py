@@ -31,6 +31,10 @@ from probml.numerics.logs import weighted_log
 from probml.plan.plan import Plan
 from probml.structure.densities import log_density
 
+# units of rounding in a sum over the rows of a member, at most, and the log density that they may
+# change
+ROUNDINGS, MAX_LOST = 64, 100.0
+
 
 def compute_information(plan: Plan, params: Mapping, known: Known, rows: Chunk,
                 point: Mapping[str, jax.Array]) -> Information:
@@ -68,10 +72,14 @@ class Expansion(NamedTuple):
         return jax.vmap(lambda shift: self._moved(plan, shift)[0], 1, 1)(shifts)
 
     def _moved(self, plan: Plan, shift: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """Value and derivatives, from b = slope − bend / c and k = −bend / c²."""
+        """Value and derivatives, from b = slope − bend / c and k = −bend / c². Where b is a
+        difference of numbers so large that it is rounding, so is the value: lower by more than
+        that, so that no density is high there."""
         c = present(plan.groupings[0].exponent)
-        rise = self.bend / c * jnp.expm1(c * shift)
+        rise, lost = self.bend / c * jnp.expm1(c * shift), jnp.abs(self.bend / c * shift)
+        lost *= ROUNDINGS * jnp.finfo(lost.dtype).eps
         log = self.log + (self.slope - self.bend / c) * shift + rise / c
+        log -= jnp.where(lost > MAX_LOST, lost, 0.0)
         return log, self.slope + rise, self.bend * jnp.exp(c * shift)
 
 
