@@ -1,10 +1,9 @@
 """The curvature of a log density at a point, and whitened coordinates about it.
 
-`Frame` and `measure` run on the device. `estimate_hessian` and `differences` compute Hessians on
-the host from differences of gradients; `units`, `scaled` and `whitened` rescale them.
+`measure`, `estimate_hessian` and `differences` compute Hessians on the host from differences of
+gradients, `Frame` serves there and on the device; `units`, `scaled` and `whitened` rescale them.
 """
 
-import functools
 from collections.abc import Callable
 from types import ModuleType
 from typing import NamedTuple, TypeVar
@@ -111,107 +110,86 @@ class Starts(NamedTuple):
     gradient: jax.Array  # (k, d)
 
 
-def one_by_one(function: Callable) -> Callable:
-    """Returns the function of many points that evaluates one after another; jax.vmap: at once."""
-    return functools.partial(jax.lax.map, function)
-
-
 def measure(
-    both: Callable, u: jax.Array, spread: jax.Array, apart: jax.Array, widest: jax.Array,
-    mapped: Callable = one_by_one, hessian: jax.Array | None = None
-) -> tuple[Frame, jax.Array, Starts]:
+    evaluate: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]], u: np.ndarray,
+    spread: np.ndarray, apart: np.ndarray, widest: np.ndarray, hessian: np.ndarray | None = None
+) -> tuple[Frame, np.ndarray, Starts]:
     """Returns the frame at u, the negative Hessian (d, d), and starting points at z = spread.
 
     The Hessian is computed by central differences of gradients, ∂²f/∂u_i∂u ≈
     (∇f(u + h e_i) − ∇f(u − h e_i)) / 2h. The first round uses a small h, further rounds a fraction
     of the width found so far, until h is at most that width: coordinates may have any unit. This
-    needs no second derivatives, which recursions along time do not have, and compiles one gradient.
+    needs no second derivatives, which recursions along time do not have. On the host.
 
     Args:
-        both: u → (f, ∇f), f a log density.
+        evaluate: points (n, d) → (f (n,), ∇f (n, d)), f a log density.
         u: (d,).
         spread: (k, d), standard normal numbers; multiplied by 0.1 if u is not a mode.
         apart: (d,) bool, coordinates whose correlations with others are ignored because they vary
             over the density.
         widest: (d,), largest unit of each coordinate.
-        mapped: jax.vmap or `one_by_one`, by which many points are evaluated.
         hessian: (d, d), negative, if it is known.
 
-    Cost: 6 d gradients, 2 d more for each further round, d² memory; above
-    MAX_HESSIAN_COORDINATES 2 max(d, k) gradients and no Hessian; with a Hessian k gradients.
+    Cost: 6 d gradients, 2 d more for each further round, d² memory; above MAX_HESSIAN_COORDINATES,
+        and with a Hessian, k gradients.
     """
-    if hessian is not None:
-        hessian = jnp.where(jnp.isfinite(hessian), hessian, 0.0)
-        frame = _frame(u, hessian, apart, widest)
-        at = _start_points(frame, spread)
-        return frame, hessian, Starts(at, *mapped(both)(at))
-    d, k, eps = u.size, len(spread), jnp.finfo(u.dtype).eps
-    first_step = eps ** (1 / 3) + eps ** (2 / 3) * jnp.abs(u)
+    spread, widest = spread.astype(u.dtype), widest.astype(u.dtype)
+    with np.errstate(all="ignore"):
+        if hessian is not None:
+            hessian = np.where(np.isfinite(hessian), hessian, 0.0)
+        elif u.size <= MAX_HESSIAN_COORDINATES:
+            hessian = _hessian_by_gradients(evaluate, u)
+        frame = _unit_frame(u) if hessian is None else _frame(u, hessian, apart, widest)
+        shrink = 1.0 if (frame.curvature > FLAT_CURVATURE).all() else 0.1
+        at = frame.points((shrink * spread).astype(u.dtype))
+        return (frame, np.zeros((0, 0), u.dtype) if hessian is None else hessian,
+                Starts(at, *evaluate(at)))
+
+
+def _hessian_by_gradients(evaluate: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]],
+                          u: np.ndarray) -> np.ndarray:
+    """Returns the negative Hessian (d, d), see `measure`; entries that are not finite are 0."""
+    d, eps = u.size, np.finfo(u.dtype).eps
+    first_step = eps ** (1 / 3) + eps ** (2 / 3) * np.abs(u)
     share = 1e-3 if eps < 1e-10 else 0.1  # of a width: cancellation against the third derivative
-    count = max(2 * d, k)
-    has_hessian = d <= MAX_HESSIAN_COORDINATES
-
-    min_step = 1e-3 * eps ** (2 / 3) * jnp.abs(u)
-
-    def points(last, hessian, h):
-        frame = _frame(u, hessian, apart, widest) if has_hessian else _unit_frame(u)
-        starts = _start_points(frame, spread)
-        at = (jnp.concatenate([u + jnp.diag(h), u - jnp.diag(h)]) if has_hessian
-              else jnp.zeros((0, d)))
-        pad = jnp.broadcast_to(u, (count, d))
-        return jnp.where(last, pad.at[:k].set(starts), pad.at[: len(at)].set(at))
-
-    def iterate(carry):
-        i, last, _, hessian, h, _, _ = carry
-        values, gradients = mapped(both)(points(last, hessian, h))
-        converged = last
-        if has_hessian:
-            found = (gradients[d : 2 * d] - gradients[:d]) / (2 * h[:, None])
-            finite = jnp.isfinite(found).all(1)
-            found = 0.5 * (found + found.T)
-            usable = (i == 0) | jnp.all(jnp.isfinite(found))
-            hessian = jnp.where(~last & usable, jnp.where(jnp.isfinite(found), found, 0.0), hessian)
-            diagonal = jnp.diagonal(hessian)
-            width = jnp.sqrt(1 / jnp.where(diagonal > 0, diagonal, jnp.inf))
-            converged = (i > 0) & jnp.all(finite & ((h <= width) | (width == 0) | (h <= min_step)))
-            has_width = (width > 0) & jnp.isfinite(width)
-            step = jnp.where(has_width, jnp.maximum(share * width, min_step), first_step)
-            # a shorter step where the density is 0 at the end of the last one
-            h = jnp.where(last, h, jnp.where(finite, step, jnp.minimum(step, 1e-2 * h)))
-        return i + 1, converged | (i + 1 >= MAX_ROUNDS), last, hessian, h, values, gradients
-
-    zeros = jnp.zeros((d, d) if has_hessian else (0, 0), u.dtype)
-    *_, hessian, _, values, gradients = jax.lax.while_loop(
-        lambda carry: ~carry[2], iterate,
-        (jnp.zeros((), int), jnp.asarray(not has_hessian), jnp.zeros((), bool), zeros, first_step,
-         jnp.zeros(count, u.dtype), jnp.zeros((count, d), u.dtype)))
-    values, gradients = values[:k], gradients[:k]
-    frame = _frame(u, hessian, apart, widest) if has_hessian else _unit_frame(u)
-    return frame, hessian, Starts(_start_points(frame, spread), values, gradients)
+    min_step, h = 1e-3 * eps ** (2 / 3) * np.abs(u), first_step
+    hessian = np.zeros((d, d), u.dtype)
+    for turn in range(MAX_ROUNDS):
+        steps = np.diag(h)
+        gradients = evaluate(np.concatenate([u + steps, u - steps]).astype(u.dtype))[1]
+        found = (gradients[d:] - gradients[:d]) / (2 * h[:, None])
+        finite = np.isfinite(found).all(1)
+        found = 0.5 * (found + found.T)
+        if turn == 0 or np.isfinite(found).all():
+            hessian = np.where(np.isfinite(found), found, 0.0).astype(u.dtype)
+        diagonal = np.diagonal(hessian)
+        width = np.sqrt(1 / np.where(diagonal > 0, diagonal, np.inf))
+        if turn and (finite & ((h <= width) | (width == 0) | (h <= min_step))).all():
+            break
+        step = np.where((width > 0) & np.isfinite(width), np.maximum(share * width, min_step),
+                        first_step)
+        # a shorter step where the density is 0 at the end of the last one
+        h = np.where(finite, step, np.minimum(step, 1e-2 * h))
+    return hessian
 
 
-def _start_points(frame: Frame, spread: jax.Array) -> jax.Array:
-    """Returns points (k, d) at z = spread, nearer if the centre is not a mode."""
-    shrink = jnp.where(jnp.all(frame.curvature > FLAT_CURVATURE), 1.0, 0.1)
-    return jax.vmap(frame.point)(shrink * spread)
-
-
-def _frame(u: jax.Array, hessian: jax.Array, apart: jax.Array, widest: jax.Array) -> Frame:
+def _frame(u: np.ndarray, hessian: np.ndarray, apart: np.ndarray, widest: np.ndarray) -> Frame:
     """Returns the frame of a negative Hessian: each coordinate in its own unit, then the inverse
     symmetric square root of the scaled matrix. Negative eigenvalues enter by absolute value."""
-    diagonal = jnp.abs(jnp.diagonal(hessian))
-    unit = jnp.where(diagonal > 0, 1 / jnp.sqrt(jnp.where(diagonal > 0, diagonal, 1.0)), 1.0)
-    unit = jnp.minimum(unit, widest)
-    ignored = (apart[:, None] | apart) & ~jnp.eye(len(u), dtype=bool)
-    scaled = jnp.where(ignored, 0.0, hessian * unit[:, None] * unit)
-    scaled = jnp.where(jnp.diag(apart), 1.0, scaled)
-    curvature, axes = jnp.linalg.eigh(scaled)
-    root = (axes / jnp.sqrt(jnp.maximum(jnp.abs(curvature), FLAT_CURVATURE))) @ axes.T
-    return Frame(u, unit[:, None] * root, curvature, unit[:, None] * axes)
+    diagonal = np.abs(np.diagonal(hessian))
+    unit = np.where(diagonal > 0, 1 / np.sqrt(np.where(diagonal > 0, diagonal, 1.0)), 1.0)
+    unit = np.minimum(unit, widest)
+    ignored = (apart[:, None] | apart) & ~np.eye(len(u), dtype=bool)
+    scaled = np.where(ignored, 0.0, hessian * unit[:, None] * unit)
+    scaled = np.where(np.diag(apart), 1.0, scaled).astype(u.dtype)
+    curvature, axes = np.linalg.eigh(scaled)
+    root = (axes / np.sqrt(np.maximum(np.abs(curvature), FLAT_CURVATURE))) @ axes.T
+    return Frame(u, *(leaf.astype(u.dtype) for leaf in (unit[:, None] * root, curvature,
+                                                        unit[:, None] * axes)))
 
 
-def _unit_frame(u: jax.Array) -> Frame:
-    return Frame(u, jnp.ones_like(u), jnp.ones_like(u), jnp.zeros((0, 0), u.dtype))
+def _unit_frame(u: np.ndarray) -> Frame:
+    return Frame(u, np.ones_like(u), np.ones_like(u), np.zeros((0, 0), u.dtype))
 
 
 def second_order(function):

@@ -14,7 +14,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from probml.engines.engine import Outcome, Problem, Status
@@ -71,12 +70,12 @@ def is_higher(one: Outcome, other: Outcome, slack: float = 0.0) -> bool:
         slack, ROUNDING * (1 + abs(low)) if np.isfinite(low) else 0.0)
 
 
-def index_of_highest(values: jax.Array, allowed: jax.Array, slack: float = 0.0) -> jax.Array:
+def index_of_highest(values: np.ndarray, allowed: np.ndarray, slack: float = 0.0) -> int:
     """The index of the highest of several optima of one program: the first, unless another that is
-    `allowed` is higher by more than `slack`. Pure JAX."""
-    first = jnp.arange(len(values)) == 0
-    compared = jnp.where((first | allowed) & jnp.isfinite(values), values, -jnp.inf)
-    return jnp.argmax(compared + jnp.where(first, slack, 0.0))
+    `allowed` is higher by more than `slack`."""
+    first = np.arange(len(values)) == 0
+    compared = np.where((first | allowed) & np.isfinite(values), values, -np.inf)
+    return int(np.argmax(compared + np.where(first, slack, 0.0)))
 
 
 def improve(outcome: Outcome, proposals: Iterable[Proposal], slack: float = 0.0) -> Outcome:

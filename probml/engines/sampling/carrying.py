@@ -13,9 +13,14 @@ from probml.dataset.dataset import Data
 from probml.device import layout, load
 from probml.device.rows import Known, Rows
 from probml.engines.engine import Engine, Problem
-from probml.engines.optimization.objective import unflat
 from probml.engines.optimization.search import index_of_highest
-from probml.engines.start.begin import AWAY, MAX_STEPS, PRIOR_STARTS, widest_units
+from probml.engines.start.begin import (
+    AWAY,
+    MAX_STEPS,
+    PRIOR_STARTS,
+    Ascent,
+    widest_units,
+)
 from probml.engines.start.modes import Mode, Optima, distinct_optima
 from probml.engines.start.prior import compiled_prior_point, drawn_prior, given_start
 from probml.errors import Refusal, counted, listed
@@ -24,7 +29,6 @@ from probml.latents.grouping import advise_cumulative_sum
 from probml.numerics import curvature
 from probml.numerics.compiling import jit
 from probml.numerics.curvature import Starts
-from probml.numerics.optimum import LBFGS, maximize
 from probml.numerics.transfer import placed
 from probml.plan.plan import Plan
 from probml.posteriors.posterior import unconstrained
@@ -107,34 +111,27 @@ def find_joint_mode(problem: Problem, known: Known, spread: np.ndarray,
     Args:
         point: coordinates that are measured instead of a mode.
     """
-    plan, size = problem.plan, density.unbounded_size(problem.plan)
+    plan, rows, points, steps = problem.plan, problem.rows, np.zeros((1, spread.shape[1])), 0
     if point is not None:
-        away = np.concatenate([0 * point[:size], point[size:]])
-        return _joint_mode_from(plan, unflat(plan, placed(point[:size]), known), known,
-                                problem.rows,
-                                placed(np.tile(away, (STARTS, 1))), jnp.asarray(spread), 0)
-    params = {**compiled_prior_point(plan, known), **given_start(plan, problem.start)}
-    noise = np.random.default_rng([problem.seed, 3]).standard_normal((STARTS, spread.shape[1]))
-    noise[0] = 0.0
-    return _joint_mode_from(plan, params, known, problem.rows, jnp.asarray(noise * START_DEVIATION),
-                            jnp.asarray(spread), MAX_STEPS)
-
-
-@jit(static_argnums=0)
-def _joint_mode_from(plan: Plan, params: Mapping, known: Known, rows: Rows, noise: jax.Array,
-                     spread: jax.Array, steps: object) -> Mode:
-    first = density.to_unbounded(plan, params, known)
-    start = jnp.concatenate([first, jnp.zeros(row_coordinates.size(plan, rows), first.dtype)])
-    both = density.for_loop(density.log_posterior(plan, known, rows), rows, start)
-    found = jax.lax.map(lambda u: maximize(both, u, LBFGS(steps, 1e-9, MAX_STEPS)),
-                        start + noise.astype(start.dtype))
-    best = index_of_highest(found.value, jnp.isfinite(found.value))
-    top = jnp.where(jnp.isfinite(found.value[best]), found.point[best], start)
-    widest = np.full(len(top), np.inf, top.dtype)
-    widest[: len(first)] = widest_units(plan)
-    frame, hessian, starts = curvature.measure(both, top, spread.astype(top.dtype),
-                                               jnp.zeros(len(top), bool), widest)
-    left = jnp.sqrt(jnp.sum(frame.pull(found.gradient) ** 2, 1)) < AWAY
+        points += point
+    else:
+        first = np.asarray(unconstrained(plan, {**compiled_prior_point(plan, known), **given_start(
+            plan, problem.start)}, known))
+        steps, noise = MAX_STEPS, np.random.default_rng([problem.seed, 3]).standard_normal(
+            (STARTS, spread.shape[1]))
+        noise[0] = 0.0
+        points = START_DEVIATION * noise
+        points[:, : len(first)] += first
+    points = points.astype(jnp.result_type(float))
+    ascent = Ascent(plan, known, rows, tolerance=1e-9)
+    found = ascent.run(points, steps)
+    best = index_of_highest(found.value, np.isfinite(found.value))
+    top = found.point[best] if np.isfinite(found.value[best]) else points[0]
+    widest = np.full(len(top), np.inf)
+    widest[: density.unbounded_size(plan)] = widest_units(plan)
+    frame, hessian, starts = curvature.measure(ascent.evaluate, top, spread,
+                                               np.zeros(len(top), bool), widest)
+    left = np.linalg.norm(frame.pull(found.gradient), axis=1) < AWAY
     return Mode(frame, hessian, found.value[best], left[best], found.history[best], starts,
                 Optima(found.point, found.value, left))
 

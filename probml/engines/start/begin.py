@@ -1,13 +1,14 @@
 """Where posterior engines begin: a mode, or a point near one, and the curvature of the density
 there."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.flatten_util import ravel_pytree
+from jax.typing import ArrayLike
 
 from probml.device.rows import Known, Rows
 from probml.engines.em import EM
@@ -31,18 +32,20 @@ from probml.engines.start.prior import (
     raise_impossible_start,
 )
 from probml.engines.start.start import first_points
-from probml.errors import Refusal, present
+from probml.errors import Refusal
 from probml.evidence import centring, density
 from probml.numerics import curvature
 from probml.numerics.compiling import ONCE, jit
 from probml.numerics.curvature import Frame, Starts
 from probml.numerics.newton import Newton, saddle_free_step
-from probml.numerics.optimum import LBFGS, maximize
+from probml.numerics.optimum import LBFGS, Result, maximize
+from probml.numerics.process.inline_calls import traced_once
 from probml.numerics.refinement import refine_with_hessians
 from probml.numerics.transfer import placed, placed_all
 from probml.plan import hierarchy
 from probml.plan.blocks import all_blocks, climbed_on_rows
 from probml.plan.plan import Plan
+from probml.posteriors.posterior import unconstrained
 from probml.typing import SiteValues
 
 MAX_STEPS = 300  # of an optimisation
@@ -51,6 +54,7 @@ MAX_STEPS = 300  # of an optimisation
 MAX_LOG_FALL = 10.0
 # further optimisations from draws of the prior, and the log density by which one must be higher
 PRIOR_STARTS, MIN_GAIN = 3, 0.1
+POINTS = 1 + PRIOR_STARTS  # of a call of the program that optimises and evaluates
 EM_RESTARTS = 4
 MAX_LOG_UNIT = 2.0  # the largest unit of coordinates that are logarithms or logits
 AWAY = 1e-2  # standard deviations from the mode within which an optimisation has converged
@@ -120,52 +124,66 @@ def other_starts(plan: Plan, known: Known, seed: int,
     return drawn
 
 
-def _mode_finder(plan: Plan, free: Mapping, still: Mapping, known: Known, rows: Rows,
-                 steps: jax.Array) -> Callable:
-    """A function of the free coordinates that returns a mode near them, the log density there,
-    whether the gradient is zero, the values of the optimisation, the gradient and, by Newton's
-    method, the negative Hessian; the same coordinates if no mode is near.
+@jit(static_argnums=(0, 1), seldom=3 * ONCE, steps=True)
+def _optima(plan: Plan, newton: bool, points: jax.Array, count: ArrayLike, moving: jax.Array,
+            steps: ArrayLike, tolerance: ArrayLike, known: Known, rows: Rows) -> Result:
+    """The ends of optimisations of the log density of unbounded coordinates from points (k, d); of
+    0 steps its values and gradients there. Negative Hessians by Newton's method alone.
 
     Args:
-        free: such coordinates. still: those of the other parameters. steps: MAX_STEPS at most.
+        count: of points that are asked; the others are filled up. moving: (d,), 0 of coordinates
+            that stay, 1 of the others. steps: MAX_STEPS at most.
     """
-    newton = not still and not known.centring and newton_pays(plan)
+    log_density = density.log_posterior(plan, known, rows)
 
-    def both(u: jax.Array):
-        return density.value_and_gradient(
-            plan, lambda u: density.from_unbounded_by_name(plan, {**u, **still},
-                                                           known), u, known, rows)
+    def evaluate(u: jax.Array):
+        if newton:
+            return density.value_gradient_hessian(
+                plan, lambda u: density.from_unbounded(plan, u, known), u, known, rows)
+        value, gradient = log_density(u)
+        return value, moving * gradient
 
-    def evaluate(v: jax.Array):
-        return density.value_gradient_hessian(
-            plan, lambda v: density.from_unbounded(plan, v, known), v, known, rows)
+    objective = density.for_loop(evaluate, rows, points[0])
+    method = (Newton(steps, 1e-16, history=MAX_STEPS, step=saddle_free_step) if newton
+              else LBFGS(steps, tolerance, MAX_STEPS))
 
-    objective = (density.for_loop(evaluate, rows, ravel_pytree(free)[0]) if newton
-                 else density.for_loop(both, rows, free))
+    optimum = traced_once(lambda u: maximize(objective, u, method))
+    if newton and evaluated_at_once(plan, rows):
+        return jax.vmap(optimum)(points)
+    blank = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype),
+                         jax.eval_shape(optimum, points[0]))
+    return jax.lax.map(lambda at: jax.lax.cond(at[1] < count, optimum, lambda _: blank, at[0]),
+                       (points, jnp.arange(len(points))))
 
-    def find_mode(free: jax.Array):
-        if newton:  # as MAP
-            start, unravel = ravel_pytree(free)
-            found = maximize(objective, start, Newton(steps, 1e-16, history=MAX_STEPS,
-                                                            step=saddle_free_step))
-            top, slope = unravel(found.point), unravel(found.gradient)
-        else:
-            found = maximize(objective, free, LBFGS(steps, 1e-12, MAX_STEPS))
-            top, slope = found.point, found.gradient
-        highest = found.value
-        norm = jnp.sqrt(sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(slope)))
-        converged = jnp.isfinite(highest) & (
-            norm <= jnp.finfo(highest.dtype).eps ** (1 / 3) * (1 + jnp.abs(highest))
-        )
-        far = [jnp.max(jnp.abs(top[name] - free[name]), initial=0.0) for name in free
-               if plan.structure.sites[name].domain.log_scale]
-        good = jnp.isfinite(highest) & (converged | (
-            jnp.max(jnp.stack([*far, jnp.zeros(())])) < MAX_LOG_FALL))
-        hessian = -jnp.where(good, found.hessian, found.first) if newton else None
-        return (jax.tree.map(lambda a, b: jnp.where(good, a, b), top, free), highest, converged,
-                found.history, slope, hessian)
 
-    return find_mode
+class Ascent(NamedTuple):
+    """The log density of unbounded coordinates, and its optimisation, by one program.
+
+    Attributes:
+        newton: by Newton's method, else by L-BFGS.
+    """
+
+    plan: Plan
+    known: Known
+    rows: Rows
+    newton: bool = False
+    tolerance: float = 1e-12
+
+    def run(self, points: np.ndarray, steps: int, moving: np.ndarray | None = None) -> Result:
+        """The ends of optimisations from points (n, d), on the host; Args as of `_optima`."""
+        parts, moving = [], np.ones(points.shape[1], points.dtype) if moving is None else moving
+        for low in range(0, len(points), POINTS):
+            some = points[low : low + POINTS]
+            whole = np.concatenate([some, np.repeat(some[:1], POINTS - len(some), 0)])
+            found = jax.device_get(_optima(self.plan, self.newton, whole, len(some), moving, steps,
+                                           self.tolerance, self.known, self.rows))
+            parts.append(jax.tree.map(lambda leaf, some=some: leaf[: len(some)], found))
+        return jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
+
+    def evaluate(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Values (n,) and gradients (n, d) at points (n, d)."""
+        found = self.run(points, 0)
+        return found.value, found.gradient
 
 
 def evaluated_at_once(plan: Plan, rows: Rows) -> bool:
@@ -181,14 +199,12 @@ def find_mode_and_curvature(
     params: Mapping,
     known: Known,
     rows: Rows,
-    spread: jax.Array,
+    spread: np.ndarray,
     others: Mapping | None = None,
-    steps: jax.Array = MAX_STEPS,
+    steps: int = MAX_STEPS,
 ) -> Mode:
     """The mode over all parameters but those `held`, from a point, and the curvature there; the
-    point itself if there is no mode near.
-
-    The density is that of the unbounded coordinates. Pure JAX: to be jitted or vmapped.
+    point itself if there is no mode near. The density is that of the unbounded coordinates.
 
     Args:
         spread: standard normal numbers (k, d) for the starts of k chains.
@@ -196,34 +212,36 @@ def find_mode_and_curvature(
             highest mode is taken.
         steps: of the optimisation, MAX_STEPS at most; 0: the point itself is measured.
     """
-    free = density.unbounded_by_name(plan, params, known)
-    still = {name: free.pop(name) for name in held}
-    mapped = jax.vmap if evaluated_at_once(plan, rows) else curvature.one_by_one
-    converged, history, value, slope = jnp.ones((), bool), jnp.zeros(1), jnp.zeros(()), {}
-    optima = hessian = None
-    if free:
-        find_mode = _mode_finder(plan, free, still, known, rows, steps)
-    if free and others is None:
-        free, value, converged, history, slope, hessian = find_mode(free)
-    elif free:
-        every = jax.tree.map(lambda a, b: jnp.concatenate([a[None], b]), free,
-                             {name: present(others)[name] for name in free})
-        tops = mapped(find_mode)(every)
-        optima = Optima(jax.vmap(lambda top: ravel_pytree({**top, **still})[0])(tops[0]),
-                        *tops[1:3])
-        best = index_of_highest(tops[1], tops[2], MIN_GAIN)
-        free, value, converged, history, slope, hessian = jax.tree.map(lambda leaf: leaf[best],
-                                                                       tops)
-    whole = {**free, **still}
-    u = ravel_pytree(whole)[0]
+    u = np.asarray(unconstrained(plan, params, known))
     uncorrelated = repeat_per_coordinate(plan, held.__contains__)
-    frame, hessian, chains = curvature.measure(
-        density.for_loop(density.log_posterior(plan, known, rows), rows, u), u,
-        spread.astype(u.dtype), uncorrelated, widest_units(plan).astype(u.dtype), mapped, hessian)
-    blank = jax.tree.map(jnp.zeros_like, whole)
+    ascent = Ascent(plan, known, rows, not held and not known.centring and newton_pays(plan))
+    if uncorrelated.all():
+        frame, hessian, starts = curvature.measure(ascent.evaluate, u, spread, uncorrelated,
+                                                   widest_units(plan))
+        return Mode(frame, hessian, np.zeros((), u.dtype), np.ones((), bool),
+                    np.zeros(1, u.dtype), starts)
+    points = u[None]
+    if others is not None:
+        rest = np.concatenate([np.reshape(others[name], (len(others[name]), -1))
+                               for name in sorted(plan.free)], 1)
+        points = np.concatenate([points, np.where(uncorrelated, u, rest)]).astype(u.dtype)
+    found = ascent.run(points, steps, (~uncorrelated).astype(u.dtype))
+    with np.errstate(invalid="ignore", over="ignore"):
+        norms = np.sqrt((found.gradient**2).sum(1))
+        converged = np.isfinite(found.value) & (
+            norms <= np.finfo(u.dtype).eps ** (1 / 3) * (1 + np.abs(found.value)))
+        far = np.abs(found.point - points)[:, domain_flags(plan, "log_scale")].max(1, initial=0.0)
+        near = np.isfinite(found.value) & (converged | (far < MAX_LOG_FALL))
+    tops = np.where(near[:, None], found.point, points)
+    best = 0 if others is None else index_of_highest(found.value, converged, MIN_GAIN)
+    known_hessian = -(found.hessian if near[best] else found.first)[best] if ascent.newton else None
+    frame, hessian, starts = curvature.measure(ascent.evaluate, tops[best], spread, uncorrelated,
+                                               widest_units(plan), known_hessian)
     # from the mode, in standard deviations
-    left = jnp.sqrt(jnp.sum(frame.pull(ravel_pytree({**blank, **slope})[0]) ** 2))
-    return Mode(frame, hessian, value, converged | (left < AWAY), history, chains, optima)
+    left = np.linalg.norm(frame.pull(found.gradient[best]))
+    return Mode(frame, hessian, found.value[best], converged[best] | (left < AWAY),
+                found.history[best], starts,
+                None if others is None else Optima(tops, found.value, converged))
 
 
 def widest_units(plan: Plan) -> np.ndarray:
@@ -231,27 +249,26 @@ def widest_units(plan: Plan) -> np.ndarray:
     return np.where(domain_flags(plan, "logarithmic"), MAX_LOG_UNIT, np.inf)
 
 
-_measured = jit(find_mode_and_curvature, static_argnums=(0, 1), seldom=3 * ONCE, steps=True)
-
-
 def measure_mode(plan: Plan, held: tuple[str, ...], params: Mapping, known: Known, rows: Rows,
              spread: np.ndarray, others: Mapping | None = None, steps: int = MAX_STEPS) -> Mode:
-    """As `find_mode_and_curvature`, compiled. If the density is 0 there, as for rates
+    """As `find_mode_and_curvature`. If the density is 0 there, as for rates
     exp(a + b · year) or t ** shape under a wide prior, from the prior's point, then from near 0."""
-    begun = _measured(plan, held, params, known, rows, spread, others, steps)
+    begun = find_mode_and_curvature(plan, held, params, known, rows, spread, others, steps)
     if _is_possible(begun):
         return begun
     middle = compiled_prior_point(plan, known)
     point = {name: middle[name] for name in params}
-    begun = _measured(plan, held, point, known, rows, spread, others, steps)
+    begun = find_mode_and_curvature(plan, held, point, known, rows, spread, others, steps)
     if _is_possible(begun):
         return begun
     if others is not None:
-        return _measured(plan, held, point, known, rows, spread, points_near_zero(others, 0), steps)
+        return find_mode_and_curvature(plan, held, point, known, rows, spread,
+                                       points_near_zero(others, 0), steps)
     near = {"u": np.empty((PRIOR_STARTS, *begun.frame.centre.shape), begun.frame.centre.dtype)}
     # a few steps at least: where the density is not 0 it may be exp(-1e32)
-    found = [_measured(plan, held, unflat(plan, placed(u), known), known, rows, spread, None,
-                       max(steps, REFINING_STEPS)) for u in points_near_zero(near, 0)["u"]]
+    found = [find_mode_and_curvature(plan, held, unflat(plan, placed(u), known), known, rows,
+                                     spread, None, max(steps, REFINING_STEPS))
+             for u in points_near_zero(near, 0)["u"]]
     return max(filter(_is_possible, found), key=lambda mode: float(mode.value), default=begun)
 
 
@@ -321,11 +338,12 @@ def refine_flat_directions(problem: Problem, begun: Mode, left: float,
     if (sound or runs_away or plan.carried or frame.root.ndim == 1 or problem.in_parts
         or problem.size * frame.centre.size > MAX_WORK):
         return begun
-    kind = np.asarray(frame.centre).dtype
+    kind, ascent = np.asarray(frame.centre).dtype, Ascent(
+        plan, known, rows, not known.centring and newton_pays(plan))
 
     def evaluate(u: np.ndarray) -> tuple[float, np.ndarray]:
-        value, gradient = _log_posterior(plan, jnp.asarray(u.astype(kind)), known, rows)
-        return float(value), -np.asarray(gradient)
+        value, gradient = ascent.evaluate(u.astype(kind)[None])
+        return float(value[0]), -gradient[0]
 
     found = refine_with_hessians(evaluate, np.asarray(frame.centre))
     if not found.reliable or not np.isfinite(found.predicted_gain):
@@ -351,11 +369,6 @@ def _symmetric_root(root: np.ndarray) -> np.ndarray:
     unit = np.sqrt((root**2).sum(1))
     left, size, _ = np.linalg.svd(root / unit[:, None])
     return unit[:, None] * ((left * size) @ left.T)
-
-
-@jit(static_argnums=0, seldom=ONCE)
-def _log_posterior(plan: Plan, u: jax.Array, known: Known, rows: Rows):
-    return density.log_posterior(plan, known, rows)(u)
 
 
 def measure_balanced_mode(
