@@ -155,18 +155,22 @@ def condition_on_rows(plan: Plan, params: Mapping, known: Known, total: Callable
                        lower=there.variance[:, None, None] ** -0.5)
 
 
-def conditional_means(plan: Plan, params: Mapping, known: Known,
-                      total: Callable) -> dict[str, jax.Array]:
+def conditional_means(plan: Plan, params: Mapping, known: Known, total: Callable,
+                      noise: EffectVector | None = None) -> dict[str, jax.Array]:
     """The conditional mean (or mode) of the effects given the rows, by name. Its first derivatives
-    in the parameters are right: one Newton step from the mode, which is of length 0, has them."""
+    in the parameters are right: one Newton step from the mode, which is of length 0, has them.
+
+    Args:
+        noise: ε there; None: it is found.
+    """
     if plan.groupings[0].nodes:
         of_rows = density_of_rows(plan, params, known, total)
-        noise = find_mode(of_rows)[0]
+        noise = find_mode(of_rows)[0] if noise is None else noise
         centre = integration.integrate_out(of_rows.prior, of_rows.information(noise), noise,
                                            information.prior_mask(plan)).centre
     else:
-        centre = _integrate_normal_rows(plan, params, known, total, expansion_point(
-            plan, params, known, total)).centre
+        noise = expansion_point(plan, params, known, total) if noise is None else noise
+        centre = _integrate_normal_rows(plan, params, known, total, noise).centre
     return information.effects_at(plan, information.compute_prior(plan, params, known), centre)
 
 

@@ -60,11 +60,11 @@ def draw_about_linear_means(plan: Plan, centre: jax.Array, values: Mapping, know
     Args:
         centre: unbounded coordinates of the parameters, (d,). values: parameters, (draws, ...).
 
-    Cost: d + 2 conditional means, whatever the number of draws.
+    Cost: a conditional distribution and d + 1 steps to its mean, whatever the number of draws.
     """
     def means(u: jax.Array) -> dict[str, jax.Array]:
         return conditional_means(plan, density.from_unbounded(plan, u, known)[0], known,
-                                 rows.total)
+                                 rows.total, at.found.mode)
 
     at = conditional(plan, density.from_unbounded(plan, centre, known)[0], known, rows)
     slopes, u = jax.jacfwd(means)(centre), jax.vmap(

@@ -55,6 +55,12 @@ class Conditional(NamedTuple):
     rest: jax.Array  # Cholesky factor of the Schur complement, (r, r)
     nodes: Nodes | None = None  # ε of each member, (members,), if integrated by quadrature
 
+    @property
+    def mode(self) -> EffectVector:
+        """ε at the mode, about which the nodes lie."""
+        first = self.centre.first if self.nodes is None else self.nodes.loc[:, None]
+        return self.centre._replace(first=first)
+
 
 def joint_gradient(prior: Prior, info: Information, noise: EffectVector,
                    mask: EffectVector) -> EffectVector:
