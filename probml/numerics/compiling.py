@@ -5,8 +5,9 @@ XLA rejects the options, they are omitted from then on.
 LLVM takes two thirds of the compilation time of a small program. At its lowest level a third of
 that time remains, and the program runs 1 to 4 times as long, which is negligible for small data:
 there the overhead of calls dominates. The work is estimated from the arguments before a program is
-traced; large work is compiled at the full level. Both levels do the same arithmetic, each operation
-once, and agree to rounding (tests/numerics/test_compile_effort.py).
+traced; large work is compiled at the full level, of a program that is called rarely if its
+operations, counted when it is traced, are worth it (kept/programs.py). Both levels do the same
+arithmetic, each operation once, and agree to rounding (tests/numerics/test_compile_effort.py).
 
 XLA's CPU backend uses its fusion emitters only for programs that run for long. Without them an EM
 step (full covariance, 16 states) compiled in 2.4 s instead of 5.1 s and ran in 46 ms instead of
@@ -30,14 +31,13 @@ from probml.numerics.kept import programs
 from probml.numerics.kept.programs import ProgramCache
 from probml.numerics.outside import callbacks, processes
 from probml.numerics.process.inline_calls import compiled_calls, inline_calls
-from probml.numerics.process.making import WHOLE_LOOPS, making, whole_loops_known
+from probml.numerics.process.making import LEVEL, WHOLE_LOOPS, making, whole_loops_known
 from probml.numerics.process.threads import computed, single_thread
 
 # Seconds that a call may take in NumPy: of programs that run once a fit, and of queries, which may
 # be repeated. A program never switches to XLA later, since that would change the last digits of
 # results and so the draws of a sampler.
 ONCE, ASKED = 0.02, 0.002
-LEVEL = "xla_backend_optimization_level"
 # JAX 0.11 does not have this option, and XLA rejects all options if it does not know one
 EMITTERS = ({} if jax.__version_info__ >= (0, 11) or "emitters" in OFF
             else {"xla_cpu_use_fusion_emitters": False})

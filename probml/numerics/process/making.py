@@ -64,6 +64,7 @@ def unchecked() -> Iterator[None]:
         _UNCHECKED.reset(token)
 
 
+LEVEL = "xla_backend_optimization_level"
 # an option beside XLA's own: bytes up to which a loop is one piece
 WHOLE_LOOPS = "probml_whole_loops"
 _OPTION = b"xla_cpu_small_while_loop_byte_threshold"
