@@ -82,7 +82,8 @@ def _shape(tail: np.ndarray) -> tuple[float, float]:
     guess = guess / (3 * tail[int(n / 4 + 0.5) - 1]) + 1 / tail[-1]
     k = np.log1p(-guess[:, None] * tail).mean(1)
     likelihood = n * (np.log(-guess / k) - k - 1)
-    weight = 1 / np.exp(likelihood - likelihood[:, None]).sum(1)
+    with np.errstate(over="ignore"):  # a weight of 0
+        weight = 1 / np.exp(likelihood - likelihood[:, None]).sum(1)
     at = (guess * weight / weight.sum()).sum()
     found = np.log1p(-at * tail).mean()
     return float((n * found + 10 * 0.5) / (n + 10)), float(-found / at)

@@ -5,7 +5,9 @@ Convergence diagnostics of a run of chains: R-hat, effective sample size, diverg
 tree depth.
 """
 
+import contextlib
 import os
+import threading
 import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -289,7 +291,7 @@ class Chains:
         if rows.joint and method == "parallel":
             # on the devices, passes of different chains would wait for one another
             method = "sequential"
-        self.together = method == "vectorized"
+        self.together, self.first = method == "vectorized", threading.Lock()
         self.workers = min(count, os.cpu_count() or 1) if method == "parallel" else 1
         self.advance = programs(plan, rows, (settings.warmup + draws) * count)[self.together]
 
@@ -337,8 +339,10 @@ class Chains:
                 nonlocal size, spent
                 count = min(size, BLOCK, total - done)
                 began = time.perf_counter()
-                loop.state, trail = self.advance(self.plan, self.settings, self.frame, aim,
-                                                 loop.state, self.known, self.rows, count)
+                # chains share the program that the first one compiles
+                with contextlib.nullcontext() if done else self.first:
+                    loop.state, trail = self.advance(self.plan, self.settings, self.frame, aim,
+                                                     loop.state, self.known, self.rows, count)
                 keep = (slice(None),) * axis + (slice(count),)
                 out.append(jax.tree.map(lambda leaf: np.asarray(leaf)[keep], trail))
                 took = max(time.perf_counter() - began, 1e-6)
