@@ -138,14 +138,15 @@ def add_by_member(plan: Plan, owners: list[jax.Array], log: jax.Array, slope: ja
 
 
 def member_of_each_row(grouping: Grouping, rows: Chunk, count: int) -> jax.Array:
-    """The index of the member that each of `count` rows reads, (b,)."""
+    """The index of the member that each of `count` rows reads, (b,); of a row that reads none, as
+    at a level that is fixed at 0, that of any: its density is the same whatever the effects."""
     if grouping.index is None:
         return jnp.zeros(count, int)
     codes = rows.inputs[grouping.index.input]
     if grouping.index.cells:
         codes = codes.reshape(len(codes), -1)[:, grouping.index.cells[0]]
     codes = jnp.round(codes.reshape(-1)).astype(int)
-    return grouping.scale * codes + grouping.offset
+    return jnp.clip(grouping.scale * codes + grouping.offset, 0, grouping.members - 1)
 
 
 def unit_steps(plan: Plan, point: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
