@@ -148,8 +148,10 @@ def main(names: list[str]) -> None:
     import time
 
     import eleventh_cases  # noqa: F401
+    import fifteenth_cases  # noqa: F401
     import fourteenth_cases  # noqa: F401
     import ninth_cases  # noqa: F401
+    import sixteenth_cases  # noqa: F401
     import tenth_cases  # noqa: F401
     import thirteenth_cases  # noqa: F401
     import twelfth_cases  # noqa: F401

@@ -14,6 +14,7 @@ sys.path[:0] = [str(HERE), str(HERE.parent)]
 
 import eighth_cases  # noqa: E402, F401
 import eleventh_cases  # noqa: E402, F401
+import fifteenth_cases  # noqa: E402, F401
 import fifth_cases  # noqa: E402, F401
 import fourteenth_cases  # noqa: E402, F401
 import fourth_cases  # noqa: E402, F401
@@ -22,6 +23,7 @@ import ninth_cases  # noqa: E402, F401
 import rare_pairs  # noqa: E402, F401
 import rare_questions  # noqa: E402, F401
 import seventh_cases  # noqa: E402, F401
+import sixteenth_cases  # noqa: E402, F401
 import sixth_cases  # noqa: E402, F401
 import tenth_cases  # noqa: E402, F401
 import third_cases  # noqa: E402, F401

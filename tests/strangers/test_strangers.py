@@ -12,6 +12,7 @@ if str(HERE) not in sys.path:
 
 import eighth_cases  # noqa: E402, F401
 import eleventh_cases  # noqa: E402, F401
+import fifteenth_cases  # noqa: E402, F401
 import fifth_cases  # noqa: E402, F401
 import fourteenth_cases  # noqa: E402, F401
 import fourth_cases  # noqa: E402, F401
@@ -20,6 +21,7 @@ import ninth_cases  # noqa: E402, F401
 import rare_pairs  # noqa: E402, F401
 import rare_questions  # noqa: E402, F401
 import seventh_cases  # noqa: E402, F401
+import sixteenth_cases  # noqa: E402, F401
 import sixth_cases  # noqa: E402, F401
 import tenth_cases  # noqa: E402, F401
 import third_cases  # noqa: E402, F401
