@@ -21,6 +21,7 @@ FORMS = {
     "before": lambda b, g: jnp.concatenate([jnp.zeros_like(b[:1]), b])[g],
     "after, turned": lambda b, g: jnp.concatenate([b, jnp.zeros_like(b[:1])])[4 - g],
     "padded": lambda b, g: jnp.pad(b, [(1, 1)] + [(0, 0)] * (b.ndim - 1))[g],
+    "where": lambda b, g: jnp.where(g > 0, b[jnp.maximum(g - 1, 0)].T, 0.0).T,
     "set": lambda b, g: jnp.zeros((5, *b.shape[1:])).at[1:].set(b)[g],
 }
 SITES = {
@@ -71,7 +72,7 @@ def best(form, site, written, slopes=False):
 
 PAIRS = [("before", "counts"), ("before", "choices"), ("before", "overdispersed"), ("before", "normal"),
          ("after, turned", "counts"), ("after, turned", "widths"), ("padded", "choices"),
-         ("set", "counts")]
+         ("set", "counts"), ("where", "choices")]
 
 
 @pytest.mark.parametrize(("form", "site"), PAIRS)
