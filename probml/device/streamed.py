@@ -42,7 +42,8 @@ class Streamed(Rows):
     are operands, so that other data with chunks of these shapes compile nothing.
 
     Attributes:
-        mixed: the same rows in random batches, for minibatch engines; see `open_batches`.
+        mixed: the same rows from an endless feed of random batches, one chunk each, epoch after
+            epoch, for minibatch engines; see `open_batches`.
         apart, held_apart: held-out rows and their number; see device/held_out.py.
     """
 
@@ -51,7 +52,7 @@ class Streamed(Rows):
     total_weight: ArrayLike  # ()
     leaves: tuple[jax.ShapeDtypeStruct, ...]
     form: object  # the tree structure of the chunks
-    mixed: "Mixed | None" = None
+    mixed: "Streamed | None" = None
     apart: "Streamed | None" = None
     held_apart: ArrayLike | None = None  # () int32
 
@@ -106,22 +107,22 @@ class Streamed(Rows):
         """As Rows.walk, in the order of the mixed rows."""
         mixed = self._batches(size)
         return jax.lax.fori_loop(0, mixed.count, lambda i, carry: step(
-            carry, mixed.batch(epoch * mixed.count + i)), init)
+            carry, mixed._chunk_at(epoch * mixed.count + i)), init)
 
     def ordered(self, key: jax.Array, epoch: int, rows: int) -> PyTree:
         """As Rows.ordered: the number of the epoch's first batch."""
         return np.int32(epoch) * present(self.mixed).count
 
     def batch(self, order: PyTree, i: ArrayLike, size: int) -> Rows:
-        return self._batches(size).batch(order + i)
+        return self._batches(size)._chunk_at(order + i)
 
     def drawn(self, key: jax.Array, step: ArrayLike, size: int, rows: int) -> Rows:
         """As Rows.drawn, but without replacement within an epoch; the last rows % size rows of an
         epoch are not used."""
         mixed, whole = self._batches(size), rows // size
-        return mixed.batch(step // whole * mixed.count + step % whole)
+        return mixed._chunk_at(step // whole * mixed.count + step % whole)
 
-    def _batches(self, size: int) -> "Mixed":
+    def _batches(self, size: int) -> "Streamed":
         if self.mixed is None or self.mixed.size != size:
             raise Refusal("the data are read in batches, so the engine needs the number of rows of "
                           "a batch. Set it, such as probml.EM(batch_rows=1000)")
@@ -135,30 +136,9 @@ def _refuse(kept: object) -> None:
                       "ask=[...], to=path)")
 
 
-@dataclass(frozen=True)
-class Mixed:
-    """Random batches from an endless feed, epoch after epoch."""
-
-    number: ArrayLike  # () int32, of the feed
-    count: ArrayLike  # () int32, batches of an epoch
-    leaves: tuple[jax.ShapeDtypeStruct, ...]
-    form: object  # the tree structure of a batch, which is one chunk
-
-    @property
-    def size(self) -> int:
-        """Rows of a batch."""
-        return jax.tree.unflatten(self.form, self.leaves).weights.shape[1]
-
-    def batch(self, i: object) -> Resident:
-        """The i-th batch, counted from the start of the first epoch."""
-        return Resident(feeding.chunk(self.number, i, jax.tree.unflatten(self.form, self.leaves)))
-
-
 jax.tree_util.register_dataclass(Streamed, meta_fields=["leaves", "form"],
                                  data_fields=["number", "count", "total_weight", "mixed", "apart",
                                               "held_apart"])
-jax.tree_util.register_dataclass(Mixed, meta_fields=["leaves", "form"],
-                                 data_fields=["number", "count"])
 
 
 @dataclass(frozen=True)
@@ -362,5 +342,6 @@ def open_batches(data: Data, plan: Plan, rows: Streamed, size: int,
     buffer = max(BUFFERED // (1 + data.numbers), BATCHES * size)
     feed = _Epochs(cutter, count, size, seed, buffer)
     leaves, form = jax.tree.flatten(feed.specs)
-    batches = Mixed(np.int32(feed.number), np.int32(feed.batches), tuple(leaves), form)
+    batches = replace(rows, number=np.int32(feed.number), count=np.int32(feed.batches),
+                      leaves=tuple(leaves), form=form)
     return feed, replace(rows, mixed=batches)

@@ -15,7 +15,7 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
-from probml.device.rows import Chunk, Known, Pairs, Resident, Rows, merge_chunks
+from probml.device.rows import Chunk, Known, Resident, Rows, merge_chunks
 from probml.evidence import random_effects
 from probml.evidence.e_step import sum_and_vjp
 from probml.evidence.random_effects import RowDensity
@@ -33,39 +33,31 @@ def value_and_gradient(plan: Plan, point: Callable, u: object, known: Known,
     Args:
         point: u → (parameters, ...).
     """
-    nodes = plan.groupings[0].nodes
+    nodes, pairs = plan.groupings[0].nodes, getattr(rows, "pairs", None)
     if nodes > 1:
         by = _by_nodes if plan.groupings[0].exponent is None else _by_expansion
         return by(plan, point, u, known, rows)
-    if isinstance(rows, Resident) and rows.pairs is not None:
-        return _by_pairs(plan, point, u, known, rows.pairs, merge_chunks(rows.stacked))
+    if pairs is not None:  # of all rows at once
+        rows = Resident(jax.tree.map(lambda leaf: leaf[None], merge_chunks(rows.stacked)))
     mask, params = information.prior_mask(plan), point(u)[0]
     noise, info = (random_effects.find_mode(random_effects.density_of_rows(
         plan, params, known, rows.total)) if nodes
                    else (random_effects.expansion_point(plan, params, known, rows.total), None))
-    held = (u, noise) if nodes else (u,)  # an expansion of normal rows is exact about any point
+    integral = integration.laplace_approximation if nodes else integration.integrate_out
 
     def prior(u: jax.Array) -> Prior:
         return information.compute_prior(plan, point(u)[0], known)
 
-    def chunk(rows: Chunk) -> tuple[Information, Callable]:
-        def information_at(held: tuple) -> Information:
-            return random_effects.compute_information(plan, point(held[0])[0], known, rows,
-                                     information.effects_at(plan, prior(held[0]),
-                                                            (*held, noise)[1]))
+    def information_at(held: tuple, rows: Chunk) -> Information:
+        at = information.effects_at(plan, prior(held[0]), (*held, noise)[1])
+        return random_effects.compute_information(plan, point(held[0])[0], known, rows, at, pairs)
 
-        return jax.vjp(information_at, held)
+    def log(held: tuple, info: Information) -> jax.Array:
+        return integral(prior(held[0]), info, (*held, noise)[1], mask).log
 
-    def after(info: Information) -> tuple:
-        def log(held: tuple, info: Information) -> jax.Array:
-            integral = integration.laplace_approximation if nodes else integration.integrate_out
-            return integral(prior(held[0]), info, (*held, noise)[1], mask).log
-
-        value, (outer, share) = jax.value_and_grad(log, (0, 1))(held, info)
-        return (value, outer), share
-
-    (value, outer), inner, _ = sum_and_vjp(chunk, rows, after)
-    gradient, *across = jax.tree.map(jnp.add, outer, inner)
+    # an expansion of normal rows is exact about any point
+    value, (gradient, *across) = _through_sum(information_at, log,
+                                              (u, noise) if nodes else (u,), rows)
     if info is None:
         return value, gradient
     at = integration.integrate_out(prior(u), info, noise, mask)
@@ -73,63 +65,50 @@ def value_and_gradient(plan: Plan, point: Callable, u: object, known: Known,
     return value, jax.tree.map(jnp.add, gradient, _along(plan, point, u, known, rows, noise, way))
 
 
-def _by_pairs(plan: Plan, point: Callable, u: object, known: Known, pairs: Pairs,
-              rows: Chunk) -> tuple[jax.Array, PyTree]:
-    """The log evidence of crossed effects and its gradient, by pairs of rows: all rows at once,
-    in double precision, for effects of which few combinations of levels occur."""
-    def log(u: jax.Array) -> jax.Array:
-        params, noise = point(u)[0], information.zeros(plan)
-        prior = information.compute_prior(plan, params, known)
-        info = information.compute_information(plan, params, known, rows,
-                                   information.effects_at(plan, prior, noise), pairs)
-        return integration.integrate_out(prior, info, noise, information.prior_mask(plan)).log
+def _through_sum(of_chunk: Callable, log: Callable, held: PyTree,
+                 rows: Rows) -> tuple[jax.Array, PyTree]:
+    """log(held, Σ over chunks of of_chunk(held, chunk)), and its gradient in `held`."""
+    def chunk(rows: Chunk) -> tuple[PyTree, Callable]:
+        return jax.vjp(lambda held: of_chunk(held, rows), held)
 
-    return jax.value_and_grad(log)(u)
+    def after(total: PyTree) -> tuple:
+        value, (outer, share) = jax.value_and_grad(log, (0, 1), allow_int=True)(held, total)
+        return (value, outer), share
+
+    (value, outer), inner, _ = sum_and_vjp(chunk, rows, after)
+    return value, jax.tree.map(jnp.add, outer, inner)
 
 
 def _by_nodes(plan: Plan, point: Callable, u: object, known: Known,
               rows: Rows) -> tuple[jax.Array, PyTree]:
-    mask = information.prior_mask(plan)
+    mask, params = information.prior_mask(plan), point(u)[0]
     noise, info = random_effects.find_mode(random_effects.density_of_rows(
-        plan, point(u)[0], known, rows.total))
-    prior = information.compute_prior(plan, point(u)[0], known)
-    at = integration.integrate_out(prior, info, noise, mask)
+        plan, params, known, rows.total))
+    at = integration.integrate_out(information.compute_prior(plan, params, known), info, noise,
+                                   mask)
     places, share = random_effects.quadrature_nodes(at, plan.groupings[0].nodes)
 
-    def chunk(rows: Chunk):
-        def logs(u: jax.Array):
-            params = point(u)[0]
-            prior = information.compute_prior(plan, params, known)
-            return second_order.member_logs(plan, params, known, rows,
-                                              random_effects.effects_at_nodes(plan, prior, places))
+    def member_logs(u: object, rows: Chunk) -> jax.Array:
+        params = point(u)[0]
+        prior = information.compute_prior(plan, params, known)
+        return second_order.member_logs(plan, params, known, rows,
+                                        random_effects.effects_at_nodes(plan, prior, places))
 
-        return jax.vjp(logs, u)
-
-    def after(logs: jax.Array):
-        return jax.value_and_grad(lambda logs: jax.nn.logsumexp(logs + share, -1).sum())(logs)
-
-    value, gradient, _ = sum_and_vjp(chunk, rows, after)
-    return value, gradient
+    return _through_sum(member_logs, lambda u, logs: jax.nn.logsumexp(logs + share, -1).sum(), u,
+                        rows)
 
 
 def _by_expansion(plan: Plan, point: Callable, u: object, known: Known,
                   rows: Rows) -> tuple[jax.Array, PyTree]:
     """The quadrature of rows whose expansion at one point is sufficient: no further pass."""
-    def chunk(rows: Chunk):
-        return jax.vjp(lambda u: random_effects.expand(plan, point(u)[0], known, rows), u)
-
     def log(u: object, expansion: Expansion) -> jax.Array:
         params = point(u)[0]
         return random_effects.evidences_by_nodes(RowDensity(
             plan, params, known, rows.total, information.compute_prior(plan, params, known),
             expansion)).sum()
 
-    def after(expansion: Expansion) -> tuple:
-        value, (outer, share) = jax.value_and_grad(log, (0, 1))(u, expansion)
-        return (value, outer), share
-
-    (value, outer), inner, _ = sum_and_vjp(chunk, rows, after)
-    return value, jax.tree.map(jnp.add, outer, inner)
+    return _through_sum(lambda u, rows: random_effects.expand(plan, point(u)[0], known, rows), log,
+                        u, rows)
 
 
 def _along(plan: Plan, point: Callable, u: object, known: Known, rows: Rows, noise: EffectVector,
@@ -139,17 +118,13 @@ def _along(plan: Plan, point: Callable, u: object, known: Known, rows: Rows, noi
     def prior(u: jax.Array):
         return information.compute_prior(plan, point(u)[0], known)
 
-    def chunk(rows: Chunk):
-        return jax.vjp(lambda u: second_order.slopes(
-            plan, point(u)[0], known, rows, information.effects_at(plan, prior(u), noise)), u)
+    def slopes(u: object, rows: Chunk) -> dict[str, jax.Array]:
+        return second_order.slopes(plan, point(u)[0], known, rows,
+                                   information.effects_at(plan, prior(u), noise))
 
-    def after(slope: dict[str, jax.Array]):
-        def inner(u: jax.Array, slope: dict[str, jax.Array]):
-            here, there = (information.effects_at(plan, prior(u), step)
-                           for step in (jax.tree.map(jnp.zeros_like, way), way))
-            return sum(jnp.vdot(slope[name], there[name] - here[name]) for name in slope)
+    def inner(u: object, slope: dict[str, jax.Array]) -> jax.Array:
+        here, there = (information.effects_at(plan, prior(u), step)
+                       for step in (jax.tree.map(jnp.zeros_like, way), way))
+        return sum(jnp.vdot(slope[name], there[name] - here[name]) for name in slope)
 
-        return jax.grad(inner, (0, 1))(u, slope)
-
-    outer, inner, _ = sum_and_vjp(chunk, rows, after)
-    return jax.tree.map(jnp.add, outer, inner)
+    return _through_sum(slopes, inner, u, rows)[1]

@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 import jax
 import jax.numpy as jnp
 
-from probml.device.rows import Chunk, Known
+from probml.device.rows import Chunk, Known, Pairs
 from probml.factors.naturals import environment
 from probml.factors.random_effects import information, integration, second_order
 from probml.factors.random_effects.information import EffectVector, Information, Prior
@@ -105,11 +105,12 @@ def expand(plan: Plan, params: Mapping, known: Known, rows: Chunk) -> Expansion:
 
 
 def compute_information(plan: Plan, params: Mapping, known: Known, rows: Chunk,
-                point: Mapping[str, jax.Array]) -> Information:
+                        point: Mapping[str, jax.Array], pairs: Pairs | None = None) -> Information:
     """The information of a chunk of rows about the effects at `point`: exact for normal rows, else
     to the second order."""
-    module = second_order if plan.groupings[0].nodes else information
-    return module.compute_information(plan, params, known, rows, point)
+    if plan.groupings[0].nodes:
+        return second_order.compute_information(plan, params, known, rows, point)
+    return information.compute_information(plan, params, known, rows, point, pairs)
 
 
 def expansion_point(plan: Plan, params: Mapping, known: Known, total: Callable) -> EffectVector:
