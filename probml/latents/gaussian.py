@@ -31,12 +31,14 @@ among them. With z = location + root ε at one point of the parameters, whicheve
 
 import functools
 from collections.abc import Collection, Mapping
+from types import MappingProxyType
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.linalg import solve_triangular
 
+from probml.errors import present
 from probml.jaxpr.memo import memo
 from probml.latents.latent import SETTINGS, Group, Moments, Seen, is_row_free, placed, places
 from probml.latents.pooled_normal import (
@@ -113,15 +115,19 @@ def every(site: Site, arguments: Mapping, x: jax.Array,
     return residual, -jnp.where(mask, jnp.log(scale) + 0.5 * LOG_TWO_PI, 0.0).sum()
 
 
-def _residuals(structure: Structure, group: Group, env: Mapping, seen: Seen, latents: Mapping,
-               parted: Collection[str]) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Residuals of all sites at values of the latents, their log volume, and which of the residuals
-    are of observed cells.
+def _residuals(
+    structure: Structure, group: Group, env: Mapping, seen: Seen, parted: Collection[str],
+    noise: jax.Array | None = None, latents: Mapping = MappingProxyType({})
+) -> tuple[jax.Array, jax.Array, jax.Array, dict[str, jax.Array]]:
+    """Residuals of all sites, their log volume, which of the residuals are of observed cells, and
+    the latents in the layout of their family.
 
     Args:
         parted: sites of which the residuals of all cells are wanted, see `partially_observed`.
+        noise: ε, of which the latents are made. latents: or their values, whose prior has residuals
+            too.
     """
-    at = {**env, **{name: structure.sites[name].place(value) for name, value in latents.items()}}
+    at, found, where = dict(env), dict(latents), places(structure, group.names)
     residuals, masks, log = [], [], jnp.zeros(())
     for name in group.sites:
         site, (x, mask), arguments = (structure.sites[name], seen.get(name, (None, None)),
@@ -130,49 +136,19 @@ def _residuals(structure: Structure, group: Group, env: Mapping, seen: Seen, lat
             residual, more = every(site, arguments, x, mask)
         else:
             x, mask = (latents[name], None) if name in latents else (x, mask)
-            residual, more, _ = standardised(site, arguments, x, mask, prior=name in latents)
+            made = name in where and name not in latents
+            own = present(noise)[where[name]].reshape(layout(site)) if made else None
+            residual, more, value = standardised(site, arguments, x, mask, own, name in latents)
+            if made:
+                found[name] = value
             mask = None
+        if name in where:
+            at[name] = site.place(found[name])
         residuals.append(residual.reshape(-1))
         masks.append(jnp.ones(residual.size, residual.dtype) if mask is None
                      else jnp.asarray(mask, residual.dtype).reshape(-1))
         log += more
-    return jnp.concatenate(residuals), log, jnp.concatenate(masks)
-
-
-def averaged(structure: Structure, group: Group, env: Mapping, seen: Seen,
-             alike: bool) -> Whitened:
-    """Latents given a row at log densities averaged over the settings of `env`."""
-    settings, parted = env[SETTINGS], partially_observed(structure, group, seen)
-    count, where = len(next(iter(settings.values()))), places(structure, group.names)
-
-    def made(noise: jax.Array) -> dict[str, jax.Array]:
-        """The latents at the parameters of `env`, in the layout of their family."""
-        at, out = dict(env), {}
-        for name, part in where.items():
-            site = structure.sites[name]
-            out[name] = standardised(site, structure.cells(name, at), *seen.get(
-                name, (None, None)), noise[part].reshape(layout(site)))[2]
-            at[name] = site.place(out[name])
-        return out
-
-    def forward(noise: jax.Array):
-        latents = made(noise)
-        residual, log, masks = jax.vmap(lambda setting: _residuals(
-            structure, group, {**env, **setting}, seen, latents, parted))(settings)
-        flat = jnp.concatenate([value.reshape(-1) for value in latents.values()])
-        return (residual.reshape(-1) / np.sqrt(count), flat), (log.mean(), masks.reshape(-1))
-
-    size = where[group.names[-1]].stop
-    start = jnp.zeros(size, jnp.result_type(float))
-    (residual, values), push, (log, mask) = jax.linearize(forward, start, has_aux=True)
-    slope, moves = jax.vmap(push)(jnp.eye(size, dtype=start.dtype))
-    # nothing depends on the ε of observed cells, or of latents without variance: they are N(0, 1)
-    pivots = jnp.diagonal(moves)
-    still = pivots == 0
-    log += jnp.where(still, 0.0, jnp.log(jnp.abs(jnp.where(still, 1.0, pivots)))
-                     + 0.5 * LOG_TWO_PI).sum()
-    return Whitened(residual, values, slope, moves, log, mask if parted else None, alike,
-                    jnp.where(still, 1.0, 0.0))
+    return jnp.concatenate(residuals), log, jnp.concatenate(masks), found
 
 
 KINDS = ("Normal", "MultivariateNormal", "LowRankMultivariateNormal")
@@ -214,7 +190,7 @@ class Gaussian:
         def residuals(values: jax.Array):
             latents = {name: values[part].reshape(layout(structure.sites[name]))
                        for name, part in where.items()}
-            return _residuals(structure, group, env, seen, latents, ())[:2]
+            return _residuals(structure, group, env, seen, (), None, latents)[:2]
 
         residual, push, log = jax.linearize(residuals, moments.mean, has_aux=True)
         spread = jax.vmap(push)(moments.root)
@@ -265,37 +241,33 @@ class Gaussian:
 
 
 def _posterior(structure: Structure, group: Group, env: Mapping, seen: Seen) -> Whitened:
+    """The latents given a row, at a point or at log densities averaged over settings."""
+    settings, parted = env.get(SETTINGS), partially_observed(structure, group, seen)
     alike = (not any(name in seen for name in group.names)
              and is_row_free(structure, group.sites, group.names))
-    if env.get(SETTINGS):
-        return averaged(structure, group, env, seen, alike)
-    where = places(structure, group.names)
-    parted = partially_observed(structure, group, seen)
 
     def forward(noise: jax.Array):
-        at, residuals, values, log, masks = dict(env), [], [], jnp.zeros(()), []
-        for name in group.sites:
-            site, (x, mask) = structure.sites[name], seen.get(name, (None, None))
-            arguments, own, value = structure.cells(name, at), None, None
-            if name in where:
-                own = noise[where[name]].reshape(layout(site))
-            if name in parted:
-                residual, more = every(site, arguments, x, mask)
-            else:
-                residual, more, value = standardised(site, arguments, x, mask, own)
-            residuals.append(residual.reshape(-1))
-            masks.append(jnp.asarray(mask, residual.dtype).reshape(-1) if name in parted
-                         else jnp.ones(residual.size, residual.dtype))
-            log += more
-            if value is not None:
-                values.append(value.reshape(-1))
-                at[name] = site.place(value)
-        return (jnp.concatenate(residuals), jnp.concatenate(values)), (log, jnp.concatenate(masks))
+        residual, log, mask, latents = _residuals(structure, group, env, seen, parted, noise)
+        if settings:
+            residual, log, mask, _ = jax.vmap(lambda setting: _residuals(
+                structure, group, {**env, **setting}, seen, parted, None, latents))(settings)
+            residual, log, mask = (residual.reshape(-1) / np.sqrt(len(log)), log.mean(),
+                                   mask.reshape(-1))
+        values = jnp.concatenate([latents[name].reshape(-1) for name in group.names])
+        return (residual, values), (log, mask)
 
-    start = jnp.zeros(where[group.names[-1]].stop, jnp.result_type(float))
+    size = places(structure, group.names)[group.names[-1]].stop
+    start, own = jnp.zeros(size, jnp.result_type(float)), 1.0
     (residual, values), push, (log, mask) = jax.linearize(forward, start, has_aux=True)
-    slope, moves = jax.vmap(push)(jnp.eye(len(start), dtype=start.dtype))
-    return Whitened(residual, values, slope, moves, log, mask if parted else None, alike, 1.0)
+    slope, moves = jax.vmap(push)(jnp.eye(size, dtype=start.dtype))
+    if settings:
+        # nothing depends on the ε of observed cells, or of latents without variance: N(0, 1)
+        pivots = jnp.diagonal(moves)
+        still = pivots == 0
+        log += jnp.where(still, 0.0, jnp.log(jnp.abs(jnp.where(still, 1.0, pivots)))
+                         + 0.5 * LOG_TWO_PI).sum()
+        own = jnp.where(still, 1.0, 0.0)
+    return Whitened(residual, values, slope, moves, log, mask if parted else None, alike, own)
 
 
 def log_total(site: Site, root: jax.Array, left: jax.Array, count: jax.Array,
