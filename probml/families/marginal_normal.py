@@ -22,7 +22,7 @@ import numpy as np
 from jax import lax
 
 from probml.families import log_linear
-from probml.families.recursions import at_once, inverted, squared, weighted
+from probml.families.recursions import at_once, inverted
 from probml.numerics.logs import LOG_TWO_PI
 
 # unseen coordinates a row, for which a program is made each
@@ -150,9 +150,6 @@ def _values(written: jax.Array, precision: jax.Array, linear: jax.Array, x: jax.
     if not written:
         inverse, log = _swept(precision, order, real)
         value = jnp.einsum("itbp,ijtp,jtbp->tbp", r, inverse, r) - log[:, None]
-    elif x.shape[1] == 1:
-        square, *pivots = at_once(squared, *_pairs(precision, order, real), *r[:, :, 0])
-        value = (square - sum(map(jnp.log, pivots)))[:, None]
     else:
         c, log = _inverse(precision, order, real)
         value = sum(r[i] * (c[i, i] * r[i] + 2 * sum(c[i, j] * r[j] for j in range(i)))
@@ -189,9 +186,6 @@ def _summed(written: jax.Array, slope: jax.Array, precision: jax.Array, linear: 
         weighed = slope * e
         second = slope.sum(1) * c + jnp.einsum("itbp,jtbp->ijtp", weighed, e)
         second = [(-0.5 - 0.5 * (i != j)) * second[i, j] for i in range(m) for j in range(i + 1)]
-    elif x.shape[1] == 1:
-        found = at_once(weighted, slope[:, 0], *_pairs(precision, order, real), *r[:, :, 0])
-        second, weighed = found[:-m], jnp.stack(found[-m:])[:, :, None]
     else:
         c, _ = _inverse(precision, order, real)
         e = [sum(c[max(i, j), min(i, j)] * r[j] for j in range(m)) for i in range(m)]
@@ -267,22 +261,16 @@ def _codes(order: jax.Array, real: jax.Array, d: int, blank: jax.Array):
                       for i in range(order.shape[-1]) for j in range(i + 1)])
 
 
-def _pairs(precision: jax.Array, order: jax.Array, real: jax.Array):
-    """P_uu as arrays (tiles, p), one for each pair i ≥ j; places without a coordinate are those of
-    the unit matrix."""
-    d, p = int(math.isqrt(len(precision))), precision.shape[-1]
+def _inverse(precision: jax.Array, order: jax.Array, real: jax.Array):
+    """C by pairs i ≥ j and log|P_uu| of tiles, (tiles, 1, p) each. Places without a coordinate are
+    those of an identity."""
+    d, (p, m) = int(math.isqrt(len(precision))), (precision.shape[-1], order.shape[-1])
     table = jnp.concatenate([precision, jnp.zeros((1, p), precision.dtype),
                              jnp.ones((1, p), precision.dtype)])
-    return [table[code] for code in _codes(order, real, d, (d * d, d * d + 1))]
-
-
-def _inverse(precision: jax.Array, order: jax.Array, real: jax.Array):
-    """C by pairs i ≥ j and log|P_uu| of tiles, (tiles, 1, p) each."""
-    found = at_once(inverted, *_pairs(precision, order, real))
-    m = order.shape[-1]
-    pairs = [(i, j) for i in range(m) for j in range(i + 1)]
-    c = {pair: each[:, None] for pair, each in zip(pairs, found, strict=False)}
-    return c, sum(map(jnp.log, found[len(pairs) :]))[:, None]
+    pairs = [table[code] for code in _codes(order, real, d, (d * d, d * d + 1))]
+    found = [each[:, None] for each in at_once(inverted, *pairs)]
+    places = ((i, j) for i in range(m) for j in range(i + 1))
+    return dict(zip(places, found, strict=False)), sum(map(jnp.log, found[len(pairs):]))
 
 
 def _swept(precision: jax.Array, order: jax.Array, real: jax.Array):
