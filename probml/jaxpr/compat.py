@@ -19,9 +19,8 @@ from jax.extend.core import Primitive
 # what shortens the time to a first answer, and a switch for each, for tests and
 # benchmarks/ablation.py: PROBML_OFF names those that a process does without, between commas
 SWITCH = "PROBML_OFF"
-NAMES = frozenset({"backward", "blas", "collector", "effort", "emitters", "hoisting", "holding",
-                   "inline", "lapack", "programs", "shortened", "tapes", "validation",
-                   "whole_loops"})
+NAMES = frozenset({"blas", "collector", "effort", "emitters", "hoisting", "holding", "inline",
+                   "lapack", "programs", "shortened", "tapes", "validation", "whole_loops"})
 OFF = set(os.environ.get(SWITCH, "").split(",")) - {""}
 if not OFF <= NAMES:
     raise ValueError(f"the environment variable {SWITCH}: expected names among "
