@@ -25,9 +25,9 @@ from probml.jaxpr.program import (
     Line,
     Program,
     Scan,
-    bind,
     bodies,
     equations,
+    evaluate_lines,
     flat,
     flatten,
 )
@@ -118,8 +118,7 @@ class Remainder:
     def keep(self, known: Mapping[int, jax.Array]) -> Kept:
         """The values to keep, given the inputs that are known."""
         values = dict(self._program.constants) | dict(known)
-        for line in self._first:
-            _evaluate(line, values)
+        evaluate_lines(self._first, values)
         return Kept({place: values[place] for place in self._places},
                     [split.keep(values) for split in self._splits.values()])
 
@@ -130,7 +129,7 @@ class Remainder:
         for line in self._lines:
             split = self._splits.get(line.results)
             if split is None:
-                _evaluate(line, values)
+                evaluate_lines([line], values)
             else:
                 values |= zip(line.results, split.run(values, next(steps)), strict=True)
         return [values[place] for place in self._program.results]
@@ -224,10 +223,6 @@ class SplitScan(NamedTuple):
         return ({place: value for place, value in known if place in places[:start]},
                 {place: value for place, value in known
                  if place in places[start + self.scan.carries :]})
-
-
-def _evaluate(line: Line, values: dict[int, jax.Array]) -> None:
-    values |= zip(line.results, bind(line.eqn, [values[i] for i in line.operands]), strict=True)
 
 
 def _is_impure(eqn: JaxprEqn) -> bool:

@@ -2,7 +2,7 @@
 Programs are analysed, evaluated and compared in this form."""
 
 import math
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -50,42 +50,39 @@ class Program(NamedTuple):
         """Place → the line that computes it."""
         return {place: line for line in self.lines for place in line.results}
 
-    def initial_values(self, args: Sequence[jax.Array]) -> list[ArrayLike | None]:
-        """Values by place before the first equation: arguments and constants."""
-        values: list[ArrayLike | None] = [None] * len(self.avals)
-        for place, value in self.constants:
-            values[place] = value
-        for place, value in zip(self.inputs, args, strict=True):
-            values[place] = value
-        return values
-
     def run(self, args: Sequence[jax.Array]) -> list[jax.Array]:
         """The results for arguments, which may be traced."""
-        return _replayed(self.lines, self.initial_values(args), self.results)
+        values = dict(self.constants) | dict(zip(self.inputs, args, strict=True))
+        evaluate_lines(self.lines, values)
+        return [values[place] for place in self.results]
 
     def restricted(self, wanted: Sequence[int], known: Collection[int] = ()) -> list[Line]:
         """The lines needed to compute some places, where the values of others are known."""
-        alive, lines = set(wanted).difference(known), []
-        for line in reversed(self.lines):
-            if not alive.isdisjoint(line.results):
-                lines.append(line)
-                alive.update(set(line.operands).difference(known))
-        return lines[::-1]
+        return needed_lines(self.lines, wanted, known)
 
     def at(self, wanted: Sequence[int], values: Mapping[int, ArrayLike]) -> list[jax.Array]:
         """The values of some places, given those of others."""
         held = dict(self.constants) | dict(values)
-        return _replayed(self.restricted(wanted, values), held, wanted)
+        evaluate_lines(self.restricted(wanted, values), held)
+        return [held[place] for place in wanted]
 
 
-def _replayed(lines: Sequence[Line], values: list[jax.Array] | dict[int, jax.Array],
-              wanted: Sequence[int]) -> list[jax.Array]:
-    """The values of some places, after evaluating lines and adding their results to `values`."""
+def needed_lines(lines: Sequence[Any], wanted: Iterable[int],
+                 known: Collection[int] = ()) -> list[Any]:
+    """Those of some lines, or steps of a tape, that compute `wanted`, where the values of other
+    places are known."""
+    alive, found = set(wanted).difference(known), []
+    for line in reversed(lines):
+        if not alive.isdisjoint(line.results):
+            found.append(line)
+            alive.update(set(line.operands).difference(known))
+    return found[::-1]
+
+
+def evaluate_lines(lines: Iterable[Line], values: dict[int, Any]) -> None:
+    """Adds the results of lines to the values by place."""
     for eqn, operands, results in lines:
-        found = bind(eqn, [values[i] for i in operands])
-        for place, value in zip(results, found, strict=True):
-            values[place] = value
-    return [values[i] for i in wanted]
+        values |= zip(results, bind(eqn, [values[i] for i in operands]), strict=True)
 
 
 def flatten(closed: ClosedJaxpr, calls: Collection[str] = CALLS, idle: bool = False) -> Program:

@@ -19,7 +19,7 @@ from jax import lax
 from jax.extend.core import ClosedJaxpr, JaxprEqn
 from jax.typing import ArrayLike
 
-from probml.jaxpr.program import Line, Program, flat
+from probml.jaxpr.program import Line, Program, flat, needed_lines
 from probml.jaxpr.repeats.patterns import (
     Digests,
     Leaf,
@@ -150,12 +150,8 @@ class _Run:
 
     def _scanned(self, carried: Mapping[int, _Carried], begin: Mapping[int, list]) -> None:
         """Run the recursion proper under a scan."""
-        asked = {own.place for own in carried.values()}
-        core: list[Line] = []
-        for line in reversed(self.left):
-            if not asked.isdisjoint(line.results):
-                core.insert(0, line)
-                asked.update(line.operands)
+        core = needed_lines(self.left, (own.place for own in carried.values()))
+        asked = {place for line in core for place in line.operands}
 
         def step(windows: dict[int, list], own: dict) -> tuple[dict, dict]:
             taken = {leaf: window[0] for leaf, window in windows.items()}

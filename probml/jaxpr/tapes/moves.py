@@ -143,8 +143,8 @@ def _mode(mode: object) -> str:
 
 
 def _gathered(ins: Avals, outs: Avals, dimension_numbers: jax.lax.GatherDimensionNumbers,
-              slice_sizes: Sequence[int], mode: jax.lax.GatherScatterMode, fill_value: float | None,
-              at: np.ndarray | None = None) -> Callable:
+              slice_sizes: Sequence[int], mode: jax.lax.GatherScatterMode,
+              fill_value: float | None) -> Callable:
     d, kind = dimension_numbers, _mode(mode)
     paired, batch = tuple(d.operand_batching_dims), tuple(d.start_indices_batching_dims)
     inner = [axis for axis in range(len(slice_sizes))
@@ -156,13 +156,9 @@ def _gathered(ins: Avals, outs: Avals, dimension_numbers: jax.lax.GatherDimensio
              for axis in range(lead + width)]
     turned = order != list(range(lead + width))
 
-    def places(index: np.ndarray):
-        return _places(index, shape, slice_sizes, tuple(d.start_index_map), inner, paired, batch)
-
-    known = None if at is None else places(at)
-
     def gathered(x: np.ndarray, index: np.ndarray):
-        where, inside = known or places(index)
+        where, inside = _places(index, shape, slice_sizes, tuple(d.start_index_map), inner, paired,
+                                batch)
         out = x[tuple(where)] if where else np.broadcast_to(x, index.shape[:-1])
         if kind == DROP and not inside.all():
             fill = fill_value if fill_value is not None else default_fill(x.dtype)
@@ -183,7 +179,7 @@ def default_fill(dtype: np.dtype) -> float:
 
 def _scattered(write: Callable) -> Callable:
     def build(ins: Avals, outs: Avals, dimension_numbers: jax.lax.GatherDimensionNumbers,
-              mode: jax.lax.GatherScatterMode, at: np.ndarray | None = None) -> Callable:
+              mode: jax.lax.GatherScatterMode) -> Callable:
         d, kind = dimension_numbers, _mode(mode)
         paired, batch = tuple(d.operand_batching_dims), tuple(d.scatter_indices_batching_dims)
         shape = ins[0].shape
@@ -194,14 +190,9 @@ def _scattered(write: Callable) -> Callable:
                  for axis in range(len(shape))]
         lead = len(ins[1].shape) - 1
 
-        def places(index: np.ndarray):
-            return _places(index, shape, sizes, tuple(d.scatter_dims_to_operand_dims), inner,
-                           paired, batch)
-
-        known = None if at is None else places(at)
-
         def scattered(x: np.ndarray, index: np.ndarray, update: np.ndarray):
-            where, inside = known or places(index)
+            where, inside = _places(index, shape, sizes, tuple(d.scatter_dims_to_operand_dims),
+                                    inner, paired, batch)
             values = np.moveaxis(update, d.update_window_dims,
                                  range(lead, lead + len(inner)))
             out = np.array(x)
@@ -234,7 +225,7 @@ OPERATIONS: dict[str, Operation] = {
     "dynamic_update_slice": Operation(_put),
     "expand_dims": Operation(_reshaped),
     "gather": Operation(_gathered, ("dimension_numbers", "slice_sizes", "mode", "fill_value"),
-                        cost=_by_index, fixed=1),
+                        cost=_by_index),
     "iota": Operation(_iota, ("dimension",)),
     "optimization_barrier": Operation(lambda ins, outs: lambda *values: list(values), (), True),
     "pad": Operation(_padded, ("padding_config",)),
@@ -251,6 +242,6 @@ OPERATIONS: dict[str, Operation] = {
                            ("permutation",)),
     "unstack": Operation(lambda ins, outs, axis: lambda x: [*np.moveaxis(x, axis, 0)],
                          ("axis",), True),
-    **{name: Operation(_scattered(write), ("dimension_numbers", "mode"), cost=_by_index, fixed=1)
+    **{name: Operation(_scattered(write), ("dimension_numbers", "mode"), cost=_by_index)
        for name, write in _WRITES.items()},
 }

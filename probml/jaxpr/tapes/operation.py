@@ -58,14 +58,12 @@ class Operation(NamedTuple):
             which returns the result, or if `several` a list of results. Raises Unsupported.
         keys: the parameters that it takes.
         cost: (avals of operands, avals of results, **parameters) → estimated seconds of a call.
-        fixed: the number of an operand whose value is passed to `build` as `at`, if constant.
     """
 
     build: Callable[..., Callable]
     keys: tuple[str, ...] = ()
     several: bool = False
     cost: Callable[..., float] = seconds
-    fixed: int | None = None
 
 
 def _divided(ins: Avals, outs: Avals) -> Callable:

@@ -22,7 +22,7 @@ from jax.extend.core import ClosedJaxpr, JaxprEqn
 from jax.typing import ArrayLike
 
 from probml.jaxpr.primitives import OPERATIONS, name_of
-from probml.jaxpr.program import EVERY_CALL, Scan, While, flatten
+from probml.jaxpr.program import EVERY_CALL, Scan, While, flatten, needed_lines
 from probml.jaxpr.tapes import randoms
 from probml.jaxpr.tapes.operation import (
     SECONDS_PER_CALL,
@@ -233,7 +233,7 @@ class _Recorder:
         """
         places = [self._place(var.aval) for var in closed.jaxpr.invars]
         results = self._walk(closed, places)
-        steps = self._needed_steps(results)
+        steps = needed_lines(self.steps, results)
         seconds = sum(_operation(step.name).cost(step.ins, step.outs, **step.params)
                       for step in steps)
         known, keys = tuple(map(self._required_aval, results)), tuple(r in self.keys
@@ -303,9 +303,6 @@ class _Recorder:
     def _step(self, eqn: JaxprEqn, operands: Sequence[int]) -> Sequence[int]:
         name, params = name_of(eqn), _params(eqn)
         results = tuple(self._place(var.aval) for var in eqn.outvars)
-        fixed, several = _operation(name).fixed, _operation(name).several
-        if fixed is not None and operands[fixed] in self.constants:
-            params = {**params, "at": self.constants[operands[fixed]]}
         step = Step(name, params, tuple(operands), results,
                     tuple(map(self._required_aval, operands)),
                     tuple(map(self._required_aval, results)))
@@ -314,21 +311,12 @@ class _Recorder:
                 and all(aval.size <= MAX_FOLDED_ENTRIES for aval in step.outs)):
             with np.errstate(all="ignore"):
                 found = function(*[self.constants[place] for place in operands])
-            for place, value, aval in zip(results, found if several else [found], step.outs,
-                                          strict=True):
+            found = found if _operation(name).several else [found]
+            for place, value, aval in zip(results, found, step.outs, strict=True):
                 self.constants[place] = np.asarray(value, aval.dtype)
         else:
             self.steps.append(step)
         return results
-
-    def _needed_steps(self, results: Sequence[int]) -> list[Step]:
-        """The steps that results depend on."""
-        alive, kept = {*results}, []
-        for step in reversed(self.steps):
-            if not alive.isdisjoint(step.results):
-                kept.append(step)
-                alive.update(step.operands)
-        return kept[::-1]
 
 
 def _params(eqn: JaxprEqn) -> dict[str, Any]:
