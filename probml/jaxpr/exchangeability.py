@@ -314,9 +314,6 @@ def _worst(values: Sequence[Rows]) -> str:
     return min(found, key=(NUMBER, COUNT).__contains__)
 
 
-__all__ = ["COUNT", "NUMBER", "looks", "mixes"]
-
-
 def looks(
     single: core.ClosedJaxpr, many: Callable[[int], core.ClosedJaxpr], axes: Sequence[int | None],
     numbers: Collection[int] = ()

@@ -41,6 +41,14 @@ from probml.structure.sites import sites_of
 MAX_REMEMBERED = 2**14  # what methods found of a site of a structure
 
 
+def _evaluated(program: tuple[ClosedJaxpr, tuple[str, ...]],
+               env: Mapping[str, jax.Array]) -> list[jax.Array]:
+    """Returns the results of a program whose inputs have these names."""
+    closed, takes = program
+    return evaluate(closed, *(jnp.asarray(env[key], aval.dtype)
+                              for key, aval in zip(takes, closed.in_avals, strict=True)))
+
+
 @dataclass(frozen=True, eq=False)
 class Structure:
     """The sites of a model, and the traced programs of their arguments.
@@ -72,25 +80,14 @@ class Structure:
                 with one row. A function under SETTING, env → values of the arguments, replaces the
                 program, for example with one setting of its switches.
         """
-        program, takes = self.programs[name]
-        if SETTING in env:
-            outputs = env[SETTING](env)
-        else:
-            outputs = evaluate(
-                program,
-                *(jnp.asarray(env[key], aval.dtype)
-                  for key, aval in zip(takes, program.in_avals, strict=True))
-            )
+        outputs = env[SETTING](env) if SETTING in env else _evaluated(self.programs[name], env)
         return {key: as_array(value)
                 for key, value in zip(self.sites[name].arguments, outputs, strict=True)}
 
     def computed(self, name: str, env: Mapping[str, jax.Array]) -> jax.Array:
         """Returns the value of a deterministic, for one row if it is inside rows, in NumPyro's
         layout; env as in `arguments`."""
-        program, takes = self.programs[name]
-        inputs = (jnp.asarray(env[key], aval.dtype)
-                for key, aval in zip(takes, program.in_avals, strict=True))
-        return evaluate(program, *inputs)[0]
+        return _evaluated(self.programs[name], env)[0]
 
     @functools.cached_property
     def portable(self) -> str:
@@ -196,10 +193,7 @@ class Structure:
                     f"the total an input (an argument of the function), or use simulate() to draw "
                     f"values of '{name}'"
                 )
-            program, takes = self.totals[name]
-            values = [jnp.asarray(env[own], aval.dtype)
-                      for own, aval in zip(takes, program.in_avals, strict=True)]
-            arguments[present(site.traits.ancillary)] = evaluate(program, *values)[0]
+            arguments[present(site.traits.ancillary)] = _evaluated(self.totals[name], env)[0]
         with unchecked():
             if site.family is not None:
                 return site.family.distribution(arguments)

@@ -22,7 +22,7 @@ def test_steps_that_differ_by_numbers_and_slices_are_one_class():
 
     _, classes = found(steps, X)
     assert [c.outputs for c in classes] == [(0, 1, 2, 3)]
-    np.testing.assert_allclose(classes[0]([X], ()), np.stack(steps(X)), rtol=1e-6)
+    np.testing.assert_allclose(classes[0]([X]), np.stack(steps(X)), rtol=1e-6)
 
 
 def test_states_of_other_steps_are_told_apart_and_inputs_are_stacked():
@@ -34,7 +34,7 @@ def test_states_of_other_steps_are_told_apart_and_inputs_are_stacked():
     assert [c.outputs for c in classes] == [(0,), (1, 2, 3)]
     assert classes[1].tracked == ((1, 0), (2, 1), (3, 2))
     for now, before in ((0, 0), (0, 1), (1, 0)):
-        got = classes[1]([None] * 4 + m, (jnp.array(now), jnp.array(before)))
+        got = classes[1]([None] * 4 + m, jnp.array(now), jnp.array(before))
         np.testing.assert_allclose(got, [m[i] * M[now] + M[before] for i in (1, 2, 3)], rtol=1e-6)
 
 
@@ -56,5 +56,5 @@ def test_other_primitives_shapes_and_derivatives_are_other_classes():
 
     _, classes = found(steps, X)
     assert [c.outputs for c in classes] == [(0,), (1,), (2,), (3, 4), (5,)]
-    slope = jax.grad(lambda x: classes[3]([x], ()).sum())(X)
+    slope = jax.grad(lambda x: classes[3]([x]).sum())(X)
     np.testing.assert_allclose(slope, [1, 1, 0, 0, 0])

@@ -19,7 +19,6 @@ those that depend on each other in turn by the forward algorithm.
 
 import functools
 import math
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -33,12 +32,13 @@ from probml.errors import ModelError, Refusal, listed
 from probml.interface.functions.marginal_weights import StateWeights
 from probml.interface.functions.messages import run_in_part, trace_isolated
 from probml.interface.functions.states import States, is_hidden, logs_of, states_of
+from probml.interface.functions.steps.loop_sites import remove_numbers
 from probml.interface.functions.steps.programs import latent_values, record_program
 from probml.jaxpr import levels
 from probml.jaxpr.cells import SEVERAL, cells
 from probml.jaxpr.program import ClosedJaxpr
-from probml.jaxpr.repeats.patterns import EquivalentResults, equivalent_results
-from probml.typing import ArrayLike, PyTree, SiteValues
+from probml.jaxpr.repeats.patterns import equivalent_results
+from probml.typing import PyTree, SiteValues
 
 
 class Table(NamedTuple):
@@ -96,14 +96,9 @@ def compute_tables(closed: ClosedJaxpr, owners: Sequence[str], hidden: Mapping[s
         looks = tuple(tuple(names[i] for i in own) for own in alike.tracked)
         where = tuple(_cells_of_elements(found[i], own, owners[i], hidden, closed.out_avals[i].size)
                       for i, own in zip(alike.outputs, looks, strict=True))
-        logs = _mapped(functools.partial(_at_states, alike, inputs), len(looks[0]))
+        logs = _mapped(functools.partial(alike, inputs), len(looks[0]))
         out.append(Table(logs(*(hidden[name].everywhere() for name in looks[0])), looks, where))
     return out
-
-
-def _at_states(alike: EquivalentResults, inputs: Sequence[ArrayLike],
-               *states: jax.Array) -> jax.Array:
-    return alike(inputs, states)
 
 
 def _mapped(logs: object, count: int) -> PyTree:
@@ -147,8 +142,7 @@ def join_alike_variables(found: Sequence[Table], hidden: Mapping[str, States]) -
         for place in zip(*table.looks, strict=True):
             kinds: dict[tuple, str] = {}
             for name in place:
-                stem = re.sub(r"\d+", "", name)
-                first = kinds.setdefault((stem, *hidden[name][1:]), name)
+                first = kinds.setdefault((remove_numbers(name), *hidden[name][1:]), name)
                 one, other = sorted((of(first), of(name)))
                 leader[other] = one
     sizes: dict[str, tuple[int, int]] = {}

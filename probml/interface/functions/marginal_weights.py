@@ -66,8 +66,9 @@ def find_summed_sites(held: Data) -> StateWeights:
     values = {site.name: jnp.zeros(site.shape, int if site.discrete else float)
               for site in held.structure.sites.values() if not site.factor}
     weights = StateWeights({})
-    jax.eval_shape(lambda inputs, values: _log_joint(held.structure.model, inputs, values, weights),
-                   held.inputs_of_one_row, values)
+    model = held.structure.model
+    jax.eval_shape(lambda inputs, values: model.generative.log_joint(
+        model.bound, inputs, values, weights), held.inputs_of_one_row, values)
     return weights
 
 
@@ -132,10 +133,6 @@ def posterior_of_summed_site(fit: Fitted, name: str) -> dist.Distribution | None
     return Shifted(probs, summed[name].low) if summed[name].low else dist.Categorical(probs=probs)
 
 
-def _log_joint(model: Bound, inputs: Mapping, values: Mapping, weights: StateWeights) -> jax.Array:
-    return model.generative.log_joint(model.bound, inputs, values, weights)
-
-
 @jit(static_argnums=0)
 def _marginals(model: Bound, inputs: Mapping, values: Mapping, zeros: Mapping):
     if not values:
@@ -148,5 +145,5 @@ def _marginals(model: Bound, inputs: Mapping, values: Mapping, zeros: Mapping):
 def _slopes(model: Bound, best: tuple[str, ...], inputs: Mapping, values: Mapping,
             zeros: Mapping) -> dict[str, jax.Array]:
     """∂ log joint / ∂ λ at λ = 0, the sites `best` maximised."""
-    return jax.grad(lambda lean: _log_joint(model, inputs, values,
-                                            StateWeights(lean, best)))(dict(zeros))
+    return jax.grad(lambda lean: model.generative.log_joint(
+        model.bound, inputs, values, StateWeights(lean, best)))(dict(zeros))

@@ -71,16 +71,13 @@ def numbers_of(source: object, scale: float, offset: object, low: float = -np.in
 def constant(value: ArrayLike) -> Value:
     """The value of a constant of the program. If its elements differ, its axes get the label
     TABLE."""
-    shape = tuple(np.shape(value))
-    plain = (frozenset(),) * len(shape)
+    table = tuple(frozenset([(TABLE, 0, 0)]) if size > 1 else frozenset()
+                  for size in np.shape(value))
     if getattr(value, "size", 1) > MAX_TRACKED_ELEMENTS or not _numeric(value):
-        return Value(None, tuple(frozenset([(TABLE, 0, 0)]) if size > 1 else frozenset()
-                                 for size in shape))
+        return Value(None, table)
     array = np.asarray(value, float)
     differ = array.size > 1 and not np.all(array == array.flat[0])
-    axes = (tuple(frozenset([(TABLE, 0, 0)]) if size > 1 else frozenset() for size in shape)
-            if differ else plain)
-    return Value(numbers_of(KNOWN, 0.0, array), axes)
+    return Value(numbers_of(KNOWN, 0.0, array), table if differ else (frozenset(),) * array.ndim)
 
 
 def _numeric(value: object) -> bool:

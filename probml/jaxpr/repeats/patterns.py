@@ -198,8 +198,7 @@ class EquivalentResults:
         self.tracked = tuple(tuple(self._inputs[work.leaves[i]] for i in self._places)
                              for work in works)
 
-    def __call__(self, inputs: Sequence[jax.Array | None],
-                 states: Sequence[jax.Array]) -> jax.Array:
+    def __call__(self, inputs: Sequence[jax.Array | None], *states: jax.Array) -> jax.Array:
         """The values of all results, (results, *shape of one).
 
         Args:

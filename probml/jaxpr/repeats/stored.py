@@ -6,6 +6,7 @@ out of it: every step depends on the whole array, and no two steps have the same
 the program is that of a loop that appends to a list, which rolled.py turns into a scan.
 """
 
+import functools
 from collections.abc import Mapping, Sequence
 
 import jax
@@ -27,18 +28,14 @@ class _Filled:
     def __init__(self, base: jax.Array, axis: int, stored: Mapping[int, jax.Array]):
         self.base, self.axis, self.stored = base, axis, stored
         self.goes_on = False  # a later equation stores into it
-        self._whole: jax.Array | None = None
 
     def element(self, i: int) -> jax.Array:
         return self.stored[i] if i in self.stored else lax.index_in_dim(
             self.base, i, self.axis, keepdims=False)
 
-    def materialized(self) -> jax.Array:
-        if self._whole is None:
-            self._whole = self._together()
-        return self._whole
-
-    def _together(self) -> jax.Array:
+    @functools.cached_property
+    def whole(self) -> jax.Array:
+        """The array."""
         if len(self.stored) < MIN_ELEMENTS:
             out = jnp.moveaxis(self.base, self.axis, 0)
             for i, value in self.stored.items():
@@ -55,7 +52,7 @@ class _Filled:
     def sliced(self, starts: Sequence[int], limits: Sequence[int]) -> jax.Array:
         rows = range(starts[self.axis], limits[self.axis])
         if len(rows) >= MIN_ELEMENTS:
-            return lax.slice(self.materialized(), starts, limits)
+            return lax.slice(self.whole, starts, limits)
         part = jnp.concatenate([jnp.expand_dims(self.element(i), self.axis) for i in rows],
                                self.axis)
         starts, limits = list(starts), list(limits)
@@ -82,7 +79,7 @@ def by_elements(closed: ClosedJaxpr, idle: bool = False) -> ClosedJaxpr:
         found = analyse(closed, domain, [(value, None) for value in inputs])
         for filled in domain.made if idle else ():
             if not filled.goes_on and len(filled.stored) >= MIN_ELEMENTS:
-                filled.materialized()
+                _materialized(filled)
         return [_materialized(value) for value, _ in found]
 
     return jax.make_jaxpr(run)(*(jax.ShapeDtypeStruct(aval.shape, aval.dtype)
@@ -90,7 +87,7 @@ def by_elements(closed: ClosedJaxpr, idle: bool = False) -> ClosedJaxpr:
 
 
 def _materialized(value: object) -> jax.Array:
-    return value.materialized() if isinstance(value, _Filled) else value
+    return value.whole if isinstance(value, _Filled) else value
 
 
 _Value = tuple[jax.Array, np.ndarray | None]  # a value, and the integers that it holds if known

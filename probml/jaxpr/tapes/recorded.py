@@ -73,16 +73,14 @@ class Tape:
 
     @functools.cached_property
     def _code(self) -> list[tuple]:
-        """Each step as (function, first and second operand, or all if there are more, place of the
-        result, its dtype; None if it has several, places that no later step uses)."""
+        """Each step as (function, places of operands, of results, the dtype of the result; None if
+        it has several, places that no later step uses)."""
         out, used = [], {place for place, _ in self.outputs}
         for step in self.steps[::-1]:
-            several, (a, b, *_) = _operation(step.name).several, (*step.operands, None, None)
             last = set(step.operands).union(step.results) - used
             used |= last
-            out.append((_bound(step), a, b, step.operands if len(step.operands) not in (1, 2)
-                        else None, step.results if several else step.results[0],
-                        None if several else step.outs[0].dtype, tuple(last)))
+            dtype = None if _operation(step.name).several else step.outs[0].dtype
+            out.append((_bound(step), step.operands, step.results, dtype, tuple(last)))
         return out[::-1]
 
     def __getstate__(self) -> dict[str, Any]:
@@ -113,18 +111,14 @@ class Tape:
         for taken, value in zip(self.inputs, args, strict=True):
             if taken is not None:
                 held[taken[0]] = value
-        for function, a, b, operands, results, dtype, last in self._code:
-            if operands is not None:
-                found = function(*[held[i] for i in operands])
-            elif b is None:
-                found = function(held[a])
-            else:
-                found = function(held[a], held[b])
+        for function, operands, results, dtype, last in self._code:
+            found = function(*[held[i] for i in operands])
             if dtype is None:
                 for place, value in zip(results, found, strict=True):
                     held[place] = value
             else:
-                held[results] = found if found.dtype is dtype else found.astype(dtype, copy=False)
+                held[results[0]] = (found if found.dtype is dtype
+                                    else found.astype(dtype, copy=False))
             found = None
             for place in last:  # memory that is used again is in the processor's cache
                 held[place] = None

@@ -86,23 +86,20 @@ def _ordered(ins: Avals, outs: Avals, dimension: int, num_keys: int) -> Callable
     return ordered
 
 
-def _factor(ins: Avals, outs: Avals) -> Callable:
-    """Lower Cholesky factors; all NaN for a matrix that is not positive definite."""
-    shape = ins[0].shape
+def _decomposed(function: Callable, ins: Avals, outs: Avals) -> Callable:
+    """A decomposition of matrices, several results; all NaN of a matrix on which LAPACK fails, as
+    Cholesky's factor of one that is not positive definite."""
+    batch = len(ins[0].shape) - 2
 
-    def factor(x: np.ndarray):
+    def decomposed(x: np.ndarray) -> list[np.ndarray]:
         try:
-            return np.linalg.cholesky(x)
+            return list(function(x))
         except np.linalg.LinAlgError:
-            out = np.full(shape, np.nan, x.dtype)
-            for place in np.ndindex(shape[:-2]):
-                try:
-                    out[place] = np.linalg.cholesky(x[place])
-                except np.linalg.LinAlgError:
-                    continue
-            return out
+            if x.ndim > 2:
+                return [np.stack(each) for each in zip(*map(decomposed, x), strict=True)]
+            return [np.full(aval.shape[batch:], np.nan, aval.dtype) for aval in outs]
 
-    return factor
+    return decomposed
 
 
 def _solved(ins: Avals, outs: Avals, left_side: bool, lower: bool, transpose_a: bool,
@@ -128,14 +125,6 @@ def _solved(ins: Avals, outs: Avals, left_side: bool, lower: bool, transpose_a: 
     return solved
 
 
-def _decomposed(function: Callable, outs: Avals, x: np.ndarray) -> list[np.ndarray]:
-    """A decomposition of matrices; all NaN where LAPACK fails."""
-    try:
-        return list(function(x))
-    except np.linalg.LinAlgError:
-        return [np.full(aval.shape, np.nan, aval.dtype) for aval in outs]
-
-
 def _eigen(ins: Avals, outs: Avals, lower: bool, subset_by_index: object = None) -> Callable:
     if subset_by_index is not None:
         raise Unsupported("some of the eigenvalues")
@@ -144,7 +133,7 @@ def _eigen(ins: Avals, outs: Avals, lower: bool, subset_by_index: object = None)
         values, vectors = np.linalg.eigh(x, "L" if lower else "U")
         return vectors, values
 
-    return lambda x: _decomposed(both, outs, x)
+    return _decomposed(both, ins, outs)
 
 
 def _singular(ins: Avals, outs: Avals, full_matrices: bool, compute_uv: bool,
@@ -158,7 +147,7 @@ def _singular(ins: Avals, outs: Avals, full_matrices: bool, compute_uv: bool,
         left, values, right = np.linalg.svd(x, full_matrices)
         return values, left, right
 
-    return lambda x: _decomposed(parts, outs, x)
+    return _decomposed(parts, ins, outs)
 
 
 def _triangles(ins: Avals, outs: Avals) -> Callable:
@@ -200,7 +189,8 @@ def _factorisation(ins: Avals, outs: Avals, **_: object) -> float:
 OPERATIONS: dict[str, Operation] = {
     "argmax": Operation(_placed(np.argmax), ("axes",)),
     "argmin": Operation(_placed(np.argmin), ("axes",)),
-    "cholesky": Operation(_factor, cost=_factorisation),
+    "cholesky": Operation(lambda ins, outs: _decomposed(
+        lambda x: [np.linalg.cholesky(x)], ins, outs), (), True, _factorisation),
     "cumlogsumexp": Operation(_running(np.logaddexp), ("axis", "reverse")),
     "cummax": Operation(_running(np.maximum), ("axis", "reverse")),
     "cummin": Operation(_running(np.minimum), ("axis", "reverse")),

@@ -18,7 +18,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from probml.elimination.kalman import evidence
 from probml.elimination.kalman import evidence as kalman_evidence
 from probml.elimination.kalman import filter as kalman
 from probml.errors import ModelError
@@ -122,7 +121,7 @@ class Chain(NamedTuple):
 
     def path(self, key: jax.Array) -> dict[str, jax.Array]:
         """A draw of all steps given what is observed, (steps, *shape)."""
-        return self._split((evidence.draw(self.system, key) + self.centre)[..., 0])
+        return self._split((kalman_evidence.draw(self.system, key) + self.centre)[..., 0])
 
     def _split(self, flat: jax.Array) -> dict[str, jax.Array]:
         flat, out, start = (flat[::-1] if self.reverse else flat), {}, 0
