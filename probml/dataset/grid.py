@@ -109,9 +109,12 @@ def positions(what: str, column: object, rows: Mapping[Hashable, int], other: st
                         f"{other}; its keys are {listed(rows)}. Add a "
                         f"row with this key to {other} (its other values may be NaN), or drop "
                         f"row {at}")
-    order = np.argsort(found, kind="stable")
-    counts = np.bincount(found, minlength=len(rows))
-    begins = np.concatenate([[0], np.cumsum(counts)[:-1]])
-    place = np.empty(len(found), int)
-    place[order] = np.arange(len(found)) - begins[found[order]]
-    return Places(found, place)
+    return Places(found, places_in_groups(found))
+
+
+def places_in_groups(groups: np.ndarray) -> np.ndarray:
+    """The position of each element among those of its group, in their order."""
+    order = np.argsort(groups, kind="stable")
+    place = np.empty(len(groups), int)
+    place[order] = np.arange(len(groups)) - np.searchsorted(groups[order], groups[order])
+    return place

@@ -271,6 +271,13 @@ def shorten_error(error: Exception) -> str:
     return said if len(said) < MOST_ERROR_CHARACTERS else f"{said[:MOST_ERROR_CHARACTERS]} …"
 
 
+def line_of(model: Bound, error: Exception) -> str:
+    """Returns the line of the user's function at which an error was raised, as text."""
+    frames = [f for f in traceback.extract_tb(error.__traceback__)
+              if f.name == model.generative.__name__]
+    return f" at line {frames[-1].lineno}: {frames[-1].line}" if frames else ""
+
+
 def failed(model: Bound, inputs: Mapping, error: Exception, more: str = "") -> ModelError:
     """Returns the error to raise when the user's function fails under the trace, with the line and
     the inputs.
@@ -278,9 +285,7 @@ def failed(model: Bound, inputs: Mapping, error: Exception, more: str = "") -> M
     Args:
         more: further text; {rows} in it becomes the number of rows of the trace.
     """
-    frames = [f for f in traceback.extract_tb(error.__traceback__)
-              if f.name == model.generative.__name__]
-    where = f" at line {frames[-1].lineno}: {frames[-1].line}" if frames else ""
+    where = line_of(model, error)
     given = ", ".join(f"'{name}': {spec.dtype} ({', '.join(map(str, ('rows', *spec.shape[1:])))})"
                       for name, spec in inputs.items())
     remedy = f" Check the shapes and dtypes of the inputs {given}." if given else ""

@@ -9,7 +9,6 @@ import contextlib
 import dis
 import functools
 import math
-import traceback
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -33,7 +32,7 @@ from probml.language.language import Bound, codes_of, in_tables
 from probml.language.named_rows import OBSERVED
 from probml.numerics.compiling import jit
 from probml.numerics.process.making import unchecked
-from probml.structure.recorder import listless, peel, shorten_error
+from probml.structure.recorder import line_of, listless, peel, shorten_error
 from probml.typing import ArrayLike, Message, SiteValues
 
 # marks of messages
@@ -216,9 +215,6 @@ def survey_run(model: Bound, arguments: SiteValues, given: SiteValues) -> Survey
                            {**arguments, **given}.items())
         plates = ", ".join(f"'{msg['name']}' {msg['args'][0]}" for msg in record.of("plate")
                            ) or "none yet"
-        frames = [f for f in traceback.extract_tb(error.__traceback__)
-                  if f.name == model.generative.__name__]
-        where = f" at line {frames[-1].lineno}: {frames[-1].line}" if frames else ""
         holes = [f"'{name}' is missing in {describe_first(np.isnan(value))}"
                  for name, value in arguments.items() if has_missing_cells(value)]
         # an index of codes some of which are NaN, say
@@ -228,9 +224,9 @@ def survey_run(model: Bound, arguments: SiteValues, given: SiteValues) -> Survey
         told += "".join(_hint_at_text(model.name, name, value) for name, value in arguments.items())
         said = f"{type(error).__name__}: {shorten_error(error)}{listless(error)}"
         raise DataError(
-            f"model '{model.name}' failed{where}\n{said}\n{told}The shapes of the arguments: "
-            f"{shapes}; the sizes of the plates so far: {plates}. Give arguments that are not data "
-            f"when you build the model, such as {model.name}(n=8)"
+            f"model '{model.name}' failed{line_of(model, error)}\n{said}\n{told}The shapes of the "
+            f"arguments: {shapes}; the sizes of the plates so far: {plates}. Give arguments that "
+            f"are not data when you build the model, such as {model.name}(n=8)"
         ) from error
     begin = jax.device_get(jit(run)()) if specs else {}
     return Survey(sites, bool(record.loops), inside,

@@ -19,6 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro
 
+from probml.dataset.grid import places_in_groups
 from probml.errors import ModelError, counted
 from probml.interface.functions.messages import run_in_part
 from probml.interface.functions.steps.loop_sites import LoopSites
@@ -29,7 +30,6 @@ from probml.interface.functions.steps.programs import (
     Uses,
     gaussian_records,
 )
-from probml.interface.functions.steps.scan_outputs import slots_in_steps
 from probml.interface.functions.steps.state_space import (
     MOST_STATE_ELEMENTS,
     Affine,
@@ -228,10 +228,11 @@ def _steps(linear: Linear, values: SiteValues) -> Step:
     for part, at, rows in sites.parts("root", zeros):
         root = root.at[at[..., None], rows[..., None], rows[:, None]].set(part)
     when = np.concatenate(list(linear.times.values()))
-    place, width = slots_in_steps(when, count)
+    place = places_in_groups(when)
     ends = np.cumsum([len(own) for own in linear.times.values()])[:-1]
     seen = _Sites(linear, values, dict(zip(linear.times, zip(
-        np.split(when, ends), np.split(place, ends), strict=True), strict=True)), width)
+        np.split(when, ends), np.split(place, ends), strict=True), strict=True)),
+        int(place.max()) + 1)
     rest = sum((part.sum() for _, part in program.parts(program.of_kind("log", "beside"), values)),
                jnp.zeros(()))
     shift = np.eye(handed, k=-d)  # what was a step before lies one further behind

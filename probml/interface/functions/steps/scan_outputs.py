@@ -60,16 +60,6 @@ class Rows(NamedTuple):
     mask: jax.Array
 
 
-def slots_in_steps(when: np.ndarray, count: int) -> tuple[np.ndarray, int]:
-    """The position of each observed element among those of its step, and the largest number of
-    elements at one step."""
-    order = np.argsort(when, kind="stable")
-    starts = np.searchsorted(when[order], np.arange(count))
-    slot = np.empty(len(when), int)
-    slot[order] = np.arange(len(when)) - starts[when[order]]
-    return slot, int(slot.max()) + 1
-
-
 class Outside(NamedTuple):
     """The sites outside scans that depend on what these return.
 

@@ -18,10 +18,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from probml.dataset.grid import places_in_groups
 from probml.elimination.kalman import evidence as kalman_evidence
 from probml.elimination.kalman import filter as kalman
 from probml.errors import ModelError
-from probml.interface.functions.steps.scan_outputs import Rows, slots_in_steps
+from probml.interface.functions.steps.scan_outputs import Rows
 
 MOST_STATE_ELEMENTS = 16  # numbers of a state: Kalman's filter costs their cube
 Affine = tuple[jax.Array, jax.Array, jax.Array]  # values at 0, slopes in m, slopes in z
@@ -55,7 +56,8 @@ class Step(NamedTuple):
             at: the steps' numbers, as `rows` has them, in the order in which they are taken.
         """
         count, when = len(at), np.argsort(at)[rows.at]
-        slot, width = slots_in_steps(when, count)
+        slot = places_in_groups(when)
+        width = int(slot.max()) + 1
 
         def with_placed(one: jax.Array, own: jax.Array, blank: float) -> jax.Array:
             placed = jnp.full((count, width, *own.shape[1:]), blank).at[when, slot].set(own)
