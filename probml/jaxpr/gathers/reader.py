@@ -137,7 +137,7 @@ class Reader(Domain[Value]):
         for look in gather_indices(eqn) if name in GATHERS else ():
             index, operand = operands[look.operand].numbers, operands[0]
             length = eqn.invars[0].aval.shape[look.axis]
-            if index is not None and not (look.column is None and look.size == length):
+            if index is not None and length and not (look.column is None and look.size == length):
                 self._note(look.of(index), length - look.size, length,
                            operand if name in READS else blank(operand), look.axis, look.free)
         if name in READS:
@@ -149,11 +149,9 @@ class Reader(Domain[Value]):
             return [counted(eqn)]
         return move_elements(eqn, operands) if name in AXES else unknown(eqn, operands)
 
-    def _note(self, numbers: np.ndarray | None, last: int, length: int, operand: Value, axis: int,
+    def _note(self, numbers: np.ndarray, last: int, length: int, operand: Value, axis: int,
               free: bool = False) -> None:
         """Record that an index array reads along an axis of an array."""
-        if numbers is None or length == 0:
-            return
         whole = bool(operand.loose & {label[:2] for label in operand.axes[axis]})
         whole |= not operand.axes[axis] and bool(operand.every)
         for number in np.unique(numbers.reshape(len(numbers), -1).T, axis=0):

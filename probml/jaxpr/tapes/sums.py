@@ -150,28 +150,6 @@ def _singular(ins: Avals, outs: Avals, full_matrices: bool, compute_uv: bool,
     return _decomposed(parts, ins, outs)
 
 
-def _triangles(ins: Avals, outs: Avals) -> Callable:
-    """LU decomposition with partial pivoting, for all matrices at once: both triangles in one
-    matrix, the pivots, and the permutation."""
-    rows, columns = ins[0].shape[-2:]
-
-    def eliminated(x: np.ndarray):
-        out = np.array(x).reshape(-1, rows, columns)
-        which, order = np.arange(len(out)), np.tile(np.arange(rows), (len(out), 1))
-        places = np.zeros((len(out), min(rows, columns)), int)
-        for k in range(places.shape[1]):
-            at = places[:, k] = k + np.abs(out[:, k:, k]).argmax(1)
-            for each in (out, order):
-                each[which, k], each[which, at] = each[which, at], each[which, k]
-            top = out[:, k, k, None]
-            out[:, k + 1 :, k] /= np.where(top == 0, 1, top)  # a column of zeros is unchanged
-            out[:, k + 1 :, k + 1 :] -= out[:, k + 1 :, k, None] * out[:, k, None, k + 1 :]
-        return [part.reshape(aval.shape) for part, aval in zip((out, places, order), outs,
-                                                               strict=True)]
-
-    return eliminated
-
-
 def _orthogonal(ins: Avals, outs: Avals, full_matrices: bool, pivoting: bool) -> Callable:
     if pivoting:
         raise Unsupported("columns in another order")
@@ -198,7 +176,6 @@ OPERATIONS: dict[str, Operation] = {
     "cumsum": Operation(_running(np.add), ("axis", "reverse")),
     "dot_general": Operation(_contracted, ("dimension_numbers",), cost=_contraction),
     "eigh": Operation(_eigen, ("lower", "subset_by_index"), True, _factorisation),
-    "lu": Operation(_triangles, (), True, _factorisation),
     "qr": Operation(_orthogonal, ("full_matrices", "pivoting"), True, _factorisation),
     "reduce_and": Operation(_reduced(np.bitwise_and), ("axes",)),
     "reduce_max": Operation(_reduced(np.maximum), ("axes",)),
