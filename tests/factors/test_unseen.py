@@ -225,13 +225,13 @@ def test_map_and_em_meet(fitted):
 
 
 @pytest.mark.slow
-def test_labels_seen_and_cells_unseen_go_to_em(fitted):
+def test_em_takes_seen_labels_and_unseen_cells(fitted):
     x, seen, torn, _ = fitted
     labels = np.repeat([0, 1], len(x) // 2)
     with pytest.raises(probml.Refusal, match="'x'.*partially observed"):
         mixture(2, 5).fit({"x": torn, "z": labels}, probml.Exact())
-    fit = mixture(2, 5).fit({"x": torn, "z": labels})
-    assert fit.engine.startswith("EM") and fit.converged
+    fit = mixture(2, 5).fit({"x": torn, "z": labels}, probml.EM())
+    assert fit.converged
     assert (fit.predict({"x": torn}) == labels).mean() > 0.9
 
 
@@ -276,7 +276,7 @@ def test_a_regression_of_vectors_takes_rows_seen_in_part():
         [0, 0], [[1.0, 0.8], [0.8, 1.0]], 200
     )
     y[::3, 1] = np.nan
-    fit = regression().fit({"x": x, "y": y})
+    fit = regression().fit({"x": x, "y": y}, probml.EM())
     p, seen = fit.params, ~np.isnan(y)
     expected = np.array([marginal(y[i : i + 1], seen[i : i + 1], x[i] * p["slope"],
                                   p["covariance"])[0] for i in range(200)])
