@@ -11,6 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
+from numpyro import infer
+from numpyro.infer import autoguide
 
 from probml.device.rows import Known, Rows
 from probml.engines.engine import (
@@ -21,6 +23,7 @@ from probml.engines.engine import (
     check_batch,
     check_settings,
 )
+from probml.engines.progress import Loop, Progress, StepResult, iterate
 from probml.engines.sampling import carrying, guided
 from probml.engines.sampling.guided import Static
 from probml.engines.sampling.reliance import (
@@ -34,21 +37,25 @@ from probml.engines.start import begin
 from probml.engines.start.labelling import use_representative_rows
 from probml.engines.start.modes import Mode, several_modes_finding
 from probml.engines.start.start import check_distinct
-from probml.errors import Refusal
+from probml.errors import Refusal, present
 from probml.evidence import density, row_coordinates
 from probml.language import given
 from probml.numerics.compiling import jit
 from probml.numerics.curvature import Frame
 from probml.numerics.process.libraries import optax
-from probml.numerics.transfer import Use, derive_key, random_key
+from probml.numerics.transfer import Use, derive_key, placed_all, random_key
 from probml.plan.plan import Plan
 from probml.posteriors import posterior
 from probml.posteriors.posterior import OWN, Draws, Normal
-from probml.typing import PyTree
+from probml.typing import PyTree, SiteValues
 
-DRAWS = 2000  # of a user's guide
+BLOCK = 500  # steps a device call
+DRAWS = 2000  # of the approximation
+MIN_DRAWS, MAX_VALUES = 50, 2**24  # draws of a whole function at least; numbers in them
 MAX_RANK = 10  # of a low-rank covariance
-GUIDES = ("normal", "multivariate_normal", "lowrank")
+GUIDES = {"normal": autoguide.AutoDiagonalNormal,
+          "multivariate_normal": autoguide.AutoMultivariateNormal,
+          "lowrank": autoguide.AutoLowRankMultivariateNormal}
 LEARNING_RATE = 1e-2  # of Adam, at the first step
 # evidences for the comparison of the guide with the posterior, relative to the steps
 COMPARISON_SHARE = 0.5
@@ -116,7 +123,7 @@ class SVI(carrying.LatentSampler):
     def __post_init__(self):
         check_settings(self, positive=("steps", "batch_rows", "particles"))
         if not callable(self.guide):
-            given.check_word(self.guide, GUIDES, "SVI(guide)", ", or a NumPyro guide")
+            given.check_word(self.guide, tuple(GUIDES), "SVI(guide)", ", or a NumPyro guide")
         given.check_word(self.integrate, carrying.INTEGRATE, "SVI(integrate)")
 
     @property
@@ -154,48 +161,70 @@ class SVI(carrying.LatentSampler):
 
     def run(self, problem: Problem) -> Outcome:
         plan, rows, known, seed = problem.plan, problem.rows, problem.known, problem.seed
-        if guided.is_for_whole_function(self.guide, problem):
-            whole = Static(self.guide, self.optimizer_or_adam, self.particles,
-                           model=problem.plan.structure.model)
-            return guided.run(whole, self.steps, self.progress, problem)
+        static = self._static(problem)
+        arguments: tuple = (rows, known)
+        if static.model is not None:
+            arguments = (placed_all({name: value[0] for name, value
+                                     in problem.data.table.inputs.items()}),)
         if callable(self.guide):
-            guided.check_sites(lambda _: self.guide(), {}, plan.free, problem)
+            guided.check_sites(static, arguments, problem)
         carrying.check(problem, "SVI", DRAWS)
-        begun = self._start(problem)
-        frame = begun.frame if self.guide == "multivariate_normal" else begun.frame.independent(
-            begun.hessian
-        )
-        total = (problem.size or 0) if self.batch_rows else 0
-        static = Static(self.guide, self.optimizer_or_adam, self.particles, self.batch_rows or 0,
-                        total)
-        state = _initial(plan, static, frame, known, rows,
-                         derive_key(random_key(seed), Use.GUIDE))
-        state, history = guided.optimize(state, lambda state, done, count: _descend(
-            plan, static, frame, state, known, rows, np.int32(done), count), self.steps,
-            self.progress)
+        begun, frame = None, None
+        if static.model is None:
+            begun = self._start(problem)
+            frame = begun.frame if self.guide == "multivariate_normal" else begun.frame.independent(
+                begun.hessian)
+        state, history = self._optimize(plan, static, frame, arguments, seed)
         status = Status.APPROXIMATED if np.isfinite(history[-1]) else Status.COLLAPSED
-        findings = several_modes_finding(plan, begun)
+        findings = () if begun is None else several_modes_finding(plan, begun)
         if callable(self.guide):
             findings += rising(history)
-            values = jax.device_get(_guided(plan, static, frame, state, known, rows,
-                                            derive_key(random_key(seed), Use.GUIDED)))
-            found: Any = with_states(plan, Draws({n: v[None] for n, v in values.items()}, None, {}),
+            values = jax.device_get(_draws(plan, static, frame, state, arguments,
+                                           derive_key(random_key(seed), Use.GUIDED),
+                                           _number_of_draws(plan, static)))
+            found: Any = with_states(plan, Draws({n: values[n][None] for n in plan.free}, None, {}),
                                      known, rows, seed)
         else:
-            normal = Normal(*jax.device_get(_normal(plan, static, frame, state, known, rows)))
+            normal = Normal(*jax.device_get(_normal(plan, static, frame, state, arguments)))
             if status is Status.APPROXIMATED:
                 if why := improper(problem, known, normal):
                     raise improper_refusal("SVI", problem, why)
                 # evidences of all rows: with batches of rows a share of the optimisation's time
-                most = (COMPARISON_SHARE * self.steps * self.particles * (self.batch_rows or 0)
-                        / total if total else np.inf)
+                most = (COMPARISON_SHARE * self.steps * self.particles * static.batch
+                        / static.total if static.total else np.inf)
                 findings += check_normal_approximation(problem, normal, most)
             found = (_drawn(problem, normal) if plan.carried
                      else complete_normal(plan, normal, known, rows, seed))
-        point = posterior.mean({n: np.asarray(v)[None]
-                            for n, v in found.draw(plan, known, DRAWS, OWN).items()
-                            if n in (*plan.free, *plan.effects)})
+        point = posterior.mean({n: np.asarray(v)[None] for n, v in found.draw(
+            plan, known, _number_of_draws(plan, static), OWN).items()
+            if n in (*plan.free, *plan.effects)})
         return Outcome(point, history, status, self.steps, findings, posterior=found)
+
+    def _static(self, problem: Problem) -> Static:
+        """The static arguments of the compiled steps."""
+        if guided.is_for_whole_function(self.guide, problem):
+            return Static(self.guide, self.optimizer_or_adam, self.particles,
+                          model=problem.plan.structure.model)
+        return Static(self.guide, self.optimizer_or_adam, self.particles, self.batch_rows or 0,
+                      (problem.size or 0) if self.batch_rows else 0)
+
+    def _optimize(self, plan: Plan, static: Static, frame: Frame | None, arguments: tuple,
+                  seed: int) -> tuple[PyTree, np.ndarray]:
+        """The guide's state after all steps, and the bound of each step."""
+        loop = Loop(_initial(plan, static, frame, arguments,
+                             derive_key(random_key(seed), Use.GUIDE)), "losses")
+        losses = loop.lists["losses"]
+
+        def turn(done: int) -> StepResult:
+            count = min(BLOCK, self.steps - done)
+            loop.state, trail = _descend(plan, static, frame, loop.state, arguments,
+                                         np.int32(done), count)
+            losses.append(np.asarray(trail)[:count])
+            return StepResult(count, -float(losses[-1].mean()))
+
+        with Progress("SVI", self.steps, self.progress) as bar:
+            iterate(bar, self.steps, turn, held=loop)
+        return loop.state, -np.concatenate(losses)
 
     def _start(self, problem: Problem) -> Mode:
         """The mode from which the guide starts, and the curvature there."""
@@ -219,18 +248,27 @@ def _adam(steps: int):
     return optax.adam(optax.cosine_decay_schedule(LEARNING_RATE, steps))
 
 
-def _vi(plan: Plan, static: Static, frame: Frame):
-    """NumPyro's SVI of a model with our density as its only factor: over the frame's coordinates,
-    or over the parameters by name."""
-    from numpyro.infer import SVI, Trace_ELBO, autoguide
-    from numpyro.infer.initialization import init_to_value
+def _number_of_draws(plan: Plan, static: Static) -> int:
+    """How many draws of the approximation are made: fewer of a whole function with many numbers."""
+    size = sum(int(np.prod(plan.structure.sites[name].shape)) for name in plan.free)
+    fewer = max(MIN_DRAWS, min(DRAWS, MAX_VALUES // max(size, 1)))
+    return DRAWS if static.model is None else fewer
 
-    def flat(rows: Rows, scale: float, known: Known):
-        z = numpyro.sample("z", dist.ImproperUniform(dist.constraints.real, (), frame.centre.shape))
-        both = frame.transform(density.log_posterior(plan, known, rows, scale))
+
+def _vi(plan: Plan, static: Static, frame: Frame | None) -> tuple[infer.SVI, Any]:
+    """NumPyro's SVI and its guide: of a whole function, given its inputs; or of a model with our
+    density as its only factor, given rows and what they share, over the frame's coordinates or over
+    the parameters by name."""
+    def function(inputs: SiteValues):
+        static.model.generative.forward(static.model.bound, inputs)
+
+    def flat(rows: Rows, known: Known, scale: float = 1.0):
+        z = numpyro.sample("z", dist.ImproperUniform(dist.constraints.real, (),
+                                                     present(frame).centre.shape))
+        both = present(frame).transform(density.log_posterior(plan, known, rows, scale))
         numpyro.factor("density", density.differentiable(both)(z))
 
-    def named(rows: Rows, scale: float, known: Known):
+    def named(rows: Rows, known: Known, scale: float = 1.0):
         env = dict(known.given)
         for name in plan.free:
             site = plan.structure.sites[name]
@@ -245,57 +283,56 @@ def _vi(plan: Plan, static: Static, frame: Frame):
         numpyro.factor("density",
                        density.differentiable(both)({name: env[name] for name in plan.free}))
 
-    model = flat
-    at = init_to_value(values={"z": jnp.zeros_like(frame.centre)})
-    if static.guide == "normal":
-        guide = autoguide.AutoDiagonalNormal(flat, init_loc_fn=at, init_scale=1.0)
-    elif static.guide == "multivariate_normal":
-        guide = autoguide.AutoMultivariateNormal(flat, init_loc_fn=at, init_scale=1.0)
-    elif static.guide == "lowrank":
-        guide = autoguide.AutoLowRankMultivariateNormal(flat, init_loc_fn=at, init_scale=1.0,
-                                                        rank=min(MAX_RANK, frame.centre.size))
+    if callable(static.guide):
+        model: Any = named if static.model is None else function
+        guide: Any = guided.guide_of(static)
     else:
-        model, own = named, static.guide
-
-        def guide(rows: Rows, scale: float, known: Known):
-            return own()
-
+        centre, rank = present(frame).centre, {}
+        if static.guide == "lowrank":
+            rank = {"rank": min(MAX_RANK, centre.size)}
+        model, guide = flat, GUIDES[static.guide](flat, init_loc_fn=infer.init_to_value(
+            values={"z": jnp.zeros_like(centre)}), init_scale=1.0, **rank)
     optimizer = numpyro.optim.optax_to_numpyro(static.optimizer)
-    return SVI(model, guide, optimizer, Trace_ELBO(num_particles=static.particles)), guide
+    return infer.SVI(model, guide, optimizer,
+                     infer.Trace_ELBO(num_particles=static.particles)), guide
 
 
 @jit(static_argnums=(0, 1))
-def _initial(plan: Plan, static: Static, frame: Frame, known: Known, rows: Rows, key: jax.Array):
-    return _vi(plan, static, frame)[0].init(key, rows, 1.0, known)
+def _initial(plan: Plan, static: Static, frame: Frame | None, arguments: tuple, key: jax.Array):
+    return _vi(plan, static, frame)[0].init(key, *arguments)
 
 
-def _prototype(svi: numpyro.infer.SVI, state: PyTree, rows: Rows, known: Known) -> None:
-    """Sets the guide up with its sites; its draws are not used."""
-    svi.init(jax.random.fold_in(state.rng_key, 5), rows, 1.0, known)
-
-
-@jit(static_argnums=(0, 1))
-def _descend(plan: Plan, static: Static, frame: Frame, state: PyTree, known: Known,
-             rows: Rows, done: jax.Array, count: jax.Array):
-    svi, _ = _vi(plan, static, frame)
-    _prototype(svi, state, rows, known)
-
-    def arguments(state: PyTree, i: jax.Array) -> tuple:
-        if not static.batch:
-            return rows, 1.0, known
-        batch = rows.drawn(jax.random.fold_in(state.rng_key, 3), done + i, static.batch,
-                           static.total)
-        return batch, static.total / static.batch, known
-
-    return guided.take_steps(svi, state, count, arguments)
+def _prepared(plan: Plan, static: Static, frame: Frame | None, state: PyTree,
+              arguments: tuple) -> tuple[infer.SVI, Any]:
+    """As `_vi`, where the guide knows its sites, and params have their constraints."""
+    svi, guide = _vi(plan, static, frame)
+    svi.init(jax.random.fold_in(state.rng_key, 5), *arguments)  # its draws are not used
+    return svi, guide
 
 
 @jit(static_argnums=(0, 1))
-def _normal(plan: Plan, static: Static, frame: Frame, state: PyTree, known: Known, rows: Rows):
+def _descend(plan: Plan, static: Static, frame: Frame | None, state: PyTree, arguments: tuple,
+             done: jax.Array, count: jax.Array):
+    """The state after `count` steps, at most BLOCK, and the loss of each."""
+    svi, _ = _prepared(plan, static, frame, state, arguments)
+
+    def once(i: jax.Array, carry: tuple):
+        (state, losses), some = carry, arguments
+        if static.batch:
+            rows, known = arguments
+            some = (rows.drawn(jax.random.fold_in(state.rng_key, 3), done + i, static.batch,
+                               static.total), known, static.total / static.batch)
+        state, loss = svi.update(state, *some)
+        return state, losses.at[i].set(loss)
+
+    return jax.lax.fori_loop(0, count, once, (state, jnp.zeros(BLOCK)))
+
+
+@jit(static_argnums=(0, 1))
+def _normal(plan: Plan, static: Static, frame: Frame, state: PyTree, arguments: tuple):
     """The guide's normal distribution in unbounded coordinates: location, independent scales,
     factor."""
-    svi, guide = _vi(plan, static, frame)
-    _prototype(svi, state, rows, known)
+    svi, guide = _prepared(plan, static, frame, state, arguments)
     found = guide.get_posterior(svi.get_params(state))
     none = jnp.zeros_like(frame.centre)
     if static.guide == "normal":
@@ -322,19 +359,14 @@ def _drawn(problem: Problem, normal: Normal) -> Draws:
     return draws._replace(inside=carrying.unloaded(problem, inside))
 
 
-@jit(static_argnums=(0, 1))
-def _guided(plan: Plan, static: Static, frame: Frame, state: PyTree, known: Known, rows: Rows,
-            key: jax.Array):
-    """Draws of the user's own guide."""
-    svi, guide = _vi(plan, static, frame)
-    _prototype(svi, state, rows, known)
+@jit(static_argnums=(0, 1, 6))
+def _draws(plan: Plan, static: Static, frame: Frame | None, state: PyTree, arguments: tuple,
+           key: jax.Array, count: int) -> dict[str, jax.Array]:
+    """Draws of a user's own guide, and the trained params of a whole function, as its sites."""
+    svi, guide = _prepared(plan, static, frame, state, arguments)
     params = svi.get_params(state)
-
-    def draw_from_guide(key: jax.Array):
-        handler = numpyro.handlers.trace(
-            numpyro.handlers.substitute(numpyro.handlers.seed(guide, key), params)
-        )
-        trace = handler.get_trace(rows, 1.0, known)
-        return {name: trace[name]["value"] for name in plan.free}
-
-    return jax.vmap(draw_from_guide)(jax.random.split(key, DRAWS))
+    found = jax.vmap(lambda key: guided.draw(guide, params, arguments, key))(
+        jax.random.split(key, count))
+    specs = {} if static.model is None else static.model.generative.params
+    return found | {name: jnp.broadcast_to(flat := spec.flat(params[name]), (count, *flat.shape))
+                    for name, spec in specs.items() if not all(spec.idle)}
