@@ -10,7 +10,13 @@ import numpy as np
 
 from probml.assessment import reports
 from probml.comparison.contestants import EVIDENCE, ComparedDensity, ComparedFit
-from probml.comparison.folds import checked, rows_of_each, splits_of, warn_of_failed
+from probml.comparison.folds import (
+    checked,
+    mean_over_folds,
+    rows_of_each,
+    splits_of,
+    warn_of_failed,
+)
 from probml.comparison.predictive import predictions
 from probml.dataset.dataset import Data
 from probml.dataset.sources.parts import source_of, weighed
@@ -145,7 +151,8 @@ def _evaluate(contestants: Mapping, splits: Any, rows: int, seed: int) -> _Score
             out.missing[name] |= dict.fromkeys(LOO, str(error))
         if splits is not None:
             try:
-                out.folds[name] = _scores(contestant, splits, rows, seed)
+                found = [{FOLDS[0]: contestant.held_out(*split, seed)} for split in splits]
+                out.folds[name] = mean_over_folds(splits, rows, found)[FOLDS[0]]
             except ModelError as error:
                 out.missing[name] |= dict.fromkeys(FOLDS, str(error))
                 warnings.warn(f"compare: '{name}' has no held-out score. Correct this model, or "
@@ -284,16 +291,6 @@ def _same_rows(contestants: Mapping[str, ComparedFit]) -> tuple[int, np.ndarray]
 
 
 # Numbers
-
-
-def _scores(contestant: Any, splits: list, rows: int, seed: int) -> np.ndarray:
-    """Held-out log scores, (rows,), of a row in several test parts the mean; NaN where it is in
-    none."""
-    total, count = np.zeros(rows), np.zeros(rows)
-    for train, test in splits:
-        total[test] += contestant.held_out(train, test, seed)
-        count[test] += 1
-    return np.where(count > 0, total / np.maximum(count, 1), np.nan)
 
 
 def _differences(table: "pd.DataFrame", terms: Mapping[str, np.ndarray],

@@ -1,7 +1,7 @@
 """Common rows and splits for all models of a comparison, and refits."""
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -82,6 +82,23 @@ def engine_of(fit: Fit) -> Engine:
                          "parameters were given to model.at(...), not estimated. Pass the result "
                          "of model.fit(...)")
     return fit.by or parse_engine(fit.engine)
+
+
+def mean_over_folds(splits: Sequence[tuple[np.ndarray, np.ndarray]], rows: int,
+                    scores: Sequence[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    """Score → its terms, (rows,): of a row in several test parts the mean, NaN where it is in none.
+
+    Args:
+        scores: for each fold, score → its terms of the test rows.
+    """
+    total: dict[str, np.ndarray] = {}
+    count = np.zeros(rows)
+    for (_, test), found in zip(splits, scores, strict=True):
+        count[test] += 1
+        for score, terms in found.items():
+            total.setdefault(score, np.zeros(rows))[test] += terms
+    return {score: np.where(count > 0, sums / np.maximum(count, 1), np.nan)
+            for score, sums in total.items()}
 
 
 def splits_of(folds: Any, rows: int, seed: int, classes: np.ndarray | None = None) -> list[

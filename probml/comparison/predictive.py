@@ -22,6 +22,7 @@ from probml.comparison.contestants import ComparedFit
 from probml.comparison.folds import (
     as_codes,
     checked,
+    mean_over_folds,
     refit,
     rows_of_each,
     splits_of,
@@ -297,17 +298,12 @@ def _refuse_absent(truth: np.ndarray, splits: list, target: str) -> None:
 
 def _terms(contestant: Any, truth: np.ndarray, splits: list,
            seed: int) -> tuple[dict[str, np.ndarray], str | None]:
-    """Score → its terms, (n,); of a row in several test parts the mean, NaN where it is in none."""
-    total: dict[str, np.ndarray] = {}
-    count, why = np.zeros(len(truth)), None
-    for train, test in splits:
-        answer = contestant.answer(train, test, seed)
-        why = why or answer.why
-        for score, each in _scores(answer, truth[test], contestant.discrete).items():
-            total.setdefault(score, np.zeros(len(truth)))[test] += each
-        count[test] += 1
-    return {score: np.where(count > 0, sums / np.maximum(count, 1), np.nan)
-            for score, sums in total.items()}, why
+    """Score → its terms, (n,), as of `mean_over_folds`, and why some are missing."""
+    answers = [contestant.answer(train, test, seed) for train, test in splits]
+    scores = [_scores(answer, truth[test], contestant.discrete)
+              for answer, (_, test) in zip(answers, splits, strict=True)]
+    why = next((answer.why for answer in answers if answer.why), None)
+    return mean_over_folds(splits, len(truth), scores), why
 
 
 def _scores(answer: Answer, truth: np.ndarray, discrete: bool) -> dict[str, np.ndarray]:
