@@ -234,7 +234,7 @@ def run_em_block(plan: Plan, static: tuple, state: State, first: Start, known: K
             break
         found = evaluate_states(state, running, i == 0)
         with np.errstate(all="ignore"):  # restarts that have collapsed
-            new = _choose_next(plan, accelerate, state, first, found, known, min_gain)
+            new = _choose_next(plan, accelerate, state, first, found, min_gain)
         objectives[:, i] = np.where(running & (state.phase != START), new.value, np.nan)
         state = _select(running, new, state)
     return state, objectives, bool((state.status != Status.RUNNING).all())
@@ -321,7 +321,7 @@ def _select(flag: np.ndarray, a: object, b: object) -> PyTree:
 
 
 def _choose_next(plan: Plan, accelerate: bool, state: State, first: Start, found: Evaluated,
-                 known: Known, min_gain: float) -> State:
+                 min_gain: float) -> State:
     """The state after an evaluation at `pending`, with the next point to evaluate.
 
     A cycle is base → M-step → M-step → extrapolation; an extrapolation that lowers the objective is
@@ -345,8 +345,8 @@ def _choose_next(plan: Plan, accelerate: bool, state: State, first: Start, found
         base = _select(extrapolate, state.base, state.pending)
         phase = np.where(rejected | starting, 0, np.where(extrapolate, 2, 1))
         if extrapolate.any():
-            pending = _select(extrapolate, _extrapolate(
-                plan, state.base, state.pending, improved, known), pending)
+            pending = _select(extrapolate, _extrapolate(plan, state.base, state.pending, improved),
+                              pending)
             steps = _predict_steps_left(plan, state.base, state.pending, improved)
             steps_left = np.where(extrapolate, np.maximum(steps, PREDICTION_DECAY * steps_left),
                                   steps_left)
@@ -437,19 +437,16 @@ def _predict_steps_left(plan: Plan, base: np.ndarray, here: np.ndarray,
     return np.maximum(steps, 1.0)
 
 
-def _extrapolate(plan: Plan, base: np.ndarray, here: np.ndarray, after: np.ndarray,
-                 known: Known) -> np.ndarray:
+def _extrapolate(plan: Plan, base: np.ndarray, here: np.ndarray, after: np.ndarray) -> np.ndarray:
     """SQUAREM's extrapolation from base, here = M(base) and after = M(here), in unbounded
     coordinates, by its third step length, at most MAX_EXTRAPOLATION."""
-    first, second, third = (vectors.to_unbounded(plan, point, known)
-                            for point in (base, here, after))
+    first, second, third = (vectors.to_unbounded(plan, point) for point in (base, here, after))
     step = second - first
     bend = third - second - step
     rounding = np.finfo(here.dtype).eps * np.linalg.norm(third, axis=1)
     far = np.linalg.norm(step, axis=1) / np.maximum(np.linalg.norm(bend, axis=1), rounding + 1e-30)
     far = np.clip(far, 1.0, MAX_EXTRAPOLATION)[:, None]
-    extrapolated = vectors.from_unbounded(plan, first + 2 * far * step + far**2 * bend, here, known)
-    return vectors.keep_zeros(plan, extrapolated, after)
+    return vectors.from_unbounded(plan, first + 2 * far * step + far**2 * bend, after)
 
 
 def away_from_zero(plan: Plan, name: str, value: np.ndarray, middle: np.ndarray) -> np.ndarray:

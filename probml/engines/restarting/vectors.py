@@ -1,7 +1,6 @@
 """Parameters packed into vectors, in the order of the plan's bundles, so that selecting,
 extrapolating or copying them is one operation; and their unbounded coordinates, on the host."""
 
-import functools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,11 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from probml.device.rows import Known
-from probml.numerics.compiling import jit
+from probml.families.bijections import PLAIN
 from probml.plan.plan import Plan
 from probml.typing import PyTree
-from probml.updates.updates import transforms
 
 MAX_COORDINATE = 1e2  # the coordinate of a value on the boundary of its support
 MIN_PROBABILITY = 1e-30  # the smallest that the map to unbounded coordinates can take
@@ -64,89 +61,37 @@ def _domains(plan: Plan) -> list[Any]:
     return [plan.structure.sites[bundle.names[0]].domain for bundle in plan.bundles]
 
 
-def to_unbounded(plan: Plan, points: np.ndarray, known: Known) -> np.ndarray:
+def to_unbounded(plan: Plan, points: np.ndarray) -> np.ndarray:
     """Parameters, (count, p) → their unbounded coordinates, (count, q), finite for a value on the
-    boundary of its support."""
-    domains, count = _domains(plan), len(points)
-    if not domains:
-        return np.zeros((count, 0), points.dtype)
-    if all(domain.host for domain in domains):
-        with np.errstate(all="ignore"):  # on the boundary
-            parts = [domain.host.inverse(np.maximum(value, MIN_PROBABILITY) if domain.sums_to_one
-                                         else value)
-                     for domain, value in zip(domains, _by_bundle(plan, points), strict=True)]
-        free = np.concatenate([part.reshape(count, -1) for part in parts], 1)
-    else:
-        free = np.asarray(_to_unbounded(plan, points, known))
-    return np.nan_to_num(free, nan=0.0, posinf=MAX_COORDINATE,
+    boundary of its support; of supports without a map on the host the parameters themselves."""
+    parts = [points[:, :0]]
+    with np.errstate(all="ignore"):  # on the boundary
+        for domain, value in zip(_domains(plan), _by_bundle(plan, points), strict=True):
+            value = np.maximum(value, MIN_PROBABILITY) if domain.sums_to_one else value
+            parts.append((domain.host or PLAIN).inverse(value).reshape(len(points), -1))
+    return np.nan_to_num(np.concatenate(parts, 1), nan=0.0, posinf=MAX_COORDINATE,
                          neginf=-MAX_COORDINATE).astype(points.dtype)
 
 
-def from_unbounded(plan: Plan, free: np.ndarray, near: np.ndarray, known: Known) -> np.ndarray:
+def from_unbounded(plan: Plan, free: np.ndarray, after: np.ndarray) -> np.ndarray:
     """Unbounded coordinates, (count, q) → parameters, (count, p).
 
     Args:
-        near: parameters, on which supports may depend.
+        after: parameters after an M-step, (count, p), whose probabilities of 0 stay 0 as in EM, and
+            which stand for extrapolated ones that are not known to be inside their support.
     """
-    domains, count = _domains(plan), len(free)
-    if not domains:
-        return near
-    if not all(domain.host for domain in domains):
-        return np.asarray(_from_unbounded(plan, free, near, known))
-    shapes = [domain.unbounded_shape(bundle.joined)
+    count, domains, parts = len(free), _domains(plan), [after[:, :0]]
+    shapes = [domain.unbounded_shape(bundle.joined) if domain.host else bundle.joined
               for domain, bundle in zip(domains, plan.bundles, strict=True)]
-    parts = [domain.host.forward(part.reshape(count, *shape)) for domain, part, shape
-             in zip(domains, split(free, list(map(math.prod, shapes))), shapes, strict=True)]
-    return np.concatenate([part.reshape(count, -1) for part in parts], 1).astype(near.dtype)
-
-
-def keep_zeros(plan: Plan, points: np.ndarray, steps: np.ndarray) -> np.ndarray:
-    """Extrapolated points, (count, p), with probabilities of 0 where they are 0 after the M-step,
-    as they remain in EM."""
-    domains = _domains(plan)
-    if not any(domain.sums_to_one for domain in domains):
-        return points
-    parts = []
-    for domain, value, step in zip(domains, _by_bundle(plan, points), _by_bundle(plan, steps),
-                                   strict=True):
+    pieces = split(free, list(map(math.prod, shapes)))
+    for domain, part, shape, step in zip(domains, pieces, shapes, _by_bundle(plan, after),
+                                         strict=True):
+        value = (domain.host or PLAIN).forward(part.reshape(count, *shape))
         if domain.sums_to_one:
             value = np.where(step == 0, 0.0, value)
             value = value / value.sum(-1, keepdims=True)
-        parts.append(value.reshape(len(points), -1))
-    return np.concatenate(parts, 1).astype(points.dtype)
-
-
-# Supports that depend on other parameters, or without a map on the host: by small programs.
-
-
-def _transforms(plan: Plan, point: jax.Array, known: Known) -> list:
-    names = [bundle.names[0] for bundle in plan.bundles]
-    found = transforms(plan, unpack(plan, point), known, names)
-    return [found[name] for name in names]
-
-
-def _coordinates(plan: Plan, point: jax.Array, known: Known) -> list[jax.Array]:
-    return [transform.inv(jnp.maximum(value, MIN_PROBABILITY) if domain.sums_to_one else value)
-            for domain, transform, value in zip(_domains(plan), _transforms(plan, point, known),
-                                                _by_bundle(plan, point), strict=True)]
-
-
-@jit(static_argnums=0)
-def _to_unbounded(plan: Plan, points: jax.Array, known: Known) -> jax.Array:
-    return jax.vmap(lambda point: jnp.concatenate(
-        [part.reshape(-1) for part in _coordinates(plan, point, known)]
-    ))(points)
-
-
-@jit(static_argnums=0)
-def _from_unbounded(plan: Plan, free: jax.Array, near: jax.Array, known: Known) -> jax.Array:
-    def transform_point(u: jax.Array, point: jax.Array):
-        shapes = [part.shape for part in jax.eval_shape(
-            functools.partial(_coordinates, plan, known=known), point
-        )]
-        parts = split(u, list(map(math.prod, shapes)))
-        found = [transform(part.reshape(shape)) for transform, part, shape
-                 in zip(_transforms(plan, point, known), parts, shapes, strict=True)]
-        return jnp.concatenate([value.reshape(-1) for value in found])
-
-    return jax.vmap(transform_point)(free, near)
+        if not domain.host:
+            inside = domain.checkable and domain.contains(value).reshape(count, -1).all(1)
+            value = np.where(np.reshape(inside, (-1, *(1,) * len(shape))), value, step)
+        parts.append(value.reshape(count, -1))
+    return np.concatenate(parts, 1).astype(after.dtype)
