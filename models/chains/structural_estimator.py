@@ -11,7 +11,7 @@ from jax.typing import ArrayLike
 from probml import MAP, DataError, Fit, ModelError
 from probml.engines.engine import Engine
 from probml.errors import counted, listed
-from probml.estimators.estimator import absent
+from probml.estimators.estimator import absent, best_of
 from probml.estimators.information_criteria import criteria
 from probml.estimators.rules import (
     ENGINE,
@@ -27,7 +27,6 @@ from probml.estimators.rules import (
     optional,
     parameter,
 )
-from probml.estimators.several_starts import best_of
 from probml.estimators.validation import check_is_fitted
 from probml.interface.model import Model
 from probml.models.chains.sequences import OfSequences, Steps, read, together

@@ -13,6 +13,7 @@ from scipy.linalg import cho_factor, cho_solve, solve_triangular
 from probml import MAP, DataError, Fit
 from probml.engines.engine import Engine
 from probml.errors import counted, present
+from probml.estimators.estimator import best_of
 from probml.estimators.rules import (
     ENGINE,
     FLAG,
@@ -25,7 +26,6 @@ from probml.estimators.rules import (
     optional,
     parameter,
 )
-from probml.estimators.several_starts import best_of
 from probml.estimators.validation import (
     check_consistent_length,
     check_is_fitted,

@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 
 from probml.assessment import reports
-from probml.comparison.contestants import EVIDENCE, ComparedDensity, ComparedFit
-from probml.comparison.folds import (
+from probml.comparison.contestants import (
+    EVIDENCE,
+    ComparedDensity,
+    ComparedFit,
     checked,
     mean_over_folds,
     rows_of_each,

@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from probml.assessment import reports
-from probml.comparison.contestants import ComparedFit
-from probml.comparison.folds import (
+from probml.comparison.contestants import (
+    ComparedFit,
     as_codes,
     checked,
     mean_over_folds,

@@ -30,9 +30,8 @@ from probml.engines.optimization.convergence import (
 from probml.engines.optimization.identifiability import find_infinite
 from probml.engines.optimization.maximization import OptimizerSettings
 from probml.engines.optimization.search import improve, propose_unequal_states
-from probml.engines.restarting import batches, squarem
+from probml.engines.restarting import batches, squarem, vectors
 from probml.engines.restarting.restarts import (
-    best_params,
     converge_parameters,
     find_spurious_maximum,
     first_states,
@@ -349,7 +348,8 @@ class EM(Engine):
             lost.append(int((~alive).sum()) if 2 * alive.sum() < len(alive) else 0)
         # 1 or FOLLOWED_STARTS starts for each group, so that there are two programs at most
         each = FOLLOWED_STARTS if max(map(len, chosen)) > 1 else 1
-        found = [best_params(plan, state, i) for best in chosen for i in np.resize(best, each)]
+        found = [vectors.unpack(plan, state.params[i])
+                 for best in chosen for i in np.resize(best, each)]
         middle = jax.device_get(compiled_prior_point(plan, known))
         point = {name: np.stack([squarem.away_from_zero(plan, name, p[name], middle[name])
                                  for p in found]) for name in plan.free}
@@ -388,7 +388,8 @@ class EM(Engine):
             outcome = outcome_of_best(part, values[best], close, best).noting(
                 *find_spurious_maximum(plan, part, best, close))
             moving = float(part.distance[best]) > relative_tolerance(self.tolerance)
-            found.append(outcome._replace(params=best_params(plan, part, best)).with_state(
+            params = vectors.unpack(plan, part.params[best])
+            found.append(outcome._replace(params=params).with_state(
                 stopped_by_rounding=hidden and part.distance.dtype == np.float32,
                 remaining_gain=(predict_remaining_gain(outcome, part.steps_left[best]) if moving
                                 else 0.0)))

@@ -46,7 +46,7 @@ from probml.numerics import curvature
 from probml.numerics.compiling import ONCE, jit
 from probml.numerics.curvature import whitened
 from probml.numerics.optimum import hides_differences
-from probml.numerics.transfer import placed_all
+from probml.numerics.transfer import placed
 from probml.plan import decide
 from probml.plan.plan import Plan
 from probml.plan.sufficient_statistics import is_affine_in_rows
@@ -267,7 +267,8 @@ def about_optimum(problem: Problem, outcome: Outcome) -> Outcome:
         or problem.size > ROWS_FOR_MODE * size and not begin.hyperparameters(plan)):
         return outcome
     engine, spread = Laplace(), np.zeros((1, size))
-    begun = begin.measure_mode(plan, (), placed_all(dict(outcome.params)), known, rows, spread)
+    start = begin.coordinates(plan, outcome.params, known, rows)
+    begun = begin.measure_mode(plan, (), start, known, rows, spread)
     if proposal_about(begun)[1] > MAX_DISTANCE:  # as in units of 10⁻⁶: L-BFGS does not move
         begun, _ = begin.refine_mode(plan, begun, known, rows, spread, None)
     why = _no_mode(begun)
@@ -350,9 +351,8 @@ def _find_modes(problem: Problem, centred: bool = True) -> Modes | Finding:
                   state=State(stopped_by_rounding=rounded))
     modes = [begun]
     if not hidden_variables(plan):  # renumbered states would be the same mode again
-        points = (constrained(plan, known, u) for u in other_high_modes(begun))
-        measured = (begin.measure_mode(plan, (), point, known, rows, spread, others, 0)
-                    for point in points)
+        measured = (begin.measure_mode(plan, (), placed(u), known, rows, spread, others, 0)
+                    for u in other_high_modes(begun))
         modes += [mode for mode in measured
                   if bool(np.min(np.asarray(mode.frame.curvature)) > curvature.FLAT_CURVATURE)]
     return Modes(known, [proposal_about(at)[0] for at in modes], float(begun.value), out)

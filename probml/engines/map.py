@@ -39,7 +39,6 @@ from probml.engines.optimization.maximization import (
     maximize_by_newton,
     newton_pays,
 )
-from probml.engines.optimization.objective import objective, to_coordinates
 from probml.engines.optimization.search import (
     Maximize,
     Proposal,
@@ -251,8 +250,8 @@ class MAP(Engine):
             not problem.asked or is_work_small(problem))
         params, *others = first_points(problem, self.prior, STARTS if several else 1)
         if self.optimizer is not None:
-            _, gradient = objective(plan, self.prior, to_coordinates(plan, params, known), known,
-                                    rows)
+            _, gradient = training.objective(
+                plan, self.prior, training.to_coordinates(plan, params, known), known, rows)
             flat = [name for name in plan.free if name not in start and not np.any(gradient[name])]
             return training.run(self, problem, at_prior_draw(problem, params, flat))
 

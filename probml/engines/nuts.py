@@ -1,7 +1,6 @@
 """NUTS: NumPyro's sampler on the posterior density, discrete sites summed out, in coordinates
 whitened by the curvature at the mode."""
 
-import functools
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -19,7 +18,6 @@ from probml.engines.engine import (
     check_settings,
 )
 from probml.engines.findings import Code, Finding
-from probml.engines.optimization.objective import unflat
 from probml.engines.progress import Progress
 from probml.engines.sampling import carrying
 from probml.engines.sampling.chains import Chains, Limit, Run, Settings, Verdict, diagnose_chains
@@ -28,7 +26,7 @@ from probml.engines.start import begin
 from probml.engines.start.modes import Mode
 from probml.engines.start.start import check_distinct
 from probml.errors import ModelError, Refusal, listed
-from probml.evidence import centring, density, row_coordinates
+from probml.evidence import density, row_coordinates
 from probml.language import given
 from probml.numerics.curvature import MAX_DENSE_COORDINATES, Frame
 from probml.numerics.transfer import placed
@@ -167,8 +165,7 @@ class NUTS(carrying.LatentSampler):
     def _run(self, bar: Progress, problem: Problem, deadline: float) -> Outcome:
         plan, rows, seed = problem.plan, problem.rows, problem.seed
         carrying.check(problem, "NUTS", self.draws * self.chains)
-        known, begun, measure = (self._start_with_rows if plan.carried
-                                 else self._start_of_parameters)(problem)
+        known, begun, measure = self._start(problem)
         begun = jax.device_get(begun)
         starts = carrying.starts(problem, known, begun, self.chains, measure)
         frame = choose_frame(begun)
@@ -266,44 +263,32 @@ class NUTS(carrying.LatentSampler):
         return (Read(values, inside, found, moved if found else 0),
                 diagnose_chains(values, run.z, run.stats, target, self.max_tree_depth))
 
-    def _start_with_rows(self, problem: Problem) -> tuple[Known, Mode, carrying.Measure]:
-        """The mode of parameters and latent variables of rows, where chains start, and a function
-        that measures the curvature elsewhere."""
-        plan = problem.plan
-        known = problem.known._replace(centring=centring.non_centred(plan))
-        measure = functools.partial(carrying.find_joint_mode, problem, known, self._spread(
-            problem, density.unbounded_size(plan) + row_coordinates.size(plan, problem.rows)))
-        begun = measure()
-        begin.check_density(plan, begun, begin.compiled_prior_point(plan, known), known, "NUTS")
-        return known, begun, measure
-
-    def _start_of_parameters(self, problem: Problem) -> tuple[Known, Mode, carrying.Measure]:
-        """As `_start_with_rows`, for the parameters alone; elsewhere if the optimisation found no
-        mode, as at a scale of 0, which no chain would leave."""
+    def _start(self, problem: Problem) -> tuple[Known, Mode, carrying.Measure]:
+        """The mode where chains start, and a function that measures the curvature elsewhere; not at
+        the end of an optimisation that found no mode, as at a scale of 0, which no chain would
+        leave."""
         found = self._near_mode(problem)
         begun = found[1]
-        if (problem.mode_is_atypical or bool(begun.converged)
+        if (problem.plan.carried or problem.mode_is_atypical or bool(begun.converged)
             or np.isfinite(difference_from_normal(begun))):
             return found
         return self._near_mode(replace(problem, mode_is_atypical=True))
 
     def _near_mode(self, problem: Problem) -> tuple[Known, Mode, carrying.Measure]:
         plan, rows = problem.plan, problem.rows
-        spread = self._spread(problem, density.unbounded_size(plan))
+        # standard normal numbers for the starts of chains
+        spread = np.random.default_rng([problem.seed, 7]).standard_normal(
+            (max(self.chains, COMPARED), begin.size(plan, rows)))
         incidental = problem.mode_is_atypical or any(
             tie.kind == "incidental" for tie in hierarchy.degenerate_modes(plan, problem.size))
-        steps = 0 if incidental else begin.MAX_STEPS  # an optimisation would end at the joint mode
-        held = begin.hyperparameters(plan)
+        # an optimisation would end at the joint mode
+        steps = 0 if incidental and not plan.carried else begin.MAX_STEPS
+        held = () if plan.carried else begin.hyperparameters(plan)
         known, begun, others = begin.find_start_mode(problem, "NUTS", spread, held=held,
                                                      steps=steps)
         held = () if known.centring else held
-        return known, begun, lambda u: begin.measure_mode(
-            plan, held, unflat(plan, placed(u), known), known, rows, spread, others, 0)
-
-    def _spread(self, problem: Problem, size: int) -> np.ndarray:
-        """Standard normal numbers for the starts of chains."""
-        return np.random.default_rng([problem.seed, 7]).standard_normal(
-            (max(self.chains, COMPARED), size))
+        return known, begun, lambda u: begin.measure_mode(plan, held, placed(u), known, rows,
+                                                          spread, others, 0)
 
 
 def has_left_mode(before: np.ndarray, after: np.ndarray) -> bool:

@@ -12,8 +12,8 @@ from probml.engines.importance import Component, proposal
 from probml.engines.start import begin
 from probml.engines.start.modes import Mode
 from probml.evidence import density
+from probml.numerics.transfer import placed
 from probml.plan import decide
-from probml.posteriors.posterior import constrained
 
 MAX_DISTANCE = 0.1  # standard deviations from the mode, within which a proposal is made
 # of the log probabilities of two states, and of the log variances of the coordinates given each, up
@@ -59,7 +59,7 @@ def proposals_given_states(problem: Problem, known: Known, mode: Component,
     some = decide.make(plan.structure, plan.pattern, (*plan.given, *plan.globals))
     if (some.free, some.effects) != (plan.free, plan.effects):
         return []
-    start = constrained(plan, known, mode.centre.astype(jnp.result_type(float)))
+    start = placed(mode.centre.astype(jnp.result_type(float)))
     spread = np.zeros((1, density.unbounded_size(plan)))
     found, logs = [], []
     for codes in np.ndindex(*sizes):

@@ -38,7 +38,7 @@ from probml.engines.start.labelling import use_representative_rows
 from probml.engines.start.modes import Mode, several_modes_finding
 from probml.engines.start.start import check_distinct
 from probml.errors import Refusal, present
-from probml.evidence import density, row_coordinates
+from probml.evidence import density
 from probml.language import given
 from probml.numerics.compiling import jit
 from probml.numerics.curvature import Frame
@@ -228,17 +228,12 @@ class SVI(carrying.LatentSampler):
 
     def _start(self, problem: Problem) -> Mode:
         """The mode from which the guide starts, and the curvature there."""
-        plan, known = problem.plan, problem.known
-        size = density.unbounded_size(plan)
-        if not plan.carried:
-            near = (use_representative_rows(problem) if problem.in_parts and self.batch_rows
-                    else problem)
-            return begin.find_start_mode(near, "SVI", np.zeros((1, size)), centred=False,
-                                         held=begin.hyperparameters(plan))[1]
-        begun = carrying.find_joint_mode(
-            problem, known, np.zeros((1, size + row_coordinates.size(plan, problem.rows))))
-        begin.check_density(plan, begun, begin.compiled_prior_point(plan, known), known, "SVI")
-        return begun
+        plan = problem.plan
+        near = (use_representative_rows(problem) if problem.in_parts and self.batch_rows
+                and not plan.carried else problem)
+        held = () if plan.carried else begin.hyperparameters(plan)
+        return begin.find_start_mode(near, "SVI", np.zeros((1, begin.size(plan, near.rows))),
+                                     centred=False, held=held)[1]
 
 
 @functools.lru_cache(maxsize=64)

@@ -9,7 +9,8 @@ Source: scikit-learn, "Developing scikit-learn estimators"; `check_estimator` is
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Mapping
+import warnings
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from numbers import Integral, Real
 from typing import Any, ClassVar
@@ -361,6 +362,20 @@ def flat(X: np.ndarray) -> np.ndarray:
 def objective_of(fit: Fit) -> float:
     """The objective at the end of a fit, by which fits of one model to one table are compared."""
     return -np.inf if fit.history is None else float(fit.history[-1])
+
+
+def best_of(attempts: Iterable[Callable[[], Fit]]) -> Fit:
+    """Returns the fit with the highest objective. Only its own warnings are issued; those of the
+    other fits are dropped."""
+    found = []
+    for attempt in attempts:
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            found.append((attempt(), said))
+    best, said = max(found, key=lambda each: objective_of(each[0]))
+    for each in said:
+        warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
+    return best
 
 
 def replace_given(fit: Fit, values: SiteValues) -> Fit:

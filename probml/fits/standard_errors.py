@@ -42,7 +42,6 @@ from probml.engines.optimization.identifiability import (
     repeat_per_coordinate,
 )
 from probml.engines.optimization.maximization import is_smooth
-from probml.engines.optimization.objective import flat
 from probml.engines.progress import Progress
 from probml.evidence import density
 from probml.evidence.random_effects import conditional_means
@@ -56,6 +55,7 @@ from probml.plan import decide, random_effects
 from probml.plan.hierarchy import scale_parameters
 from probml.plan.plan import Plan
 from probml.posteriors.pareto import k_limit
+from probml.posteriors.posterior import unconstrained
 from probml.posteriors.units import Unit, ways_in_units
 from probml.structure.trace import trace
 
@@ -163,7 +163,7 @@ def standard_errors(fitted: FittedRows, engine: Engine, point: Mapping[str, np.n
                                           "them")
         rows, known = load(data, plan, fitted.weights, params=point)
         params = placed_all({name: np.asarray(point[name], float) for name in plan.free})
-        u = np.array(flat(plan, params, known))
+        u = np.array(unconstrained(plan, params, known))
         far = domain_flags(plan, "logarithmic") & (np.abs(u) > MAX_LOG_COORDINATE)
         u[far] = np.sign(u[far]) * density.EDGE  # further out derivatives underflow
         optimum = _optimum_with_hessian(plan, engine.capabilities.uses_prior, u, known, rows)

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from probml.estimators.several_starts import best_of
+from probml.estimators.estimator import best_of
 
 
 def attempt(height, words):

@@ -4,8 +4,7 @@ In the order in which MAP.run uses them:
 
 | what | file |
 |---|---|
-| the objective in unbounded coordinates | `objective` |
-| Newton's method and L-BFGS, preconditioned where that pays | `maximization` |
+| the objective; Newton's method and L-BFGS, preconditioned where that pays | `maximization` |
 | an optax optimiser, with batches and held-out rows | `training` |
 | proposals of other starts, the rule for what is higher, other optima | `search` |
 | scales of 0, correlations of ±1, equal entries: proposals and findings | `boundary` |

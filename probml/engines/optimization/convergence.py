@@ -31,7 +31,6 @@ from probml.engines.optimization.maximization import (
     lbfgs_optimum,
     maximize_by_lbfgs,
 )
-from probml.engines.optimization.objective import to_coordinates
 from probml.engines.restarting import vectors
 from probml.engines.restarting.squarem import initial_state, run_em_block
 from probml.engines.start.prior import compiled_prior_point
@@ -39,6 +38,7 @@ from probml.engines.start.start import Start
 from probml.numerics.transfer import placed_all
 from probml.plan.blocks import all_blocks
 from probml.plan.plan import Plan
+from probml.posteriors.posterior import unconstrained
 
 DISTANCE = 0.1  # by which entries are moved: this share of the way to the prior's point, and of
 # their own size
@@ -147,8 +147,8 @@ def check_identifiability(engine: OptimizerSettings, problem: Problem,
         or not np.isfinite(outcome.history[-1]) or not lacks_prior(plan, engine.prior)
         or outcome.state.optimum is None and not is_small_problem(problem, MAX_WORK)):
         return outcome
-    top = outcome.state.optimum or lbfgs_optimum(engine, problem, to_coordinates(
-        plan, placed_all(dict(outcome.params)), known))
+    top = outcome.state.optimum or lbfgs_optimum(engine, problem, np.asarray(unconstrained(
+        plan, placed_all(dict(outcome.params)), known)))
     found, status = ((), None) if top.subsampled else check_direction_from_start(plan, known, top,
                                                                                  BLOCK)
     if status is None:

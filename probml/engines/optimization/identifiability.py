@@ -15,7 +15,6 @@ from jax.typing import ArrayLike
 from probml.device.rows import Known
 from probml.engines.engine import Status
 from probml.engines.findings import Code, Finding
-from probml.engines.optimization.objective import flat, unflat
 from probml.engines.start.prior import compiled_prior_point
 from probml.errors import listed, present
 from probml.evidence import density
@@ -25,6 +24,7 @@ from probml.numerics.optimum import Optimum
 from probml.numerics.transfer import placed, placed_all
 from probml.plan.hierarchy import noise_scales, scale_parameters
 from probml.plan.plan import Plan
+from probml.posteriors.posterior import constrained, unconstrained
 
 # Curvatures here are eigenvalues of the negative Hessian with each coordinate in its own unit; a
 # direction with less curvature than this may be flat.
@@ -124,7 +124,7 @@ def _identified_derivatives(plan: Plan, known: Known, point: jax.Array,
     quantities)."""
     def identified(u: jax.Array) -> jax.Array:
         quantities = present(plan.structure.model.identified_by)(
-            {**known.given, **unflat(plan, u, known)})
+            {**known.given, **density.from_unbounded(plan, u, known)[0]})
         return ravel_pytree(quantities)[0]
 
     return jax.vmap(lambda way: jax.jvp(identified, (point,), (way,))[1])(directions)
@@ -135,7 +135,7 @@ def check_direction_from_start(plan: Plan, known: Known, top: Optimum, steps: in
     without bounds: where going as far again costs little, there may be no maximum, as for classes
     that several columns separate together, all of whose curvatures have vanished."""
     end, begun = top.point, jax.device_get(compiled_prior_point(plan, known))
-    at = jax.device_get(unflat(plan, placed(end), known))
+    at = jax.device_get(constrained(plan, known, placed(end)))
     moved = [name for name in plan.free if plan.structure.sites[name].domain.unbounded
              or plan.structure.sites[name].domain.ordered]
     if not moved:
@@ -146,7 +146,7 @@ def check_direction_from_start(plan: Plan, known: Known, top: Optimum, steps: in
 
     def place(times: float) -> np.ndarray:
         point = {name: at[name] + times * gone[name] for name in moved}
-        return np.asarray(flat(plan, placed_all({**at, **point}), known), end.dtype)
+        return np.asarray(unconstrained(plan, placed_all({**at, **point}), known), end.dtype)
 
     step = np.finfo(end.dtype).eps ** (1 / 3)
     ways = [np.asarray(place(side * step) - end, float) for side in (1, -1)]

@@ -15,23 +15,17 @@ from probml.engines.optimization.identifiability import (
     domain_flags,
     find_separation,
 )
-from probml.engines.optimization.objective import (
-    flat,
-    from_coordinates,
-    objective_value,
-    to_coordinates,
-    unflat,
-)
 from probml.engines.progress import Loop, Progress, StepResult, iterate
 from probml.engines.restarting import squarem
 from probml.errors import present
 from probml.evidence import density
-from probml.evidence.density import log_posterior_and_gradient, value_gradient_hessian
+from probml.evidence.density import value_gradient_hessian
+from probml.evidence.e_step import log_evidence
 from probml.factors.affine_predictors import curvatures
 from probml.factors.naturals import log_prior
 from probml.jaxpr.backward import value_and_gradient
 from probml.numerics.compiling import ONCE, jit
-from probml.numerics.curvature import scaled, second_order, units
+from probml.numerics.curvature import scaled, second_order, units, whitened
 from probml.numerics.newton import Newton, saddle_free_step
 from probml.numerics.optimum import LBFGS, Optimum, maximize, negligible, newton_converged
 from probml.numerics.process.threads import map_in_threads
@@ -39,6 +33,7 @@ from probml.numerics.refinement import HostBFGS, maximize_whitened, refine
 from probml.plan.blocks import NEWTON
 from probml.plan.plan import Plan
 from probml.plan.sufficient_statistics import blocks_of_hessian
+from probml.posteriors.posterior import constrained, unconstrained
 from probml.typing import PyTree
 
 BLOCK = 50  # iterations of a device call
@@ -94,32 +89,31 @@ def maximize_by_lbfgs(engine: OptimizerSettings, problem: Problem, params: Mappi
     refined = engine.steps is None if refined is None else refined
     plan, known, rows = problem.plan, problem.known, problem.rows
 
-    def block(u: jax.Array, count: jax.Array):
-        u, value, count, values, flat, _ = _lbfgs(plan, engine.prior, u, known, rows,
-                                                  np.asarray(count), engine.tolerance)
-        return u, value, count, values, bool(flat)
+    def block(u: np.ndarray, count: int):
+        u, value, count, values, end, _ = _lbfgs(plan, engine.prior, u, known, rows,
+                                                 np.asarray(count), engine.tolerance)
+        return np.asarray(u), value, count, values, bool(end)
 
     dear = plan.largest_matrix > MAX_MATRIX_WITH_GRADIENT and (
         not problem.in_parts and density.unbounded_size(plan) <= MAX_WHITENED_COORDINATES)
 
-    def whitened_block(u: Mapping[str, jax.Array], count: int):
+    def whitened_block(u: np.ndarray, count: int):
         found = maximize_whitened(lbfgs_optimum(engine, problem, u), count, engine.tolerance,
                                   domain_flags(plan, "logarithmic"))
-        return (_by_name(u, found.point), found.value, found.iterations, found.history,
-                found.flat)
+        return found.point, found.value, found.iterations, found.history, found.flat
 
     u, history, status = run_in_blocks(engine, whitened_block if dear else block,
-                                       to_coordinates(plan, params, known))
+                                       np.asarray(unconstrained(plan, params, known)))
     rounded, top = False, lbfgs_optimum(engine, problem, u) if is_small_problem(problem) else None
     if top is not None and refined and _is_worth_refining(problem, history, top):
         end, values, gain = refine(top)
         rounded = top.point.dtype == np.float32 and values[-1] - values[0] > MAX_FLOAT32_LOSS
         if len(values) > 1 and gain <= negligible(np.asarray(values[-1], top.point.dtype)):
-            top, u, status = end, _by_name(u, end.point), Status.CONVERGED
+            top, u, status = end, end.point, Status.CONVERGED
             history = np.append(history, np.maximum(values[1:], history[-1]))
     if status is Status.STALLED and top is not None and _is_maximum(top):
         status = Status.CONVERGED
-    return Outcome(from_coordinates(plan, u, known), history, status, len(history) - 1,
+    return Outcome(constrained(plan, known, u), history, status, len(history) - 1,
                    state=State(stopped_by_rounding=rounded, optimum=top))
 
 
@@ -164,35 +158,21 @@ def _is_maximum(top: Optimum) -> bool:
     return bool(0 <= gain <= least and remaining <= MAX_REMAINING_GAIN * gain)
 
 
-def lbfgs_optimum(engine: OptimizerSettings, problem: Problem,
-                  u: Mapping[str, jax.Array]) -> Optimum:
+def lbfgs_optimum(engine: OptimizerSettings, problem: Problem, u: np.ndarray) -> Optimum:
     """The end of an optimisation by L-BFGS, which can be repeated from elsewhere by the same
     program."""
+    plan, known, rows = problem.plan, problem.known, problem.rows
+
     def run_lbfgs(start: np.ndarray, steps: int) -> tuple[np.ndarray, float, np.ndarray]:
-        end, value, *_, slope = _lbfgs(problem.plan, engine.prior, _by_name(u, start),
-                                       problem.known, problem.rows, np.asarray(steps),
+        end, value, *_, slope = _lbfgs(plan, engine.prior, start, known, rows, np.asarray(steps),
                                        engine.tolerance)
-        return _vector(end), float(value), _vector(slope)
+        return np.asarray(end), float(value), np.asarray(slope)
 
     def value_alone(at: np.ndarray) -> float:
-        return float(objective_value(problem.plan, engine.prior, _by_name(u, at), problem.known,
-                                     problem.rows))
+        return float(objective_value(plan, engine.prior, at, known, rows))
 
-    large = problem.plan.largest_matrix > MAX_MATRIX_WITH_GRADIENT
-    return Optimum(run_lbfgs, _vector(u), valued=value_alone if large else None)
-
-
-def _vector(u: Mapping) -> np.ndarray:
-    """Coordinates by name → one vector (d,), in the order of the names; on the host."""
-    return np.concatenate([np.ravel(u[name]) for name in sorted(u)])
-
-
-def _by_name(like: Mapping, vector: np.ndarray) -> dict[str, np.ndarray]:
-    """A vector of coordinates (d,) → these by name, with the shapes of `like`."""
-    names = sorted(like)
-    parts = np.split(vector, np.cumsum([np.size(like[name]) for name in names])[:-1])
-    return {name: part.reshape(np.shape(like[name])) for name, part in zip(names, parts,
-                                                                           strict=True)}
+    return Optimum(run_lbfgs, u,
+                   valued=value_alone if plan.largest_matrix > MAX_MATRIX_WITH_GRADIENT else None)
 
 
 def maximize_by_newton(engine: OptimizerSettings, problem: Problem, params: Mapping) -> Outcome:
@@ -204,7 +184,8 @@ def maximize_by_newton(engine: OptimizerSettings, problem: Problem, params: Mapp
     the sample's Hessian: three passes over all rows are enough.
     """
     plan, known, rows, n = problem.plan, problem.known, problem.rows, problem.size
-    u, many = flat(plan, params, known), n > 4 * SAMPLE_ROWS and not isinstance(rows, Summary)
+    u = unconstrained(plan, params, known)
+    many = n > 4 * SAMPLE_ROWS and not isinstance(rows, Summary)
     some, scale, tolerance = rows, 1.0, engine.tolerance
     if many:
         # rows that are read in parts have padding between them
@@ -223,10 +204,13 @@ def maximize_by_newton(engine: OptimizerSettings, problem: Problem, params: Mapp
     unknown = np.full((u.size, u.size), np.nan, u.dtype)
     (top, first, last), history, status = run_in_blocks(engine, block, (u, unknown, unknown))
     if many:
-        mode, root, sound = _whitened_coordinates(u, top, last)
+        # coordinates z, centre + root z, in which the sample's negative Hessian is the identity
+        centre, unit = np.asarray(top, float), whitened(np.asarray(last, float), 0.0)
+        sound = unit is not None and bool(np.isfinite(centre).all())
+        centre, root = (centre, present(unit).T) if sound else (np.asarray(u, float),
+                                                                np.eye(u.size))
         remaining = REMAINING_SHARE * engine.tolerance if sound else 0.0
         rounding = float(jnp.finfo(u.dtype).eps)
-        centre, root = np.asarray(mode, float), np.asarray(root, float)
         objective_of_all = host_objective(plan, engine.prior, known, rows)
 
         def whitened_objective(z: np.ndarray) -> tuple[float, np.ndarray]:
@@ -239,7 +223,7 @@ def maximize_by_newton(engine: OptimizerSettings, problem: Problem, params: Mapp
             return found.point, found.value, found.iterations, found.history, found.flat
 
         z, history, status = run_in_blocks(engine, bfgs_block, np.zeros(u.size))
-        top = np.asarray(mode + root @ z, u.dtype)
+        top = np.asarray(centre + root @ z, u.dtype)
 
     def run_newton(u: np.ndarray, steps: int) -> tuple[np.ndarray, float, np.ndarray]:
         found = _newton(plan, engine.prior, u, known, some, scale, np.asarray(steps), tolerance)
@@ -253,7 +237,7 @@ def maximize_by_newton(engine: OptimizerSettings, problem: Problem, params: Mapp
 
     separated = find_separation(plan, np.asarray(first), end.hessian, end.point - np.asarray(u),
                                 fall) if lacks_prior(plan, engine.prior) else ()
-    return Outcome(unflat(plan, top, known), history, Status.DIVERGED if separated else status,
+    return Outcome(constrained(plan, known, top), history, Status.DIVERGED if separated else status,
                    len(history) - 1, separated, state=State(optimum=end))
 
 
@@ -297,11 +281,11 @@ def _lbfgs(plan: Plan, prior: bool, u: jax.Array, known: Known, rows: Rows, step
            tolerance: jax.Array):
     """L-BFGS from u: the point, its value, iterations, their values, whether it is flat, and the
     gradient of the negative objective."""
-    both = density.for_loop(lambda u: log_posterior_and_gradient(plan, prior, u, known, rows),
-                            rows, u)
+    both = density.for_loop(lambda u: density.value_and_gradient(
+        plan, density.without_volume(plan, known), u, known, rows, prior, mode=True), rows, u)
     found = maximize(both, u, LBFGS(steps, tolerance, BLOCK, slopes=True))
     return (found.point, found.value, found.iterations, found.history,
-            found.flat | (tolerance >= MIN_TOLERANCE), jax.tree.map(jnp.negative, found.gradient))
+            found.flat | (tolerance >= MIN_TOLERANCE), -found.gradient)
 
 
 @jit(static_argnames=("plan", "prior"), seldom=ONCE)
@@ -323,19 +307,6 @@ def _newton(plan: Plan, prior: bool, u: jax.Array, known: Known, rows: Rows, sca
 def take_rows(rows: Rows, index: jax.Array) -> Rows:
     """Some rows, (chunks, rows) their indices, in chunks of their own."""
     return rows.taken(index)
-
-
-@jit
-def _whitened_coordinates(start: jax.Array, top: jax.Array, hessian: jax.Array):
-    """Centre, root and whether both are finite: coordinates z, centre + root z, about the mode of a
-    sample in which its negative Hessian is the identity; if they are not finite, those about the
-    start."""
-    factor = jnp.linalg.cholesky(hessian)
-    root = jax.scipy.linalg.solve_triangular(factor, jnp.eye(len(top), dtype=top.dtype),
-                                             lower=True).T
-    sound = jnp.all(jnp.isfinite(root)) & jnp.all(jnp.isfinite(top))
-    return (jnp.where(sound, top, start),
-            jnp.where(sound, root, jnp.eye(len(top), dtype=top.dtype)), sound)
 
 
 # Block-preconditioned L-BFGS. A block is the coefficients of one element of an argument, such as
@@ -378,8 +349,8 @@ def maximize_by_block_lbfgs(engine: OptimizerSettings, problem: Problem,
             if int(iterations) < size or done == count or not np.isfinite(value):
                 return u, value, done, np.concatenate(history), bool(end)
 
-    top, history, status = run_in_blocks(engine, block, flat(plan, params, known))
-    return Outcome(unflat(plan, top, known), history, status, len(history) - 1)
+    top, history, status = run_in_blocks(engine, block, unconstrained(plan, params, known))
+    return Outcome(constrained(plan, known, top), history, status, len(history) - 1)
 
 
 def _rows_for_blocks(rows: Rows, n: int, width: int) -> tuple[Rows, np.ndarray]:
@@ -478,3 +449,12 @@ def _log_likelihood(plan: Plan, u: jax.Array, known: Known,
 def _log_prior(plan: Plan, u: jax.Array, known: Known) -> tuple[jax.Array, jax.Array]:
     return value_and_gradient(
         lambda u: log_prior(plan, density.from_unbounded(plan, u, known)[0], known, True))(u)
+
+
+@jit(static_argnames=("plan", "prior"), seldom=ONCE)
+def objective_value(plan: Plan, prior: bool, u: jax.Array, known: Known,
+                    rows: Rows | Summary) -> jax.Array:
+    """The objective of MAP at unbounded coordinates, (d,)."""
+    params = density.from_unbounded(plan, u, known)[0]
+    value = log_evidence(plan, params, known, rows)
+    return value + log_prior(plan, params, known, True) if prior else value

@@ -18,7 +18,8 @@ import numpy as np
 
 from probml.engines.engine import Outcome, Problem, Status
 from probml.engines.findings import Code, Finding
-from probml.engines.optimization.objective import from_coordinates, objective_value, to_coordinates
+from probml.engines.optimization.identifiability import domain_flags, repeat_per_coordinate
+from probml.engines.optimization.maximization import objective_value
 from probml.engines.start.prior import (
     drawn_prior,
     given_start,
@@ -27,10 +28,12 @@ from probml.engines.start.prior import (
 )
 from probml.engines.start.start import separate_equal_states
 from probml.errors import Refusal
+from probml.evidence import density
 from probml.numerics.transfer import placed_all
 from probml.plan.blocks import all_blocks
 from probml.plan.plan import Plan
 from probml.plan.sufficient_statistics import is_affine_in_rows
+from probml.posteriors.posterior import constrained, unconstrained
 from probml.structure.densities import deterministics_at, identified_at
 
 ROUNDING = 1e-7  # a smaller gain, relative to the objective, is none
@@ -186,7 +189,7 @@ def _has_parameters_by_hidden_state(plan: Plan) -> bool:
 def objective_at_points(problem: Problem, prior: bool, points: Sequence[Mapping]) -> np.ndarray:
     """The objective at some points; −∞ where it is not finite."""
     plan, known, rows = problem.plan, problem.known, problem.rows
-    places = [to_coordinates(plan, placed_all({name: point[name] for name in plan.free}), known)
+    places = [unconstrained(plan, placed_all({name: point[name] for name in plan.free}), known)
               for point in points]
     values = np.array([objective_value(plan, prior, place, known, rows) for place in places])
     return np.where(np.isfinite(values), values, -np.inf)
@@ -200,11 +203,12 @@ def prior_points(problem: Problem, prior: bool, fixed: Mapping) -> list[dict[str
     if drawn is None:
         return []
 
-    def best(drawn: Mapping) -> list[dict]:
-        points = [from_coordinates(plan, {name: leaf[i] for name, leaf in drawn.items()}, known)
-                  | fixed for i in range(DRAWS)]
-        values = objective_at_points(problem, prior, points)
-        return [points[i] for i in np.argsort(-values) if np.isfinite(values[i])][:MAX_STARTS]
+    def best(drawn: np.ndarray) -> list[dict]:
+        values = constrained(plan, known, drawn)
+        points = [{name: value[i] for name, value in values.items()} | dict(fixed)
+                  for i in range(DRAWS)]
+        heights = objective_at_points(problem, prior, points)
+        return [points[i] for i in np.argsort(-heights) if np.isfinite(heights[i])][:MAX_STARTS]
 
     return best(drawn) or best(points_near_zero(drawn, problem.seed))
 
@@ -219,7 +223,7 @@ def at_prior_draw(problem: Problem, params: Mapping, names: list[str]) -> dict[s
     drawn = drawn_prior(plan, known, 1, problem.seed) if names else None
     if drawn is None:
         return dict(params)
-    values = from_coordinates(plan, {name: leaf[0] for name, leaf in drawn.items()}, known)
+    values = constrained(plan, known, drawn[0])
     return {name: values[name] if name in names else value for name, value in params.items()}
 
 
@@ -245,8 +249,6 @@ BETWEEN = (0.1, 0.3, 0.5, 0.7, 0.9)  # points on the line between two optima
 # distributions whose tails fall as a power: each outlier may make a maximum, in affine models too
 HEAVY_TAILED = ("Cauchy", "StudentT")
 
-Coordinates = dict[str, np.ndarray]
-
 
 def propose_other_optima(problem: Problem, prior: bool, start: Mapping,
                          maximize: Maximize) -> list[Proposal]:
@@ -266,49 +268,48 @@ def propose_other_optima(problem: Problem, prior: bool, start: Mapping,
         return other if other.status is Status.CONVERGED and np.isfinite(
             final_objective(other)) else None
 
-    def propose(name: str, place: Callable[[Coordinates], Coordinates | None]) -> Proposal:
+    def propose(name: str, place: Callable[[np.ndarray], np.ndarray | None]) -> Proposal:
         def points(outcome: Outcome) -> list[Mapping]:
             point = (place(_coordinates(problem, outcome.params))
                      if _is_search_worthwhile(problem, prior, outcome) else None)
-            return [] if point is None else [from_coordinates(plan, placed_all(point), known)]
+            return [] if point is None else [constrained(plan, known, point)]
 
         return Proposal(name, points, converged, 1, lambda best, rest: _several_optima(
             problem, prior, best, rest, _coordinates(problem, start)))
 
-    def mirror(names: tuple[str, ...], end: Coordinates) -> Coordinates | None:
+    def mirror(moved: np.ndarray, end: np.ndarray) -> np.ndarray | None:
         begun = _coordinates(problem, start)
-        moved = {name: 2 * begun[name] - end[name] for name in names}
-        return {**end, **moved} if any(np.any(end[name] != begun[name]) for name in names) else None
+        return np.where(moved, 2 * begun - end, end) if (end != begun)[moved].any() else None
 
     draws = functools.cache(lambda: drawn_prior(plan, known, PRIOR_STARTS, problem.seed))
 
-    def draw(number: int, _: Coordinates) -> Coordinates | None:
+    def draw(number: int, _: np.ndarray) -> np.ndarray | None:
         drawn = draws()
-        return None if drawn is None else {name: value[number] for name, value in drawn.items()}
+        return None if drawn is None else drawn[number]
 
-    domains = {name: plan.structure.sites[name].domain for name in plan.free}
-    unbounded = tuple(name for name, domain in domains.items() if domain.unbounded)
-    with_logits = tuple(name for name, domain in domains.items() if domain.unbounded or (
-        domain.logarithmic and domain.rank == 0 and not domain.log_scale))
+    unbounded, sites = domain_flags(plan, "unbounded"), plan.structure.sites
+    logits = domain_flags(plan, "logarithmic") & ~domain_flags(plan, "log_scale") & (
+        repeat_per_coordinate(plan, lambda name: sites[name].domain.rank == 0))
     return [*(propose("the mirror image of the estimates about the initial "
-                      "values", functools.partial(mirror, names))
-              for names in dict.fromkeys((unbounded, with_logits))),
+                      "values", functools.partial(mirror, moved))
+              for moved in (unbounded, *[unbounded | logits] * bool(logits.any()))),
             *(propose("values drawn from the prior", functools.partial(draw, number))
               for number in range(0 if problem.asked else PRIOR_STARTS))]
 
 
-def _coordinates(problem: Problem, params: Mapping) -> Coordinates:
-    return jax.device_get(to_coordinates(problem.plan, placed_all(dict(params)), problem.known))
+def _coordinates(problem: Problem, params: Mapping) -> np.ndarray:
+    return np.asarray(unconstrained(problem.plan, placed_all(dict(params)), problem.known))
 
 
 def _several_optima(problem: Problem, prior: bool, best: Outcome, rest: Outcome,
-                    start: Coordinates) -> Finding | None:
+                    start: np.ndarray) -> Finding | None:
     """The finding that two optima are separate maxima of about the same height; None: they are
     not."""
     here, there = (_coordinates(problem, one.params) for one in (best, rest))
-    gaps = {name: float(np.max(np.abs(here[name] - there[name]), initial=0.0)) for name in here}
-    different = {name: gap for name, gap in gaps.items() if gap > SAME_OPTIMUM * np.max(
-        np.abs(here[name] - start[name]), initial=0.0)}
+    parts = density.coordinate_slices(problem.plan)
+    gaps, moved = ({name: float(np.abs(way[part]).max(initial=0.0)) for name, part in parts.items()}
+                   for way in (here - there, here - start))
+    different = {name: gap for name, gap in gaps.items() if gap > SAME_OPTIMUM * moved[name]}
     lower = final_objective(best) - final_objective(rest)
     if (not different or lower > MAX_LOWER or _are_equivalent(problem, best, rest, different)
             or _are_connected(problem, prior, best, rest)):

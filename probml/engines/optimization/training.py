@@ -10,13 +10,16 @@ import numpy as np
 from probml.device.held_out import check_held_out, split_rows
 from probml.device.rows import Known, Rows
 from probml.engines.engine import Outcome, Problem, Status
-from probml.engines.optimization.objective import from_coordinates, objective, to_coordinates
 from probml.engines.progress import Loop, Progress, StepResult, iterate
 from probml.errors import ModelError, counted
-from probml.evidence.density import from_unbounded_by_name, log_posterior_and_gradient
+from probml.evidence.density import (
+    from_unbounded_by_name,
+    log_posterior_and_gradient,
+    unbounded_by_name,
+)
 from probml.evidence.e_step import row_totals, total_evidence
 from probml.factors.factors import global_factors
-from probml.numerics.compiling import jit
+from probml.numerics.compiling import ONCE, jit
 from probml.numerics.optimum import is_flat
 from probml.numerics.process.libraries import optax
 from probml.numerics.transfer import random_key
@@ -29,6 +32,21 @@ MIN_GAIN = 1e-6  # of the last third of a run, relative to the objective; less i
 
 
 Training = Any  # a MAP with an optimizer, which has its settings
+
+# parameters → unbounded coordinates, both by name, by which optimisers may treat them differently
+to_coordinates = jit(unbounded_by_name, static_argnames=("plan",), seldom=ONCE)
+
+
+@jit(static_argnames=("plan",), seldom=ONCE)
+def from_coordinates(plan: Plan, u: Mapping, known: Known) -> dict[str, jax.Array]:
+    """Unbounded coordinates by name → parameters."""
+    return from_unbounded_by_name(plan, u, known)[0]
+
+
+@jit(static_argnames=("plan", "prior"))
+def objective(plan: Plan, prior: bool, u: Mapping, known: Known, rows: Rows):
+    """The objective of MAP and its gradient, at unbounded coordinates by name."""
+    return log_posterior_and_gradient(plan, prior, u, known, rows)
 
 
 def run(engine: Training, problem: Problem, params: Mapping) -> Outcome:

@@ -112,39 +112,28 @@ def run_to_convergence(title: str, rows: Rows, state: PyTree, own: PyTree, advan
         advance: see `Advance`. block: evaluations of a call.
         limit: iterations at most, of which there is one less than evaluations.
     """
-    loop = _Restarts(rows, state, own, advance, block, limit + 1, race)
-    with Progress(title, limit, progress) as bar:
-        iterate(bar, loop.max_evaluations, loop.turn, held=loop)
-    return jax.tree.map(np.asarray, loop.state), np.concatenate(loop.history, 1)
+    loop, max_evaluations = Loop(state, "history"), limit + 1
+    history = loop.lists["history"]
 
-
-class _Restarts(Loop):
-    """All restarts between two device calls. Arguments as of `run_to_convergence`."""
-
-    def __init__(self, rows: Rows, state: PyTree, own: PyTree, advance: Advance, block: int,
-                 max_evaluations: int, race: Race | None):
-        super().__init__(state, "history")
-        self.history = self.lists["history"]
-        self.rows, self.own, self.advance = rows, own, advance
-        self.block, self.max_evaluations, self.race = block, max_evaluations, race
-
-    def turn(self, done: int) -> StepResult:
+    def turn(done: int) -> StepResult:
         """One call; `done` counts M-steps, of which there is one less than evaluations."""
-        race = self.race if self.race is not None and self.race.on else None
-        early = not self.history
+        racing, early = race if race is not None and race.on else None, not history
         # if rows are read in parts each evaluation is long
-        block = race.first if race and early else self.block if race or self.rows.held else 1
-        limit = min((0 if early else done + 1) + block, self.max_evaluations)
-        self.state, values, ended = self.advance(self.state, self.own, limit)
-        self.history.append(np.asarray(values, float))
-        ended = bool(ended) or limit >= self.max_evaluations
-        if race and not ended:
-            status = race.stop_hopeless(np.asarray(self.state.status), np.asarray(self.state.value),
-                                        self.history[-1], early)
-            self.state = self.state._replace(status=status)
-        best = float(np.asarray(self.state.value).max())
-        ended = ended or not (np.asarray(self.state.status) == Status.RUNNING).any()
-        return StepResult(limit - 1 - done, best, Status.CONVERGED if ended else Status.RUNNING)
+        count = racing.first if racing and early else block if racing or rows.held else 1
+        most = min((0 if early else done + 1) + count, max_evaluations)
+        loop.state, values, ended = advance(loop.state, own, most)
+        history.append(np.asarray(values, float))
+        ended = bool(ended) or most >= max_evaluations
+        if racing and not ended:
+            loop.state = loop.state._replace(status=racing.stop_hopeless(
+                np.asarray(loop.state.status), np.asarray(loop.state.value), history[-1], early))
+        best = float(np.asarray(loop.state.value).max())
+        ended = ended or not (np.asarray(loop.state.status) == Status.RUNNING).any()
+        return StepResult(most - 1 - done, best, Status.CONVERGED if ended else Status.RUNNING)
+
+    with Progress(title, limit, progress) as bar:
+        iterate(bar, max_evaluations, turn, held=loop)
+    return jax.tree.map(np.asarray, loop.state), np.concatenate(history, 1)
 
 
 def _has_ended(runs: PyTree) -> np.ndarray:
@@ -158,11 +147,6 @@ def stopped_is_highest(runs: PyTree) -> bool:
     stopped, value = np.asarray(runs.status) == Status.STOPPED, np.asarray(runs.value)
     return bool(stopped.any()
                 and value[stopped].max() > value[_has_ended(runs)].max(initial=-np.inf))
-
-
-def best_params(plan: Plan, state: State, i: int) -> dict[str, np.ndarray]:
-    """The parameters of a restart at its best point."""
-    return unpack(plan, state.params[i])
 
 
 def first_states(structure: Structure, outcome: Outcome) -> Outcome:
@@ -215,7 +199,7 @@ def find_spurious_maximum(plan: Plan, state: State, best: int, close: float) -> 
     if count[np.flatnonzero(at == best)[0]] > MAX_SPURIOUS_STARTS:
         return ()
     usual = int(at[np.argmax(count)])
-    point, other = (best_params(plan, state, i) for i in (best, usual))
+    point, other = (unpack(plan, state.params[i]) for i in (best, usual))
     ratios = {name: np.min(point[name]) / max(np.min(other[name]), np.finfo(float).tiny)
               for name in scales}
     name = min(ratios, key=lambda name: ratios[name])

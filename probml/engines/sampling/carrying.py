@@ -6,27 +6,18 @@ some start elsewhere."""
 from collections.abc import Callable, Mapping
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from probml.dataset.dataset import Data
 from probml.device import layout, load
 from probml.device.rows import Known, Rows
 from probml.engines.engine import Engine, Problem
-from probml.engines.optimization.search import index_of_highest
-from probml.engines.start.begin import (
-    AWAY,
-    MAX_STEPS,
-    PRIOR_STARTS,
-    Ascent,
-    widest_units,
-)
-from probml.engines.start.modes import Mode, Optima, distinct_optima
-from probml.engines.start.prior import compiled_prior_point, drawn_prior, given_start
+from probml.engines.start.begin import PRIOR_STARTS
+from probml.engines.start.modes import Mode, distinct_optima
+from probml.engines.start.prior import drawn_prior
 from probml.errors import Refusal, counted, listed
 from probml.evidence import density, row_coordinates
 from probml.latents.grouping import advise_cumulative_sum
-from probml.numerics import curvature
 from probml.numerics.compiling import jit
 from probml.numerics.curvature import Starts
 from probml.numerics.transfer import placed
@@ -34,8 +25,6 @@ from probml.plan.plan import Plan
 from probml.posteriors.posterior import unconstrained
 
 INTEGRATE = ("exact", "all", "none")
-STARTS = 4  # of optimisations, from the prior's point and points about it
-START_DEVIATION = 0.5  # of these, in units of the coordinates
 MAX_VALUES = 2**28  # of latent variables in all draws
 
 
@@ -101,39 +90,6 @@ def check(problem: Problem, engine: str, draws: int) -> None:
                       f"{' or a smaller draws=' * (engine == 'NUTS')}, or integrate the variable "
                       f'out approximately, {engine}(integrate="all")',
                       ("EM",))
-
-
-def find_joint_mode(problem: Problem, known: Known, spread: np.ndarray,
-                    point: np.ndarray | None = None) -> Mode:
-    """The joint mode of parameters and latent variables of rows, standardised by their priors if
-    possible, so that there is one; and the curvature there.
-
-    Args:
-        point: coordinates that are measured instead of a mode.
-    """
-    plan, rows, points, steps = problem.plan, problem.rows, np.zeros((1, spread.shape[1])), 0
-    if point is not None:
-        points += point
-    else:
-        first = np.asarray(unconstrained(plan, {**compiled_prior_point(plan, known), **given_start(
-            plan, problem.start)}, known))
-        steps, noise = MAX_STEPS, np.random.default_rng([problem.seed, 3]).standard_normal(
-            (STARTS, spread.shape[1]))
-        noise[0] = 0.0
-        points = START_DEVIATION * noise
-        points[:, : len(first)] += first
-    points = points.astype(jnp.result_type(float))
-    ascent = Ascent(plan, known, rows, tolerance=1e-9)
-    found = ascent.run(points, steps)
-    best = index_of_highest(found.value, np.isfinite(found.value))
-    top = found.point[best] if np.isfinite(found.value[best]) else points[0]
-    widest = np.full(len(top), np.inf)
-    widest[: density.unbounded_size(plan)] = widest_units(plan)
-    frame, hessian, starts = curvature.measure(ascent.evaluate, top, spread,
-                                               np.zeros(len(top), bool), widest)
-    left = np.linalg.norm(frame.pull(found.gradient), axis=1) < AWAY
-    return Mode(frame, hessian, found.value[best], left[best], found.history[best], starts,
-                Optima(found.point, found.value, left))
 
 
 def drawn(plan: Plan, known: Known, rows: Rows, u: np.ndarray) -> dict[str, np.ndarray]:
@@ -225,7 +181,6 @@ def _prior_places(problem: Problem, known: Known, size: int) -> list[np.ndarray]
     drawn = drawn_prior(plan, known, PRIOR_STARTS, problem.seed)
     if drawn is None:
         return []
-    own = [np.reshape(drawn[name], (PRIOR_STARTS, -1)) for name in sorted(drawn)]
     rest = np.random.default_rng([problem.seed, 13]).standard_normal(
-        (PRIOR_STARTS, size - sum(part.shape[1] for part in own)))
-    return list(np.concatenate([*own, rest], 1).astype(own[0].dtype))
+        (PRIOR_STARTS, size - drawn.shape[1]))
+    return list(np.concatenate([drawn, rest], 1).astype(drawn.dtype))

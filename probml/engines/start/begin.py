@@ -20,7 +20,6 @@ from probml.engines.optimization.identifiability import (
     repeat_per_coordinate,
 )
 from probml.engines.optimization.maximization import newton_pays
-from probml.engines.optimization.objective import unflat
 from probml.engines.optimization.search import index_of_highest
 from probml.engines.start.labelling import hidden_variables
 from probml.engines.start.modes import Mode, Optima
@@ -33,7 +32,7 @@ from probml.engines.start.prior import (
 )
 from probml.engines.start.start import first_points
 from probml.errors import Refusal
-from probml.evidence import centring, density
+from probml.evidence import centring, density, row_coordinates
 from probml.numerics import curvature
 from probml.numerics.compiling import ONCE, jit
 from probml.numerics.curvature import Frame, Starts
@@ -45,10 +44,13 @@ from probml.numerics.transfer import placed, placed_all
 from probml.plan import hierarchy
 from probml.plan.blocks import all_blocks, climbed_on_rows
 from probml.plan.plan import Plan
-from probml.posteriors.posterior import unconstrained
+from probml.posteriors.posterior import constrained, unconstrained
 from probml.typing import SiteValues
 
 MAX_STEPS = 300  # of an optimisation
+# of one over coordinates of rows too: the tolerance; starts, from the prior's point and points
+# about it, and the standard deviation of these
+ROWS_TOLERANCE, STARTS, START_DEVIATION = 1e-9, 4, 0.5
 # the logarithm by which a scale may fall in an optimisation that did not converge: beyond, it is on
 # its way to 0
 MAX_LOG_FALL = 10.0
@@ -101,13 +103,12 @@ def find_rough_mode(problem: Problem) -> dict[str, jax.Array]:
     return first_points(problem, True, closed=not newton_pays(plan))[0]
 
 
-def other_starts(plan: Plan, known: Known, seed: int,
-              start: SiteValues) -> dict[str, np.ndarray] | None:
-    """Unbounded coordinates of other points to start from, as EM has restarts, if nothing discrete
-    is latent and the prior can be drawn from. The second is the mirror image of the first about the
-    prior's point, in parameters without bounds: modes that differ by a sign are both found. Where
-    closed forms lead to a mode, further optimisations only serve to find others, as of Student's t:
-    none beyond the number of coordinates whose curvature costs nothing."""
+def other_starts(plan: Plan, known: Known, seed: int, start: SiteValues) -> np.ndarray | None:
+    """Unbounded coordinates of other points to start from, (k, d), as EM has restarts, if nothing
+    discrete is latent and the prior can be drawn from. The second is the mirror image of the first
+    about the prior's point, in parameters without bounds: modes that differ by a sign are both
+    found. Where closed forms lead to a mode, further optimisations only serve to find others, as of
+    Student's t: none beyond the number of coordinates whose curvature costs nothing."""
     sites = [plan.structure.sites[name] for name in plan.free]
     closed_forms = all(block.form for block in all_blocks(plan, True))
     if not plan.complete or plan.globals or start or any(site.entry.improper for site in sites) or (
@@ -116,12 +117,22 @@ def other_starts(plan: Plan, known: Known, seed: int,
     drawn = drawn_prior(plan, known, PRIOR_STARTS * (1 + closed_forms), seed)
     if drawn is None:
         return None
-    point = jax.device_get(compiled_prior_point(plan, known))
-    for name in drawn:
+    drawn, point = np.array(drawn), jax.device_get(compiled_prior_point(plan, known))
+    for name, part in density.coordinate_slices(plan).items():
         if plan.structure.sites[name].domain.unbounded and name not in known.centring:
-            drawn[name] = np.array(drawn[name])
-            drawn[name][1] = 2 * point[name] - drawn[name][0]
+            drawn[1, part] = 2 * np.ravel(point[name]) - drawn[0, part]
     return drawn
+
+
+def size(plan: Plan, rows: Rows) -> int:
+    """The number of unbounded coordinates of parameters, and of rows that a sampler moves."""
+    return density.unbounded_size(plan) + (row_coordinates.size(plan, rows) if plan.carried else 0)
+
+
+def coordinates(plan: Plan, params: Mapping, known: Known, rows: Rows) -> jax.Array:
+    """Unbounded coordinates of parameters, and 0 for those of rows that a sampler moves, (d,)."""
+    u = unconstrained(plan, placed_all(dict(params)), known)
+    return placed(np.pad(u, (0, size(plan, rows) - u.size))) if plan.carried else u
 
 
 @jit(static_argnums=(0, 1), seldom=3 * ONCE, steps=True)
@@ -196,47 +207,47 @@ def evaluated_at_once(plan: Plan, rows: Rows) -> bool:
 def find_mode_and_curvature(
     plan: Plan,
     held: tuple[str, ...],
-    params: Mapping,
+    u: np.ndarray,
     known: Known,
     rows: Rows,
     spread: np.ndarray,
-    others: Mapping | None = None,
+    others: np.ndarray | None = None,
     steps: int = MAX_STEPS,
 ) -> Mode:
-    """The mode over all parameters but those `held`, from a point, and the curvature there; the
-    point itself if there is no mode near. The density is that of the unbounded coordinates.
+    """The mode over the coordinates of all parameters but those `held`, from a point u, (d,), and
+    the curvature there; the point itself if there is no mode near. The density is that of the
+    unbounded coordinates.
 
     Args:
         spread: standard normal numbers (k, d) for the starts of k chains.
-        others: unbounded coordinates of further points to start from, with a leading axis; the
-            highest mode is taken.
+        others: further points to start from, (m, d); the highest mode is taken.
         steps: of the optimisation, MAX_STEPS at most; 0: the point itself is measured.
     """
-    u = np.asarray(unconstrained(plan, params, known))
-    uncorrelated = repeat_per_coordinate(plan, held.__contains__)
-    ascent = Ascent(plan, known, rows, not held and not known.centring and newton_pays(plan))
+    u, count = np.asarray(u), density.unbounded_size(plan)
+    uncorrelated, widest = np.zeros(u.size, bool), np.full(u.size, np.inf)
+    uncorrelated[:count] = repeat_per_coordinate(plan, held.__contains__)
+    widest[:count] = np.where(domain_flags(plan, "logarithmic"), MAX_LOG_UNIT, np.inf)
+    newton = not (held or known.centring or plan.carried) and newton_pays(plan)
+    ascent = Ascent(plan, known, rows, newton, ROWS_TOLERANCE if plan.carried else 1e-12)
     if uncorrelated.all():
-        frame, hessian, starts = curvature.measure(ascent.evaluate, u, spread, uncorrelated,
-                                                   widest_units(plan))
+        frame, hessian, starts = curvature.measure(ascent.evaluate, u, spread, uncorrelated, widest)
         return Mode(frame, hessian, np.zeros((), u.dtype), np.ones((), bool),
                     np.zeros(1, u.dtype), starts)
     points = u[None]
     if others is not None:
-        rest = np.concatenate([np.reshape(others[name], (len(others[name]), -1))
-                               for name in sorted(plan.free)], 1)
-        points = np.concatenate([points, np.where(uncorrelated, u, rest)]).astype(u.dtype)
+        points = np.concatenate([points, np.where(uncorrelated, u, others)]).astype(u.dtype)
     found = ascent.run(points, steps, (~uncorrelated).astype(u.dtype))
     with np.errstate(invalid="ignore", over="ignore"):
         norms = np.sqrt((found.gradient**2).sum(1))
         converged = np.isfinite(found.value) & (
             norms <= np.finfo(u.dtype).eps ** (1 / 3) * (1 + np.abs(found.value)))
-        far = np.abs(found.point - points)[:, domain_flags(plan, "log_scale")].max(1, initial=0.0)
-        near = np.isfinite(found.value) & (converged | (far < MAX_LOG_FALL))
+        scales = np.abs(found.point - points)[:, :count][:, domain_flags(plan, "log_scale")]
+        near = np.isfinite(found.value) & (converged | (scales.max(1, initial=0.0) < MAX_LOG_FALL))
     tops = np.where(near[:, None], found.point, points)
     best = 0 if others is None else index_of_highest(found.value, converged, MIN_GAIN)
-    known_hessian = -(found.hessian if near[best] else found.first)[best] if ascent.newton else None
+    known_hessian = -(found.hessian if near[best] else found.first)[best] if newton else None
     frame, hessian, starts = curvature.measure(ascent.evaluate, tops[best], spread, uncorrelated,
-                                               widest_units(plan), known_hessian)
+                                               widest, known_hessian)
     # from the mode, in standard deviations
     left = np.linalg.norm(frame.pull(found.gradient[best]))
     return Mode(frame, hessian, found.value[best], converged[best] | (left < AWAY),
@@ -244,31 +255,24 @@ def find_mode_and_curvature(
                 None if others is None else Optima(tops, found.value, converged))
 
 
-def widest_units(plan: Plan) -> np.ndarray:
-    """The largest unit that each coordinate may have, (d,)."""
-    return np.where(domain_flags(plan, "logarithmic"), MAX_LOG_UNIT, np.inf)
-
-
-def measure_mode(plan: Plan, held: tuple[str, ...], params: Mapping, known: Known, rows: Rows,
-             spread: np.ndarray, others: Mapping | None = None, steps: int = MAX_STEPS) -> Mode:
+def measure_mode(plan: Plan, held: tuple[str, ...], u: jax.Array, known: Known, rows: Rows,
+                 spread: np.ndarray, others: np.ndarray | None = None,
+                 steps: int = MAX_STEPS) -> Mode:
     """As `find_mode_and_curvature`. If the density is 0 there, as for rates
     exp(a + b · year) or t ** shape under a wide prior, from the prior's point, then from near 0."""
-    begun = find_mode_and_curvature(plan, held, params, known, rows, spread, others, steps)
-    if _is_possible(begun):
-        return begun
-    middle = compiled_prior_point(plan, known)
-    point = {name: middle[name] for name in params}
-    begun = find_mode_and_curvature(plan, held, point, known, rows, spread, others, steps)
-    if _is_possible(begun):
-        return begun
+    for at_prior in (False, True):
+        if at_prior:
+            u = coordinates(plan, compiled_prior_point(plan, known), known, rows)
+        begun = find_mode_and_curvature(plan, held, u, known, rows, spread, others, steps)
+        if _is_possible(begun):
+            return begun
     if others is not None:
-        return find_mode_and_curvature(plan, held, point, known, rows, spread,
+        return find_mode_and_curvature(plan, held, u, known, rows, spread,
                                        points_near_zero(others, 0), steps)
-    near = {"u": np.empty((PRIOR_STARTS, *begun.frame.centre.shape), begun.frame.centre.dtype)}
+    near = points_near_zero(np.empty((PRIOR_STARTS, u.size), u.dtype), 0)
     # a few steps at least: where the density is not 0 it may be exp(-1e32)
-    found = [find_mode_and_curvature(plan, held, unflat(plan, placed(u), known), known, rows,
-                                     spread, None, max(steps, REFINING_STEPS))
-             for u in points_near_zero(near, 0)["u"]]
+    found = [find_mode_and_curvature(plan, held, u, known, rows, spread, None,
+                                     max(steps, REFINING_STEPS)) for u in near]
     return max(filter(_is_possible, found), key=lambda mode: float(mode.value), default=begun)
 
 
@@ -279,7 +283,7 @@ def _is_possible(begun: Mode) -> bool:
 
 
 def refine_mode(plan: Plan, begun: Mode, known: Known, rows: Rows, spread: np.ndarray,
-                others: Mapping | None) -> tuple[Mode, float]:
+                others: np.ndarray | None) -> tuple[Mode, float]:
     """A mode, refined by L-BFGS that the measured curvature preconditions, and measured again if it
     moved far.
 
@@ -300,8 +304,7 @@ def refine_mode(plan: Plan, begun: Mode, known: Known, rows: Rows, spread: np.nd
                                converged=np.asarray(begun.converged) | (left < AWAY))
         if float(way) <= MAX_MOVE or turn == MAX_ROUNDS - 1:
             break
-        again = measure_mode(plan, (), unflat(plan, top, known), known, rows,
-                         spread, others, 0)
+        again = measure_mode(plan, (), top, known, rows, spread, others, 0)
         begun = begun._replace(frame=again.frame, hessian=again.hessian, starts=again.starts)
     return begun, left
 
@@ -372,8 +375,8 @@ def _symmetric_root(root: np.ndarray) -> np.ndarray:
 
 
 def measure_balanced_mode(
-    plan: Plan, params: Mapping, known: Known, rows: Rows, spread: np.ndarray,
-    others: Mapping | None, steps: int
+    plan: Plan, u: jax.Array, known: Known, rows: Rows, spread: np.ndarray,
+    others: np.ndarray | None, steps: int
 ) -> tuple[Known, Mode]:
     """For a hierarchical model, coordinates in which scales and effects are nearly independent
     (centring.py), and the mode in these.
@@ -384,26 +387,27 @@ def measure_balanced_mode(
     Args:
         known: with `centring` 0 for all effects. others: further points in these coordinates.
     """
-    begun = measure_mode(plan, (), params, known, rows, spread, others, steps)
+    begun = measure_mode(plan, (), u, known, rows, spread, others, steps)
     centre, found = jax.device_get((begun.frame.centre, begun.hessian))
     if found.size == 0:  # too many coordinates for a Hessian: effects remain standardised
         return known, begun
     parts, shapes = density.coordinate_slices(plan), density.unbounded_shapes(plan)
-    mode = unflat(plan, centre, known)
-    u = {name: centre[part].reshape(shapes[name]) for name, part in parts.items()
-         if name in known.centring}
-    chosen = centring.choose_centring(plan, mode, known, u,
-                                      {name: found[parts[name], parts[name]] for name in u})
+    mode = constrained(plan, known, centre)
+    own = {name: centre[part].reshape(shapes[name]) for name, part in parts.items()
+           if name in known.centring}
+    chosen = centring.choose_centring(plan, mode, known, own,
+                                      {name: found[parts[name], parts[name]] for name in own})
     known = known._replace(centring=chosen)
-    return known, measure_mode(plan, (), mode, known, rows, spread, others,
-                           0)._replace(history=begun.history)
+    return known, measure_mode(plan, (), coordinates(plan, mode, known, rows), known, rows, spread,
+                               others, 0)._replace(history=begun.history)
 
 
 def find_start_mode(problem: Problem, engine: str, spread: np.ndarray, centred: bool = True,
                     held: tuple[str, ...] = (), steps: int = MAX_STEPS
-                    ) -> tuple[Known, Mode, dict[str, np.ndarray] | None]:
+                    ) -> tuple[Known, Mode, np.ndarray | None]:
     """The mode near which an engine begins; what rows share, with its coordinates; and the other
-    points from which it was searched.
+    points from which it was searched. With latent variables of rows that a sampler moves, it is the
+    joint mode of these, standardised by their priors if possible, and the parameters.
 
     Args:
         engine: its name. centred: coordinates in which scales and effects of hierarchical models
@@ -416,11 +420,16 @@ def find_start_mode(problem: Problem, engine: str, spread: np.ndarray, centred: 
     params = find_rough_mode(problem)
     if centred:
         known = known._replace(centring=centring.non_centred(plan))
-    others = other_starts(plan, known, problem.seed, problem.start) if steps else None
-    if known.centring:
-        known, begun = measure_balanced_mode(plan, params, known, rows, spread, others, steps)
+    others, start = None, coordinates(plan, params, known, rows)
+    if plan.carried:
+        noise = np.random.default_rng([problem.seed, 3]).standard_normal((STARTS, start.size))[1:]
+        others = np.asarray(start) + (START_DEVIATION * noise).astype(start.dtype)
+    elif steps:
+        others = other_starts(plan, known, problem.seed, problem.start)
+    if known.centring and not plan.carried:
+        known, begun = measure_balanced_mode(plan, start, known, rows, spread, others, steps)
     else:
-        begun = measure_mode(plan, held, params, known, rows, spread, others, steps)
+        begun = measure_mode(plan, held, start, known, rows, spread, others, steps)
     check_density(plan, begun, params, known, engine)
     return known, begun, others
 

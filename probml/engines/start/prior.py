@@ -23,7 +23,7 @@ import numpyro.distributions as dist
 
 from probml.device.rows import Known, Rows
 from probml.errors import ModelError, Refusal, listed, name_in_function, shortly
-from probml.evidence.density import unbounded_by_name
+from probml.evidence.density import to_unbounded
 from probml.evidence.e_step import expect
 from probml.factors.naturals import log_prior
 from probml.families import domains
@@ -294,17 +294,15 @@ def prior_noise(plan: Plan, count: int, seed: int) -> Noise:
     return Noise.of(shapes, count, seed)
 
 
-def points_near_zero(drawn: Mapping[str, np.ndarray], seed: int) -> dict[str, np.ndarray]:
+def points_near_zero(drawn: np.ndarray, seed: int) -> np.ndarray:
     """As many points, uniform within 2 of 0 in unbounded coordinates, as in Stan: for priors so
     wide that neither their draws nor their point make the data possible."""
-    random = np.random.default_rng(seed)
-    return {name: random.uniform(-2.0, 2.0, np.shape(value)).astype(np.asarray(value).dtype)
-            for name, value in sorted(drawn.items())}
+    return np.random.default_rng(seed).uniform(-2.0, 2.0, drawn.shape).astype(drawn.dtype)
 
 
-def drawn_prior(plan: Plan, known: Known, count: int, seed: int) -> dict[str, np.ndarray] | None:
-    """`count` draws of the prior in unbounded coordinates, on the host; None if it cannot be drawn
-    from."""
+def drawn_prior(plan: Plan, known: Known, count: int, seed: int) -> np.ndarray | None:
+    """Draws of the prior in unbounded coordinates, (count, d), on the host; None if it cannot be
+    drawn from."""
     try:
         return jax.device_get(_prior_draws(plan, known, prior_noise(plan, count, seed)))
     except UNDRAWABLE:
@@ -312,9 +310,8 @@ def drawn_prior(plan: Plan, known: Known, count: int, seed: int) -> dict[str, np
 
 
 @jit(static_argnums=0, seldom=ONCE)
-def _prior_draws(plan: Plan, known: Known, noise: Noise) -> dict[str, jax.Array]:
-    return jax.vmap(lambda noise: unbounded_by_name(plan, prior_draw(plan, known, noise),
-                                                    known))(noise)
+def _prior_draws(plan: Plan, known: Known, noise: Noise) -> jax.Array:
+    return jax.vmap(lambda noise: to_unbounded(plan, prior_draw(plan, known, noise), known))(noise)
 
 
 def prior_draw(plan: Plan, known: Known, noise: Noise) -> dict[str, jax.Array]:
