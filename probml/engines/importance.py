@@ -30,6 +30,7 @@ from probml.numerics.curvature import FLAT_CURVATURE, whitened
 from probml.plan.plan import Plan
 from probml.posteriors.pareto import k_hat, k_limit, k_of_variance, smoothed
 from probml.posteriors.posterior import Normal
+from probml.typing import PyTree
 
 DEGREES = 4.0  # of freedom of the Student t; half as many as coordinates, if those are more
 MAX_ROUNDS = 3  # of moving the proposal
@@ -415,17 +416,29 @@ def densities_of(plan: Plan, known: Known, rows: Rows | Summary) -> Densities:
     program = _grouped_densities if effects else _densities
 
     def densities(points: np.ndarray) -> np.ndarray:
-        kind, out = jnp.result_type(float), []
         size = max(together, MIN_BATCH if padded else min(
             MIN_BATCH, 1 << max(len(points) - 1, 0).bit_length()))
-        for low in range(0, len(points), size):
-            some = points[low : low + size].astype(kind)
-            whole = np.concatenate([some, np.repeat(some[:1], size - len(some), 0)])
-            out.append(np.asarray(program(plan, whole, known, rows, together),
-                                  float)[: len(some)])
-        return np.concatenate(out)
+        return np.asarray(in_batches(
+            lambda points, _: program(plan, points, known, rows, together),
+            points.astype(jnp.result_type(float)), size), float)
 
     return densities
+
+
+def in_batches(program: Callable, points: PyTree, size: int) -> PyTree:
+    """The results of a program for many points, arrays that begin with an axis of these, on the
+    host. Its calls take `size` points, the last one filled up by the last point: one program,
+    between whose calls Ctrl-C works.
+
+    Args:
+        program: (some of the points, their numbers) → results, with the same first axis.
+    """
+    count, parts = len(jax.tree.leaves(points)[0]), []
+    for low in range(0, count, size):
+        at = np.arange(low, low + size).clip(max=count - 1)
+        found = jax.device_get(program(jax.tree.map(lambda leaf, at=at: leaf[at], points), at))
+        parts.append(jax.tree.map(lambda leaf, low=low: leaf[: count - low], found))
+    return jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
 
 
 def _log_densities(plan: Plan, points: jax.Array, known: Known, rows: Rows | Summary,

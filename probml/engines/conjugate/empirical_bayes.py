@@ -33,6 +33,7 @@ from probml.device.rows import Known, Rows
 from probml.engines.engine import Capabilities, Engine, Outcome, Problem, Status, check_settings
 from probml.engines.exact import Exact, closed_form, is_consistent
 from probml.engines.findings import Code, Finding
+from probml.engines.importance import in_batches
 from probml.engines.start.prior import compiled_prior_point
 from probml.errors import ModelError, Refusal, counted, listed
 from probml.language import given
@@ -96,15 +97,12 @@ class Evidence:
     def _log_evidences(self, points: list[Mapping[str, np.ndarray]]) -> list[tuple[float, float]]:
         """(log evidence, mismatch) at each point; in batches of one size, so that one program is
         compiled."""
-        size, out = 2 * sum(value.size for value in self.bound.values()) + 1, []
-        for i in range(0, len(points), size):
-            part = points[i : i + size]
-            part = [*part, *[part[-1]] * (size - len(part))]
-            stacked = {site_of(name): jnp.stack([jnp.asarray(point[name]) for point in part])
-                       for name in self.bound}
-            found = _evidences(self.plan, self.roots, stacked, self.known, self.rows)
-            out += list(zip(*map(np.asarray, found), strict=True))
-        return out[: len(points)]
+        size = 2 * sum(value.size for value in self.bound.values()) + 1
+        stacked = {site_of(name): np.stack([point[name] for point in points])
+                   for name in self.bound}
+        found = in_batches(lambda some, _: _evidences(self.plan, self.roots, some, self.known,
+                                                      self.rows), stacked, size)
+        return list(zip(*found, strict=True))
 
     def values(self, axes: list[Axis], point: np.ndarray) -> dict[str, np.ndarray]:
         """The settings at a point of the search."""

@@ -10,6 +10,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from probml.device.rows import Known, Rows
+from probml.engines.importance import in_batches
 from probml.evidence import row_coordinates
 from probml.evidence.e_step import global_posterior
 from probml.numerics.compiling import jit
@@ -51,23 +52,15 @@ def _for_each_draw(program: Callable, plan: Plan, draws: Draws, known: Known, ro
 
     Args:
         entries: numbers that the program computes for each row.
-
-    Its calls take equally many draws, the last one filled by its last draw: one program, between
-    whose calls Ctrl-C works.
     """
     lead = np.shape(draws.values[plan.free[0]])[:2]
     flat = {name: np.asarray(value).reshape(-1, *np.shape(value)[2:]) for name, value in (
         *((name, draws.values[name]) for name in plan.free), *draws.inside.items())}
-    count, parts = math.prod(lead), []
-    most = min(MAX_BATCH, max(BATCH_NUMBERS // max(rows.size * entries, 1), 1), 2 * count - 1)
-    size = 1 << most.bit_length() - 1
-    for low in range(0, count, size):
-        at = np.arange(low, low + size).clip(max=count - 1)
-        found = jax.device_get(program(plan, {name: value[at] for name, value in flat.items()},
-                                       known, rows, key, at))
-        parts.append(jax.tree.map(lambda leaf, low=low: leaf[: count - low], found))
-    return jax.tree.map(
-        lambda *leaves: np.concatenate(leaves).reshape(*lead, *leaves[0].shape[1:]), *parts)
+    most = min(MAX_BATCH, max(BATCH_NUMBERS // max(rows.size * entries, 1), 1),
+               2 * math.prod(lead) - 1)
+    found = in_batches(lambda some, at: program(plan, some, known, rows, key, at), flat,
+                       1 << most.bit_length() - 1)
+    return jax.tree.map(lambda leaf: leaf.reshape(*lead, *leaf.shape[1:]), found)
 
 
 @jit(static_argnums=0, loops=DRAWING_LOOPS)

@@ -138,20 +138,18 @@ def labelled(data: Data, plan: Plan, weights: np.ndarray | None, starts: int, se
             free = np.flatnonzero(allowed[v][i]) if v in allowed else np.arange(states[v])
             # a second variable must not have the same labels as the first
             label = _LABELLERS[RANDOM if kind == TREES and j else kind]
-            table = np.zeros((size, states[v]))
-            table[:, random.permutation(free)] = label(views, others[i], fresh, len(free), random)
+            x, table = views[random.integers(len(views))][others[i]], np.zeros((size, states[v]))
+            table[:, random.permutation(free)] = label(x, fresh, len(free), random)
             evidence[v][i, total:] = table
     rows = candidates[np.concatenate([seeds, others], 1)]
     return Labelling(rows, np.concatenate([seed_weights, other_weights], 1), evidence,
                      kinds == PRIOR)
 
 
-# Label probabilities of some rows, (rows, k)
+# Label probabilities of rows, (rows, k), by their features x in one of the views
 
 
-def _kmeans(views: list, rows: np.ndarray, fresh: np.ndarray, k: int,
-            random: np.random.Generator) -> np.ndarray:
-    x = views[random.integers(len(views))][rows]
+def _kmeans(x: np.ndarray, fresh: np.ndarray, k: int, random: np.random.Generator) -> np.ndarray:
     used = x[fresh]
     centres = used[_distant_rows(used, k, random)]
     for _ in range(KMEANS_ITERATIONS):
@@ -161,19 +159,15 @@ def _kmeans(views: list, rows: np.ndarray, fresh: np.ndarray, k: int,
     return np.eye(k)[_nearest(x, centres)]
 
 
-def _trees(views: list, rows: np.ndarray, fresh: np.ndarray, k: int,
-           random: np.random.Generator) -> np.ndarray:
-    x = views[random.integers(len(views))][rows]
+def _trees(x: np.ndarray, fresh: np.ndarray, k: int, random: np.random.Generator) -> np.ndarray:
     some = x[np.flatnonzero(fresh)[:TREE]]
     code = cut(some, k) if len(some) > k else None
     if code is None:  # heights are equal: there are no k clusters
-        return _kmeans(views, rows, fresh, k, random)
+        return _kmeans(x, fresh, k, random)
     return np.eye(k)[_nearest(x, np.stack([some[code == j].mean(0) for j in range(k)]))]
 
 
-def _random(views: list, rows: np.ndarray, fresh: np.ndarray, k: int,
-            random: np.random.Generator) -> np.ndarray:
-    x = views[random.integers(len(views))][rows]
+def _random(x: np.ndarray, fresh: np.ndarray, k: int, random: np.random.Generator) -> np.ndarray:
     square = x**2 - (x**2).mean(0)
     square /= np.maximum(square.std(0), 1e-12)
     directions = random.standard_normal((2, x.shape[1], k)) / np.sqrt(x.shape[1])
