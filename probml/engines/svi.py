@@ -1,8 +1,16 @@
 """SVI: an approximation of the posterior from a family of distributions (NumPyro's guides), by
-stochastic gradients."""
+stochastic gradients.
+
+    ELBO = E_q [log p(x, z) − log q(z | x)],   x observed, z latent
+
+A user's guide of a plain NumPyro function may take its arguments, as by NumPyro's SVI: guides may
+be amortised (Kingma & Welling 2014), plates with a subsample_size give unbiased batches, and params
+and modules of both are trained.
+"""
 
 import functools
-from collections.abc import Mapping
+import inspect
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +19,8 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
-from numpyro import infer
+from jax.typing import ArrayLike
+from numpyro import handlers, infer
 from numpyro.infer import autoguide
 
 from probml.device.rows import Known, Rows
@@ -24,8 +33,7 @@ from probml.engines.engine import (
     check_settings,
 )
 from probml.engines.progress import Loop, Progress, StepResult, iterate
-from probml.engines.sampling import carrying, guided
-from probml.engines.sampling.guided import Static
+from probml.engines.sampling import carrying
 from probml.engines.sampling.reliance import (
     check_normal_approximation,
     improper,
@@ -37,12 +45,15 @@ from probml.engines.start import begin
 from probml.engines.start.labelling import use_representative_rows
 from probml.engines.start.modes import Mode, several_modes_finding
 from probml.engines.start.start import check_distinct
-from probml.errors import Refusal, present
+from probml.errors import ModelError, Refusal, listed, present
 from probml.evidence import density
 from probml.language import given
+from probml.language.language import Bound
 from probml.numerics.compiling import jit
 from probml.numerics.curvature import Frame
 from probml.numerics.process.libraries import optax
+from probml.numerics.process.making import unchecked
+from probml.numerics.process.threads import single_thread
 from probml.numerics.transfer import Use, derive_key, placed_all, random_key
 from probml.plan.plan import Plan
 from probml.posteriors import posterior
@@ -59,6 +70,23 @@ GUIDES = {"normal": autoguide.AutoDiagonalNormal,
 LEARNING_RATE = 1e-2  # of Adam, at the first step
 # evidences for the comparison of the guide with the posterior, relative to the steps
 COMPARISON_SHARE = 0.5
+
+
+@dataclass(frozen=True)
+class Static:
+    """Static arguments of the compiled steps.
+
+    Args:
+        batch: rows of a batch, of `total`; 0: all. model: a Bound, whose function the guide is for;
+            None: the guide is for our density.
+    """
+
+    guide: Any
+    optimizer: "optax.GradientTransformation | None"
+    particles: int
+    batch: int = 0
+    total: int = 0
+    model: Any = None
 
 
 @dataclass(frozen=True)
@@ -142,8 +170,8 @@ class SVI(carrying.LatentSampler):
     def refuse(self, problem: Problem) -> None:
         """Raises Refusal for mini-batches of rows that share a latent discrete site."""
         plan = problem.plan
-        if callable(self.guide) and guided.is_for_whole_function(self.guide, problem):
-            guided.refuse(self.guide, problem)
+        if callable(self.guide) and is_for_whole_function(self.guide, problem):
+            refuse_guide(self.guide, problem)
         check_batch(self, problem)
         check_distinct(problem.data, plan)
         if plan.carried and (callable(self.guide) or self.batch_rows is not None):
@@ -167,7 +195,7 @@ class SVI(carrying.LatentSampler):
             arguments = (placed_all({name: value[0] for name, value
                                      in problem.data.table.inputs.items()}),)
         if callable(self.guide):
-            guided.check_sites(static, arguments, problem)
+            check_sites(static, arguments, problem)
         carrying.check(problem, "SVI", DRAWS)
         begun, frame = None, None
         if static.model is None:
@@ -202,7 +230,7 @@ class SVI(carrying.LatentSampler):
 
     def _static(self, problem: Problem) -> Static:
         """The static arguments of the compiled steps."""
-        if guided.is_for_whole_function(self.guide, problem):
+        if is_for_whole_function(self.guide, problem):
             return Static(self.guide, self.optimizer_or_adam, self.particles,
                           model=problem.plan.structure.model)
         return Static(self.guide, self.optimizer_or_adam, self.particles, self.batch_rows or 0,
@@ -280,7 +308,7 @@ def _vi(plan: Plan, static: Static, frame: Frame | None) -> tuple[infer.SVI, Any
 
     if callable(static.guide):
         model: Any = named if static.model is None else function
-        guide: Any = guided.guide_of(static)
+        guide: Any = guide_of(static)
     else:
         centre, rank = present(frame).centre, {}
         if static.guide == "lowrank":
@@ -360,8 +388,106 @@ def _draws(plan: Plan, static: Static, frame: Frame | None, state: PyTree, argum
     """Draws of a user's own guide, and the trained params of a whole function, as its sites."""
     svi, guide = _prepared(plan, static, frame, state, arguments)
     params = svi.get_params(state)
-    found = jax.vmap(lambda key: guided.draw(guide, params, arguments, key))(
+    found = jax.vmap(lambda key: draw(guide, params, arguments, key))(
         jax.random.split(key, count))
     specs = {} if static.model is None else static.model.generative.params
     return found | {name: jnp.broadcast_to(flat := spec.flat(params[name]), (count, *flat.shape))
                     for name, spec in specs.items() if not all(spec.idle)}
+
+
+# A user's guide.
+
+
+def arguments_of(guide: Any) -> tuple[str, ...]:
+    """The names of a guide's arguments."""
+    try:
+        return tuple(inspect.signature(guide).parameters)
+    except (TypeError, ValueError):
+        return ()
+
+
+def is_for_whole_function(guide: Any, problem: Problem) -> bool:
+    """Whether a guide is for a whole function: it takes arguments, or the function has params."""
+    generative = problem.plan.structure.model.generative
+    return callable(guide) and (bool(arguments_of(guide))
+                                or generative.whole and bool(generative.params))
+
+
+def refuse_guide(guide: Any, problem: Problem) -> None:
+    """Raises Refusal if rows are evaluated one by one or a discrete site is summed out, ModelError
+    if the guide takes an unknown argument."""
+    structure, given = problem.plan.structure, arguments_of(guide)
+    model, where = structure.model, f"SVI(guide=function) cannot fit {problem}"
+    if not model.whole:
+        raise Refusal(f"{where}: the guide (the function of the approximate posterior) has the "
+                      f"arguments {listed(given)}, but the guide of a model with rows() gets no "
+                      "data. Use a guide without arguments. Or write the model with a "
+                      "numpyro.plate of the rows instead of rows(), with obs= and the latent "
+                      "variables inside the plate")
+    if problem.plan.globals:
+        raise Refusal(f"{where}: '{problem.plan.globals[0]}' is discrete and latent (not in the "
+                      "data), which a guide (the function of the approximate posterior) with "
+                      'arguments does not support. Use guide="normal", or a guide without '
+                      "arguments")
+    known = _arguments(model, dict.fromkeys(model.inputs))
+    unknown = next((name for name in given if name not in known), None)
+    if unknown is not None:
+        raise ModelError(f"{where}: the guide has the argument '{unknown}', which the model "
+                         f"function does not have. Use only arguments among {listed(known)}")
+
+
+def _arguments(model: Bound, inputs: SiteValues) -> dict[str, ArrayLike]:
+    """The values of the function's arguments, by name."""
+    reading = model.generative
+    return {**model.bound, **{own: inputs[name] for name, own in reading.own.items()}}
+
+
+def guide_of(static: Static) -> Callable:
+    """A user's guide as a function of what the model is given."""
+    if static.model is None:
+        return lambda *_: static.guide()
+
+    def guide(inputs: SiteValues):
+        every = _arguments(static.model, inputs)
+        return static.guide(**{name: every[name] for name in arguments_of(static.guide)})
+
+    return guide
+
+
+def check_sites(static: Static, arguments: tuple, problem: Problem) -> None:
+    """Raises ModelError if a guide leaves a site out; nothing is compiled."""
+    params = {} if static.model is None else static.model.generative.params
+    wanted, names = [name for name in problem.plan.free if name not in params], set[str]()
+
+    def sites(*arguments: Any):
+        with unchecked(), handlers.block(), handlers.seed(rng_seed=0):
+            trace = handlers.trace(guide_of(static)).get_trace(*arguments)
+        names.update(name for name, site in trace.items() if site["type"] == "sample")
+        return 0
+
+    with single_thread():
+        jax.eval_shape(sites, *arguments)
+    missing = next((name for name in wanted if name not in names), None)
+    if missing is not None:
+        raise ModelError(f"SVI(guide=function) cannot fit {problem}: the guide (the function of "
+                         f"the approximate posterior) does not sample '{missing}'. Expected the "
+                         f"sites {listed(wanted)}, got {listed(sorted(names))}. Add a "
+                         f"line such as sample(\"{missing}\", dist.Normal(0, 1)) to the guide")
+
+
+class _FullPlates(numpyro.primitives.Messenger):
+    """Runs every plate in full."""
+
+    def process_message(self, msg: dict) -> None:
+        if msg["type"] == "plate":
+            size = msg["args"][0]
+            msg |= {"args": (size, None), "value": jnp.arange(size)}
+
+
+def draw(guide: Callable, params: Mapping, arguments: tuple,
+         key: jax.Array) -> dict[str, jax.Array]:
+    """A draw of a guide with these params, all of its plates in full: site → value."""
+    with handlers.block(), handlers.trace() as trace, _FullPlates(), handlers.seed(
+            rng_seed=key), handlers.substitute(data=params):
+        guide(*arguments)
+    return {name: site["value"] for name, site in trace.items() if site["type"] == "sample"}
