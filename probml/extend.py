@@ -20,7 +20,8 @@ from probml.device.rows import Known, Rows
 from probml.engines.engine import Capabilities, Engine, Outcome, Problem, Status, check_settings
 from probml.engines.findings import Code, Finding
 from probml.engines.progress import Progress, StepResult, iterate
-from probml.engines.start.start import check_distinct, starts
+from probml.engines.start.labelling import check_distinct
+from probml.engines.start.start import starts
 from probml.errors import DataError, ModelError, Refusal
 from probml.evidence.density import from_unbounded, log_posterior, to_unbounded
 from probml.evidence.e_step import expect

@@ -41,7 +41,7 @@ from probml.engines.restarting.restarts import (
     run_restarts,
     stopped_is_highest,
 )
-from probml.engines.start.labelling import hidden_variables
+from probml.engines.start.labelling import check_distinct, hidden_variables
 from probml.engines.start.prior import compiled_prior_point, refuse_missing_prior
 from probml.engines.start.race import (
     FIRST_STAGE_AFTER_PILOTS,
@@ -60,7 +60,6 @@ from probml.engines.start.race import (
 )
 from probml.engines.start.start import (
     Start,
-    check_distinct,
     stack,
     starts,
     states_depend_on_start,

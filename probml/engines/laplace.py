@@ -34,9 +34,8 @@ from probml.engines.sampling.reliance import (
 )
 from probml.engines.sampling.states import complete_normal, with_states
 from probml.engines.start import begin
-from probml.engines.start.labelling import hidden_variables
+from probml.engines.start.labelling import check_distinct, hidden_variables
 from probml.engines.start.modes import Mode, other_high_modes
-from probml.engines.start.start import check_distinct
 from probml.errors import ModelError, Refusal, listed, present
 from probml.evidence import density
 from probml.evidence.cost import evaluation_cost

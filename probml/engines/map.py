@@ -49,8 +49,9 @@ from probml.engines.optimization.search import (
     is_work_small,
     propose_other_optima,
 )
+from probml.engines.start.labelling import check_distinct
 from probml.engines.start.prior import compiled_prior_point, given_start, refuse_missing_prior
-from probml.engines.start.start import check_distinct, first_points, states_depend_on_start
+from probml.engines.start.start import first_points, states_depend_on_start
 from probml.errors import ModelError, Refusal
 from probml.numerics.optimum import hides_differences
 from probml.numerics.process.libraries import optax

@@ -23,8 +23,8 @@ from probml.engines.sampling import carrying
 from probml.engines.sampling.chains import Chains, Limit, Run, Settings, Verdict, diagnose_chains
 from probml.engines.sampling.states import with_states
 from probml.engines.start import begin
+from probml.engines.start.labelling import check_distinct
 from probml.engines.start.modes import Mode
-from probml.engines.start.start import check_distinct
 from probml.errors import ModelError, Refusal, listed
 from probml.evidence import density, row_coordinates
 from probml.language import given

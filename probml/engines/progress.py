@@ -221,14 +221,9 @@ class StepResult(NamedTuple):
 class Loop:
     """The state of a loop between its turns, for checkpoints.
 
-    Attributes:
-        kept: names of attributes that are saved, pytrees of arrays. lists: to which turns append.
-
     Args:
-        state: of the loop. lists: their names.
+        state: of the loop, a pytree of arrays. lists: names of lists to which turns append.
     """
-
-    kept: tuple[str, ...] = ("state",)
 
     def __init__(self, state: PyTree, *lists: str):
         self.state = state
@@ -236,14 +231,12 @@ class Loop:
 
     def read(self) -> dict[str, PyTree]:
         """All that is saved; the arrays are not modified later."""
-        trees = {name: jax.tree.leaves(getattr(self, name)) for name in self.kept}
-        return trees | {name: list(own) for name, own in self.lists.items()}
+        return {"state": jax.tree.leaves(self.state),
+                **{name: list(own) for name, own in self.lists.items()}}
 
     def write(self, held: dict[str, PyTree]) -> None:
         """Restores what `read` returned."""
-        for name in self.kept:
-            form = jax.tree.structure(getattr(self, name))
-            setattr(self, name, jax.tree.unflatten(form, held[name]))
+        self.state = jax.tree.unflatten(jax.tree.structure(self.state), held["state"])
         for name, own in self.lists.items():
             own[:] = held[name]
 

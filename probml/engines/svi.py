@@ -42,9 +42,8 @@ from probml.engines.sampling.reliance import (
 )
 from probml.engines.sampling.states import complete_normal, with_states
 from probml.engines.start import begin
-from probml.engines.start.labelling import use_representative_rows
+from probml.engines.start.labelling import check_distinct, use_representative_rows
 from probml.engines.start.modes import Mode, several_modes_finding
-from probml.engines.start.start import check_distinct
 from probml.errors import ModelError, Refusal, listed, present
 from probml.evidence import density
 from probml.language import given

@@ -33,9 +33,9 @@ from probml.engines.findings import Code, Finding
 from probml.engines.restarting import batches
 from probml.engines.restarting.restarts import first_states, index_of_best, outcome_of_best
 from probml.engines.sampling.reliance import check_block_approximation
-from probml.engines.start.labelling import hidden_variables
+from probml.engines.start.labelling import check_distinct, hidden_variables
 from probml.engines.start.race import MAX_PILOT_EVALUATIONS, SAME_OPTIMUM, Race
-from probml.engines.start.start import Start, check_distinct, starts, states_depend_on_start
+from probml.engines.start.start import Start, starts, states_depend_on_start
 from probml.errors import Refusal, present
 from probml.numerics.compiling import jit
 from probml.numerics.process.making import unchecked

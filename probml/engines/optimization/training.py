@@ -56,12 +56,58 @@ def run(engine: Training, problem: Problem, params: Mapping) -> Outcome:
     Raises:
         ModelError: there are no held-out rows, no training rows, or fewer than a batch.
     """
-    key = random_key(problem.seed)
+    plan, known, key = problem.plan, problem.known, random_key(problem.seed)
     rows, held, n = _split_rows(engine, problem, key)
-    loop = _Descent(engine, problem, rows, held, n, key, params)
-    with Progress("MAP", loop.limit, engine.progress) as bar:
-        status = iterate(bar, loop.limit, loop.turn, held=loop)
-    return loop.outcome(status, bar.count)
+    batch, limit = engine.batch_rows or n, engine.steps or MAX_STEPS
+    epoch = max(n // batch, 1)
+    every = BLOCK if batch == n else -(-BLOCK // epoch) * epoch  # steps between evaluations
+    loop = Loop(None, "history", *["curve"] * (held is not None))
+    history, curve = loop.lists["history"], loop.lists.get("curve", [])
+
+    def evaluate(u: Mapping) -> tuple[jax.Array, PyTree]:
+        """The objective and its gradient; recorded, with the mean log-likelihood of held-out rows.
+        """
+        value, gradient = objective(plan, engine.prior, u, known, rows)
+        history.append(float(value))
+        if held is not None:
+            curve.append(float(_mean_log_evidence(plan, u, known, held)))
+        return value, gradient
+
+    def turn(before: int) -> StepResult:
+        """Takes the steps up to the next evaluation."""
+        (u, state, _, best), done, order = loop.state, before, None
+        size, end = batch if batch < n else 0, min(before + every, limit)
+        while done < end:
+            count = min(BLOCK, end - done)
+            if size:
+                count = min(count, epoch - done % epoch)
+                if done % epoch == 0:
+                    order = rows.ordered(key, 1 + done // epoch, n)
+            u, state = _descend(plan, engine.prior, engine.optimizer, size, u, state, known, rows,
+                                order, n, done % epoch, count)
+            done += count
+        found = evaluate(u)
+        # evaluations without a better one of the held-out rows
+        since = len(curve) - 1 - int(np.argmax(np.nan_to_num(curve, nan=-np.inf))) if curve else 0
+        loop.state = u, state, found, best if since else u
+        early = curve and engine.patience is not None and since >= engine.patience
+        status = Status.EARLY if early else Status.RUNNING
+        return StepResult(done - before, history[-1],
+                          status if np.isfinite(history[-1]) else Status.COLLAPSED)
+
+    first = to_coordinates(plan, params, known)
+    loop.state = first, engine.optimizer.init(first), evaluate(first), first
+    with Progress("MAP", limit, engine.progress) as bar:
+        status = iterate(bar, limit, turn, held=loop)
+    u, _, end, best = loop.state
+    if status is Status.MAX_ITERATIONS:
+        # an end below the start is none, however small the gradient is relative to its value
+        flat = bool(is_flat(*end)) and history[-1] >= history[0]
+        status = (Status.CONVERGED if flat
+                  else Status.FLUCTUATING if _is_fluctuating(history) else status)
+    u = best if curve and status is not Status.COLLAPSED else u
+    return Outcome(from_coordinates(plan, u, known), np.array(history), status, bar.count,
+                   held_out=np.array(curve) if curve else None)
 
 
 def _split_rows(engine: Training, problem: Problem,
@@ -78,77 +124,6 @@ def _split_rows(engine: Training, problem: Problem,
                          f"{counted(n, 'row remains', 'rows remain')} for fitting. Give a smaller "
                          "batch_rows, or omit it")
     return rows, held, n
-
-
-class _Descent(Loop):
-    """The coordinates `u`, the optimiser's state, and the evaluations so far: `history`, the
-    objective; `curve`, the mean log-likelihood of held-out rows; `best`, the coordinates with its
-    highest value, and this value; `since`, evaluations without a better one."""
-
-    kept = ("u", "state", "gradient", "value", "best", "since")
-
-    def __init__(self, engine: Training, problem: Problem, rows: Rows, held: Rows | None, n: int,
-                 key: jax.Array, params: Mapping):
-        super().__init__(None, "history", *["curve"] * (held is not None))
-        self.history, self.curve = self.lists["history"], self.lists.get("curve", [])
-        self.engine, self.plan, self.known = engine, problem.plan, problem.known
-        self.rows, self.held, self.n, self.key = rows, held, n, key
-        self.limit = engine.steps or MAX_STEPS
-        self.batch = engine.batch_rows or n
-        self.epoch = max(n // self.batch, 1)
-        # steps between evaluations
-        self.every = BLOCK if self.batch == n else -(-BLOCK // self.epoch) * self.epoch
-        self.u = to_coordinates(self.plan, params, self.known)
-        self.state, self.order, self.since = engine.optimizer.init(self.u), None, 0
-        self._record()
-        self.best = (self.u, self.curve[-1]) if self.curve else (self.u, -np.inf)
-
-    def _record(self) -> None:
-        """Records the objective and, if rows are held out, their mean log-likelihood."""
-        self.value, self.gradient = objective(self.plan, self.engine.prior, self.u, self.known,
-                                              self.rows)
-        self.history.append(float(self.value))
-        if self.held is not None:
-            self.curve.append(float(_mean_log_evidence(self.plan, self.u, self.known, self.held)))
-
-    def turn(self, before: int) -> StepResult:
-        """Takes the steps up to the next evaluation."""
-        done, end = before, min(before + self.every, self.limit)
-        while done < end:
-            count = min(BLOCK, end - done)
-            size = self.batch if self.batch < self.n else 0
-            if size:
-                count = min(count, self.epoch - done % self.epoch)
-                if done % self.epoch == 0:
-                    self.order = self.rows.ordered(self.key, 1 + done // self.epoch, self.n)
-            self.u, self.state = _descend(
-                self.plan, self.engine.prior, self.engine.optimizer, size, self.u, self.state,
-                self.known, self.rows, self.order, self.n, done % self.epoch, count)
-            done += count
-        self._record()
-        return StepResult(done - before, self.history[-1], self._status())
-
-    def _status(self) -> Status:
-        """The status after the last evaluation."""
-        if not np.isfinite(self.history[-1]):
-            return Status.COLLAPSED
-        if self.curve:
-            self.since = 0 if self.curve[-1] > self.best[1] else self.since + 1
-            self.best = (self.u, self.curve[-1]) if self.since == 0 else self.best
-            if self.engine.patience is not None and self.since >= self.engine.patience:
-                return Status.EARLY
-        return Status.RUNNING
-
-    def outcome(self, status: Status, count: int) -> Outcome:
-        """The point after `count` steps, or the one with the best value of the held-out rows."""
-        if status is Status.MAX_ITERATIONS:
-            # an end below the start is none, however small the gradient is relative to its value
-            flat = bool(is_flat(self.value, self.gradient)) and self.history[-1] >= self.history[0]
-            status = (Status.CONVERGED if flat
-                      else Status.FLUCTUATING if _is_fluctuating(self.history) else status)
-        u = self.best[0] if self.curve and status is not Status.COLLAPSED else self.u
-        return Outcome(from_coordinates(self.plan, u, self.known), np.array(self.history), status,
-                       count, held_out=np.array(self.curve) if self.curve else None)
 
 
 def _is_fluctuating(history: list[float]) -> bool:

@@ -206,14 +206,33 @@ def _distant_rows(features: np.ndarray, k: int, random: np.random.Generator) -> 
 # Rows as points
 
 
+def single_steps(data: Data, plan: Plan, weights: np.ndarray | None,
+                 seed: int) -> tuple[Data, np.ndarray | None]:
+    """For hidden chains, the steps with observed data as rows of one step: emissions distinguish
+    the states."""
+    if not plan.chains:
+        return data, weights
+    table, steps = data.table, present(data.steps)
+    usable = (np.ones((table.rows, steps), bool) if data.lengths is None
+              else np.arange(steps) < data.lengths[:, None])
+    observed = data.observed_steps()
+    if observed is not None:
+        usable &= observed
+    if weights is not None:
+        usable &= weights[:, None] > 0
+    picks = np.flatnonzero(usable)
+    if len(picks) > CANDIDATES:
+        picks = np.sort(np.random.default_rng([seed, 2]).choice(picks, CANDIDATES, replace=False))
+    return data.unrolled(picks), None if weights is None else weights[picks // steps]
+
+
 def check_distinct(data: Data, plan: Plan) -> None:
     """Raises DataError if a hidden site has more states than there are distinct rows of the
-    continuous data that depend on it; on the host, before anything is compiled.
-
-    Args:
-        data: of chains, single steps.
+    continuous data that depend on it; on the host, before anything is compiled. Where every
+    parameter is known no component is found.
     """
-    if data.table.rows > CANDIDATES:
+    data = single_steps(data, plan, None, 0)[0] if plan.free else data
+    if not plan.free or data.table.rows > CANDIDATES:
         return
     for variable in hidden_variables(plan):
         site = plan.structure.sites[variable]

@@ -15,8 +15,7 @@ from probml.dataset.sources.profile import representative_sample
 from probml.device.load import load
 from probml.device.rows import Chunk, Known, Resident, Rows, merge_chunks, take_rows
 from probml.engines.engine import Problem
-from probml.engines.start.labelling import CANDIDATES, Labelling, hidden_variables, labelled
-from probml.engines.start.labelling import check_distinct as check_rows
+from probml.engines.start.labelling import Labelling, hidden_variables, labelled, single_steps
 from probml.engines.start.prior import (
     UNDRAWABLE,
     Noise,
@@ -41,33 +40,6 @@ RANDOM_SHARE = 0.2  # of a random table in the first probability tables of hidde
 STICKY_SHARE = 0.7  # of the identity in the first transition tables of every other start
 # relative difference of parameters of states that are equal, and by which they are separated
 EQUAL, SEPARATION = 1e-3, 0.05
-
-
-def single_steps(data: Data, plan: Plan, weights: np.ndarray | None,
-                 seed: int) -> tuple[Data, np.ndarray | None]:
-    """For hidden chains, the steps with observed data as rows of one step: emissions distinguish
-    the states."""
-    if not plan.chains:
-        return data, weights
-    table, steps = data.table, present(data.steps)
-    usable = (np.ones((table.rows, steps), bool) if data.lengths is None
-              else np.arange(steps) < data.lengths[:, None])
-    observed = data.observed_steps()
-    if observed is not None:
-        usable &= observed
-    if weights is not None:
-        usable &= weights[:, None] > 0
-    picks = np.flatnonzero(usable)
-    if len(picks) > CANDIDATES:
-        picks = np.sort(np.random.default_rng([seed, 2]).choice(picks, CANDIDATES, replace=False))
-    return data.unrolled(picks), None if weights is None else weights[picks // steps]
-
-
-def check_distinct(data: Data, plan: Plan) -> None:
-    """As labelling.check_distinct, unless every parameter is known, so that no component is found.
-    """
-    if plan.free:
-        check_rows(single_steps(data, plan, None, 0)[0], plan)
 
 
 class Start(NamedTuple):
