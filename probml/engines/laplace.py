@@ -27,12 +27,12 @@ from probml.engines.map import MAP
 from probml.engines.optimization.identifiability import repeat_per_coordinate
 from probml.engines.optimization.maximization import newton_pays
 from probml.engines.proposals import MAX_DISTANCE, proposal_about, proposals_given_states
+from probml.engines.sampling.latents import complete_normal, with_states
 from probml.engines.sampling.reliance import (
     check_normal_approximation,
     improper,
     improper_refusal,
 )
-from probml.engines.sampling.states import complete_normal, with_states
 from probml.engines.start import begin
 from probml.engines.start.labelling import check_distinct, hidden_variables
 from probml.engines.start.modes import Mode, other_high_modes

@@ -2,7 +2,7 @@
 whitened by the curvature at the mode."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -19,23 +19,24 @@ from probml.engines.engine import (
 )
 from probml.engines.findings import Code, Finding
 from probml.engines.progress import Progress
-from probml.engines.sampling import carrying
+from probml.engines.sampling import latents
 from probml.engines.sampling.chains import Chains, Limit, Run, Settings, Verdict, diagnose_chains
-from probml.engines.sampling.states import with_states
+from probml.engines.sampling.latents import with_states
 from probml.engines.start import begin
 from probml.engines.start.labelling import check_distinct
-from probml.engines.start.modes import Mode
+from probml.engines.start.modes import Mode, distinct_optima
+from probml.engines.start.prior import drawn_prior
 from probml.errors import ModelError, Refusal, listed
 from probml.evidence import density, row_coordinates
 from probml.language import given
-from probml.numerics.curvature import MAX_DENSE_COORDINATES, Frame
+from probml.numerics.curvature import MAX_DENSE_COORDINATES, Frame, Starts
 from probml.numerics.transfer import placed
 from probml.plan import hierarchy
 from probml.plan.sufficient_statistics import squared
 from probml.posteriors import diagnostics
 from probml.posteriors import posterior as beliefs
 from probml.posteriors.diagnostics import HIGH_R_HAT
-from probml.posteriors.posterior import Draws
+from probml.posteriors.posterior import Draws, unconstrained
 from probml.posteriors.relabelling import exchanges, relabelled
 
 COMPARED = 32  # draws of the normal distribution at the mode, at which the density is compared
@@ -43,15 +44,18 @@ COMPARED = 32  # draws of the normal distribution at the mode, at which the dens
 # not whitened, below the second correlations are used everywhere.
 MAX_DIFFERENCE, SMALL_DIFFERENCE = 10.0, 1.0
 CAREFUL_TARGETS = (0.95, 0.99)  # acceptance probabilities of repeated runs
+MAX_LOWER = 7.0  # log mass by which another mode may be lower: 0.1%
 # standard deviations of all draws, beyond which the mean of a chain is elsewhere
 MAX_CHAIN_MEAN_SDS = 4.0
 MAX_GRADIENTS = 6  # of all runs together, relative to the first
 BRIEF = 300  # iterations of warm-up, and draws, for each of many data sets, at most
 METHODS = (None, "parallel", "vectorized", "sequential")
 
+Measure = Callable[[np.ndarray], Mode]  # coordinates (d,) → the density and its curvature there
+
 
 @dataclass(frozen=True)
-class NUTS(carrying.LatentSampler):
+class NUTS(latents.LatentSampler):
     """The no-U-turn sampler (Hoffman & Gelman 2014; NumPyro's, with its step-size and mass
     adaptation), of the parameters, and of continuous latent variables of rows that have no closed
     form.
@@ -132,7 +136,7 @@ class NUTS(carrying.LatentSampler):
             raise ModelError(f"NUTS(target_accept={self.target_accept!r}): expected a probability "
                              f"between 0 and 1, such as 0.9")
         given.check_word(self.chain_method, METHODS, "NUTS(chain_method)")
-        given.check_word(self.integrate, carrying.INTEGRATE, "NUTS(integrate)")
+        given.check_word(self.integrate, latents.INTEGRATE, "NUTS(integrate)")
 
     @property
     def capabilities(self) -> Capabilities:
@@ -164,10 +168,10 @@ class NUTS(carrying.LatentSampler):
 
     def _run(self, bar: Progress, problem: Problem, deadline: float) -> Outcome:
         plan, rows, seed = problem.plan, problem.rows, problem.seed
-        carrying.check(problem, "NUTS", self.draws * self.chains)
+        latents.check(problem, "NUTS", self.draws * self.chains)
         known, begun, measure = self._start(problem)
         begun = jax.device_get(begun)
-        starts = carrying.starts(problem, known, begun, self.chains, measure)
+        starts = starts_of_chains(problem, known, begun, self.chains, measure)
         frame = choose_frame(begun)
         chains = Chains(plan, frame, known, rows, Settings(self.warmup, self.max_tree_depth),
                         self.chains, self.draws, self.chain_method)
@@ -186,7 +190,7 @@ class NUTS(carrying.LatentSampler):
         stats = thinned(run.stats, self.draws)
         draws = with_states(plan, Draws(read.values, None, stats, read.inside), known, rows, seed)
         if read.inside:
-            draws = draws._replace(inside=carrying.unloaded(problem, read.inside))
+            draws = draws._replace(inside=latents.unloaded(problem, read.inside))
         history = np.concatenate([begun.history[np.isfinite(begun.history)],
                                   stats["log_density"].mean(0)])
         return Outcome(
@@ -210,7 +214,7 @@ class NUTS(carrying.LatentSampler):
             careful = min((at for at in CAREFUL_TARGETS if at > target and verdict.steep),
                           default=target)
             most = min((budget * run.iterations / run.gradients - self.warmup) / self.draws,
-                       carrying.MAX_VALUES / run.z[:, : self.draws].size)
+                       latents.MAX_VALUES / run.z[:, : self.draws].size)
             wanted = min(2 * longer if verdict.short or careful == target else longer, int(most))
             if wanted < 1 or (careful, wanted) <= (target, longer):
                 break
@@ -240,7 +244,7 @@ class NUTS(carrying.LatentSampler):
         if not verdict.r_hat > HIGH_R_HAT:
             return own, []
         mass = diagnostics.log_mass(run.z, run.stats["log_density"])
-        left = mass < mass.max() - carrying.MAX_LOWER
+        left = mass < mass.max() - MAX_LOWER
         return np.where(left, np.argmax(mass), own), [
             Finding.of(Code.CHAINS_MOVED, count=left.sum())] * bool(left.any())
 
@@ -252,7 +256,7 @@ class NUTS(carrying.LatentSampler):
                                                     u[..., : density.unbounded_size(plan)]))
         inside, last, found, moved = {}, rows, [], 0
         if plan.carried:
-            inside = carrying.drawn(plan, known, rows, u)
+            inside = latents.drawn(plan, known, rows, u)
             last = row_coordinates.with_values(plan, rows,
                                                {n: placed(v[0, -1]) for n, v in inside.items()})
         if self.relabel:
@@ -263,7 +267,7 @@ class NUTS(carrying.LatentSampler):
         return (Read(values, inside, found, moved if found else 0),
                 diagnose_chains(values, run.z, run.stats, target, self.max_tree_depth))
 
-    def _start(self, problem: Problem) -> tuple[Known, Mode, carrying.Measure]:
+    def _start(self, problem: Problem) -> tuple[Known, Mode, Measure]:
         """The mode where chains start, and a function that measures the curvature elsewhere; not at
         the end of an optimisation that found no mode, as at a scale of 0, which no chain would
         leave."""
@@ -274,7 +278,7 @@ class NUTS(carrying.LatentSampler):
             return found
         return self._near_mode(replace(problem, mode_is_atypical=True))
 
-    def _near_mode(self, problem: Problem) -> tuple[Known, Mode, carrying.Measure]:
+    def _near_mode(self, problem: Problem) -> tuple[Known, Mode, Measure]:
         plan, rows = problem.plan, problem.rows
         # standard normal numbers for the starts of chains
         spread = np.random.default_rng([problem.seed, 7]).standard_normal(
@@ -351,3 +355,65 @@ def difference_from_normal(begun: Mode) -> float:
     return float(np.std(starts.value + 0.5 * (z**2).sum(0)))
 
 
+# Where chains start: about a mode, at other modes with a share of the posterior mass, and at draws
+# of the prior if no mode was found. Chains that start at one place agree whatever other modes there
+# are; so some start elsewhere.
+
+
+def starts_of_chains(problem: Problem, known: Known, begun: Mode, chains: int,
+                     measure: Measure) -> Starts:
+    """The starts of chains: at least half about the first point, the others about other modes and
+    the points that the engine before found in the posterior, or about draws of the prior if the
+    first point is no mode."""
+    elsewhere = other_modes(begun, measure) + _given_points(problem, known, begun)
+    if not (elsewhere or bool(begun.converged)):
+        elsewhere = _prior_places(problem, known, begun.frame.centre.size)
+    out = Starts(*(np.array(part[:chains]) for part in begun.starts))
+    for chain, u in zip(range(chains - 1, 0, -1), elsewhere[: chains // 2], strict=False):
+        there = jax.device_get(measure(u).starts)
+        for part, found in zip(out, there, strict=True):
+            part[chain] = found[chain]
+    return out
+
+
+def other_modes(begun: Mode, measure: Measure) -> list[np.ndarray]:
+    """Other optima with a share of the posterior mass, (d,) each, the largest first."""
+    if begun.optima is None or not bool(begun.converged):
+        return []
+    found = [(_log_mass(jax.device_get(measure(u))), u)
+             for u in (np.asarray(begun.optima.u[i]) for i in distinct_optima(begun))]
+    most = max([_log_mass(begun), *(mass for mass, _ in found)])
+    return [u for mass, u in sorted(found, key=lambda each: -each[0]) if mass > most - MAX_LOWER]
+
+
+def _given_points(problem: Problem, known: Known, begun: Mode) -> list[np.ndarray]:
+    """Unbounded coordinates, (d,), of the points that the engine before found in the posterior."""
+    seen = problem.posterior_points
+    if not seen or problem.plan.carried or not set(problem.plan.free) <= set(seen):
+        return []
+    plan = problem.plan
+    points = [unconstrained(plan, {name: seen[name][i] for name in plan.free}, known)
+              for i in range(len(next(iter(seen.values()))))]
+    return [np.asarray(u) for u in points if u.size == begun.frame.centre.size
+            and np.isfinite(u).all()]
+
+
+def _log_mass(begun: Mode) -> float:
+    """The log mass of the normal distribution at a mode: its log density and log volume."""
+    root = np.asarray(begun.frame.root, float)
+    volume = np.log(np.abs(root)).sum() if root.ndim == 1 else np.linalg.slogdet(root)[1]
+    return float(begun.value) + float(volume)
+
+
+def _prior_places(problem: Problem, known: Known, size: int) -> list[np.ndarray]:
+    """Draws of the prior, (size,) in unbounded coordinates, with standard normal numbers for
+    coordinates of rows; none if the user gave a start, or a prior cannot be drawn from."""
+    plan = problem.plan
+    if problem.start or any(plan.structure.sites[name].entry.improper for name in plan.free):
+        return []
+    drawn = drawn_prior(plan, known, begin.PRIOR_STARTS, problem.seed)
+    if drawn is None:
+        return []
+    rest = np.random.default_rng([problem.seed, 13]).standard_normal(
+        (begin.PRIOR_STARTS, size - drawn.shape[1]))
+    return list(np.concatenate([drawn, rest], 1).astype(drawn.dtype))

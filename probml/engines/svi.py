@@ -33,14 +33,14 @@ from probml.engines.engine import (
     check_settings,
 )
 from probml.engines.progress import Loop, Progress, StepResult, iterate
-from probml.engines.sampling import carrying
+from probml.engines.sampling import latents
+from probml.engines.sampling.latents import complete_normal, with_states
 from probml.engines.sampling.reliance import (
     check_normal_approximation,
     improper,
     improper_refusal,
     rising,
 )
-from probml.engines.sampling.states import complete_normal, with_states
 from probml.engines.start import begin
 from probml.engines.start.labelling import check_distinct, use_representative_rows
 from probml.engines.start.modes import Mode, several_modes_finding
@@ -89,7 +89,7 @@ class Static:
 
 
 @dataclass(frozen=True)
-class SVI(carrying.LatentSampler):
+class SVI(latents.LatentSampler):
     """Stochastic variational inference (Hoffman et al. 2013; Kucukelbir et al. 2017): maximises the
     evidence lower bound over a guide.
 
@@ -151,7 +151,7 @@ class SVI(carrying.LatentSampler):
         check_settings(self, positive=("steps", "batch_rows", "particles"))
         if not callable(self.guide):
             given.check_word(self.guide, tuple(GUIDES), "SVI(guide)", ", or a NumPyro guide")
-        given.check_word(self.integrate, carrying.INTEGRATE, "SVI(integrate)")
+        given.check_word(self.integrate, latents.INTEGRATE, "SVI(integrate)")
 
     @property
     def optimizer_or_adam(self) -> Any:
@@ -195,7 +195,7 @@ class SVI(carrying.LatentSampler):
                                      in problem.data.table.inputs.items()}),)
         if callable(self.guide):
             check_sites(static, arguments, problem)
-        carrying.check(problem, "SVI", DRAWS)
+        latents.check(problem, "SVI", DRAWS)
         begun, frame = None, None
         if static.model is None:
             begun = self._start(problem)
@@ -374,11 +374,11 @@ def _drawn(problem: Problem, normal: Normal) -> Draws:
     u = normal.loc + normal.scale * random.standard_normal((1, DRAWS, len(normal.loc)))
     u += random.standard_normal((1, DRAWS, normal.factor.shape[1])) @ normal.factor.T
     u = u.astype(normal.loc.dtype)
-    inside = carrying.drawn(plan, known, rows, u)
+    inside = latents.drawn(plan, known, rows, u)
     values = jax.device_get(posterior.constrained(plan, known,
                                                   u[..., : density.unbounded_size(plan)]))
     draws = with_states(plan, Draws(values, None, {}, inside), known, rows, problem.seed)
-    return draws._replace(inside=carrying.unloaded(problem, inside))
+    return draws._replace(inside=latents.unloaded(problem, inside))
 
 
 @jit(static_argnums=(0, 1, 6))

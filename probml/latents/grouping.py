@@ -1,7 +1,7 @@
 """Latent numbers of a row in groups that are integrated out together, each with its kind.
 
 Numbers of a row that have no integral: a label, for engines that give them coordinates of their
-own (engines/sampling/carrying.py) and for `explain`.
+own (engines/sampling/latents.py) and for `explain`.
 """
 
 from collections.abc import Iterable, Sequence

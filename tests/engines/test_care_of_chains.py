@@ -16,7 +16,6 @@ import probml
 from coded import codes
 from compilations import counted
 from probml.engines import nuts
-from probml.engines.sampling import carrying
 from probml.engines.sampling.chains import diagnose_chains
 from probml.engines.start.modes import Mode
 from probml.numerics.curvature import Frame, Starts
@@ -233,14 +232,14 @@ def test_a_spread_of_effects_beside_numbers_of_rows_does_not_stay_at_zero():
 
 def test_half_of_the_chains_begin_at_draws_of_the_prior_where_no_mode_was_found(monkeypatch):
     prior = [np.full(2, 10.0 * (k + 1)) for k in range(3)]
-    monkeypatch.setattr(carrying, "_prior_places", lambda *_: prior)
+    monkeypatch.setattr(nuts, "_prior_places", lambda *_: prior)
 
     def about(u, converged=False):
         frame = Frame(u, np.eye(2), np.ones(2), np.eye(2))
         starts = Starts(u + 0.1 * np.arange(8.0)[:, None], np.zeros(8), np.zeros((8, 2)))
         return Mode(frame, np.eye(2), np.zeros(()), np.asarray(converged), np.zeros(1), starts)
 
-    found = carrying.starts(SimpleNamespace(posterior_points=None), None, about(np.zeros(2)), 4, about).u
+    found = nuts.starts_of_chains(SimpleNamespace(posterior_points=None), None, about(np.zeros(2)), 4, about).u
     np.testing.assert_allclose(found[:, 0], [0.0, 0.1, 20.2, 10.3])
-    found = carrying.starts(SimpleNamespace(posterior_points=None), None, about(np.zeros(2), True), 4, about).u
+    found = nuts.starts_of_chains(SimpleNamespace(posterior_points=None), None, about(np.zeros(2), True), 4, about).u
     np.testing.assert_allclose(found[:, 0], [0.0, 0.1, 0.2, 0.3])

@@ -12,7 +12,7 @@ import probml
 from probml.dataset import read
 from probml.engines import ladder
 from probml.engines.engine import planned
-from probml.engines.sampling import states
+from probml.engines.sampling import latents
 from probml.evidence.cost import evaluation_cost
 from probml.posteriors.posterior import Normal, unconstrained
 
@@ -77,8 +77,8 @@ def test_draws_about_linear_means_are_near_exact_ones(kind, monkeypatch):
     factor = np.linalg.cholesky(np.cov(u.T)).astype(u.dtype)
     normal = Normal(u.mean(0), np.zeros_like(u[0]), factor)
     for limit in (np.inf, 0):
-        monkeypatch.setattr(states, "MAX_EXACT_WORK", limit)
-        found[limit] = states.complete_normal(problem.plan, normal, problem.known, problem.rows,
+        monkeypatch.setattr(latents, "MAX_EXACT_WORK", limit)
+        found[limit] = latents.complete_normal(problem.plan, normal, problem.known, problem.rows,
                                               0).values
     assert found[0].keys() == found[np.inf].keys()
     for name in found[0]:

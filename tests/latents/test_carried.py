@@ -17,7 +17,7 @@ import probml
 from probml.dataset import read
 from probml.device import load
 from probml.engines.engine import problem_of
-from probml.engines.sampling import carrying
+from probml.engines.sampling import latents
 from probml.evidence import density, row_coordinates
 from probml.evidence.e_step import log_evidence
 from probml.factors.naturals import log_prior
@@ -204,7 +204,7 @@ def test_what_cannot_be_sampled_is_refused_in_words():
     with pytest.raises(probml.Refusal, match="a latent value of 'z' is sampled"):
         some(kind="heavy").fit({"y": np.arange(3.0)}, probml.NUTS(), weights=[1.0, 2.0, 1.0])
     with pytest.raises(probml.Refusal, match="more than"):
-        carrying.check(problem_of(probml.NUTS(), model_data(
+        latents.check(problem_of(probml.NUTS(), model_data(
             some(kind="heavy"), {"y": np.arange(300.0)})), "NUTS", 10**7)
     shown = str(some(kind="heavy").explain({"y": np.arange(3.0)}))
     assert "sampling 'z', 1 number per row, together with the parameters" in shown
