@@ -89,10 +89,9 @@ class Classifier(ClassifierMixin, Estimator):
         """(X, codes, weights) of one batch, checked; `reset`: columns and classes are set by it."""
         weights, kept = self._weigh(X, sample_weight)
         if kept is not None:
-            y = np.asarray(y)
             check_consistent_length(X, y)
-            X, y = rows(X, kept), y[kept]
-        X = self._validated(X, reset)
+            y = np.asarray(y)[kept]
+        X = self._validated(rows(X, kept), reset)
         check_consistent_length(X, y)
         return X, self._codes(y, classes), weights
 

@@ -23,7 +23,7 @@ from probml.errors import DataError, Refusal, listed
 from probml.estimators.information_criteria import criteria
 from probml.estimators.portable import ROWS, Portable
 from probml.estimators.rules import FLAG, hold
-from probml.estimators.table_inputs import take_tables
+from probml.estimators.table_inputs import MAX_RETAINED_NUMBERS, is_small, take_tables
 from probml.estimators.validation import (
     BaseEstimator,
     ClassNamePrefixFeaturesOutMixin,
@@ -54,7 +54,6 @@ FIGURES = {"total_weight_": "observations", "n_observations_": "observations",
            "n_estimators_": "trees", "n_leaves_": "leaves", "expected_leaves_": "expected leaves",
            "mistaken_": "misclassified rows"}
 CRITERIA = {"loglik": "log-likelihood", "aic": "AIC", "bic": "BIC", "icl": "ICL"}
-MAX_RETAINED_NUMBERS = 2**20  # of fitted rows that are retained for partial_fit
 MAX_COMPARED_ROWS = 10_000  # up to which components are compared with the number of distinct rows
 
 
@@ -392,11 +391,9 @@ def keep_few_rows(estimator: Any, fit: Fit, data: Mapping, weights: ArrayLike | 
     """Retain the fitted rows, if they are few, until partial_fit is called, or the estimator is
     pickled or saved: partial_fit continues from their expected sufficient statistics, which are
     computed then."""
-    few = sum(sum(map(np.size, values)) if isinstance(values, list) else np.size(values)
-              for values in data.values()) <= MAX_RETAINED_NUMBERS  # sequences may be lists
     steps = (fit.kept is None and fit.by is not None
              and fit.by.capabilities.incremental_update is not None)
-    estimator._first = (fit, data, weights) if few and steps else None
+    estimator._first = (fit, data, weights) if steps and is_small(data) else None
 
 
 def make_updatable(estimator: Any, first: Callable[[], tuple] | None = None) -> Fit:

@@ -22,7 +22,8 @@ from probml.typing import ArrayLike, DataLike, FitOrEstimator
 ROWS = ("X", "y", "sample_weight", "offset", "trials", "event")
 NUMBERS = ("sample_weight", "offset", "trials", "event")
 LEARN = ("fit", "partial_fit")
-MAX_RETAINED_NUMBERS = 2**20  # in rows that an estimator retains for its report and pictures
+# in rows that an estimator retains for its report and pictures, and for partial_fit
+MAX_RETAINED_NUMBERS = 2**20
 FLAGS = ("return_std",)
 LIBRARY_PREFIX = "probml."  # of the modules whose methods are wrapped
 
@@ -59,7 +60,7 @@ def _with_tables(verb: Callable) -> Callable:
                 _check_target(read["X"], read["y"], where)
         found = verb(self, *args, **named)
         if verb.__name__ in LEARN:
-            self._fitted_rows = given if verb.__name__ == "fit" and _is_small(given) else {}
+            self._fitted_rows = given if verb.__name__ == "fit" and is_small(given) else {}
         if verb.__name__ == "impute":
             found = _to_table(rows, found, self.lists)
         return native(found, rows) if self.lists else found
@@ -68,8 +69,9 @@ def _with_tables(verb: Callable) -> Callable:
     return ask
 
 
-def _is_small(given: Mapping[str, object]) -> bool:
-    """Whether the rows that were given are few enough for an estimator to store them."""
+def is_small(given: Mapping[str, object]) -> bool:
+    """Whether the rows that were given are few enough for an estimator to retain them."""
+
     def size(value: object) -> int:
         if hasattr(value, "shape"):
             return math.prod(value.shape)

@@ -171,10 +171,10 @@ def test_those_far_behind_are_left_unless_they_gain_quickly_or_are_among_the_bes
     value = np.array([-10.0, -11, -500, -500, -12, -400, -np.inf])
     trail = np.repeat(value[:, None], 32, 1)
     trail[3, :8] = -800  # climbs yet
-    status = np.array([0, 0, 0, 0, 1, 0, Status.COLLAPSED])
-    np.testing.assert_array_equal(race.stop_hopeless(status, value, trail, True),
+    status, all_starts = np.array([0, 0, 0, 0, 1, 0, Status.COLLAPSED]), race.Race(np.zeros(7, int))
+    np.testing.assert_array_equal(all_starts.stop_hopeless(status, value, trail, True),
                                   [0, 0, Status.STOPPED, 0, 1, Status.STOPPED, Status.COLLAPSED])
-    np.testing.assert_array_equal(race.stop_hopeless(status, value, trail, False)[:2], [0, Status.STOPPED])
+    np.testing.assert_array_equal(all_starts.stop_hopeless(status, value, trail, False)[:2], [0, Status.STOPPED])
     status = np.array([1, 1, Status.STOPPED, 1, 1, Status.STOPPED, Status.COLLAPSED])
     found = race.restarts_finding(status, value, 0, 1e-3)
     assert found.problem == ("best of 7 random starts (1 reached this optimum; the log density of the next "

@@ -1,1 +1,2 @@
-"""Chains: the sampler as compiled steps, many at once, discrete sites beside their draws."""
+"""Sampling: chains as compiled steps, latent variables in draws of the parameters, and whether an
+approximation of the posterior is reliable."""

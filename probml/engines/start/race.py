@@ -131,35 +131,27 @@ class Race(NamedTuple):
 
     def stop_hopeless(self, status: np.ndarray, value: np.ndarray, history: np.ndarray,
                       early: bool) -> np.ndarray:
-        """The status of the starts after a stage: those far behind in their group are stopped."""
-        out = np.array(status)
-        for group in np.unique(self.groups):
-            at = np.flatnonzero(self.groups == group)
-            out[at] = stop_hopeless(status[at], value[at], history[at], early, self.keep,
-                                    self.first)
-        return out
+        """The status of the starts after a stage: those far behind in their group, given what they
+        gained in the last half of it, are stopped.
 
-
-def stop_hopeless(status: np.ndarray, value: np.ndarray, history: np.ndarray, early: bool,
-                  keep: int = FOLLOWED_STARTS, first: int = FIRST_STAGE) -> np.ndarray:
-    """The status of every start after a stage of the race: those far behind, given what they gained
-    in the last half of it, are stopped.
-
-    Args:
-        history: (starts, evaluations) the objective. early: this is the first stage, after which
-            the best are followed whatever they gained.
-    """
-    alive = is_alive(status, value)
-    reached = np.where(alive, value, -np.inf)
-    half = history[:, : first // 2]
-    half = np.where(np.isfinite(half), half, -np.inf).max(1)
-    known = alive & np.isfinite(half)
-    gain = np.maximum(np.where(known, reached, 0.0) - np.where(known, half, 0.0), 0.0)
-    hopeful = reached + GAIN_MULTIPLE * gain >= reached.max()
-    if early:
-        hopeful[np.argsort(-reached, kind="stable")[: max(keep, -(-len(value) // 3))]] = True
-    return np.where((status == Status.RUNNING) & ~hopeful, Status.STOPPED,
-                    status).astype(status.dtype)
+        Args:
+            history: (starts, evaluations) the objective. early: this is the first stage, after
+                which the best are followed whatever they gained.
+        """
+        alive = is_alive(status, value)
+        reached = np.where(alive, value, -np.inf)
+        half = history[:, : self.first // 2]
+        half = np.where(np.isfinite(half), half, -np.inf).max(1)
+        known = alive & np.isfinite(half)
+        gain = np.maximum(np.where(known, reached, 0.0) - np.where(known, half, 0.0), 0.0)
+        hopeful = np.zeros(len(value), bool)
+        for at in (np.flatnonzero(self.groups == group) for group in np.unique(self.groups)):
+            hopeful[at] = reached[at] + GAIN_MULTIPLE * gain[at] >= reached[at].max()
+            if early:
+                followed = max(self.keep, -(-len(at) // 3))
+                hopeful[at[np.argsort(-reached[at], kind="stable")[:followed]]] = True
+        return np.where((status == Status.RUNNING) & ~hopeful, Status.STOPPED,
+                        status).astype(status.dtype)
 
 
 def promising(status: np.ndarray, value: np.ndarray, total: float) -> np.ndarray:
