@@ -57,11 +57,14 @@ class Objective:
         self.plan, self.expected, self.params, self.known, self.rows, self.prior = (
             plan, expected, dict(params), known, rows, prior
         )
-        self.passes = not isinstance(rows, Summary)  # else all sites are in `expected`
 
-    def _over(self, function: Callable) -> PyTree:
-        assert not isinstance(self.rows, Summary)
-        return total_with_responsibilities(self.plan, self.expected, self.rows, function)
+    def _with_rows(self, pooled: PyTree, of_chunk: Callable, rowwise: bool = True) -> PyTree:
+        """What pooled statistics contribute, plus the sum over the chunks of rows, if there are
+        sites that are evaluated row by row."""
+        if not rowwise or isinstance(self.rows, Summary):  # all sites are in `expected`
+            return pooled
+        return jax.tree.map(jnp.add, pooled, total_with_responsibilities(
+            self.plan, self.expected, self.rows, of_chunk))
 
     def _averaged(self, function: Callable, changed: Mapping) -> jax.Array:
         """function(parameters), with some of them changed; its mean over the settings, if any."""
@@ -94,17 +97,15 @@ class Objective:
             names: the parameters that `unpack` returns.
         """
         priors = self._moving(names)
-        total = jax.vmap(gradient(lambda c: self._pooled(unpack, c, priors, None, names)))(points)
-        if rowwise and self.passes:
 
-            def chunk(rows: Chunk, responsibilities: Mapping[str, jax.Array]):
-                part = gradient(lambda c: self._averaged(lambda params: row_surrogate(
-                    self.plan, responsibilities, params, self.known, rows, self.params, self.params
-                ), unpack(c)))
-                return jax.vmap(part)(points)
+        def chunk(rows: Chunk, responsibilities: Mapping[str, jax.Array]):
+            part = gradient(lambda c: self._averaged(lambda params: row_surrogate(
+                self.plan, responsibilities, params, self.known, rows, self.params, self.params
+            ), unpack(c)))
+            return jax.vmap(part)(points)
 
-            total = jax.tree.map(jnp.add, total, self._over(chunk))
-        return total
+        return self._with_rows(jax.vmap(gradient(
+            lambda c: self._pooled(unpack, c, priors, None, names)))(points), chunk, rowwise)
 
     def value_and_gradient(self, unpack: Callable, c: jax.Array, rowwise: bool, names: set[str],
                            origin: Mapping[str, jax.Array]):
@@ -118,20 +119,15 @@ class Objective:
             names: the parameters that `unpack` returns.
         """
         priors = self._moving(names)
-        value, slope = value_and_gradient(
-            lambda c: self._pooled(unpack, c, priors, origin, names)
-        )(c)
-        if rowwise and self.passes:
 
-            def chunk(rows: Chunk, responsibilities: Mapping[str, jax.Array]):
-                return value_and_gradient(lambda c: row_surrogate(
-                    self.plan, responsibilities, {**self.params, **unpack(c)}, self.known, rows,
-                    self.params
-                ))(c)
+        def chunk(rows: Chunk, responsibilities: Mapping[str, jax.Array]):
+            return value_and_gradient(lambda c: row_surrogate(
+                self.plan, responsibilities, {**self.params, **unpack(c)}, self.known, rows,
+                self.params
+            ))(c)
 
-            more = self._over(chunk)
-            value, slope = value + more[0], jax.tree.map(jnp.add, slope, more[1])
-        return value, slope
+        return self._with_rows(value_and_gradient(
+            lambda c: self._pooled(unpack, c, priors, origin, names))(c), chunk, rowwise)
 
     def hessian(self, unpack: Callable, c: jax.Array, names: tuple[str, ...]):
         """The Hessian of Q(unpack(c)) at a vector c, of blocks on which rows depend.
@@ -156,8 +152,7 @@ class Objective:
                 self.params
             ))(c)
 
-        pooled = jax.hessian(lambda c: self._pooled(unpack, c))(c)
-        return pooled + self._over(chunk) if self.passes else pooled
+        return self._with_rows(jax.hessian(lambda c: self._pooled(unpack, c))(c), chunk)
 
 
 MAX_NEWTON_STEPS = 40
