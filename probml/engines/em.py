@@ -16,7 +16,6 @@ from probml.engines.engine import (
     Engine,
     Outcome,
     Problem,
-    State,
     Status,
     check_settings,
 )
@@ -216,21 +215,11 @@ class EM(Engine):
     def run(self, problem: Problem) -> Outcome:
         # sufficient statistics alone have no batches
         in_batches = self.batch_rows is not None and not isinstance(problem.rows, Summary)
-        outcome = self._run_batches(problem) if in_batches else self._run_restarts(problem)
+        outcome = (batches.run_passes(self, problem, batches.first_point(problem, self), "stepwise")
+                   if in_batches else self._run_restarts(problem))
         if outcome.status is not Status.COLLAPSED and (found := find_infinite(outcome.params)):
             outcome = outcome._replace(status=Status.DIVERGED).noting(*found)
         return outcome
-
-    def _run_batches(self, problem: Problem) -> Outcome:
-        """Passes over the rows in batches, starting from EM on a sample; `history` is the objective
-        of all rows after each pass."""
-        brief = replace(self, batch_rows=None, max_iterations=MAX_PILOT_EVALUATIONS, progress=False)
-        point = batches.first_point(problem, brief, int(self.batch_rows or 0))
-        found, history, status, statistics = batches.run_passes(self, problem, point)
-        return Outcome({name: np.asarray(value) for name, value in found.items()}, history, status,
-                       len(history) - 1, (Finding.of(Code.BATCHES, kind="stepwise",
-                                                     rows=self.batch_rows),),
-                       state=State(statistics=statistics))
 
     def _run_restarts(self, problem: Problem) -> Outcome:
         """The best optimum of all restarts, with diagnostics."""

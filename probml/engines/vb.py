@@ -9,7 +9,7 @@ that of the smaller model. So the bound and q(θ) are those of the smaller model
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import jax
 import numpy as np
@@ -24,17 +24,15 @@ from probml.engines.engine import (
     Engine,
     Outcome,
     Problem,
-    State,
     Status,
     check_settings,
 )
 from probml.engines.exact import refuse_without_conjugacy
-from probml.engines.findings import Code, Finding
 from probml.engines.restarting import batches
 from probml.engines.restarting.restarts import first_states, index_of_best, outcome_of_best
 from probml.engines.sampling.reliance import check_block_approximation
 from probml.engines.start.labelling import check_distinct, hidden_variables
-from probml.engines.start.race import MAX_PILOT_EVALUATIONS, SAME_OPTIMUM, Race
+from probml.engines.start.race import SAME_OPTIMUM, Race
 from probml.engines.start.start import Start, starts, states_depend_on_start
 from probml.errors import Refusal, present
 from probml.numerics.compiling import jit
@@ -193,16 +191,12 @@ class VB(Engine):
 
     def _run_batches(self, problem: Problem) -> Outcome:
         """Passes over the rows in batches, starting from a few iterations on a sample."""
-        brief = replace(self, batch_rows=None, max_iterations=MAX_PILOT_EVALUATIONS, progress=False)
-        params = batches.first_point(problem, brief, int(self.batch_rows or 0))
+        params = batches.first_point(problem, self)
         first = Start({name: value[None] for name, value in params.items()}, None, {})
         start = initial_posteriors(problem.plan, first, problem.known, problem.rows, {})
-        closed, history, status, statistics = batches.run_passes(
-            self, problem, jax.tree.map(lambda leaf: leaf[0], start.closed))
-        found = jax.device_get(add_means(problem.plan, closed, problem.known))
-        kind = Finding.of(Code.BATCHES, kind="stochastic", rows=self.batch_rows)
-        return Outcome(found.mean, history, status, len(history) - 1, (kind,), found,
-                       bound=float(np.nanmax(history)), state=State(statistics=statistics))
+        outcome = batches.run_passes(self, problem, jax.tree.map(lambda leaf: leaf[0],
+                                                                 start.closed), "stochastic")
+        return outcome._replace(bound=float(np.nanmax(outcome.history)))
 
     def _run_restarts(self, problem: Problem) -> Outcome:
         plan, rows, known = problem.plan, problem.rows, problem.known

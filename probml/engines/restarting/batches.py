@@ -26,9 +26,10 @@ from jax.typing import ArrayLike
 from probml.device.layout import choose_layout
 from probml.device.load import load
 from probml.device.rows import Known, Rows, Summary, compensated
-from probml.engines.engine import Engine, Problem, Status, check_batch
+from probml.engines.engine import Engine, Outcome, Problem, State, Status, check_batch
+from probml.engines.findings import Code, Finding
 from probml.engines.progress import Loop, Progress, StepResult, iterate
-from probml.engines.start.race import sample_rows
+from probml.engines.start.race import MAX_PILOT_EVALUATIONS, sample_rows
 from probml.errors import Refusal
 from probml.evidence.e_step import Expected, expect
 from probml.factors.digits import has_collapsed_scale
@@ -92,10 +93,12 @@ def expected_of(statistics: PyTree) -> Expected:
     return Expected(statistics, {}, [], nothing, nothing, {}, {})
 
 
-def first_point(problem: Problem, brief: Engine, batch_rows: int) -> dict[str, jax.Array]:
-    """The parameters, on the device, after a short run of an engine on a random sample of rows."""
+def first_point(problem: Problem, engine: Any) -> dict[str, jax.Array]:
+    """The parameters, on the device, after a short run of EM or VB, without batches, on a random
+    sample of rows."""
     data, weights, plan = problem.data, problem.weights, problem.plan
-    size = max(START_ROWS, START_BATCHES * batch_rows)
+    brief = replace(engine, batch_rows=None, max_iterations=MAX_PILOT_EVALUATIONS, progress=False)
+    size = max(START_ROWS, START_BATCHES * engine.batch_rows)
     if data.table.rows > size:
         data, weights = sample_rows(data, weights, size, problem.seed)
     part = replace(problem, data=data._replace(survey=None), weights=weights)
@@ -107,17 +110,16 @@ def first_point(problem: Problem, brief: Engine, batch_rows: int) -> dict[str, j
             for name, value in params.items()}
 
 
-def run_passes(engine: Any, problem: Problem,
-               point: PyTree) -> tuple[PyTree, np.ndarray, Status, PyTree]:
+def run_passes(engine: Any, problem: Problem, point: PyTree, kind: str) -> Outcome:
     """Passes over the rows in batches, in another order each time, until one gains less than the
-    tolerance per row: the best point, the objective of all rows after each pass, the status, and
-    the expected statistics of all rows in the last pass.
+    tolerance per row: the best point, the objective of all rows after each pass, and the expected
+    statistics of all rows in the last pass.
 
     At the end of a pass the statistics of every row once replace the running average: of the noise
     of batches only that remains by which the point has moved meanwhile.
 
     Args:
-        engine: EM or VB, with `batch_rows`.
+        engine: EM or VB, with `batch_rows`. kind: of its updates, in words.
 
     Cost: a pass is the statistics of all rows, an update a batch, and the objective of all rows.
     """
@@ -151,8 +153,10 @@ def run_passes(engine: Any, problem: Problem,
     with Progress(type(engine).__name__, limit, engine.progress) as bar:
         status = iterate(bar, limit, turn, held=loop)
     point, statistics, _, best, _ = loop.state
-    return (point if status is Status.COLLAPSED else best, np.array(history), status,
-            jax.device_get(statistics))
+    params, posterior = way.found(plan, point if status is Status.COLLAPSED else best, known)
+    return Outcome(jax.device_get(params), np.array(history), status, len(history) - 1,
+                   (Finding.of(Code.BATCHES, kind=kind, rows=engine.batch_rows),), posterior,
+                   state=State(statistics=jax.device_get(statistics)))
 
 
 @jit(static_argnums=(0, 1))
