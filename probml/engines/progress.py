@@ -280,13 +280,9 @@ def in_threads(bar: Progress, work: Callable[[Any], Any], parts: Sequence,
                workers: int) -> list[Any]:
     """work(part) of every part, by `workers` threads, in this thread's precision. If one raises,
     and at Ctrl-C, those under way end after their present turn and the others do not begin."""
-    own = in_same_precision(work)
     with ThreadPoolExecutor(workers) as pool:
-        tasks = [pool.submit(own, part) for part in parts]
         try:
-            return [task.result() for task in tasks]
-        except BaseException:
+            return list(pool.map(in_same_precision(work), parts))
+        except BaseException:  # those that have not begun are cancelled by now
             bar.stopped.set()
-            for task in tasks:
-                task.cancel()
             raise
