@@ -4,7 +4,6 @@ whitened by the curvature at the mode."""
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -177,22 +176,18 @@ class NUTS(latents.LatentSampler):
                         self.chains, self.draws, self.chain_method)
         run = chains.run(bar, chains.begin(starts, seed), self.target_accept, self.draws,
                          Limit(deadline))
-        run, read, verdict, done = self._repeat_if_needed(bar, chains, run, Limit(deadline))
+        run, drawn, verdict, done = self._repeat_if_needed(bar, chains, run, Limit(deadline))
         findings = [*verdict.findings, *done]
         if run.iterations < self.warmup + self.draws:
             late = run.iterations > self.warmup
             findings.append(Finding.of(
                 Code.TIME_LIMIT if late else Code.TIME_LIMIT_WARMUP, seconds=self.seconds,
                 draws=run.z.shape[1], asked=self.draws))
-        if read.moved:
-            findings.append(Finding.of(Code.RELABELLED, count=read.moved, names=listed(
-                exchange.site for exchange in read.exchanges)))
-        stats = thinned(run.stats, self.draws)
-        draws = with_states(plan, Draws(read.values, None, stats, read.inside), known, rows, seed)
-        if read.inside:
-            draws = draws._replace(inside=latents.unloaded(problem, read.inside))
+        draws = with_states(plan, drawn, known, rows, seed)
+        if drawn.inside:
+            draws = draws._replace(inside=latents.unloaded(problem, drawn.inside))
         history = np.concatenate([begun.history[np.isfinite(begun.history)],
-                                  stats["log_density"].mean(0)])
+                                  drawn.stats["log_density"].mean(0)])
         return Outcome(
             beliefs.mean({n: draws.values[n] for n in (*plan.free, *plan.effects)}), history,
             Status.DOUBTFUL if any(f.warns and f.code is not Code.DRAWS_TAIL for f in findings)
@@ -200,12 +195,12 @@ class NUTS(latents.LatentSampler):
         )
 
     def _repeat_if_needed(self, bar: Progress, chains: Chains, run: Run, limit: Limit) -> tuple[
-            Run, "Read", Verdict, list[Finding]]:
+            Run, Draws, Verdict, list[Finding]]:
         """The last complete run of the first and of those that its diagnostics call for, its draws,
         its diagnostics, and findings on what was done."""
         target, longer, last, done = self.target_accept, 1, np.inf, list[Finding]()
         budget = MAX_GRADIENTS * run.gradients
-        read, verdict = self._read(chains, run, target)
+        drawn, verdict = self._read(chains, run, target)
         for _ in range(self.retries):
             budget -= run.gradients
             apart = verdict.r_hat > HIGH_R_HAT and verdict.r_hat - 1 > 0.5 * (last - 1)
@@ -234,8 +229,8 @@ class NUTS(latents.LatentSampler):
                 [f"{wanted} times the iterations"] * (wanted > longer))
             done += [Finding.of(Code.SAMPLED_AGAIN, how=" and ".join(how), why=why), *moved]
             last, target, longer, run = verdict.r_hat, careful, wanted, new
-            read, verdict = self._read(chains, run, target)
-        return run, read, verdict, done
+            drawn, verdict = self._read(chains, run, target)
+        return run, drawn, verdict, done
 
     def _continued_chains(self, run: Run, verdict: Verdict) -> tuple[np.ndarray, list[Finding]]:
         """The chain from whose end each chain continues: another one if it has stayed where there
@@ -248,13 +243,14 @@ class NUTS(latents.LatentSampler):
         return np.where(left, np.argmax(mass), own), [
             Finding.of(Code.CHAINS_MOVED, count=left.sum())] * bool(left.any())
 
-    def _read(self, chains: Chains, run: Run, target: float) -> tuple["Read", Verdict]:
-        """The draws of a run that are kept, and its diagnostics."""
+    def _read(self, chains: Chains, run: Run, target: float) -> tuple[Draws, Verdict]:
+        """The draws of a run that are kept, with exchangeable hidden states renumbered, and its
+        diagnostics."""
         plan, known, rows = chains.plan, chains.known, chains.rows
         u = chains.frame.points(thinned({"z": run.z}, self.draws)["z"])
         values = jax.device_get(beliefs.constrained(plan, known,
                                                     u[..., : density.unbounded_size(plan)]))
-        inside, last, found, moved = {}, rows, [], 0
+        inside, last, renumbered = {}, rows, []
         if plan.carried:
             inside = latents.drawn(plan, known, rows, u)
             last = row_coordinates.with_values(plan, rows,
@@ -264,8 +260,11 @@ class NUTS(latents.LatentSampler):
             found = exchanges(plan, {name: value[0, -1] for name, value in values.items()}, known,
                               last)
             values, moved = relabelled(found, values)
-        return (Read(values, inside, found, moved if found else 0),
-                diagnose_chains(values, run.z, run.stats, target, self.max_tree_depth))
+            renumbered = [Finding.of(Code.RELABELLED, count=moved, names=listed(
+                exchange.site for exchange in found))] * bool(moved)
+        verdict = diagnose_chains(values, run.z, run.stats, target, self.max_tree_depth)
+        return (Draws(values, None, thinned(run.stats, self.draws), inside),
+                verdict._replace(findings=[*verdict.findings, *renumbered]))
 
     def _start(self, problem: Problem) -> tuple[Known, Mode, Measure]:
         """The mode where chains start, and a function that measures the curvature elsewhere; not at
@@ -301,20 +300,6 @@ def has_left_mode(before: np.ndarray, after: np.ndarray) -> bool:
     every = after.reshape(-1, after.shape[-1])
     away = np.abs(before.mean(1) - every.mean(0)) / np.maximum(every.std(0), 1e-30)
     return bool((away > MAX_CHAIN_MEAN_SDS).any())
-
-
-class Read(NamedTuple):
-    """The draws of a run that are kept.
-
-    Attributes:
-        values: parameters, (chains, draws, ...). inside: latent variables of rows. exchanges: the
-            exchangeable hidden states. moved: number of draws whose states were renumbered.
-    """
-
-    values: dict[str, np.ndarray]
-    inside: dict[str, np.ndarray]
-    exchanges: list
-    moved: int
 
 
 def thinned(drawn: Mapping[str, np.ndarray], draws: int) -> dict[str, np.ndarray]:
