@@ -204,8 +204,8 @@ def prior_points(problem: Problem, prior: bool, fixed: Mapping) -> list[dict[str
         return []
 
     def best(drawn: np.ndarray) -> list[dict]:
-        values = constrained(plan, known, drawn)
-        points = [{name: value[i] for name, value in values.items()} | dict(fixed)
+        values = jax.device_get(constrained(plan, known, drawn))
+        points = [placed_all({name: value[i] for name, value in values.items()} | dict(fixed))
                   for i in range(DRAWS)]
         heights = objective_at_points(problem, prior, points)
         return [points[i] for i in np.argsort(-heights) if np.isfinite(heights[i])][:MAX_STARTS]
