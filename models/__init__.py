@@ -9,7 +9,7 @@ which the estimators need, may be absent.
 from typing import TYPE_CHECKING
 
 from probml.errors import meant as _meant
-from probml.numerics.process.libraries import late as _late
+from probml.numerics.process.libraries import lazy as _late
 
 if TYPE_CHECKING:  # for editors
     from probml.models.bayesian_networks.adjustment import (

@@ -29,7 +29,7 @@
 from typing import TYPE_CHECKING
 
 from probml.errors import meant as _meant
-from probml.numerics.process.libraries import late as _late
+from probml.numerics.process.libraries import lazy as _late
 
 if TYPE_CHECKING:  # for editors
     from probml.assessment.decisions import decide as decide

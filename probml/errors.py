@@ -12,8 +12,7 @@ MAX_VALUE_CHARACTERS = 80  # characters of one value in a message
 
 
 class ModelError(ValueError):
-    """A model, or a setting of it, that cannot be used: what, where, expected, got, and what to
-    do."""
+    """A model, or a setting of it, that cannot be used: what, where, expected, got, what to do."""
 
 
 SUCH = ", such as {engines}"  # in a refusal: where the engines that may do instead are named
@@ -88,17 +87,15 @@ class RowError(DataError):
         return f"{before}row {row}{after}"
 
     def behind(self, first: int) -> "RowError":
-        """The error with the number of the row among all rows, where `first` rows come before
-        these."""
+        """The error with the number of the row among all, `first` of which come before these."""
         before, row, after = self.args
         return RowError(before, row + first, after)
 
 
 def meant(name: str, known: Iterable[str],
           elsewhere: Mapping[str, str] = MappingProxyType({})) -> str:
-    """What somebody who asks for a name that is not there may have meant, to stand behind the
-    error: the word for it here, where it is another library's; else what is spelt alike; or
-    nothing.
+    """A hint at the end of the error for an unknown name: the word for it here, if it is another
+    library's; else known names that are spelt alike; or nothing.
 
     Args:
         elsewhere: a word of another library → what does it here.
@@ -155,8 +152,7 @@ def described(value: object) -> str:
 
 
 def describe_dates(what: str, kind: object) -> str:
-    """The message about dates or times where numbers are expected: their number depends on a
-    unit."""
+    """The message about dates or times, which become numbers only by the choice of a unit."""
     return (f"{what} contains dates or times ({kind}), which are not numbers. Convert them to "
             f"numbers, such as (column - column.min()) / pandas.Timedelta(days=1)")
 
@@ -179,7 +175,6 @@ def untraced(what: str, value: object) -> None:
 
     if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(value)):
         raise ModelError(f"{what} is traced by jax.jit, vmap or grad (has no values yet), but "
-                         f"fits and predictions need concrete arrays. Call them "
-                         f"outside; they are compiled already, and take many rows at once. Inside "
-                         f"jit or grad, use fit.params or "
-                         f"numpyro.infer.util.log_density(model, ...)")
+                         f"fits and predictions need concrete arrays. Call them outside; they are "
+                         f"compiled already, and take many rows at once. Inside jit or grad, use "
+                         f"fit.params or numpyro.infer.util.log_density(model, ...)")

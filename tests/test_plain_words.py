@@ -271,7 +271,7 @@ COUNT = re.compile(r"(?:len|sum|round|int)\(|.*(?:\.size|\b(?:rows|steps|max_ite
                    r"|\.sum\(\))$|[dkn]\b")
 PLURAL = re.compile(r" (?:[a-z]+ )?(?:rows|columns|values|numbers|entries|states|components|steps"
                     r"|iterations|dimensions|bins|labels|tables|elements|sites|classes)\b(?!=)")
-NEVER_ONE = {"at.size": "of an array", "found.rows": "a sum of weights"}
+NEVER_ONE = {"mask.size": "of an array", "stats.rows": "a sum of weights"}
 
 
 def test_a_count_in_a_message_has_its_noun_in_the_singular_where_it_is_one():

@@ -68,27 +68,27 @@ def backdoor(dag: nx.DiGraph, cause: Hashable, effect: Hashable,
 
 
 def _smallest(dag: nx.DiGraph, cause, effect, unseen: set,
-              most: int | None) -> Iterator[frozenset]:
-    below = nx.descendants(dag, cause)
+              max_size: int | None) -> Iterator[frozenset]:
+    descendants = nx.descendants(dag, cause)
     # of a smallest set every node is an ancestor of the cause or the effect
-    near = nx.ancestors(dag, cause) | nx.ancestors(dag, effect)
-    able = [node for node in dag if node in near - below - unseen - {cause, effect}]
-    cut, found = _without_arrows_from(dag, cause), []
-    for size in range(min(len(able), len(able) if most is None else most) + 1):
-        for chosen in itertools.combinations(able, size):
+    ancestors = nx.ancestors(dag, cause) | nx.ancestors(dag, effect)
+    allowed = [node for node in dag if node in ancestors - descendants - unseen - {cause, effect}]
+    pruned, sets = _without_arrows_from(dag, cause), []
+    for size in range(min(len(allowed), len(allowed) if max_size is None else max_size) + 1):
+        for chosen in itertools.combinations(allowed, size):
             given = frozenset(chosen)
-            if any(smaller <= given for smaller in found):
+            if any(smaller <= given for smaller in sets):
                 continue
-            if nx.is_d_separator(cut, {cause}, {effect}, given):
-                found.append(given)
+            if nx.is_d_separator(pruned, {cause}, {effect}, given):
+                sets.append(given)
                 yield given
 
 
 def _without_arrows_from(dag: nx.DiGraph, node) -> nx.DiGraph:
-    out = nx.DiGraph(dag.edges)
-    out.add_nodes_from(dag)
-    out.remove_edges_from(list(dag.out_edges(node)))
-    return out
+    graph = nx.DiGraph(dag.edges)
+    graph.add_nodes_from(dag)
+    graph.remove_edges_from(list(dag.out_edges(node)))
+    return graph
 
 
 def _check(dag: nx.DiGraph, cause, effect, others: Collection) -> None:

@@ -42,20 +42,20 @@ def pairs_of(variables: Variables, arcs: Iterable | None, what: str,
     except TypeError:
         raise ModelError(f"{where}({what}={arcs!r:.200}): expected a list of pairs (parent, "
                          f"child), such as {what}=[('a', 'b')]") from None
-    names, out = variables.names, []
+    names, indices = variables.names, []
     for arc in pairs:
         if isinstance(arc, str) or len(arc) != 2:
             raise ModelError(f"{where}({what}=...): expected a list of pairs (parent, child), such "
                              f"as {what}=[('a', 'b')], got the element {arc!r:.200}")
-        if strange := [name for name in arc if not isinstance(name, str) or name not in names]:
-            raise ModelError(f"{where}: {what} contains {strange[0]!r}, which is not a column; "
-                             f"{use_one_of(names, strange[0])}")
-        out.append((names.index(arc[0]), names.index(arc[1])))
-    return out
+        if unknown := [name for name in arc if not isinstance(name, str) or name not in names]:
+            raise ModelError(f"{where}: {what} contains {unknown[0]!r}, which is not a column; "
+                             f"{use_one_of(names, unknown[0])}")
+        indices.append((names.index(arc[0]), names.index(arc[1])))
+    return indices
 
 
 def rules_of(variables: Variables, whitelist: Iterable[tuple[str, str]] | None,
-             blacklist: Iterable[tuple[str, str]] | None, most: int | None, where: str) -> Rules:
+             blacklist: Iterable[tuple[str, str]] | None, limit: int | None, where: str) -> Rules:
     """Which arcs may be and which must be.
 
     Raises:
@@ -89,10 +89,10 @@ def rules_of(variables: Variables, whitelist: Iterable[tuple[str, str]] | None,
                 forced[parent, child] = True
     refuse_cycle(nx.DiGraph([(names[i], names[j]) for i, j in np.argwhere(forced)]),
                  f"{where}: the whitelist")
-    most = size if most is None else int(most)
-    if (full := forced.sum(0) > most).any():
-        child = int(np.argmax(full))
+    limit = size if limit is None else int(limit)
+    if (too_many := forced.sum(0) > limit).any():
+        child = int(np.argmax(too_many))
         raise ModelError(f"{where}: the whitelist gives {names[child]!r} "
                          f"{counted(forced[:, child].sum(), 'parent')}, more than "
-                         f"max_parents={most}. Raise max_parents, or drop arcs from the whitelist")
-    return Rules(allowed, forced, most, any(arcs for _, arcs in lists))
+                         f"max_parents={limit}. Raise max_parents, or drop arcs from the whitelist")
+    return Rules(allowed, forced, limit, any(arcs for _, arcs in lists))

@@ -70,20 +70,20 @@ def network_tables(estimates: Estimates) -> list[Table]:
                 estimates.of(f"{name}.table").map(partial(_reshape_rows, sizes[name]))))
             continue
         numbers = [parent for parent in parents if parent not in sizes]
-        found = [estimates.of(f"{name}.intercept").map(partial(_reshape_rows, 1))]
+        columns = [estimates.of(f"{name}.intercept").map(partial(_reshape_rows, 1))]
         if numbers:
-            found.append(estimates.of(f"{name}.slope").map(
+            columns.append(estimates.of(f"{name}.slope").map(
                 partial(_reshape_rows, len(numbers))))
-        found.append(estimates.function(lambda precision: precision**-0.5,
-                                        f"{name}.precision").map(partial(_reshape_rows, 1)))
-        joined = Quantity.concatenated(found, 1)
+        columns.append(estimates.function(lambda precision: precision**-0.5,
+                                          f"{name}.precision").map(partial(_reshape_rows, 1)))
+        joined = Quantity.concatenated(columns, 1)
         heading = f"{name} ~ {' + '.join(parents)}" if parents else f"{name} ~ 1"
         out.append(estimates.across(heading, rows, ["Intercept", *numbers, "residual sd"], joined))
     return out
 
 
-def _reshape_rows(width: int, each: np.ndarray) -> np.ndarray:
-    return np.reshape(each, (-1, width))
+def _reshape_rows(width: int, array: np.ndarray) -> np.ndarray:
+    return np.reshape(array, (-1, width))
 
 
 def _configurations(estimates: Estimates, parents: list, sizes: dict) -> "pd.Index":
@@ -143,14 +143,14 @@ def bayesian_network(
     import networkx as nx  # late: 0.2 s that `import probml.models` need not take
 
     _check(dag)
-    for what, said in (("states", states), ("kinds", kinds)):
-        if said is not None and not isinstance(said, Mapping):
-            raise probml.ModelError(f"bayesian_network({what}={said!r:.200}): expected a dict from "
+    for what, item in (("states", states), ("kinds", kinds)):
+        if item is not None and not isinstance(item, Mapping):
+            raise probml.ModelError(f"bayesian_network({what}={item!r:.200}): expected a dict from "
                                     f"nodes to {what}, such as {what}={{'smoker': "
                                     f"{'categorical' if what == 'kinds' else ['no', 'yes']!r}}}")
-    above = number(0.0, above=True)
-    hold("bayesian_network", strength=(strength, optional(above)), mean_scale=(mean_scale, above),
-         scale=(scale, optional(above)))
+    rule = number(0.0, above=True)
+    hold("bayesian_network", strength=(strength, optional(rule)), mean_scale=(mean_scale, rule),
+         scale=(scale, optional(rule)))
     known = {**nx.get_node_attributes(dag, "states"), **(states or {})}
     if kinds and data is None:
         raise probml.ModelError("bayesian_network(kinds=...): kinds= describes the columns of "
@@ -175,10 +175,10 @@ def network(nodes, strength, mean_scale, scale):
     sizes = {name: _size(states) for name, _, states, _, _ in nodes}
     parameters: dict[str, PyTree] = {}
     units = {}
-    for name, parents, states, _, own in nodes:
+    for name, parents, states, _, dist_fn in nodes:
         table = tuple(sizes[p] for p in parents if sizes[p])
         if states is None:
-            parameters[name] = own() if own else None
+            parameters[name] = dist_fn() if dist_fn else None
         elif states is float:
             above = [units[p] for p in parents if not sizes[p]]
             parameters[name], units[name] = _linear_gaussian(name, table, above, mean_scale, scale)
@@ -189,21 +189,21 @@ def network(nodes, strength, mean_scale, scale):
             ).to_event(len(table)))
     with probml.rows():
         values = {}
-        for name, parents, states, own, with_parameters in nodes:
-            seen, given = {p: values[p] for p in parents}, parameters[name]
+        for name, parents, states, dist_fn, with_parameters in nodes:
+            inputs, params = {p: values[p] for p in parents}, parameters[name]
             labels = None
             if states is None:
-                fn = own(seen, given) if with_parameters else own(seen)
+                fn = dist_fn(inputs, params) if with_parameters else dist_fn(inputs)
             elif states is float:
-                at, continuous = (tuple(values[p] for p in parents if sizes[p]),
-                                  [values[p] for p in parents if not sizes[p]])
-                intercept, slope, precision = given
-                mean = _row(intercept, at)
+                index, continuous = (tuple(values[p] for p in parents if sizes[p]),
+                                     [values[p] for p in parents if not sizes[p]])
+                intercept, slope, precision = params
+                mean = _row(intercept, index)
                 if continuous:
-                    mean = mean + (_row(slope, at) * jnp.stack(continuous, -1)).sum(-1)
-                fn = dist.Normal(mean, _row(precision, at) ** -0.5)
+                    mean = mean + (_row(slope, index) * jnp.stack(continuous, -1)).sum(-1)
+                fn = dist.Normal(mean, _row(precision, index) ** -0.5)
             else:
-                fn = dist.Categorical(_row(given, seen.values()))
+                fn = dist.Categorical(_row(params, inputs.values()))
                 labels = states if isinstance(states, tuple) else None
             values[name] = sample(name, fn, infer={"labels": labels} if labels else None)
 
@@ -211,24 +211,24 @@ def network(nodes, strength, mean_scale, scale):
 network.summarized(network_tables)
 
 
-def _linear_gaussian(name: str, table: tuple[int, ...], above: list[tuple], mean_scale, scale):
+def _linear_gaussian(name: str, table: tuple[int, ...], parents: list[tuple], mean_scale, scale):
     """(intercept, slope, precision) of a Gaussian node, sampled, and (centre, unit) of its column.
 
     Args:
-        table: states of its discrete parents. above: (centre, unit) of its continuous ones.
+        table: states of its discrete parents. parents: (centre, unit) of its continuous ones.
     """
     centre = centre_of(f"{name}.prior_centre", None, 1, name)[0]
     tenth = scale_of(f"{name}.prior_scale", None, 1, name)[0]
     guess = tenth if scale is None else scale
     precision = sample(f"{name}.precision",
                        dist.Gamma(1.5, guess**2 / 2).expand(table).to_event(len(table)))
-    spread, width = mean_scale * precision**-0.5, (*table, len(above))
-    far = sum((mean / unit) ** 2 for mean, unit in above)
+    sd, shape = mean_scale * precision**-0.5, (*table, len(parents))
+    offset_sq = sum((mean / unit) ** 2 for mean, unit in parents)
     intercept = sample(f"{name}.intercept", dist.Normal(
-        centre, spread * (1 + far) ** 0.5).to_event(len(table)))
-    slope = width[-1] and sample(f"{name}.slope", dist.Normal(
-        0.0, spread[..., None] / jnp.stack([unit for _, unit in above])
-    ).expand(width).to_event(len(width)))
+        centre, sd * (1 + offset_sq) ** 0.5).to_event(len(table)))
+    slope = shape[-1] and sample(f"{name}.slope", dist.Normal(
+        0.0, sd[..., None] / jnp.stack([unit for _, unit in parents])
+    ).expand(shape).to_event(len(shape)))
     return (intercept, slope, precision), (centre, tenth / SHARE)
 
 
@@ -258,10 +258,10 @@ def _check(dag) -> None:
                                 f"networkx.DiGraph([('parent', 'child')]), got {type_of(dag)}")
     if not len(dag):
         raise probml.ModelError("bayesian_network: the graph has no node. Add at least one node")
-    odd = next((name for name in dag if not isinstance(name, str) or name == "rows"), None)
-    if odd is not None:
+    bad = next((name for name in dag if not isinstance(name, str) or name == "rows"), None)
+    if bad is not None:
         raise probml.ModelError(
-            f"bayesian_network: the names of nodes must be strings other than 'rows', got {odd!r}. "
+            f"bayesian_network: the names of nodes must be strings other than 'rows', got {bad!r}. "
             f"Rename nodes by networkx.relabel_nodes(dag, ...)"
         )
     try:
@@ -276,18 +276,18 @@ def _check(dag) -> None:
 
 def _node(dag, name: str, known: Mapping) -> tuple:
     """(name, parents, states: tuple of labels, number, float or None, distribution, parameters)."""
-    own, parameters = dag.nodes[name].get("distribution"), dag.nodes[name].get("parameters")
+    dist_fn, parameters = dag.nodes[name].get("distribution"), dag.nodes[name].get("parameters")
     states, where = known.get(name), f"bayesian_network: node '{name}'"
-    if own is not None or parameters is not None:
+    if dist_fn is not None or parameters is not None:
         if states is not None:
             raise probml.ModelError(f"{where} has both states and the attribute 'distribution', "
                                     f"but needs only one. Drop the states or the attribute")
-        if not callable(own):
-            raise probml.ModelError(f"{where}: its attribute 'distribution' is {own!r:.60}, "
+        if not callable(dist_fn):
+            raise probml.ModelError(f"{where}: its attribute 'distribution' is {dist_fn!r:.60}, "
                                     "expected a function that returns a NumPyro distribution, such "
                                     "as lambda parents: dist.Poisson(3.0). Its argument is a dict "
                                     "of the values of the parents")
-        return name, tuple(dag.predecessors(name)), None, own, parameters
+        return name, tuple(dag.predecessors(name)), None, dist_fn, parameters
     if states is None:
         raise probml.ModelError(
             f"{where} has no states. Give data=, from which the states are read, or give the "
@@ -306,9 +306,9 @@ def _node(dag, name: str, known: Mapping) -> tuple:
         if any(label is None or label != label for label in states):
             raise probml.ModelError(f"{where} has None or NaN among its states {states!r}, but "
                                     f"these mean a missing value. Use a label, such as 'none'")
-        twice = next((label for label in states if states.count(label) > 1), None)
-        if twice is not None:
-            raise probml.ModelError(f"{where} has the state {twice!r} twice. Give every state a "
+        repeated = next((label for label in states if states.count(label) > 1), None)
+        if repeated is not None:
+            raise probml.ModelError(f"{where} has the state {repeated!r} twice. Give every state a "
                                     f"different name")
     if states is not float and _size(states) < 1:
         raise probml.ModelError(f"{where} has the states {states!r}. Give at least one state, such "
@@ -316,39 +316,39 @@ def _node(dag, name: str, known: Mapping) -> tuple:
     return name, tuple(dag.predecessors(name)), states, None, None
 
 
-def _read(dag, data, known: Mapping, said: Mapping, kinds: Mapping) -> dict:
+def _read(dag, data, known: Mapping, stated: Mapping, kinds: Mapping) -> dict:
     """Node → states: those that are said, and of the other nodes what the data show."""
     if stray := [name for name in kinds if name not in dag]:
         raise probml.ModelError(f"bayesian_network(kinds=...): {stray[0]!r} is not a node of the "
                                 f"graph. Use one of its nodes, {listed(dag)}")
-    if twice := [name for name in kinds if name in said]:
-        raise probml.ModelError(f"bayesian_network: node '{twice[0]}' is in both states= and "
+    if repeated := [name for name in kinds if name in stated]:
+        raise probml.ModelError(f"bayesian_network: node '{repeated[0]}' is in both states= and "
                                 f"kinds=. Drop the node from one of the two")
     # attributes of the nodes
-    learnt = {name: states for name, states in known.items() if name not in {**said, **kinds}}
-    kept = {name for name, states in learnt.items() if states is not float
-            and not isinstance(states, tuple)}
-    own = {name for name in dag if dag.nodes[name].get("distribution") is not None}
-    wanted = [name for name in dag if name not in {*said, *own, *kept}]
-    columns = {name: column for name, column in items(data) if name in wanted}
-    if absent := [name for name in wanted if name not in {**columns, **learnt}]:
-        raise probml.DataError(f"bayesian_network: node '{absent[0]}' is not a column of data=. "
+    learnt = {name: states for name, states in known.items() if name not in {**stated, **kinds}}
+    unlabelled = {name for name, states in learnt.items() if states is not float
+                  and not isinstance(states, tuple)}
+    custom = {name for name in dag if dag.nodes[name].get("distribution") is not None}
+    needed = [name for name in dag if name not in {*stated, *custom, *unlabelled}]
+    columns = {name: column for name, column in items(data) if name in needed}
+    if missing := [name for name in needed if name not in {**columns, **learnt}]:
+        raise probml.DataError(f"bayesian_network: node '{missing[0]}' is not a column of data=. "
                                f"Rename the node or the column, or, if it is never observed, give "
-                               f"states={{'{absent[0]}': ['no', 'yes']}}")
+                               f"states={{'{missing[0]}': ['no', 'yes']}}")
     as_learnt = {name: "normal" if states is float else "categorical"
                  for name, states in learnt.items() if name in columns}
-    found = read(columns, None, {**as_learnt, **kinds}, complete=False).states if columns else {}
+    inferred = read(columns, None, {**as_learnt, **kinds}, complete=False).states if columns else {}
     # its labels in their order, then what these data show besides
     for name, states in learnt.items():
-        if isinstance(states, tuple) and isinstance(shown := found.get(name), tuple):
-            found[name] = (*states, *(label for label in shown if label not in states))
-    return {**known, **found}
+        if isinstance(states, tuple) and isinstance(labels := inferred.get(name), tuple):
+            inferred[name] = (*states, *(label for label in labels if label not in states))
+    return {**known, **inferred}
 
 
 def _check_parents(nodes) -> None:
     states = {name: kind for name, _, kind, _, _ in nodes}
-    for name, parents, kind, own, _ in nodes:
-        wrong = next((p for p in parents if own is None and kind is not float
+    for name, parents, kind, dist_fn, _ in nodes:
+        wrong = next((p for p in parents if dist_fn is None and kind is not float
                       and not _size(states[p])), None)
         if wrong is not None:
             raise probml.ModelError(

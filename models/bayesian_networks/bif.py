@@ -164,5 +164,5 @@ def _text(path: Path) -> str:
 
 
 def _quote_name(name: str) -> str:
-    plain = re.fullmatch("[A-Za-z0-9_]+", name) and name not in KEYWORDS
-    return name if plain else '"' + re.sub(r'(["\\])', r"\\\1", name) + '"'
+    is_word = re.fullmatch("[A-Za-z0-9_]+", name) and name not in KEYWORDS
+    return name if is_word else '"' + re.sub(r'(["\\])', r"\\\1", name) + '"'

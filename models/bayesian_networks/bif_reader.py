@@ -69,7 +69,7 @@ def parse(text: str, where: str = "the text") -> Network:
     if not read.token:
         read.fail("the file is empty; expected 'network name { … }' and variables")
     while read.token:
-        at = read.at
+        start = read.at
         keyword = read.take()
         if keyword == "network":
             words = read.names("{", "the name of the network")
@@ -81,19 +81,19 @@ def parse(text: str, where: str = "the text") -> Network:
             node = read.name("the name of a variable")
             if node in states:
                 read.fail(f"variable '{node}' is declared twice, first on line "
-                          f"{read.line(lines[node])}: drop one", at)
-            states[node], lines[node] = _states(read, f"variable '{node}'"), at
+                          f"{read.line(lines[node])}: drop one", start)
+            states[node], lines[node] = _states(read, f"variable '{node}'"), start
         elif keyword == "probability":
             node, parents, entries = _block(read)
             if node in blocks:
                 read.fail(f"'{node}' has a second probability block; the first is on line "
-                          f"{read.line(blocks[node][0])}. Drop one", at)
-            blocks[node] = at, parents, entries
+                          f"{read.line(blocks[node][0])}. Drop one", start)
+            blocks[node] = start, parents, entries
         else:
             hint = "" if states else (": not a BIF file (XMLBIF, .net, .dsc and .dne are other "
                                       "formats)")
             read.fail(f"expected 'network', 'variable' or 'probability', got "
-                      f"{_format_token(keyword)}{hint}", at)
+                      f"{_format_token(keyword)}{hint}", start)
     if not states:
         read.fail("expected at least one 'variable' block before the end of the file; the file may "
                   "be cut off")
@@ -119,23 +119,23 @@ class _Reader:
     def token(self) -> str:
         return self.tokens[self.at]
 
-    def line(self, at: int) -> int:
+    def line(self, pos: int) -> int:
         """The line of a token. Positions are not kept while reading: the tokens up to this one are
         found once more."""
-        found = next(itertools.islice(TOKEN.finditer(self.text), at, None))
-        return self.text.count("\n", 0, found.start(1)) + 1
+        match = next(itertools.islice(TOKEN.finditer(self.text), pos, None))
+        return self.text.count("\n", 0, match.start(1)) + 1
 
-    def fail(self, problem_and_remedy: str, at: int | None = None) -> NoReturn:
-        raise probml.ModelError(f"{self.where}, line {self.line(self.at if at is None else at)}: "
+    def fail(self, problem_and_remedy: str, pos: int | None = None) -> NoReturn:
+        raise probml.ModelError(f"{self.where}, line {self.line(self.at if pos is None else pos)}: "
                                 f"{problem_and_remedy}")
 
     def take(self) -> str:
         self.at += 1
         return self.tokens[self.at - 1]
 
-    def expect(self, mark: str, inside: str) -> None:
+    def expect(self, mark: str, where: str) -> None:
         if self.token != mark:
-            self.fail(f"{inside}: expected '{mark}', got {_format_token(self.token)}")
+            self.fail(f"{where}: expected '{mark}', got {_format_token(self.token)}")
         self.at += 1
 
     def name(self, what: str) -> str:
@@ -145,62 +145,62 @@ class _Reader:
 
     def names(self, end: str, what: str) -> list[str]:
         """All names up to a mark, and past it."""
-        found = []
+        names = []
         while self.token != end:
-            found.append(self.name(f"{what}, or '{end}'"))
+            names.append(self.name(f"{what}, or '{end}'"))
         self.at += 1
-        return found
+        return names
 
-    def find(self, mark: str, inside: str) -> int:
+    def find(self, mark: str, where: str) -> int:
         """Where the next such mark stands."""
         try:
             return self.tokens.index(mark, self.at)
         except ValueError:
-            self.fail(f"{inside}: expected '{mark}', got {ODD['']}", len(self.tokens) - 1)
+            self.fail(f"{where}: expected '{mark}', got {ODD['']}", len(self.tokens) - 1)
 
-    def attributes(self, inside: str) -> Iterator[str]:
+    def attributes(self, where: str) -> Iterator[str]:
         """The first token of each attribute of a block in braces, properties skipped; the caller
         reads the attribute."""
-        self.expect("{", inside)
+        self.expect("{", where)
         while self.token != "}":
             if self.token == "property":
-                self.at = self.find(";", f"a property of {inside}") + 1
+                self.at = self.find(";", f"a property of {where}") + 1
             else:
                 yield self.token
         self.at += 1
 
     def numbers(self, node: str, start: int, words: list[str]) -> None:
         """Refuse the first of these tokens that is no number."""
-        for at, token in enumerate(words, start):
+        for pos, token in enumerate(words, start):
             try:
                 float(token)
             except ValueError:
-                self.fail(f"'{node}': expected a number or ';', got {_format_token(token)}", at)
+                self.fail(f"'{node}': expected a number or ';', got {_format_token(token)}", pos)
 
 
-def _states(read: _Reader, inside: str) -> tuple[str, ...]:
+def _states(read: _Reader, where: str) -> tuple[str, ...]:
     """The labels of a variable, from behind its name to the end of its block."""
-    at, labels = read.at - 1, []
-    for _ in read.attributes(inside):
+    begin, labels = read.at - 1, []
+    for _ in read.attributes(where):
         if labels:
-            read.fail(f"{inside}: expected 'property' or '}}', got {_format_token(read.token)}")
-        read.expect("type", inside)
-        read.expect("discrete", inside)
+            read.fail(f"{where}: expected 'property' or '}}', got {_format_token(read.token)}")
+        read.expect("type", where)
+        read.expect("discrete", where)
         start, count = read.at, None
         if read.token == "[":
             read.at += 1
-            count = read.names("]", f"the number of states of {inside}")
-        read.expect("{", inside)
-        labels = read.names("}", f"a state of {inside}")
-        read.expect(";", inside)
+            count = read.names("]", f"the number of states of {where}")
+        read.expect("{", where)
+        labels = read.names("}", f"a state of {where}")
+        read.expect(";", where)
         if len(set(labels)) < len(labels):
-            twice = Counter(labels).most_common(1)[0][0]
-            read.fail(f"{inside} has the state '{twice}' twice: {listed(labels)}", start)
+            repeated = Counter(labels).most_common(1)[0][0]
+            read.fail(f"{where} has the state '{repeated}' twice: {listed(labels)}", start)
         if count not in (None, [str(len(labels))]):
-            read.fail(f"{inside} gives the number of states as {', '.join(count)}, but lists "
+            read.fail(f"{where} gives the number of states as {', '.join(count)}, but lists "
                       f"{len(labels)}: {listed(labels)}", start)
-    return tuple(labels) or read.fail(f"{inside} has no states: expected type discrete [ 2 ] {{ "
-                                      f"no, yes }};", at)
+    return tuple(labels) or read.fail(f"{where} has no states: expected type discrete [ 2 ] {{ "
+                                      f"no, yes }};", begin)
 
 
 def _block(read: _Reader) -> tuple[str, tuple[str, ...], list[tuple]]:
@@ -209,20 +209,20 @@ def _block(read: _Reader) -> tuple[str, tuple[str, ...], list[tuple]]:
     read.expect("(", "probability")
     node, entries = read.name("the name of a variable"), []
     parents = tuple(read.names(")", f"a parent of '{node}'"))
-    inside = f"the probability block of '{node}'"
-    for key in read.attributes(inside):
-        at = before = read.at
+    where = f"the probability block of '{node}'"
+    for key in read.attributes(where):
+        first = end = read.at
         if key == "(":
-            before = read.find(")", inside)
+            end = read.find(")", where)
         elif key not in ("table", "default"):
-            read.fail(f"{inside}: expected '(', 'table', 'default', 'property' or '}}', got "
+            read.fail(f"{where}: expected '(', 'table', 'default', 'property' or '}}', got "
                       f"{_format_token(key)}")
-        read.at = start = before + 1
-        words = read.tokens[start : read.find(";", inside)]
+        read.at = start = end + 1
+        words = read.tokens[start : read.find(";", where)]
         if "}" in words:  # a semicolon is missing, and what follows is no part of the block
             read.numbers(node, start, words)
-        labels = [_unquote(label) for label in read.tokens[at + 1 : before]]
-        entries.append((at, labels if key == "(" else key, start, words))
+        labels = [_unquote(label) for label in read.tokens[first + 1 : end]]
+        entries.append((first, labels if key == "(" else key, start, words))
         read.at += len(words) + 1
     return node, parents, entries
 
@@ -230,12 +230,12 @@ def _block(read: _Reader) -> tuple[str, tuple[str, ...], list[tuple]]:
 def _refuse_large(read: _Reader, blocks: dict, states: dict) -> None:
     """A few words (`default`, many parents) may stand for more numbers than memory holds."""
     total = 0
-    for node, (at, parents, _) in blocks.items():
+    for node, (place, parents, _) in blocks.items():
         total += math.prod(len(states.get(name, "?")) for name in (node, *parents))
         if total > MAX_TABLE_NUMBERS:
             read.fail(f"the table of '{node}', which has {counted(len(parents), 'parent')}, and "
                       f"the tables of earlier blocks would have more than {MAX_TABLE_NUMBERS:,} "
-                      f"numbers. Give '{node}' fewer parents", at)
+                      f"numbers. Give '{node}' fewer parents", place)
 
 
 class _Block(NamedTuple):
@@ -266,16 +266,16 @@ class _Block(NamedTuple):
             for parent, code in zip(self.parents, codes, strict=True))
 
 
-def _table(read: _Reader, node: str, at: int, parents: tuple[str, ...], entries: list[tuple],
+def _table(read: _Reader, node: str, place: int, parents: tuple[str, ...], entries: list[tuple],
            states: dict) -> np.ndarray:
     """The table (*states of the parents, states) of a probability block; every row checked."""
-    times = Counter(parents)
-    stray = next((parent for parent in parents if parent not in states or times[parent] > 1), None)
+    counts = Counter(parents)
+    stray = next((parent for parent in parents if parent not in states or counts[parent] > 1), None)
     if stray is not None:
         read.fail(f"'{node}': the parent '{stray}' "
                   f"{'is listed twice' if stray in states else 'is not a variable of the file'}",
-                  at)
-    block = _Block(node, parents, states, at)
+                  place)
+    block = _Block(node, parents, states, place)
     places, numbers = _entries_by_row(read, block, entries)
     k, rows, order = len(states[node]), block.rows, np.array(list(places))
     try:
@@ -286,9 +286,9 @@ def _table(read: _Reader, node: str, at: int, parents: tuple[str, ...], entries:
         raise
     sums = values.sum(-1)
     # what is not a number is wrong both times
-    wrong = ~((values >= 0).all(-1) & (np.abs(sums - 1) <= TOLERANCE))
-    if wrong.any():
-        i = int(wrong.argmax())
+    invalid = ~((values >= 0).all(-1) & (np.abs(sums - 1) <= TOLERANCE))
+    if invalid.any():
+        i = int(invalid.argmax())
         read.fail(f"{block.row(order[i])}: {_why_no_distribution(block, entries, values, i)}",
                   places[order[i]])
     # A quotient sums to 1 within k units of the last place: what was read, written and read again
@@ -304,41 +304,41 @@ def _entries_by_row(read: _Reader, block: _Block, entries: list[tuple]
                     ) -> tuple[dict[int, int], list]:
     """(row → the place of its entry, their numbers row after row), the default last of the rows;
     every row given once."""
-    node, parents, states, at = block
+    node, parents, states, block_at = block
     k, rows = len(states[node]), block.rows
     codes = [{label: code for code, label in enumerate(states[parent])} for parent in parents]
     places: dict[int, int] = {}
     numbers: list = []
     for place, key, start, words in entries:
-        whole = key == "table"
-        found = range(rows) if whole else [rows] if key == "default" else [
+        is_table = key == "table"
+        indices = range(rows) if is_table else [rows] if key == "default" else [
             _index(read, node, place, key, parents, codes)
         ]
-        if len(words) != k * len(found):
+        if len(words) != k * len(indices):
             # a word among them, as where a semicolon is missing, explains the count
             read.numbers(node, start, words)
-            what = f"the table of '{node}'" if whole else block.row(found[0])
-            read.fail(f"{what}: expected {k * len(found)} probabilities, one for each state of "
+            what = f"the table of '{node}'" if is_table else block.row(indices[0])
+            read.fail(f"{what}: expected {k * len(indices)} probabilities, one for each state of "
                       f"'{node}' ({listed(states[node])}) in each row, got {len(words)}", place)
-        twice = next((index for index in found if index in places), None)
-        if twice is not None:
-            read.fail(f"{block.row(twice)} is given twice, first on line "
-                      f"{read.line(places[twice])}: drop one", place)
-        places.update(dict.fromkeys(found, place))
-        numbers += ([number for index in found for number in words[index::rows]]
-                    if whole else words)
+        repeated = next((index for index in indices if index in places), None)
+        if repeated is not None:
+            read.fail(f"{block.row(repeated)} is given twice, first on line "
+                      f"{read.line(places[repeated])}: drop one", place)
+        places.update(dict.fromkeys(indices, place))
+        numbers += ([number for index in indices for number in words[index::rows]]
+                    if is_table else words)
     if rows not in places and len(places) < rows:
         missing = next(index for index in range(rows) if index not in places)
         read.fail(f"{block.row(missing)} has no probabilities; {rows - len(places)} of "
-                  f"{counted(rows, 'row')} have none. Add these rows, or a default", at)
+                  f"{counted(rows, 'row')} have none. Add these rows, or a default", block_at)
     return places, numbers
 
 
 def _why_no_distribution(block: _Block, entries: list[tuple], values: np.ndarray, i: int) -> str:
     """What is wrong with the probabilities of a row."""
-    odd = [value for value in values[i] if not 0 <= value < math.inf]
+    bad = [value for value in values[i] if not 0 <= value < math.inf]
     problem = (f"expected probabilities between 0 and 1, got "
-               f"{odd[0]:g}" if odd else f"the probabilities sum to {values[i].sum():.10g}, "
+               f"{bad[0]:g}" if bad else f"the probabilities sum to {values[i].sum():.10g}, "
                                          f"expected 1 (within {TOLERANCE:g}). Correct this row")
     rows, k = block.rows, values.shape[1]
     if entries[0][1] == "table" and (
@@ -350,17 +350,17 @@ def _why_no_distribution(block: _Block, entries: list[tuple], values: np.ndarray
     return problem
 
 
-def _index(read: _Reader, node: str, at: int, labels: list[str], parents: tuple[str, ...],
+def _index(read: _Reader, node: str, place: int, labels: list[str], parents: tuple[str, ...],
            codes: list[dict[str, int]]) -> int:
     """The number of a configuration, the last parent running fastest."""
     if len(labels) != len(parents):
         read.fail(f"'{node}': expected one label for each parent ({listed(parents) or 'none'}) "
-                  f"before the probabilities, got ({', '.join(labels)})", at)
+                  f"before the probabilities, got ({', '.join(labels)})", place)
     index = 0
     for label, parent, code in zip(labels, parents, codes, strict=True):
         if label not in code:
             read.fail(f"'{node}': expected a state of the parent '{parent}' ({listed(code)}) "
-                      f"before the probabilities, got '{label}'", at)
+                      f"before the probabilities, got '{label}'", place)
         index = index * len(code) + code[label]
     return index
 
@@ -368,9 +368,9 @@ def _index(read: _Reader, node: str, at: int, labels: list[str], parents: tuple[
 def _tokens(text: str) -> Iterator[str]:
     """The tokens of a text; none behind a quote or a comment that is never closed, which is a
     mistake: each such mark would be looked for to the end again."""
-    for found in TOKEN.finditer(text):
-        yield found[1]
-        if found[1] in ('"', "/*"):
+    for match in TOKEN.finditer(text):
+        yield match[1]
+        if match[1] in ('"', "/*"):
             yield ""
             return
 

@@ -9,8 +9,8 @@ def combine_codes(columns, rows: int) -> tuple[np.ndarray, int]:
     code, size = np.zeros(rows, np.int64), 1
     for values, states in columns:
         if size * states > 2**62:
-            seen, code = np.unique(code, return_inverse=True)
-            size = len(seen)
+            distinct, code = np.unique(code, return_inverse=True)
+            size = len(distinct)
         code = code * states + values
         size *= states
     return code, size

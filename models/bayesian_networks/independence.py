@@ -58,24 +58,24 @@ def conditional_dependence(data, first: str, second: str, given: Iterable[str] =
     """
     given = [given] if isinstance(given, str) else given
     hold("conditional_dependence", given=(given, several("names of columns")))
-    chosen = [first, second, *given]
-    if strange := [name for name in chosen if not isinstance(name, str)]:
-        raise ModelError(f"conditional_dependence: {strange[0]!r} is not the name of a column. "
+    columns = [first, second, *given]
+    if unknown := [name for name in columns if not isinstance(name, str)]:
+        raise ModelError(f"conditional_dependence: {unknown[0]!r} is not the name of a column. "
                          "Give names as strings, such as 'smoker'")
-    if twice := [name for name in chosen if chosen.count(name) > 1]:
-        raise ModelError(f"conditional_dependence: the column {twice[0]!r} is given twice. Give "
+    if repeated := [name for name in columns if columns.count(name) > 1]:
+        raise ModelError(f"conditional_dependence: the column {repeated[0]!r} is given twice. Give "
                          f"different columns in first, second and given")
     variables = read(data, states, kinds, complete=False)
-    if absent := [name for name in chosen if name not in variables.names]:
-        raise DataError(f"conditional_dependence: {absent[0]!r} is not a column; "
-                        f"{use_one_of(variables.names, absent[0])}")
-    i, j, *others = (variables.names.index(name) for name in chosen)
-    out = pd.DataFrame.from_dict(
+    if missing := [name for name in columns if name not in variables.names]:
+        raise DataError(f"conditional_dependence: {missing[0]!r} is not a column; "
+                        f"{use_one_of(variables.names, missing[0])}")
+    i, j, *others = (variables.names.index(name) for name in columns)
+    table = pd.DataFrame.from_dict(
         {test: independence_test(variables, test, i, j, others)
          for test in tests_of(variables, [i, j, *others])},
         orient="index", columns=["statistic", "degrees", "p_value"], dtype=float)
-    out.index.name = "test"
-    return out
+    table.index.name = "test"
+    return table
 
 
 def tests_of(variables: Variables, columns: Iterable[int]) -> tuple[str, ...]:
@@ -97,16 +97,16 @@ def independence_test(variables: Variables, test: str, i: int, j: int, given: It
                       ) -> tuple[float, float, float]:
     """(statistic, degrees of freedom, p-value) of columns i and j given others; 0 degrees and a
     p-value of 1 where the data are not informative."""
-    chosen = [i, j, *given]
-    columns = [variables.columns[c] for c in chosen]
-    hidden = np.zeros(variables.rows, bool)
-    for c, values in zip(chosen, columns, strict=True):
-        hidden |= np.isnan(values) if variables.labels[c] is None else values < 0
-    if hidden.any():
-        columns = [values[~hidden] for values in columns]
+    indices = [i, j, *given]
+    columns = [variables.columns[c] for c in indices]
+    missing = np.zeros(variables.rows, bool)
+    for c, values in zip(indices, columns, strict=True):
+        missing |= np.isnan(values) if variables.labels[c] is None else values < 0
+    if missing.any():
+        columns = [values[~missing] for values in columns]
     if test in CONTINUOUS:
         return _partial_correlation(np.stack(columns, 1))
-    return _tables(test, columns, [len(variables.labels[c] or ()) for c in chosen])
+    return _tables(test, columns, [len(variables.labels[c] or ()) for c in indices])
 
 
 def _tables(test: str, columns: list[np.ndarray], states: list[int]) -> tuple[float, float, float]:
@@ -114,14 +114,14 @@ def _tables(test: str, columns: list[np.ndarray], states: list[int]) -> tuple[fl
     if rows == 0:
         return 0.0, 0.0, 1.0
     code, _ = combine_codes(list(zip(columns[2:], states[2:], strict=True)), rows)
-    seen, stratum = np.unique(code, return_inverse=True)
-    shape = len(seen), states[0], states[1]
+    strata, stratum = np.unique(code, return_inverse=True)
+    shape = len(strata), states[0], states[1]
     counts = np.bincount((stratum * states[0] + columns[0]) * states[1] + columns[1],
                          minlength=int(np.prod(shape))).reshape(shape).astype(float)
     x, y, total = counts.sum(2), counts.sum(1), counts.sum((1, 2))
     expected = x[:, :, None] * y[:, None, :] / total[:, None, None]
-    some = expected > 0
-    n, e = counts[some], expected[some]
+    positive = expected > 0
+    n, e = counts[positive], expected[positive]
     statistic = float(2 * xlogy(n, n / e).sum() if test == "likelihood ratio"
                       else ((n - e) ** 2 / e).sum())
     degrees = float((((x > 0).sum(1) - 1) * ((y > 0).sum(1) - 1)).sum())
@@ -133,14 +133,14 @@ def _partial_correlation(values: np.ndarray) -> tuple[float, float, float]:
     if degrees < 1:
         return 0.0, 0.0, 1.0
     values = values - values.mean(0)
-    size = np.sqrt((values**2).mean(0))
-    values = values / np.where(size > 0, size, 1.0)
-    ends, design = values[:, :2], values[:, 2:]
+    scale = np.sqrt((values**2).mean(0))
+    values = values / np.where(scale > 0, scale, 1.0)
+    pair, design = values[:, :2], values[:, 2:]
     if design.shape[1]:
-        ends = ends - design @ np.linalg.lstsq(design, ends)[0]
-    left = (ends**2).mean(0)
-    if (left <= MIN_RESIDUAL_SHARE).any():  # the given columns tell it all
+        pair = pair - design @ np.linalg.lstsq(design, pair)[0]
+    variance = (pair**2).mean(0)
+    if (variance <= MIN_RESIDUAL_SHARE).any():  # the given columns tell it all
         return 0.0, 0.0, 1.0
-    r = float(np.clip((ends[:, 0] * ends[:, 1]).mean() / np.sqrt(left.prod()), -1.0, 1.0))
+    r = float(np.clip((pair[:, 0] * pair[:, 1]).mean() / np.sqrt(variance.prod()), -1.0, 1.0))
     statistic = r * np.sqrt(degrees / max(1 - r * r, MIN_RESIDUAL_SHARE**2))
     return float(statistic), degrees, float(2 * t.sf(abs(statistic), degrees))

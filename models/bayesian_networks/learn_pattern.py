@@ -86,56 +86,56 @@ def learn_pattern(
                          f"p-value above which columns are treated as independent")
     refuse_counts("learn_pattern", {"most": most})
     variables = read(data, states, kinds, complete=False)
-    able = tests_of(variables, range(len(variables.names)))
-    if test is not None and (not isinstance(test, str) or test not in able):
+    tests = tests_of(variables, range(len(variables.names)))
+    if test is not None and (not isinstance(test, str) or test not in tests):
         raise ModelError(f"learn_pattern(test={test!r}): this is not a test for "
                          f"{'continuous' if variables.continuous else 'discrete'} columns. Use "
-                         f"test={' or test='.join(map(repr, able))}")
+                         f"test={' or test='.join(map(repr, tests))}")
     joined = ~np.eye(len(variables.names), dtype=bool)
     for i, j in pairs_of(variables, blacklist, "blacklist", "learn_pattern"):
         joined[i, j] = joined[j, i] = False
-    strength, separators, made = _skeleton(variables, test or able[0], level, joined, most)
+    strength, separators, n_tests = _skeleton(variables, test or tests[0], level, joined, most)
     compelled, conflicts = _colliders(joined, separators)
     names = variables.names
-    bare = nx.DiGraph()
-    bare.add_nodes_from((name, {"states": found}) for name, found in variables.states.items())
-    out = as_graph(bare, list(names), apply_meek_rules(joined, compelled))
-    nx.set_edge_attributes(out, {(a, b): float(strength[names.index(a), names.index(b)])
-                                 for a, b in out.edges}, "p_value")
-    out.graph.update(
+    empty = nx.DiGraph()
+    empty.add_nodes_from((name, {"states": labels}) for name, labels in variables.states.items())
+    pattern = as_graph(empty, list(names), apply_meek_rules(joined, compelled))
+    nx.set_edge_attributes(pattern, {(a, b): float(strength[names.index(a), names.index(b)])
+                                     for a, b in pattern.edges}, "p_value")
+    pattern.graph.update(
         separators={frozenset((names[i], names[j])): tuple(names[c] for c in given)
                     for (i, j), (_, given, _) in separators.items()},
         conflicts=[tuple(names[c] for c in triple) for triple in conflicts],
-        tests=made, status=variables.status)
-    return out
+        tests=n_tests, status=variables.status)
+    return pattern
 
 
 def _skeleton(variables: Variables, test: str, level: float, joined: np.ndarray,
-              most: int | None) -> tuple[np.ndarray, dict, int]:
+              limit: int | None) -> tuple[np.ndarray, dict, int]:
     """(largest p-value of each pair (d, d), {pair: (p-value, separating columns, all such sets of
     that size)}, tests made); takes arcs from `joined` in place."""
-    largest, separators, made, size = np.zeros(joined.shape), {}, 0, -1
+    largest, separators, n_tests, size = np.zeros(joined.shape), {}, 0, -1
     while True:
         size += 1
-        near = joined.copy()
-        if size > (np.inf if most is None else most) or near.sum(0).max(initial=0) <= size:
-            return largest, separators, made
-        for i, j in np.argwhere(np.triu(near)):
+        adjacent = joined.copy()
+        if size > (np.inf if limit is None else limit) or adjacent.sum(0).max(initial=0) <= size:
+            return largest, separators, n_tests
+        for i, j in np.argwhere(np.triu(adjacent)):
             sets = {given for end, other in ((i, j), (j, i)) for given in itertools.combinations(
-                np.flatnonzero(near[end] & (np.arange(len(near)) != other)).tolist(), size)}
+                np.flatnonzero(adjacent[end] & (np.arange(len(adjacent)) != other)).tolist(), size)}
             best: tuple[float, tuple[int, ...]] = (-1.0, ())
-            apart: list[tuple[int, ...]] = []
+            separating: list[tuple[int, ...]] = []
             for given in sorted(sets):
                 _, degrees, p = independence_test(variables, test, i, j, given)
-                made += 1
+                n_tests += 1
                 # what is constant depends on nothing; what others determine is not known not to
                 if degrees > 0 or not given:
-                    best = max(best, (p, given), key=lambda found: found[0])
-                    apart += [given] * (p > level)
+                    best = max(best, (p, given), key=lambda pair: pair[0])
+                    separating += [given] * (p > level)
             largest[i, j] = largest[j, i] = max(largest[i, j], best[0])
-            if apart:
+            if separating:
                 joined[i, j] = joined[j, i] = False
-                separators[int(i), int(j)] = (*best, apart)
+                separators[int(i), int(j)] = (*best, separating)
 
 
 def _colliders(joined: np.ndarray,
@@ -143,9 +143,9 @@ def _colliders(joined: np.ndarray,
     """(arcs into colliders (d, d), those left out since another collider has the arc the other
     way)."""
     compelled, conflicts = np.zeros_like(joined), []
-    for (x, y), (_, _, apart) in sorted(separators.items(), key=lambda found: -found[1][0]):
+    for (x, y), (_, _, sets) in sorted(separators.items(), key=lambda item: -item[1][0]):
         for z in np.flatnonzero(joined[x] & joined[y]).tolist():
-            if 2 * sum(z in given for given in apart) >= len(apart):
+            if 2 * sum(z in given for given in sets) >= len(sets):
                 continue
             if compelled[z, x] or compelled[z, y]:
                 conflicts.append((x, z, y))
@@ -204,10 +204,10 @@ def member_of(pattern: nx.DiGraph) -> nx.DiGraph:
                          f"member_of(learn_pattern(data)), got {type_of(pattern)}")
     nodes = list(pattern)
     arcs = nx.to_numpy_array(pattern, nodelist=nodes, weight=None).astype(bool)
-    left, open_ = arcs.copy(), set(range(len(nodes)))
-    out = arcs & ~arcs.T
+    remaining, open_ = arcs.copy(), set(range(len(nodes)))
+    directed = arcs & ~arcs.T
     while open_:
-        sink = next((x for x in sorted(open_, reverse=True) if _may_end(left, x)), None)
+        sink = next((x for x in sorted(open_, reverse=True) if _is_sink(remaining, x)), None)
         if sink is None:
             raise ModelError(
                 "member_of: no graph without cycles has all arcs of the pattern between the nodes "
@@ -215,19 +215,19 @@ def member_of(pattern: nx.DiGraph) -> nx.DiGraph:
                 "independence tests contradict each other. Choose another level in "
                 "learn_pattern(data, level=...), or use learn_structure(data)"
             )
-        out[left[:, sink] & left[sink], sink] = True
-        left[sink], left[:, sink] = False, False
+        directed[remaining[:, sink] & remaining[sink], sink] = True
+        remaining[sink], remaining[:, sink] = False, False
         open_.remove(sink)
-    return as_graph(pattern, nodes, out)
+    return as_graph(pattern, nodes, directed)
 
 
-def _may_end(arcs: np.ndarray, x: int) -> bool:
+def _is_sink(arcs: np.ndarray, x: int) -> bool:
     """Can all open arcs of x point at it: it has none away, and its neighbours by open arcs are
     joined to all its others?"""
     if (arcs[x] & ~arcs[:, x]).any():
         return False
-    near = np.flatnonzero(arcs[:, x])
-    return all((arcs | arcs.T)[y, np.setdiff1d(near, y)].all() for y in near if arcs[x, y])
+    adjacent = np.flatnonzero(arcs[:, x])
+    return all((arcs | arcs.T)[y, np.setdiff1d(adjacent, y)].all() for y in adjacent if arcs[x, y])
 
 
 def apply_meek_rules(joined: np.ndarray, compelled: np.ndarray) -> np.ndarray:
@@ -235,25 +235,25 @@ def apply_meek_rules(joined: np.ndarray, compelled: np.ndarray) -> np.ndarray:
     Meek (1995), figure 1, R1 to R3: an open arc has the direction without which there were a new
     collider or a cycle."""
     arcs = joined & ~compelled.T
-    moved = True
-    while moved:
-        moved = False
+    changed = True
+    while changed:
+        changed = False
         for a, b in np.argwhere(arcs & arcs.T):
-            into = arcs[:, b] & ~arcs[b]
-            first = (arcs[:, a] & ~arcs[a] & ~joined[b]).any()  # c → a – b, c and b not joined
-            second = (arcs[a] & ~arcs[:, a] & into).any()  # a → c → b
-            both = np.flatnonzero(arcs[a] & arcs[:, a] & into)  # a – c → b, a – d → b
-            third = any(not joined[c, d] for c, d in itertools.combinations(both, 2))
-            if first or second or third:
+            into_b = arcs[:, b] & ~arcs[b]
+            rule1 = (arcs[:, a] & ~arcs[a] & ~joined[b]).any()  # c → a – b, c and b not joined
+            rule2 = (arcs[a] & ~arcs[:, a] & into_b).any()  # a → c → b
+            middles = np.flatnonzero(arcs[a] & arcs[:, a] & into_b)  # a – c → b, a – d → b
+            rule3 = any(not joined[c, d] for c, d in itertools.combinations(middles, 2))
+            if rule1 or rule2 or rule3:
                 arcs[b, a] = False
-                moved = True
+                changed = True
                 break
     return arcs
 
 
-def as_graph(like: nx.DiGraph, nodes: list, arcs: np.ndarray) -> nx.DiGraph:
+def as_graph(template: nx.DiGraph, nodes: list, arcs: np.ndarray) -> nx.DiGraph:
     """Arcs as a DiGraph with the nodes, and their attributes, of another."""
-    out = nx.DiGraph()
-    out.add_nodes_from((node, dict(like.nodes[node])) for node in nodes)
-    out.add_edges_from((nodes[i], nodes[j]) for i, j in np.argwhere(arcs))
-    return out
+    graph = nx.DiGraph()
+    graph.add_nodes_from((node, dict(template.nodes[node])) for node in nodes)
+    graph.add_edges_from((nodes[i], nodes[j]) for i, j in np.argwhere(arcs))
+    return graph

@@ -204,26 +204,26 @@ def structure_score(
         raise ModelError(f"structure_score: expected a networkx.DiGraph, such as "
                          f"networkx.DiGraph([('parent', 'child')]), got {type_of(dag)}")
     known = set(variables.names)
-    if strange := [node for node in dag if node not in known]:
-        raise ModelError(f"structure_score: node {strange[0]!r} of the graph is not a column; "
-                         f"{use_one_of(variables.names, strange[0])}")
-    if absent := [name for name in variables.names if name not in dag]:
+    if unknown := [node for node in dag if node not in known]:
+        raise ModelError(f"structure_score: node {unknown[0]!r} of the graph is not a column; "
+                         f"{use_one_of(variables.names, unknown[0])}")
+    if missing := [name for name in variables.names if name not in dag]:
         raise ModelError(
-            f"structure_score: the column {absent[0]!r} is not a node of the graph. Add the node, "
-            f"dag.add_node({absent[0]!r}), or drop the column, data[list(dag)]"
+            f"structure_score: the column {missing[0]!r} is not a node of the graph. Add the node, "
+            f"dag.add_node({missing[0]!r}), or drop the column, data[list(dag)]"
         )
     refuse_cycle(dag, "structure_score: the graph")
-    place = {name: j for j, name in enumerate(variables.names)}
+    index = {name: j for j, name in enumerate(variables.names)}
     for parent, child in dag.edges:
-        if variables.labels[place[child]] is not None and variables.labels[place[parent]] is None:
+        if variables.labels[index[child]] is not None and variables.labels[index[parent]] is None:
             raise ModelError(
                 f"structure_score: the discrete node {child!r} has the continuous parent "
                 f"{parent!r}, which is not supported. Reverse the arc, or cut {parent!r} into "
                 f"classes (pandas.cut)"
             )
-    parents = [sum(1 << place[parent] for parent in dag.predecessors(name))
+    parents = [sum(1 << index[parent] for parent in dag.predecessors(name))
                for name in variables.names]
     if scores is None:
-        families, rest = settled_score(variables, score, strength, parents)
-        return pd.Series([*families, rest], [*variables.names, UNSEEN], name=score)
+        families, entropy = settled_score(variables, score, strength, parents)
+        return pd.Series([*families, entropy], [*variables.names, UNSEEN], name=score)
     return pd.Series(scores.families(range(len(parents)), parents), variables.names, name=score)

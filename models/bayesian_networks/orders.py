@@ -84,56 +84,56 @@ def edge_probabilities(
                          f"count how often each edge occurs")
     scores = Scores(variables, score, strength)
     rules = rules_of(variables, whitelist, blacklist, max_parents, "edge_probabilities")
-    out = pd.DataFrame(_arcs(scores, rules), variables.names, variables.names)
-    out.index.name, out.columns.name = "parent", "child"
-    out.attrs["status"] = variables.status
-    return out
+    table = pd.DataFrame(_arcs(scores, rules), variables.names, variables.names)
+    table.index.name, table.columns.name = "parent", "child"
+    table.attrs["status"] = variables.status
+    return table
 
 
 def _arcs(scores: Scores, rules: Rules) -> np.ndarray:
     size = scores.size
-    others, whole = np.arange(1 << size - 1), np.arange(1 << size)
-    own = np.stack([_families(scores, rules, child, others) for child in range(size)])
-    able = np.stack([_log_sum_over_sets(values, size - 1, above=False) for values in own])
-    first, last = np.full((2, 1 << size), -np.inf)
-    first[0] = last[-1] = 0.0
-    level = np.bitwise_count(whole)
+    subsets, all_sets = np.arange(1 << size - 1), np.arange(1 << size)
+    log_beta = np.stack([_families(scores, rules, child, subsets) for child in range(size)])
+    log_alpha = np.stack([_log_sum_over_sets(values, size - 1, above=False) for values in log_beta])
+    log_l, log_r = np.full((2, 1 << size), -np.inf)
+    log_l[0] = log_r[-1] = 0.0
+    level = np.bitwise_count(all_sets)
     for k in range(1, size + 1):
         before, after = np.flatnonzero(level == k), np.flatnonzero(level == size - k)
         for child in range(size):
-            mine = before[before >> child & 1 == 1]
-            first[mine] = np.logaddexp(first[mine], first[mine ^ 1 << child]
-                                       + able[child, without_column(mine, child)])
-            mine = after[after >> child & 1 == 0]
-            last[mine] = np.logaddexp(last[mine], last[mine | 1 << child]
-                                      + able[child, without_column(mine, child)])
-    if first[-1] == -np.inf:
+            members = before[before >> child & 1 == 1]
+            log_l[members] = np.logaddexp(log_l[members], log_l[members ^ 1 << child]
+                                          + log_alpha[child, without_column(members, child)])
+            members = after[after >> child & 1 == 0]
+            log_r[members] = np.logaddexp(log_r[members], log_r[members | 1 << child]
+                                          + log_alpha[child, without_column(members, child)])
+    if log_l[-1] == -np.inf:
         raise ModelError(UNFIT.replace("learn_structure", "edge_probabilities"))
-    out = np.zeros((size, size))
+    probs = np.zeros((size, size))
     for child in range(size):
-        sets = without(others, child)
-        around = _log_sum_over_sets(first[sets] + last[sets | 1 << child], size - 1, above=True)
-        posterior = np.exp(own[child] + around - first[-1])  # of each set of parents
+        sets = without(subsets, child)
+        log_lr = _log_sum_over_sets(log_l[sets] + log_r[sets | 1 << child], size - 1, above=True)
+        posterior = np.exp(log_beta[child] + log_lr - log_l[-1])  # of each set of parents
         for j in range(size):
-            out[j, child] = posterior[sets >> j & 1 == 1].sum()
-    return np.minimum(out, 1.0)
+            probs[j, child] = posterior[sets >> j & 1 == 1].sum()
+    return np.minimum(probs, 1.0)
 
 
-def _families(scores: Scores, rules: Rules, child: int, others: np.ndarray) -> np.ndarray:
+def _families(scores: Scores, rules: Rules, child: int, subsets: np.ndarray) -> np.ndarray:
     """(2^(d−1),) the score of a column with each set of parents; −inf where the rules forbid it."""
-    sets = without(others, child)
+    sets = without(subsets, child)
     must, may = (as_masks(arcs)[child] for arcs in (rules.forced, rules.allowed))
-    legal = (np.bitwise_count(others) <= rules.most) & (sets & ~may == 0) & (sets & must == must)
-    out = np.full(len(others), -np.inf)
-    out[legal] = scores.families([child] * int(legal.sum()), sets[legal].tolist())
-    return out
+    legal = (np.bitwise_count(subsets) <= rules.most) & (sets & ~may == 0) & (sets & must == must)
+    values = np.full(len(subsets), -np.inf)
+    values[legal] = scores.families([child] * int(legal.sum()), sets[legal].tolist())
+    return values
 
 
 def _log_sum_over_sets(logs: np.ndarray, size: int, above: bool) -> np.ndarray:
     """log Σ exp over all subsets, or supersets (`above`), of each set."""
-    out = logs.copy()
+    sums = logs.copy()
     for j in range(size):
-        b = out.reshape(-1, 2, 1 << j)
-        kept, met = (0, 1) if above else (1, 0)
-        b[:, kept] = np.logaddexp(b[:, kept], b[:, met])
-    return out
+        b = sums.reshape(-1, 2, 1 << j)
+        target, source = (0, 1) if above else (1, 0)
+        b[:, target] = np.logaddexp(b[:, target], b[:, source])
+    return sums

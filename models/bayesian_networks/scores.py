@@ -105,33 +105,33 @@ class Scores:
         self._moments: dict[int, tuple] = {}
         self._regressions: dict[int, np.ndarray] = {}
         if self.continuous:
-            wide = np.stack([variables.columns[j] for j in self.continuous], 1)
-            wide -= wide.mean(0)
-            largest = np.abs(wide).max(0)  # no square of a large number overflows below
-            spread = (wide / largest).std(0)
-            self._wide, self._scale = wide / largest / spread, np.log(largest) + np.log(spread)
+            numeric = np.stack([variables.columns[j] for j in self.continuous], 1)
+            numeric -= numeric.mean(0)
+            largest = np.abs(numeric).max(0)  # no square of a large number overflows below
+            spread = (numeric / largest).std(0)
+            self._wide, self._scale = numeric / largest / spread, np.log(largest) + np.log(spread)
 
     def families(self, children, parents) -> np.ndarray:
         """Scores of (child, parents), parents as bit masks; float64, one each. −inf: no such family
         can be fitted."""
         out = np.full(len(parents), -np.inf)
         pairs = list(zip(children, parents, strict=True))
-        narrow = [i for i, (child, mask) in enumerate(pairs) if child in self._codes
-                  and not mask & self.wide]
+        tabular = [i for i, (child, mask) in enumerate(pairs) if child in self._codes
+                   and not mask & self.wide]
         normal = [i for i, (child, _) in enumerate(pairs) if child not in self._codes]
-        if narrow:
-            self._count({s for i in narrow for s in (pairs[i][1], pairs[i][1] | 1 << pairs[i][0])})
-            place = {r: 1 + k for k, r in enumerate(self._kinds)}
+        if tabular:
+            self._count({s for i in tabular for s in (pairs[i][1], pairs[i][1] | 1 << pairs[i][0])})
+            index = {r: 1 + k for k, r in enumerate(self._kinds)}
             terms = self._terms
-            for i in narrow:
+            for i in tabular:
                 child, mask = pairs[i]
-                out[i] = terms[mask | 1 << child][0] - terms[mask][place.get(self.states[child], 0)]
+                out[i] = terms[mask | 1 << child][0] - terms[mask][index.get(self.states[child], 0)]
         if normal:
             self._regress({pairs[i][1] for i in normal})
-            place = {j: k for k, j in enumerate(self.continuous)}
+            index = {j: k for k, j in enumerate(self.continuous)}
             for i in normal:
                 child, mask = pairs[i]
-                out[i] = self._regressions[mask][place[child]]
+                out[i] = self._regressions[mask][index[child]]
         return out
 
     def total(self, parents) -> float:
@@ -140,39 +140,39 @@ class Scores:
 
     def reweighted(self, weights: np.ndarray) -> "Scores":
         """The same rows at other weights; where their cells lie in tables is not sought again."""
-        out = copy.copy(self)
-        out._weights, out._terms, out.counted = weights, {}, 0
-        return out
+        clone = copy.copy(self)
+        clone._weights, clone._terms, clone.counted = weights, {}, 0
+        return clone
 
     def likelihood(self) -> "Scores":
         """The same rows under loglik."""
-        out = copy.copy(self)
-        out.score, out.penalty, out._kinds, out.counted = "loglik", 0.0, [], 0
-        out._terms, out._regressions = {}, {}
-        return out
+        clone = copy.copy(self)
+        clone.score, clone.penalty, clone._kinds, clone.counted = "loglik", 0.0, [], 0
+        clone._terms, clone._regressions = {}, {}
+        return clone
 
     def slopes(self, parents) -> np.ndarray:
         """Derivative of a graph's score by the weight of each distinct row, (u,); of discrete
         columns, parents as bit masks."""
         total = np.zeros(self._patterns.shape[1])
         for child, mask in enumerate(parents):
-            whole, above = self._weight_at(mask | 1 << child), self._weight_at(mask)
+            joint, marginal = self._weight_at(mask | 1 << child), self._weight_at(mask)
             if self.score == "bdeu":
-                total += digamma(self.strength / self.cells(mask | 1 << child) + whole)
-                total -= digamma(self.strength / self.cells(mask) + above)
+                total += digamma(self.strength / self.cells(mask | 1 << child) + joint)
+                total -= digamma(self.strength / self.cells(mask) + marginal)
             elif self.score == "k2":
-                total += digamma(1 + whole) - digamma(self.states[child] + above)
+                total += digamma(1 + joint) - digamma(self.states[child] + marginal)
             else:  # where no row is, none comes: 0 in the end, and no NaN
-                total += np.log(whole, where=whole > 0, out=np.full_like(whole, -np.inf))
-                total -= np.log(above, where=above > 0, out=np.zeros_like(above))
+                total += np.log(joint, where=joint > 0, out=np.full_like(joint, -np.inf))
+                total -= np.log(marginal, where=marginal > 0, out=np.zeros_like(marginal))
         return total
 
     def _weight_at(self, mask: int) -> np.ndarray:
         """What the rows of the same configuration of a set weigh, for each distinct row, (u,)."""
         if mask not in self._places:
             self._places[mask] = self._configurations(mask, self._patterns)
-        ids, number = self._places[mask]
-        return np.bincount(ids, self._weights, number)[ids]
+        ids, n_cells = self._places[mask]
+        return np.bincount(ids, self._weights, n_cells)[ids]
 
     def cells(self, mask: int) -> float:
         """Configurations of the discrete columns of a set."""
@@ -189,9 +189,9 @@ class Scores:
         total = 0
         for mask in new:
             if cells[mask] > limit:
-                ids, number = self._places.get(mask) or self._configurations(mask, self._patterns)
-                counts = np.bincount(ids, self._weights, number)
-                self._keep([mask], np.zeros(number, np.intp), counts, np.array([cells[mask]]))
+                ids, n_cells = self._places.get(mask) or self._configurations(mask, self._patterns)
+                counts = np.bincount(ids, self._weights, n_cells)
+                self._keep([mask], np.zeros(n_cells, np.intp), counts, np.array([cells[mask]]))
                 continue
             if batch and (len(batch) == BATCH or total + cells[mask] > BUFFERS[-1]):
                 self._count_batch(batch, cells)
@@ -216,13 +216,13 @@ class Scores:
             members[set_, slot], strides[set_, slot], width = member, stride, int(slot.max()) + 1
         offsets = np.full(BATCH + 1, starts[-1], np.int32)
         offsets[: len(starts)] = starts
-        used = int(offsets[len(masks)])
-        buffer = next(size for size in (*BUFFERS, MAX_CELLS) if size >= used)
+        n_cells = int(offsets[len(masks)])
+        buffer = next(size for size in (*BUFFERS, MAX_CELLS) if size >= n_cells)
         table = np.asarray(_tables(*self._device, members, strides, offsets, width, len(masks),
                                    buffer=buffer))
-        seen = np.flatnonzero(table)  # an empty cell adds nothing to any score
-        sets = np.searchsorted(offsets[1 : len(masks) + 1], seen, side="right")
-        self._keep(masks, sets, table[seen].astype(np.float64),
+        nonzero = np.flatnonzero(table)  # an empty cell adds nothing to any score
+        sets = np.searchsorted(offsets[1 : len(masks) + 1], nonzero, side="right")
+        self._keep(masks, sets, table[nonzero].astype(np.float64),
                    np.array([cells[mask] for mask in masks]))
 
     def _keep(self, masks, sets, counts, cells) -> None:
@@ -257,13 +257,13 @@ class Scores:
         """(rows (q,), scatter about the mean (q, m, m)) of the continuous columns in each
         configuration seen; None: one row in some."""
         if mask not in self._moments:
-            ids, number = self._configurations(mask, self._codes)
-            rows = np.bincount(ids, minlength=number)
+            ids, n_cells = self._configurations(mask, self._codes)
+            rows = np.bincount(ids, minlength=n_cells)
             scatter = None
             if rows.min() > 1:
-                scatter = np.empty((number, len(self.continuous), len(self.continuous)))
+                scatter = np.empty((n_cells, len(self.continuous), len(self.continuous)))
                 order, ends = np.argsort(ids, kind="stable"), np.cumsum(rows)
-                for c in range(number):
+                for c in range(n_cells):
                     part = self._wide[order[ends[c] - rows[c] : ends[c]]]
                     part = part - part.mean(0)
                     scatter[c] = part.T @ part
@@ -277,36 +277,36 @@ class Scores:
         groups: dict[tuple[int, int], list[int]] = {}
         for mask in sorted(mask for mask in masks if mask not in self._regressions):
             groups.setdefault((mask & ~self.wide, (mask & self.wide).bit_count()), []).append(mask)
-        place = {j: k for k, j in enumerate(self.continuous)}
-        for (narrow, p), members in groups.items():
-            rows, scatter = self._moments_of(narrow)
+        index = {j: k for k, j in enumerate(self.continuous)}
+        for (discrete, p), members in groups.items():
+            rows, scatter = self._moments_of(discrete)
             # as many coefficients as rows: no variance to estimate
             if scatter is None or rows.min() <= p + 1:
                 self._regressions.update((mask, np.full(len(self.continuous), -np.inf))
                                          for mask in members)
                 continue
             # what is held at once: 2^22 numbers
-            width = max(1, 2**22 // (rows.size * max(p, 1) * len(place)))
-            for part in (members[i : i + width] for i in range(0, len(members), width)):
-                parents = np.array([[place[j] for j in bits(mask & self.wide)] for mask in part],
+            batch = max(1, 2**22 // (rows.size * max(p, 1) * len(index)))
+            for part in (members[i : i + batch] for i in range(0, len(members), batch)):
+                parents = np.array([[index[j] for j in bits(mask & self.wide)] for mask in part],
                                    np.intp).reshape(len(part), p)
                 rss = _residuals(scatter, parents)  # (b, q, m)
                 variance = np.maximum(rss / (rows - p - 1)[:, None], MIN_RELATIVE_VARIANCE)
                 loglik = -0.5 * (
                     rows[:, None] * np.log(2 * np.pi * variance) + rss / variance
                 ).sum(1) - self.rows * self._scale
-                values = loglik - self.penalty * (p + 2) * self.cells(narrow)
+                values = loglik - self.penalty * (p + 2) * self.cells(discrete)
                 self._regressions.update(zip(part, values, strict=True))
 
 
 def bits(mask: int) -> list[int]:
     """The columns of a set, ascending."""
-    out = []
+    columns = []
     while mask:
         low = mask & -mask
-        out.append(low.bit_length() - 1)
+        columns.append(low.bit_length() - 1)
         mask ^= low
-    return out
+    return columns
 
 
 def _distinct(codes: Mapping[int, np.ndarray], size: int, states, rows: int) -> tuple[np.ndarray,
@@ -314,15 +314,15 @@ def _distinct(codes: Mapping[int, np.ndarray], size: int, states, rows: int) -> 
     """The distinct rows of the discrete columns, (size, u) int32, and how often each occurs, (u,);
     padded by rows of weight 0."""
     code, _ = combine_codes([(values, states[j]) for j, values in codes.items()], rows)
-    _, first, weights = np.unique(code, return_index=True, return_counts=True)
+    _, index, weights = np.unique(code, return_index=True, return_counts=True)
     # lengths of few kinds, so that similar data share a compiled program
-    step = max(16, (1 << len(first).bit_length()) >> 4)
-    length = -(-len(first) // step) * step
-    patterns, padded = np.zeros((size, length), np.int32), np.zeros(length, np.int32)
+    step = max(16, (1 << len(index).bit_length()) >> 4)
+    length = -(-len(index) // step) * step
+    patterns, counts = np.zeros((size, length), np.int32), np.zeros(length, np.int32)
     for j, values in codes.items():
-        patterns[j, : len(first)] = values[first]
-    padded[: len(first)] = weights
-    return patterns, padded
+        patterns[j, : len(index)] = values[index]
+    counts[: len(index)] = weights
+    return patterns, counts
 
 
 @partial(jax.jit, static_argnames="buffer")
@@ -351,15 +351,15 @@ def _residuals(scatter: np.ndarray, parents: np.ndarray) -> np.ndarray:
     By the eigenvectors of the parents' correlations: directions without variance, of collinear
     parents, are left out.
     """
-    own = np.diagonal(scatter, axis1=1, axis2=2)  # (q, m)
+    total_ss = np.diagonal(scatter, axis1=1, axis2=2)  # (q, m)
     if parents.shape[1] == 0:
-        return np.broadcast_to(own, (len(parents), *own.shape))
+        return np.broadcast_to(total_ss, (len(parents), *total_ss.shape))
     inner = scatter[:, parents[:, :, None], parents[:, None, :]].swapaxes(0, 1)  # (b, q, p, p)
     cross = scatter[:, parents].swapaxes(0, 1)  # (b, q, p, m)
-    size = np.sqrt(own[:, parents].swapaxes(0, 1))  # (b, q, p)
-    size = np.where(size > 0, size, 1.0)
-    values, vectors = np.linalg.eigh(inner / (size[..., :, None] * size[..., None, :]))
-    kept = np.where(values > MIN_RELATIVE_VARIANCE, 1 / np.maximum(values, MIN_RELATIVE_VARIANCE),
-                    0.0)
-    along = vectors.swapaxes(-1, -2) @ (cross / size[..., None])  # (b, q, p, m)
-    return np.maximum(own - (along**2 * kept[..., None]).sum(-2), 0.0)
+    scale = np.sqrt(total_ss[:, parents].swapaxes(0, 1))  # (b, q, p)
+    scale = np.where(scale > 0, scale, 1.0)
+    values, vectors = np.linalg.eigh(inner / (scale[..., :, None] * scale[..., None, :]))
+    inv = np.where(values > MIN_RELATIVE_VARIANCE, 1 / np.maximum(values, MIN_RELATIVE_VARIANCE),
+                   0.0)
+    projected = vectors.swapaxes(-1, -2) @ (cross / scale[..., None])  # (b, q, p, m)
+    return np.maximum(total_ss - (projected**2 * inv[..., None]).sum(-2), 0.0)

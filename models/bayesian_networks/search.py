@@ -78,16 +78,16 @@ class _Climber:
     def _rescore(self, children) -> None:
         """The scores of nodes whose parents changed, and of all their candidate families in one
         call."""
-        masks, asked = as_masks(self.arcs), []
+        masks, families = as_masks(self.arcs), []
         for child in map(int, children):
-            room = self.arcs[:, child].sum() < self.rules.most
-            toggles = self.arcs[:, child] | (self.rules.allowed[:, child] & room)
-            asked += [(child, -1, masks[child])] + [(child, int(j), masks[child] ^ 1 << int(j))
-                                                    for j in np.flatnonzero(toggles)]
+            has_room = self.arcs[:, child].sum() < self.rules.most
+            toggles = self.arcs[:, child] | (self.rules.allowed[:, child] & has_room)
+            families += [(child, -1, masks[child])] + [(child, int(j), masks[child] ^ 1 << int(j))
+                                                       for j in np.flatnonzero(toggles)]
             self.gains[:, child] = -np.inf
-        values = self.scores.families([child for child, _, _ in asked],
-                                      [mask for _, _, mask in asked])
-        for (child, j, _), value in zip(asked, values, strict=True):
+        values = self.scores.families([child for child, _, _ in families],
+                                      [mask for _, _, mask in families])
+        for (child, j, _), value in zip(families, values, strict=True):
             if j < 0:
                 self.nodes[child] = value
             else:
@@ -124,11 +124,11 @@ def _legal(arcs: np.ndarray, rules: Rules) -> np.ndarray:
     # paths of twice the length; one from a node to itself has length 0
     for _ in range(len(arcs).bit_length()):
         reach = np.minimum(reach @ reach, 1)
-    room = arcs.sum(0) < rules.most
-    toggle = np.where(arcs, ~rules.forced, rules.allowed & room & ~arcs.T & (reach.T == 0))
+    has_room = arcs.sum(0) < rules.most
+    toggle = np.where(arcs, ~rules.forced, rules.allowed & has_room & ~arcs.T & (reach.T == 0))
     # of an arc: no second path leads from its tail to its head
-    only = arcs.astype(np.float32) @ reach < 1.5
-    return np.stack([toggle, arcs & ~rules.forced & rules.allowed.T & only & room[:, None]])
+    unique = arcs.astype(np.float32) @ reach < 1.5
+    return np.stack([toggle, arcs & ~rules.forced & rules.allowed.T & unique & has_room[:, None]])
 
 
 def _change(arcs: np.ndarray, kind: int, x: int, y: int) -> None:
@@ -142,9 +142,9 @@ def neighbours(parents: list[int], rules: Rules) -> Iterator[list[int]]:
     """The graphs that one arc, there or not or turned, makes of one; as the rules allow."""
     arcs = as_arcs(parents)
     for kind, x, y in np.argwhere(_legal(arcs, rules)):
-        other = arcs.copy()
-        _change(other, int(kind), int(x), int(y))
-        yield as_masks(other)
+        changed = arcs.copy()
+        _change(changed, int(kind), int(x), int(y))
+        yield as_masks(changed)
 
 
 def hill_climb(scores: FamilyScores, rules: Rules, restarts: int, tabu: int, seed: int,
@@ -155,25 +155,25 @@ def hill_climb(scores: FamilyScores, rules: Rules, restarts: int, tabu: int, see
     if np.isneginf(scores.families(range(scores.size), as_masks(rules.forced))).any():
         raise ModelError(UNFIT)
     climber = _Climber(scores, rules, arcs)
-    best, top, trace = climber.arcs.copy(), climber.total, [climber.total]
-    small = ROUNDING * (1 + abs(top))
+    best, best_score, trace = climber.arcs.copy(), climber.total, [climber.total]
+    tol = ROUNDING * (1 + abs(best_score))
     for restart in range(restarts + 1):
         if restart:
             climber.shake(best, int(rng.integers(2, max(4, scores.size) + 1)), rng)
-        visited, peak, idle = [climber.name], climber.total, 0
+        visited, peak, n_stalled = [climber.name], climber.total, 0
         while True:
             gains = climber.moves(visited)
             gain = gains.max()
-            if gain == -np.inf or gain <= small and idle >= tabu:
+            if gain == -np.inf or gain <= tol and n_stalled >= tabu:
                 break
-            near = np.argwhere(gains >= gain - small)  # which of equals is not left to rounding
-            climber.move(*near[0 if gain > small else rng.integers(len(near))])
+            ties = np.argwhere(gains >= gain - tol)  # which of equals is not left to rounding
+            climber.move(*ties[0 if gain > tol else rng.integers(len(ties))])
             visited.append(climber.name)
-            idle = 0 if climber.total > peak + small else idle + 1
+            n_stalled = 0 if climber.total > peak + tol else n_stalled + 1
             peak = max(peak, climber.total)
-            if climber.total > top + small:
-                best, top = climber.arcs.copy(), climber.total
-            trace.append(top)
+            if climber.total > best_score + tol:
+                best, best_score = climber.arcs.copy(), climber.total
+            trace.append(best_score)
     return as_masks(best), trace
 
 
@@ -197,43 +197,43 @@ def exact(variables: Variables, scores: Scores, rules: Rules) -> tuple[list[int]
             f"{size * 2 ** (size - 1) * 12 / 2 ** 30:,.1f} GiB. Choose method='hill_climb', or "
             "fewer columns"
         )
-    whole = np.arange(1 << size)
-    others = np.arange(1 << size - 1)
-    count = np.bitwise_count(others)
-    value, origin = np.empty((size, len(others))), np.empty((size, len(others)), np.int32)
+    all_sets = np.arange(1 << size)
+    subsets = np.arange(1 << size - 1)
+    count = np.bitwise_count(subsets)
+    value, origin = np.empty((size, len(subsets))), np.empty((size, len(subsets)), np.int32)
     must, may = as_masks(rules.forced), as_masks(rules.allowed)
     for child in range(size):
-        masks = without(others, child)
+        masks = without(subsets, child)
         legal = (count <= rules.most) & (masks & ~may[child] == 0) & (
             masks & must[child] == must[child]
         )
-        best, source = np.full(len(others), -np.inf), others.astype(np.int32)
+        best, source = np.full(len(subsets), -np.inf), subsets.astype(np.int32)
         best[legal] = scores.families([child] * int(legal.sum()), masks[legal].tolist())
-        small = ROUNDING * (1 + abs(best.max())) if best.max() > -np.inf else 0.0
+        tol = ROUNDING * (1 + abs(best.max())) if best.max() > -np.inf else 0.0
         for j in range(size - 1):  # the best of all subsets, bit by bit; of equals the smaller set
             b, s = best.reshape(-1, 2, 1 << j), source.reshape(-1, 2, 1 << j)
-            better = b[:, 0] >= b[:, 1] - small
+            better = b[:, 0] >= b[:, 1] - tol
             b[:, 1] = np.where(better, b[:, 0], b[:, 1])
             s[:, 1] = np.where(better, s[:, 0], s[:, 1])
         value[child], origin[child] = best, source
     total, last = np.full(1 << size, -np.inf), np.zeros(1 << size, np.int8)
     total[0] = 0.0
-    level = np.bitwise_count(whole)
+    level = np.bitwise_count(all_sets)
     for k in range(1, size + 1):  # the best last node of every set of k columns
         sets = np.flatnonzero(level == k)
         for child in range(size):
-            mine = sets[sets >> child & 1 == 1]
-            found = total[mine ^ 1 << child] + value[child, without_column(mine, child)]
-            better = found > total[mine]
-            total[mine[better]], last[mine[better]] = found[better], child
-    left = len(whole) - 1
-    if total[left] == -np.inf:
+            members = sets[sets >> child & 1 == 1]
+            totals = total[members ^ 1 << child] + value[child, without_column(members, child)]
+            better = totals > total[members]
+            total[members[better]], last[members[better]] = totals[better], child
+    remaining = len(all_sets) - 1
+    if total[remaining] == -np.inf:
         raise ModelError(UNFIT)
     parents = [0] * size
-    while left:
-        child = int(last[left])
-        left ^= 1 << child
-        parents[child] = int(without(origin[child, without_column(left, child)], child))
+    while remaining:
+        child = int(last[remaining])
+        remaining ^= 1 << child
+        parents[child] = int(without(origin[child, without_column(remaining, child)], child))
     empty = scores.families(range(size), must)
     return parents, [float(empty.sum()), float(scores.families(range(size), parents).sum())]
 
@@ -259,11 +259,11 @@ def tree(variables: Variables, scores: FamilyScores, rules: Rules,
         )
     likelihood = scores.likelihood()
     pairs = [(i, j) for i in range(size) for j in range(i + 1, size)]
-    alone = likelihood.families(range(size), [0] * size)
+    marginal = likelihood.families(range(size), [0] * size)
     joint = likelihood.families([j for _, j in pairs], [1 << i for i, _ in pairs])
     graph = nx.Graph()
     graph.add_nodes_from(range(size))
-    gains = joint - alone[[j for _, j in pairs]]
+    gains = joint - marginal[[j for _, j in pairs]]
     # what an arc adds to the log likelihood is the mutual information, times the rows; ten digits,
     # so that rounding decides no tie
     graph.add_weighted_edges_from((i, j, float(f"{gain:.10g}"))

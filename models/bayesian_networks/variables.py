@@ -11,7 +11,7 @@ import numpy as np
 
 from probml import DataError
 from probml.errors import counted, listed, type_of
-from probml.models.frames.kinds import refuse_dates, usual
+from probml.models.frames.kinds import default_kind, refuse_dates
 from probml.numerics.process.libraries import pd
 
 
@@ -48,21 +48,21 @@ class Variables:
     @property
     def status(self) -> str:
         """The whole numbers whose kind was guessed, in words; empty where there are none."""
-        said = []
+        notes = []
         for numbers, words in ((False, "few distinct values are treated as categories"),
                                (True, "many distinct values are treated as numbers")):
-            taken = [name for name, labels, guess in zip(self.names, self.labels, self.guessed,
+            names = [name for name, labels, guess in zip(self.names, self.labels, self.guessed,
                                                          strict=True) if guess]
-            if taken := [name for name in taken
+            if names := [name for name in names
                          if (self.labels[self.names.index(name)] is None) == numbers]:
-                said.append(f"columns of integers with {words}: {listed(taken)}")
-        return "; ".join(said) + " (use kinds={...} to change this)" * bool(said)
+                notes.append(f"columns of integers with {words}: {listed(names)}")
+        return "; ".join(notes) + " (use kinds={...} to change this)" * bool(notes)
 
 
 def use_one_of(names, wrong=None) -> str:
     """The known names for a message, and the one nearest to a wrong name."""
-    near = difflib.get_close_matches(str(wrong), [str(name) for name in names], 1)
-    return f"use one of {listed(names)}" + (f". Did you mean {near[0]!r}?" if near else "")
+    matches = difflib.get_close_matches(str(wrong), [str(name) for name in names], 1)
+    return f"use one of {listed(names)}" + (f". Did you mean {matches[0]!r}?" if matches else "")
 
 
 def read(data, states: Mapping | None = None, kinds: Mapping | None = None,
@@ -83,15 +83,15 @@ def read(data, states: Mapping | None = None, kinds: Mapping | None = None,
         not vary.
     """
     columns = items(data)
-    if strange := [name for name, _ in columns if not isinstance(name, str)]:
-        raise DataError(f"the names of columns must be strings, got {strange[0]!r}. Convert them, "
+    if unknown := [name for name, _ in columns if not isinstance(name, str)]:
+        raise DataError(f"the names of columns must be strings, got {unknown[0]!r}. Convert them, "
                         f"data.columns = data.columns.astype(str)")
-    if twice := [name for name, k in Counter(name for name, _ in columns).items() if k > 1]:
-        raise DataError(f"the data contain several columns named {twice[0]!r}. Rename or drop all "
+    if repeat := [name for name, k in Counter(name for name, _ in columns).items() if k > 1]:
+        raise DataError(f"the data contain several columns named {repeat[0]!r}. Rename or drop all "
                         f"but one")
     names = tuple(name for name, _ in columns)
-    states, kinds = (_check_mapping(what, said, names)
-                     for what, said in (("states", states), ("kinds", kinds)))
+    states, kinds = (_check_mapping(what, setting, names)
+                     for what, setting in (("states", states), ("kinds", kinds)))
     for name, kind in kinds.items():
         if not isinstance(kind, str) or kind not in ("categorical", "normal"):
             raise DataError(f"kinds={{{name!r}: {kind!r}}}: expected 'categorical' or 'normal'")
@@ -108,25 +108,25 @@ def read(data, states: Mapping | None = None, kinds: Mapping | None = None,
     if short := [name for name in names if lengths[name] != rows]:
         raise DataError(f"column {short[0]!r} has {counted(lengths[short[0]], 'row')}, but another "
                         f"column has {rows}. Give all columns the same number of rows")
-    found = [_column(name, column, states.get(name), kinds.get(name))
-             for name, column in series.items()]
-    labels, columns, guessed = zip(*found, strict=True)
+    parsed = [_column(name, column, states.get(name), kinds.get(name))
+              for name, column in series.items()]
+    labels, columns, guessed = zip(*parsed, strict=True)
     return Variables(names, labels, columns, rows, guessed)
 
 
-def _check_mapping(what: str, said, names: tuple[str, ...]) -> dict:
+def _check_mapping(what: str, setting, names: tuple[str, ...]) -> dict:
     """
     Raises:
         DataError: a setting that is no mapping from names of columns.
     """
-    if said is not None and not isinstance(said, Mapping):
-        raise DataError(f"{what}={said!r:.200}: expected a dict from columns to {what}, such as "
+    if setting is not None and not isinstance(setting, Mapping):
+        raise DataError(f"{what}={setting!r:.200}: expected a dict from columns to {what}, such as "
                         f"{what}={{{names[0] if names else 'a'!r}: "
                         f"{'categorical' if what == 'kinds' else ['no', 'yes']!r}}}")
-    if strange := [name for name in said or () if name not in names]:
-        raise DataError(f"{what} contains {strange[0]!r}, which is not a column; "
-                        f"{use_one_of(names, strange[0])}")
-    return dict(said or {})
+    if unknown := [name for name in setting or () if name not in names]:
+        raise DataError(f"{what} contains {unknown[0]!r}, which is not a column; "
+                        f"{use_one_of(names, unknown[0])}")
+    return dict(setting or {})
 
 
 def items(data) -> list[tuple]:
@@ -164,37 +164,37 @@ def _series(name, value, complete: bool):
     return column
 
 
-def _column(name, column, given, said=None) -> tuple[tuple | None, np.ndarray, bool]:
+def _column(name, column, given, stated=None) -> tuple[tuple | None, np.ndarray, bool]:
     """(labels, codes, guessed?) of a discrete column, (None, floats, guessed?) of a continuous
     one."""
-    shown_as = f"column {name!r}"
-    if said != "normal":
-        refuse_dates(column, shown_as)
+    title = f"column {name!r}"
+    if stated != "normal":
+        refuse_dates(column, title)
     kind = column.dtype
     if pd.api.types.is_object_dtype(kind) and pd.api.types.infer_dtype(column) in (
         "integer", "floating", "mixed-integer-float"
     ):
         # numbers among None are numbers
-        column = column.astype(np.float64) if given is None and said is None else column
+        column = column.astype(np.float64) if given is None and stated is None else column
         kind = column.dtype
-    number = getattr(kind, "kind", "O") in "iuf"
+    is_number = getattr(kind, "kind", "O") in "iuf"
     guess = None
-    if given is None and said is None:
-        guess = usual(column, shown_as)
+    if given is None and stated is None:
+        guess = default_kind(column, title)
         if guess == "normal" and kind.kind in "iu" and column.nunique() == 1:
             guess = "categorical"  # one whole number throughout: no normal can be fitted to it
-    if (said or guess) == "normal":
+    if (stated or guess) == "normal":
         try:
             values = _float(name, column.to_numpy(np.float64, na_value=np.nan))
         except (TypeError, ValueError) as error:
             if isinstance(error, DataError):
                 raise
-            raise DataError(f"{shown_as} is 'normal' in kinds=, but contains values that are not "
+            raise DataError(f"{title} is 'normal' in kinds=, but contains values that are not "
                             f"numbers ({error}). Convert the column to numbers, or omit it from "
                             f"kinds=") from None
-        seen = values[~np.isnan(values)]
-        return None, values, guess is not None and bool((seen == np.floor(seen)).all())
-    return (*_codes(name, column, given), guess is not None and number)
+        observed = values[~np.isnan(values)]
+        return None, values, guess is not None and bool((observed == np.floor(observed)).all())
+    return (*_codes(name, column, given), guess is not None and is_number)
 
 
 def _codes(name, column, given) -> tuple[tuple, np.ndarray]:
@@ -207,11 +207,11 @@ def _codes(name, column, given) -> tuple[tuple, np.ndarray]:
     if given is None and isinstance(kind, pd.CategoricalDtype):
         return tuple(kind.categories.tolist()), column.cat.codes.to_numpy(np.int32)
     try:
-        codes, found = pd.factorize(column.astype(object) if isinstance(kind, pd.CategoricalDtype)
-                                    else column)
-        found = found.tolist()
+        codes, values = pd.factorize(column.astype(object) if isinstance(kind, pd.CategoricalDtype)
+                                     else column)
+        values = values.tolist()
         given = range(given) if isinstance(given, int | np.integer) else given
-        labels = tuple(sorted(found, key=lambda v: (isinstance(v, str), v)) if given is None
+        labels = tuple(sorted(values, key=lambda v: (isinstance(v, str), v)) if given is None
                        else given)
         distinct = set(labels)
     except TypeError as error:
@@ -227,13 +227,13 @@ def _codes(name, column, given) -> tuple[tuple, np.ndarray]:
                         f"states={{{name!r}: ...}}: expected one or more labels, each once, got "
                         f"{listed(labels)}")
     lookup = {label: code for code, label in enumerate(labels)}
-    if strange := [label for label in found if label not in lookup]:
-        row = int(np.argmax(codes == found.index(strange[0])))
-        raise DataError(f"column {name!r} is {strange[0]!r} in row {row}, which is not a label in "
-                        f"states=; {use_one_of(labels, strange[0])}")
+    if unknown := [label for label in values if label not in lookup]:
+        row = int(np.argmax(codes == values.index(unknown[0])))
+        raise DataError(f"column {name!r} is {unknown[0]!r} in row {row}, which is not a label in "
+                        f"states=; {use_one_of(labels, unknown[0])}")
     # unseen cells are −1, the last
-    table = np.array([*(lookup[label] for label in found), -1], np.int32)
-    return labels, table[codes]
+    recode = np.array([*(lookup[label] for label in values), -1], np.int32)
+    return labels, recode[codes]
 
 
 def _float(name, values: np.ndarray) -> np.ndarray:

@@ -46,11 +46,11 @@ def dynamic_factor(k: int, d: int, order: int = 1, centre=0.0, mean_scale=1000.0
     noise = sample("sigma", dist.HalfNormal(scale).expand([d]).to_event(1))
     coefficients, correlations = jax.vmap(autoregression)(partial)
     deterministic("coefficients", coefficients)
-    new = jnp.zeros((order, order)).at[0, 0].set(1.0)
+    shock_cov = jnp.zeros((order, order)).at[0, 0].set(1.0)
     with probml.rows():
         z = sample("factors", probml.GaussianChain(
             jnp.zeros(k * order), block_diag(*correlations),
-            block_diag(*jax.vmap(companion)(coefficients)), block_diag(*[new] * k)))
+            block_diag(*jax.vmap(companion)(coefficients)), block_diag(*[shock_cov] * k)))
         sample("y", dist.Normal(mean + z[..., ::order] @ loadings.T, noise).to_event(2))
 
 

@@ -13,7 +13,7 @@ from probml.estimators.information_criteria import criteria
 from probml.estimators.rules import ENGINE, FLAG, SEED, Seed, check, check_count, integer, parameter
 from probml.estimators.validation import check_is_fitted
 from probml.models.chains.dynamic_factor import dynamic_factor
-from probml.models.chains.sequences import OfSequences, Steps, together
+from probml.models.chains.sequences import OfSequences, Steps, stacked
 from probml.models.latent_factors.factor_analysis import covariance_root, factors
 from probml.posteriors.units import Unit, of_rows
 
@@ -89,10 +89,10 @@ class DynamicFactor(Projection, OfSequences):
                             f"no information about the factors. Drop the column")
         self._centre, self._unit = np.nanmean(values, 0), np.nanstd(values, 0)
         scaled = self._scaled(steps)
-        loadings, half = factors(covariance_root((values - self._centre) / self._unit), k)
+        loadings, uniqueness = factors(covariance_root((values - self._centre) / self._unit), k)
         # a factor of variance 1 is one whose news have 1 − φ², at φ = ½
         start = {"loadings": loadings * np.sqrt(0.75), "mean": np.zeros(d),
-                 "sigma": np.sqrt(np.maximum(half, 0.01)),
+                 "sigma": np.sqrt(np.maximum(uniqueness, 0.01)),
                  "partial": np.linspace(0.5, 0.3, k)[:, None] * (np.arange(self.order) == 0)}
         fit = dynamic_factor(k=k, d=d, order=int(self.order)).fit(
             scaled, self.engine or MAP(prior=bool(self.prior)), seed=self._seed(), start=start)
@@ -106,14 +106,14 @@ class DynamicFactor(Projection, OfSequences):
         return int(self.n_factors)
 
     def _scaled(self, steps: Steps) -> dict[str, ArrayLike]:
-        return {"y": together(steps.parts((steps.values - self._centre) / self._unit))}
+        return {"y": stacked(steps.parts((steps.values - self._centre) / self._unit))}
 
     def _parameter_units(self, fit: Fit) -> dict[str, Unit]:
         """The units of the columns; the largest loading of a factor, in standard deviations of its
         column, is above 0."""
         names = {0: self._column_names} if self._column_names else {}
-        found = np.asarray(fit.params["loadings"], float)
-        self._sign = np.where(found.max(0) < -found.min(0), -1.0, 1.0)
+        loadings = np.asarray(fit.params["loadings"], float)
+        self._sign = np.where(loadings.max(0) < -loadings.min(0), -1.0, 1.0)
         return {"loadings": Unit(self._unit[:, None] * self._sign, names=names),
                 "factors": Unit(np.repeat(self._sign, int(self.order))),
                 "sigma": Unit(self._unit, names=names),
@@ -128,8 +128,8 @@ class DynamicFactor(Projection, OfSequences):
         self.noise_ = np.asarray(p["sigma"], float) * self._unit
         self.mean_ = np.asarray(p["mean"], float) * self._unit + self._centre
         self.loglik_ = self._loglik(steps, data)
-        found = criteria(self.loglik_, self.n_parameters_, len(steps.values))
-        self.aic_, self.bic_ = found["aic"], found["bic"]
+        ic = criteria(self.loglik_, self.n_parameters_, len(steps.values))
+        self.aic_, self.bic_ = ic["aic"], ic["bic"]
 
     def as_data(self, X, lengths=None):
         """Sequences as the data of `fit_`: columns in standard deviations about their means."""
@@ -146,14 +146,14 @@ class DynamicFactor(Projection, OfSequences):
         """The factors of each step given the whole sequence, smoothed, (n_steps, k), or a list of
         such."""
         steps, data = self._of(X, lengths)
-        found = np.asarray(self.fit_.impute(data)["factors"])
-        return steps.back(found[..., :: int(self.order)] * self._sign)
+        states = np.asarray(self.fit_.impute(data)["factors"])
+        return steps.back(states[..., :: int(self.order)] * self._sign)
 
     def standard_errors(self, X, lengths=None):
         """Standard deviations of the factors given the whole sequence, as transform gives them."""
         steps, data = self._of(X, lengths)
-        found = self.fit_.conditional(data, "factors")
-        return steps.labelled(np.sqrt(np.asarray(found.variance))[..., :: int(self.order)],
+        posterior = self.fit_.conditional(data, "factors")
+        return steps.labelled(np.sqrt(np.asarray(posterior.variance))[..., :: int(self.order)],
                               self.get_feature_names_out())
 
     def score(self, X, y=None, lengths=None):
@@ -161,20 +161,20 @@ class DynamicFactor(Projection, OfSequences):
         return self._loglik(*self._of(X, lengths))
 
     def _loglik(self, steps: Steps, data: dict) -> float:
-        units = (~np.isnan(steps.values)).sum(0) @ np.log(self._unit)
-        return float(np.sum(self.fit_.log_prob(data, plug_in=True)) - units)
+        log_units = (~np.isnan(steps.values)).sum(0) @ np.log(self._unit)
+        return float(np.sum(self.fit_.log_prob(data, plug_in=True)) - log_units)
 
     def forecast(self, X, steps=1, lengths=None):
         """Forecast means of the next steps, (steps, d), (n, steps, d) with lengths, or a list; for
         a DataFrame a DataFrame whose dates or row numbers continue."""
         check_count("forecast", "steps", steps)
-        given, data = self._of(X, lengths)
-        found = np.asarray(self.fit_.forecast(data, steps=int(steps), plug_in=True)["y"])
-        return given.ahead(found * self._unit + self._centre)
+        sequences, data = self._of(X, lengths)
+        means = np.asarray(self.fit_.forecast(data, steps=int(steps), plug_in=True)["y"])
+        return sequences.ahead(means * self._unit + self._centre)
 
     def impute(self, X, lengths=None):
         """X with its missing cells at their mean given the whole sequence."""
         steps, data = self._of(X, lengths)
         filled = np.asarray(self.fit_.impute(data)["y"]) * self._unit + self._centre
-        own = self._filled(steps, filled)
-        return own if steps.listed else np.concatenate(own).reshape(np.shape(steps.tables[0]))
+        arrays = self._filled(steps, filled)
+        return arrays if steps.listed else np.concatenate(arrays).reshape(np.shape(steps.tables[0]))

@@ -120,12 +120,12 @@ def hidden_markov(
         scale = scale_of("prior_scale", scale, d, "y")
     if emission == "poisson":
         rate = from_data("prior_rate", rate, d)
-    beginning, transition = _chain(k, initial, concentration, sticky, first, transitions)
+    start_prob, transition = _chain(k, initial, concentration, sticky, first, transitions)
     state = plate("state", k)
     if emission == "normal":
         with state:
-            spread = sample("scale", dist.InverseGamma(1.0, scale).to_event(1))
-            mean = sample("mean", dist.Normal(centre, mean_scale * spread).to_event(1))
+            sd = sample("scale", dist.InverseGamma(1.0, scale).to_event(1))
+            mean = sample("mean", dist.Normal(centre, mean_scale * sd).to_event(1))
     elif emission in _COVARIANCES:
         tied, prior, normal = shapes(_COVARIANCES[emission], "hidden_markov")
         with contextlib.nullcontext() if tied else state:
@@ -145,14 +145,14 @@ def hidden_markov(
         with state:
             parameter = sample(name, prior())
     with probml.rows():
-        z = sample("z", probml.MarkovChain(beginning, transition))
+        z = sample("z", probml.MarkovChain(start_prob, transition))
         if emission == "normal":
-            step = dist.Normal(mean[z], spread[z]).to_event(1)
+            y_dist = dist.Normal(mean[z], sd[z]).to_event(1)
         elif emission in _COVARIANCES:
-            step = normal(mean[z], precision if tied else precision[z])
+            y_dist = normal(mean[z], precision if tied else precision[z])
         else:
-            step = observation(parameter[z])
-        sample("y", step.to_event(1))
+            y_dist = observation(parameter[z])
+        sample("y", y_dist.to_event(1))
 
 
 hidden_markov.summarized(hidden_markov_tables)
@@ -182,21 +182,21 @@ markov_chain.summarized(chain_tables)
 
 def _chain(k: int, initial: str, concentration, sticky, first, transitions: str = "even"):
     """(initial (k,), transition (k, k)), sampled."""
-    flat, beginning = _as_vector(concentration, k), None
-    after = weights_prior(transitions, concentration, k, "hidden_markov", "transitions")
+    counts, start_prob = _as_vector(concentration, k), None
+    row_prior = weights_prior(transitions, concentration, k, "hidden_markov", "transitions")
     if transitions == "sticks" and np.any(np.asarray(sticky) != 0):
         raise probml.ModelError(f"hidden_markov(transitions='sticks', sticky={sticky!r}): sticky= "
                                 f"is not supported with transitions='sticks'. Omit sticky=, or use "
                                 f"transitions='sparse'")
     if initial == "free":
-        beginning = sample("initial", dist.Dirichlet(_as_vector(first, k)) if transitions == "even"
-                           else after)
+        start_prob = sample("initial", dist.Dirichlet(_as_vector(first, k)) if transitions == "even"
+                            else row_prior)
     if transitions != "sticks":
-        own = flat / k if transitions == "sparse" else flat
-        after = dist.Dirichlet(own + jnp.asarray(sticky) * jnp.eye(k))
+        base = counts / k if transitions == "sparse" else counts
+        row_prior = dist.Dirichlet(base + jnp.asarray(sticky) * jnp.eye(k))
     with plate("state", k):
-        transition = sample("transition", after)
-    return (probml.stationary(transition) if beginning is None else beginning), transition
+        transition = sample("transition", row_prior)
+    return (probml.stationary(transition) if start_prob is None else start_prob), transition
 
 
 def _as_vector(value, size: int):
@@ -206,8 +206,8 @@ def _as_vector(value, size: int):
 
 def _positive(model: str, **settings) -> None:
     for name, value in settings.items():
-        number = value is not None and not isinstance(value, str)
-        if number and not (np.asarray(value, float) > 0).all():
+        is_number = value is not None and not isinstance(value, str)
+        if is_number and not (np.asarray(value, float) > 0).all():
             raise probml.ModelError(f"{model}({name}={value!r}): expected numbers above 0")
 
 

@@ -189,11 +189,11 @@ class HiddenMarkov(ByName, OfEmissions):
         if y is not None:
             padded["z"] = self._states(y, steps)
         scale = len(steps.values) / len(steps.lengths)  # EM's tolerance is a sequence's
-        limits: dict[str, Any] = {"max_iterations": self.max_iter, "tolerance": self.tol * scale,
-                                  "restarts": self.n_init}
-        own = (EM(prior=bool(self.prior), accelerate=self.accelerate, **limits)
-               if self.transitions == "even" else VB(**limits))
-        engine, start, seed = self.engine or own, self._start_values(), self._seed()
+        options: dict[str, Any] = {"max_iterations": self.max_iter, "tolerance": self.tol * scale,
+                                   "restarts": self.n_init}
+        default = (EM(prior=bool(self.prior), accelerate=self.accelerate, **options)
+                   if self.transitions == "even" else VB(**options))
+        engine, start, seed = self.engine or default, self._start_values(), self._seed()
         if start and len(numbers) > 1:
             raise ModelError("start= needs one number of states, but "
                              f"n_states={self.n_states!r} gives several. Give one number, such as "
@@ -229,12 +229,12 @@ class HiddenMarkov(ByName, OfEmissions):
 
     def _parameter_units(self, fit: Fit) -> dict[str, Unit]:
         """Entries of what states emit by the columns they are of, behind the states."""
-        names, out = self._column_names or self._name_of_series, {}
+        names, units = self._column_names or self._name_of_series, {}
         for site, value in fit.point.items():
             axes = [axis for axis, size in enumerate(np.shape(value)) if size == len(names)]
             if names and site not in ("initial", "transition") and set(axes) - {0}:
-                out[site] = Unit(names={axis: names for axis in axes if axis > 0})
-        return out
+                units[site] = Unit(names={axis: names for axis in axes if axis > 0})
+        return units
 
     def partial_fit(self, X, y=None, lengths=None, sample_weight=None):
         """Learn from further sequences. The first ones are fitted by `fit`, here or before; each
@@ -270,15 +270,15 @@ class HiddenMarkov(ByName, OfEmissions):
         return self._padded(steps) | ({} if y is None else {"z": self._states(y, steps)})
 
     def _model(self, k, **prior):
-        symbolic, each = self.emission == "categorical", {
+        is_symbols, priors = self.emission == "categorical", {
             name: "each" if getattr(self, name) is None else getattr(self, name)
             for name in ("centre", "scale", "rate")}
         return hidden_markov(
             k=k,
-            d=1 if symbolic else self.n_features_in_,
+            d=1 if is_symbols else self.n_features_in_,
             emission=canonical_emission(self.emission),
             initial=self.initial,
-            symbols=self.n_symbols_ if symbolic else 2,
+            symbols=self.n_symbols_ if is_symbols else 2,
             concentration=self.concentration,
             sticky=self.sticky,
             alpha=self.alpha,
@@ -286,7 +286,7 @@ class HiddenMarkov(ByName, OfEmissions):
             shape=self.shape,
             first=self.first,
             transitions=self.transitions,
-            **{**each, **prior},
+            **{**priors, **prior},
         )
 
     def _numbers_of_states(self) -> list[int]:
@@ -317,10 +317,10 @@ class HiddenMarkov(ByName, OfEmissions):
             counts = moments(steps.values, weights).centre
             return {} if self.rate is not None else {"prior_rate": rates(counts, self.shape)}
         # of states of which most are to be empty no clusters are known
-        parts = k if self.transitions == "even" else 1
-        found = moments(steps.values, weights, clusters(steps.values, parts, weights), parts)
-        measured = {"prior_centre": (self.centre, found.centre),
-                    "prior_scale": (self.scale, found.within)}
+        n_groups = k if self.transitions == "even" else 1
+        stats = moments(steps.values, weights, clusters(steps.values, n_groups, weights), n_groups)
+        measured = {"prior_centre": (self.centre, stats.centre),
+                    "prior_scale": (self.scale, stats.within)}
         return {site: value for site, (setting, value) in measured.items() if setting is None}
 
     # Questions
@@ -371,11 +371,11 @@ class HiddenMarkov(ByName, OfEmissions):
         algorithm = self.algorithm if algorithm is None else algorithm
         steps, data, padded, states = self._found(X, lengths, algorithm)
         if padded is not None:
-            found = steps.back(padded)
-            good = sum(part.max(1).sum() for part in (found if steps.listed else [found]))
+            probs = steps.back(padded)
+            goodness = sum(part.max(1).sum() for part in (probs if steps.listed else [probs]))
         else:
-            good = np.sum(self.fit_.log_prob({**data, "z": self._hidden(states, steps)}))
-        return float(good), steps.labelled(states, ["state"])
+            goodness = np.sum(self.fit_.log_prob({**data, "z": self._hidden(states, steps)}))
+        return float(goodness), steps.labelled(states, ["state"])
 
     def _found(self, X, lengths, algorithm):
         """The sequences; their data; of "map" each step's probabilities, else None; the states."""
@@ -390,19 +390,19 @@ class HiddenMarkov(ByName, OfEmissions):
         """Means, or most probable symbols, of what comes next: (steps, d); of a Series or a
         DataFrame the same, whose dates or numbers of rows go on; of a list a list."""
         check_count("forecast", "steps", steps)
-        given, data = self._asked(X, lengths)
-        found = self._symbols_of(np.asarray(self.fit_.forecast(data, steps=int(steps))["y"]))
-        return given.ahead(found)
+        sequences, data = self._asked(X, lengths)
+        values = self._symbols_of(np.asarray(self.fit_.forecast(data, steps=int(steps))["y"]))
+        return sequences.ahead(values)
 
     def sample(self, n_steps=1, random_state=None):
         """A new sequence and its states: (X (n_steps, d), Z (n_steps,)); a categorical X is
         (n_steps, 1)."""
         check_is_fitted(self, "fit_")
         check_count("sample", "n_steps", n_steps)
-        drawn = self.fit_.simulate(rows=1, steps=int(n_steps),
-                                   seed=self._seed(random_state, "sample"))
-        shown = self._symbols_of(np.asarray(drawn["y"][0])).reshape(int(n_steps), -1)
-        return shown, np.asarray(drawn["z"][0])
+        simulated = self.fit_.simulate(rows=1, steps=int(n_steps),
+                                       seed=self._seed(random_state, "sample"))
+        steps = self._symbols_of(np.asarray(simulated["y"][0])).reshape(int(n_steps), -1)
+        return steps, np.asarray(simulated["z"][0])
 
     def aic(self, X, lengths=None):
         """−2 log p(X) + 2 · parameters (Akaike 1974); the lower the better."""

@@ -46,17 +46,17 @@ class ByName:
         self._values = {**getattr(self, "_values", {}), site: value}
         known = {**self.fit_.params, **self._values} if hasattr(self, "fit_") else self._values
         chain = ("initial", "transition") if self.initial == "free" else ("transition",)
-        wanted = (*chain, *SITES.get(canonical_emission(self.emission), ("mean", "precision")))
-        if not set(wanted) <= set(known):
+        required = (*chain, *SITES.get(canonical_emission(self.emission), ("mean", "precision")))
+        if not set(required) <= set(known):
             return
         if not hasattr(self, "fit_"):
-            emitted = known[wanted[len(chain)]]
+            emitted = known[required[len(chain)]]
             self.n_features_in_ = 1 if self.emission == "categorical" else emitted.shape[-1]
             self.n_symbols_ = emitted.shape[-1]
             self.symbols_ = np.arange(self.n_symbols_)
         # no prior matters to what is known
         model = self._model(len(known["transition"]), centre=0.0, scale=1.0, rate=1.0)
-        self.fit_ = model.at({name: known[name] for name in wanted})
+        self.fit_ = model.at({name: known[name] for name in required})
 
     def _start_values(self) -> dict[str, ArrayLike]:
         """Values from which a fit starts: those that were set, and those of the setting `start`."""

@@ -53,22 +53,22 @@ class Steps(NamedTuple):
             names: of the columns of the answer; of an answer of one axis its name.
             framed: answers about arrays are tables, too.
         """
-        found = self.back(padded)
-        return self._split_tables(found if self.listed else [found], names, framed, False)
+        answers = self.back(padded)
+        return self._split_tables(answers if self.listed else [answers], names, framed, False)
 
-    def ahead(self, found: Iterable, names: Sequence | None = None,
+    def ahead(self, answers: Iterable, names: Sequence | None = None,
               framed: bool = False) -> DataLike:
         """Answers about the steps that follow each sequence, (steps, ...) each, with the labels
         that follow those of the rows; of one array with lengths they are one array."""
-        parts = [np.asarray(part) for part in found]
+        parts = [np.asarray(part) for part in answers]
         if not (self.listed or self.alone):
             return np.stack(parts)
         return self._split_tables(parts, names, framed, True)
 
     def _split_tables(self, parts: list, names: Sequence | None, framed: bool,
                       ahead: bool) -> DataLike:
-        told = tables_of(self.labels, parts, names, ahead, framed)
-        return told if self.listed else told[0]
+        tables = tables_of(self.labels, parts, names, ahead, framed)
+        return tables if self.listed else tables[0]
 
 
 def read(X, lengths) -> Steps:
@@ -102,8 +102,8 @@ def read(X, lengths) -> Steps:
     if not sizes.all():
         raise DataError(f"sequence {int(np.argmin(sizes))} of X is empty (0 steps). Drop this "
                         f"sequence")
-    if (other := widths != widths[0]).any():
-        i = int(np.argmax(other))
+    if (differs := widths != widths[0]).any():
+        i = int(np.argmax(differs))
         raise DataError(f"sequence {i} of X has {counted(widths[i], 'column')}, but sequence 0 has "
                         f"{widths[0]}. Give all sequences the same columns")
     return Steps(np.concatenate(parts), sizes, listed, not listed and lengths is None, tables,
@@ -140,11 +140,11 @@ def _table(X, where: str) -> np.ndarray:
 
 def _warn_of_gaps(labels: Iterable[Labels | None]) -> None:
     """Warn where dates of sequences leave out steps, which would be none at all."""
-    for own in labels:
-        count, before = (0, None) if own is None else left_out(own.index)
+    for label in labels:
+        count, last_date = (0, None) if label is None else left_out(label.index)
         if count:
             warnings.warn(f"the dates of X leave out {counted(count, 'time step')}, the first "
-                          f"after {before}. The rows before and after a gap are treated as "
+                          f"after {last_date}. The rows before and after a gap are treated as "
                           "adjacent. Add rows of NaN for the missing dates, such as by "
                           "X.asfreq('D') if the data are daily", ReliabilityWarning, stacklevel=5)
 
@@ -171,7 +171,7 @@ def _lengths(lengths, steps: int) -> np.ndarray:
     return sizes
 
 
-def together(parts: list[np.ndarray]):
+def stacked(parts: list[np.ndarray]):
     """(n, steps, ...) where all are equally long, else the list."""
     return np.stack(parts) if len({len(part) for part in parts}) == 1 else parts
 
@@ -218,14 +218,14 @@ class OfSequences(Estimator):
         if bad.any():
             step, column = map(int, np.unravel_index(np.argmax(bad), bad.shape))
             i = int(np.searchsorted(np.cumsum(sizes), step, side="right"))
-            step, shown = step - int(sizes[:i].sum()), values[step, column]
+            step, value = step - int(sizes[:i].sum()), values[step, column]
             where = f"sequence {i}, step {step}, column {column}"
-            raise DataError(f"X is {shown:g} in {where}, expected {expected}. Correct the value, "
+            raise DataError(f"X is {value:g} in {where}, expected {expected}. Correct the value, "
                             f"or set it to NaN if it is missing")
 
     def _padded(self, steps: Steps) -> dict[str, ArrayLike]:
         """The sequences as the model's data: an array where they are equally long, else a list."""
-        return {"y": together(steps.parts(steps.values))}
+        return {"y": stacked(steps.parts(steps.values))}
 
     @staticmethod
     def _second(X, y, lengths) -> tuple[DataLike, ArrayLike]:
@@ -233,16 +233,16 @@ class OfSequences(Estimator):
         that are fewer than the steps and add up to them are lengths."""
         if y is None or lengths is not None or is_list(X):
             return y, lengths
-        found, steps = np.asarray(y), len(X)
-        meant = (found.ndim == 1 and found.dtype.kind in "iu" and len(found) < steps
-                 and found.sum() == steps)
-        return (None, y) if meant else (y, None)
+        array, steps = np.asarray(y), len(X)
+        is_lengths = (array.ndim == 1 and array.dtype.kind in "iu" and len(array) < steps
+                      and array.sum() == steps)
+        return (None, y) if is_lengths else (y, None)
 
     @staticmethod
     def _filled(steps: Steps, means: np.ndarray) -> list[np.ndarray]:
         """Each sequence, its unseen cells at their means, (sequences, longest, d)."""
-        return [np.where(np.isnan(own), mean[: len(own)].reshape(own.shape), own)
-                for own, mean in zip(steps.parts(steps.values), means, strict=True)]
+        return [np.where(np.isnan(part), mean[: len(part)].reshape(part.shape), part)
+                for part, mean in zip(steps.parts(steps.values), means, strict=True)]
 
     @property
     def n_parameters_(self) -> int:
@@ -264,8 +264,8 @@ class OfEmissions(OfSequences):
         steps = super()._steps(X, lengths, reset)
         if self.emission != "categorical":
             return steps
-        found = np.searchsorted(self.symbols_, steps.values).astype(float)
-        return steps._replace(values=np.where(np.isnan(steps.values), np.nan, found))
+        codes = np.searchsorted(self.symbols_, steps.values).astype(float)
+        return steps._replace(values=np.where(np.isnan(steps.values), np.nan, codes))
 
     def _symbols_of(self, columns: np.ndarray) -> np.ndarray:
         """The user's symbols of columns of the emissions' table; other emissions as they are."""
@@ -278,18 +278,18 @@ class OfEmissions(OfSequences):
         def refuse(bad: np.ndarray, expected: str) -> None:
             self._refuse(values, sizes, bad, expected)
 
-        whole_ = np.isnan(values) | (values == np.floor(values)) & (values >= 0)
+        is_count = np.isnan(values) | (values == np.floor(values)) & (values >= 0)
         if self.emission == "categorical":
             if d != 1:
                 raise DataError(f"X has {counted(d, 'column')}, but emission='categorical' needs "
                                 "one column of symbols 0, 1, …. Combine the columns into one, or "
                                 "use another emission")
-            refuse(~whole_, "a symbol, an integer of at least 0")
+            refuse(~is_count, "a symbol, an integer of at least 0")
             if reset:
-                most = int(np.nanmax(values)) + 1 if self.n_symbols is None else int(self.n_symbols)
-                codes = self.n_symbols is None and most > max(SYMBOLS, 2 * len(values))
-                self.symbols_ = (np.unique(values[~np.isnan(values)]).astype(int) if codes
-                                 else np.arange(most))
+                size = int(np.nanmax(values)) + 1 if self.n_symbols is None else int(self.n_symbols)
+                is_coded = self.n_symbols is None and size > max(SYMBOLS, 2 * len(values))
+                self.symbols_ = (np.unique(values[~np.isnan(values)]).astype(int) if is_coded
+                                 else np.arange(size))
                 self.n_symbols_ = len(self.symbols_)
             expected = (f"a symbol from 0 to {self.n_symbols_ - 1}, the symbols of the fit; for "
                         "more symbols set n_symbols= before the fit"
@@ -298,7 +298,7 @@ class OfEmissions(OfSequences):
                         f"{listed(self.symbols_.tolist())}")
             refuse(~(np.isnan(values) | np.isin(values, self.symbols_)), expected)
         elif self.emission == "poisson":
-            refuse(~whole_, "a count, an integer of at least 0")
+            refuse(~is_count, "a count, an integer of at least 0")
         elif self.emission == "bernoulli":
             refuse(~(np.isnan(values) | (values == 0) | (values == 1)), "0 or 1")
 
@@ -309,11 +309,11 @@ class OfEmissions(OfSequences):
             values
         ).any():
             values = values.astype(int)
-        return {"y": together(steps.parts(values))}
+        return {"y": stacked(steps.parts(values))}
 
     def _hidden(self, path, steps: Steps):
         """Paths (n, longest) as data: padding is unseen."""
-        return together(
+        return stacked(
             [np.asarray(row)[:length] for row, length in zip(path, steps.lengths, strict=True)]
         )
 
@@ -322,22 +322,22 @@ class OfEmissions(OfSequences):
         parts = list(y) if steps.listed and isinstance(y, Sequence | np.ndarray) else [y]
         known = [floats(part, "y", f"Give states from 0 to {self._numbers_of_states()[0] - 1}, and "
                         "NaN where the state is unknown") for part in parts]
-        found = [part.shape for part in known]
-        if found != (wanted := [(length,) for length in steps.lengths.tolist()]
-                     if steps.listed else [(len(steps.values),)]):
+        shapes = [part.shape for part in known]
+        if shapes != (wanted := [(length,) for length in steps.lengths.tolist()]
+                      if steps.listed else [(len(steps.values),)]):
             raise DataError(
-                f"y has the shape {found if steps.listed else found[0]}, expected "
+                f"y has the shape {shapes if steps.listed else shapes[0]}, expected "
                 f"{wanted if steps.listed else wanted[0]}, a state for each time step of X, or NaN "
                 f"where it is unknown. If y contains the lengths of sequences, pass them by name, "
                 f"fit(X, lengths=y)"
             )
         values = np.concatenate(known)
-        wrong = ~np.isnan(values) & (
+        bad = ~np.isnan(values) & (
             (values < 0) | (values >= self._numbers_of_states()[0]) | (values != np.floor(values))
         )
-        if wrong.any():
+        if bad.any():
             raise DataError(
-                f"y is {values[np.argmax(wrong)]:g} at step {int(np.argmax(wrong))}, expected a "
+                f"y is {values[np.argmax(bad)]:g} at step {int(np.argmax(bad))}, expected a "
                 f"state from 0 to {self._numbers_of_states()[0] - 1}, or NaN where it is unknown"
             )
-        return together(steps.parts(values))
+        return stacked(steps.parts(values))

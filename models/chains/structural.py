@@ -57,12 +57,12 @@ def level_part(name: str = "level", scale: ArrayLike = 1.0, centre: ArrayLike = 
         still: it is constant: the same at every step, without a scale.
     """
     _check_part("level_part", name, scale, centre=centre, first=first)
-    spread = 0.0 if still else sample(f"{name}_scale", dist.HalfNormal(scale))
-    wide = FIRST_LEVEL_SCALES * scale if first is None else first
+    sd = 0.0 if still else sample(f"{name}_scale", dist.HalfNormal(scale))
+    first_sd = FIRST_LEVEL_SCALES * scale if first is None else first
 
     def path() -> jax.Array:
         z = sample(name, probml.GaussianChain(
-            jnp.full(1, centre), wide**2 * jnp.eye(1), jnp.eye(1), spread**2 * jnp.eye(1)))
+            jnp.full(1, centre), first_sd**2 * jnp.eye(1), jnp.eye(1), sd**2 * jnp.eye(1)))
         return z[..., 0]
 
     return path
@@ -80,13 +80,13 @@ def trend_part(name: str = "trend", scale: ArrayLike = 1.0, centre: ArrayLike = 
     """
     _check_part("trend_part", name, scale, centre=centre, first=first, sizes=(2,))
     prior = dist.HalfNormal(scale)
-    spread = sample(f"{name}_scale", prior if smooth else prior.expand([2]).to_event(1))
-    wide = jnp.array([FIRST_LEVEL_SCALES * scale, scale] if first is None else first)
+    sd = sample(f"{name}_scale", prior if smooth else prior.expand([2]).to_event(1))
+    first_sd = jnp.array([FIRST_LEVEL_SCALES * scale, scale] if first is None else first)
 
     def path() -> jax.Array:
-        noise = jnp.stack([jnp.zeros_like(spread), spread]) if smooth else spread
+        noise = jnp.stack([jnp.zeros_like(sd), sd]) if smooth else sd
         z = sample(name, probml.GaussianChain(
-            jnp.array([centre, 0.0]), jnp.diag(wide**2), jnp.array([[1.0, 1.0], [0.0, 1.0]]),
+            jnp.array([centre, 0.0]), jnp.diag(first_sd**2), jnp.array([[1.0, 1.0], [0.0, 1.0]]),
             jnp.diag(noise**2)))
         return z[..., 0]
 
@@ -102,21 +102,21 @@ def seasonal_part(period: int, name: str = "season", scale: ArrayLike = 1.0,
         scale: prior scale of the standard deviation. first: standard deviation of the first
             effects; None: a scale.
     """
-    whole = isinstance(period, int) and not isinstance(period, bool)
-    if not whole or period < 2:
+    is_integer = isinstance(period, int) and not isinstance(period, bool)
+    if not is_integer or period < 2:
         raise probml.ModelError(f"seasonal_part(period={period!r}): expected the number of "
                                 f"seasons, an integer of at least 2, such as 4 for quarters or 12 "
                                 f"for months")
     _check_part("seasonal_part", name, scale, first=first)
-    spread = sample(f"{name}_scale", dist.HalfNormal(scale))
-    lags, wide = period - 1, scale if first is None else first
+    sd = sample(f"{name}_scale", dist.HalfNormal(scale))
+    lags, first_sd = period - 1, scale if first is None else first
     # the present effect is minus the others'; those are copied on, without noise
-    turn = jnp.eye(lags, k=-1).at[0].set(-1.0)
+    transition = jnp.eye(lags, k=-1).at[0].set(-1.0)
 
     def path() -> jax.Array:
         z = sample(name, probml.GaussianChain(
-            jnp.zeros(lags), wide**2 * jnp.eye(lags), turn,
-            spread**2 * jnp.zeros((lags, lags)).at[0, 0].set(1.0)))
+            jnp.zeros(lags), first_sd**2 * jnp.eye(lags), transition,
+            sd**2 * jnp.zeros((lags, lags)).at[0, 0].set(1.0)))
         return z[..., 0]
 
     return path
@@ -127,20 +127,20 @@ def cycle_part(shortest: float, longest: float, name: str = "cycle",
     """A damped cycle whose period is estimated: `{name}_period` between two bounds, in steps,
     `{name}_damping` ρ between 0 and 1, `{name}_scale`; its path `name` (steps, 2)."""
     _check_part("cycle_part", name, scale)
-    bounds = all(isinstance(one, int | float | np.number) for one in (shortest, longest))
-    if not bounds or not 2 <= shortest < longest < np.inf:
+    are_numbers = all(isinstance(bound, int | float | np.number) for bound in (shortest, longest))
+    if not are_numbers or not 2 <= shortest < longest < np.inf:
         raise probml.ModelError(f"cycle_part({shortest!r}, {longest!r}): expected the shortest and "
                                 f"the longest period, 2 steps or more, such as cycle_part(6, 40)")
-    spread = sample(f"{name}_scale", dist.HalfNormal(scale))
+    sd = sample(f"{name}_scale", dist.HalfNormal(scale))
     period = sample(f"{name}_period", dist.Uniform(float(shortest), float(longest)))
     damping = sample(f"{name}_damping", dist.Uniform(0.0, 1.0))
 
     def path() -> jax.Array:
         c, s = jnp.cos(2 * jnp.pi / period), jnp.sin(2 * jnp.pi / period)
-        turn = damping * jnp.stack([jnp.stack([c, s]), jnp.stack([-s, c])])
+        transition = damping * jnp.stack([jnp.stack([c, s]), jnp.stack([-s, c])])
         z = sample(name, probml.GaussianChain(
-            jnp.zeros(2), spread**2 / (1 - damping**2) * jnp.eye(2), turn,
-            spread**2 * jnp.eye(2)))
+            jnp.zeros(2), sd**2 / (1 - damping**2) * jnp.eye(2), transition,
+            sd**2 * jnp.eye(2)))
         return z[..., 0]
 
     return path
@@ -152,15 +152,15 @@ def autoregressive_part(order: int, name: str = "ar", scale: ArrayLike = 1.0) ->
     present first; computed: `{name}_coefficients` (order,)."""
     order_of(order, "autoregressive_part")
     _check_part("autoregressive_part", name, scale)
-    spread = sample(f"{name}_scale", dist.HalfNormal(scale))
+    sd = sample(f"{name}_scale", dist.HalfNormal(scale))
     partial = sample(f"{name}_partial", dist.Uniform(-1.0, 1.0).expand([order]).to_event(1))
     coefficients, correlations = autoregression(partial)
     deterministic(f"{name}_coefficients", coefficients)
 
     def path() -> jax.Array:
         z = sample(name, probml.GaussianChain(
-            jnp.zeros(order), spread**2 * correlations, companion(coefficients),
-            spread**2 * jnp.zeros((order, order)).at[0, 0].set(1.0)))
+            jnp.zeros(order), sd**2 * correlations, companion(coefficients),
+            sd**2 * jnp.zeros((order, order)).at[0, 0].set(1.0)))
         return z[..., 0]
 
     return path
@@ -172,22 +172,22 @@ def _check_part(where: str, name: object, scale: ArrayLike, centre: ArrayLike = 
     if not isinstance(name, str) or not name:
         raise probml.ModelError(f"{where}(name={name!r:.60}): expected a text, the name that the "
                                 f"new site will have, such as 'level'")
-    said: dict[str, tuple[ArrayLike, bool | None, tuple[int, ...]]] = {
+    checks: dict[str, tuple[ArrayLike, bool | None, tuple[int, ...]]] = {
         "scale": (scale, True, ()), "centre": (centre, None, ())}
-    said |= {} if first is None else {"first": (first, False, sizes)}
-    for argument, (value, positive, shape) in said.items():
-        if any(isinstance(one, jax.core.Tracer) for one in jax.tree.leaves(value)):
+    checks |= {} if first is None else {"first": (first, False, sizes)}
+    for argument, (value, positive, shape) in checks.items():
+        if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(value)):
             continue  # of a site, or of an input
         try:
             numbers = np.asarray(value, float)
         except (TypeError, ValueError):
             numbers = np.asarray(np.nan)
-        low = numbers > 0 if positive else numbers >= (-np.inf if positive is None else 0)
-        if numbers.shape != shape or not (np.isfinite(numbers) & low).all():
-            what = {"scale": "a finite number above 0", "centre": "a finite number",
-                    "first": "a finite number of at least 0"}[argument]
-            what = what if not shape else f"{counted(shape[0], 'finite number')} of at least 0"
-            raise probml.ModelError(f"{where}({argument}={value!r:.60}): expected {what}")
+        in_range = numbers > 0 if positive else numbers >= (-np.inf if positive is None else 0)
+        if numbers.shape != shape or not (np.isfinite(numbers) & in_range).all():
+            phrase = {"scale": "a finite number above 0", "centre": "a finite number",
+                      "first": "a finite number of at least 0"}[argument]
+            phrase = phrase if not shape else f"{counted(shape[0], 'finite number')} of at least 0"
+            raise probml.ModelError(f"{where}({argument}={value!r:.60}): expected {phrase}")
 
 
 def autoregression(partial: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -195,15 +195,15 @@ def autoregression(partial: jax.Array) -> tuple[jax.Array, jax.Array]:
     units of the variance of what is new, (p, p), from its partial autocorrelations (p,), each
     between −1 and 1 (Durbin & Levinson's recursion)."""
     order = len(partial)
-    coefficients, correlations, left = jnp.zeros(0, partial.dtype), [jnp.ones(())], jnp.ones(())
+    coefficients, correlations, variance = jnp.zeros(0, partial.dtype), [jnp.ones(())], jnp.ones(())
     for k in range(order):
         past = jnp.stack(correlations[:0:-1]) if k else jnp.zeros(0, partial.dtype)
-        correlations.append(coefficients @ past + partial[k] * left)
+        correlations.append(coefficients @ past + partial[k] * variance)
         coefficients = jnp.concatenate([coefficients - partial[k] * coefficients[::-1],
                                         partial[k : k + 1]])
-        left = left * (1 - partial[k] ** 2)
+        variance = variance * (1 - partial[k] ** 2)
     lags = abs(jnp.arange(order)[:, None] - jnp.arange(order))
-    return coefficients, jnp.stack(correlations)[lags] / left
+    return coefficients, jnp.stack(correlations)[lags] / variance
 
 
 def companion(coefficients: jax.Array) -> jax.Array:
@@ -261,14 +261,14 @@ def structural_time_series(x, trend="level", seasonal=None, cycle=None, order=0,
     if trend not in TRENDS:
         raise probml.ModelError(f"structural_time_series(trend={trend!r}): expected one of "
                                 f"{listed(TRENDS)}")
-    wide, steep, apart = (None, None, None) if first is None else first
+    level_sd, slope_sd, season_sd = (None, None, None) if first is None else first
     if trend in ("level", "still"):
-        parts = [level_part("level", scale, centre, wide, still=trend == "still")]
+        parts = [level_part("level", scale, centre, level_sd, still=trend == "still")]
     else:
-        parts = [trend_part("trend", scale, centre, None if first is None else (wide, steep),
+        parts = [trend_part("trend", scale, centre, None if first is None else (level_sd, slope_sd),
                             smooth=trend == "smooth")]
     if seasonal is not None:
-        parts.append(seasonal_part(seasonal, "season", scale, apart))
+        parts.append(seasonal_part(seasonal, "season", scale, season_sd))
     if cycle is not None:
         parts.append(cycle_part(cycle[0], cycle[1], "cycle", scale))
     if order:
@@ -323,8 +323,8 @@ def seasonal(period: int, scale=1.0, centre=0.0, trend: bool = True):
         period: seasons of a cycle. scale, centre: as of `local_level`.
         trend: with a slope.
     """
-    own = trend_part if trend else level_part
-    _sample_observations([own("trend" if trend else "level", scale, centre),
+    part = trend_part if trend else level_part
+    _sample_observations([part("trend" if trend else "level", scale, centre),
                           seasonal_part(period, "season", scale)], scale)
 
 

@@ -29,7 +29,7 @@ from probml.estimators.rules import (
 )
 from probml.estimators.validation import check_is_fitted
 from probml.interface.model import Model
-from probml.models.chains.sequences import OfSequences, Steps, read, together
+from probml.models.chains.sequences import OfSequences, Steps, read, stacked
 from probml.models.chains.structural import TRENDS, structural_time_series
 from probml.posteriors.units import Unit, of_rows
 from probml.typing import DataLike
@@ -175,11 +175,11 @@ class StructuralTimeSeries(OfSequences):
             raise DataError(f"exog= is missing, but {type(self).__name__} was fitted with it. Pass "
                             f"exog= with the columns of the fit (number of columns: {self._wide})")
         x = read(exog, None)
-        total = x.lengths if x.listed else np.array([len(x.values)])
-        wanted = lengths if x.listed else np.array([lengths.sum()])
-        if len(total) != len(wanted) or (total != wanted).any():
-            raise DataError(f"{what} has {listed(total.tolist())} steps, expected "
-                            f"{listed(wanted.tolist())}. Give {what} one row for each step")
+        n_steps = x.lengths if x.listed else np.array([len(x.values)])
+        expected = lengths if x.listed else np.array([lengths.sum()])
+        if len(n_steps) != len(expected) or (n_steps != expected).any():
+            raise DataError(f"{what} has {listed(n_steps.tolist())} steps, expected "
+                            f"{listed(expected.tolist())}. Give {what} one row for each step")
         if not np.isfinite(x.values).all():
             row, j = np.argwhere(~np.isfinite(x.values))[0]
             raise DataError(f"{what} is {x.values[row, j]} in row {row}, column {j}, expected a "
@@ -198,11 +198,11 @@ class StructuralTimeSeries(OfSequences):
 
     def _scaled(self, steps: Steps, exog: DataLike) -> dict[str, ArrayLike]:
         """Series as the data of `fit_`."""
-        own = (steps.values[:, 0] - self._centre) / self._unit
-        data = {"y": together(steps.parts(own))}
+        scaled = (steps.values[:, 0] - self._centre) / self._unit
+        data = {"y": stacked(steps.parts(scaled))}
         if self._wide:
             x = (self._read_exog(exog, steps.lengths) - self._centre_x) / self._unit_x
-            data["x"] = together(steps.parts(x))
+            data["x"] = stacked(steps.parts(x))
         elif exog is not None and hasattr(self, "fit_"):
             raise DataError("exog= is given, but the model was fitted without exog. Omit exog=")
         return data
@@ -210,12 +210,12 @@ class StructuralTimeSeries(OfSequences):
     def _begin(self, model: Model, share: float) -> dict[str, ArrayLike]:
         """A start: noise of half the series' spread, and a share of it for each part."""
         sites = {name: site for name, site in model.structure.nodes(data=True) if not site["rows"]}
-        small = {name: 0.5 * share * np.ones(2 if name == "trend_scale" and self.trend == "trend"
-                                             else ()) for name in sites if name.endswith("_scale")}
-        if "trend_scale" in small:
-            small["trend_scale"] = small["trend_scale"] * ([1.0, 0.1] if self.trend == "trend"
-                                                           else 0.1)
-        start = {"sigma": np.asarray(0.5), **small}
+        scales = {name: 0.5 * share * np.ones(2 if name == "trend_scale" and self.trend == "trend"
+                                              else ()) for name in sites if name.endswith("_scale")}
+        if "trend_scale" in scales:
+            scales["trend_scale"] = scales["trend_scale"] * ([1.0, 0.1] if self.trend == "trend"
+                                                             else 0.1)
+        start = {"sigma": np.asarray(0.5), **scales}
         if self.cycle is not None:
             start |= {"cycle_period": np.sqrt(self.cycle[0] * self.cycle[1]),
                       "cycle_damping": np.asarray(0.9)}
@@ -224,17 +224,17 @@ class StructuralTimeSeries(OfSequences):
     def _parameter_units(self, fit: Fit) -> dict[str, Unit]:
         """Spreads in the units of X, and of what a unit of exog adds."""
         point = fit.point
-        out = {name: Unit(self._unit) for name in point
-               if name == "sigma" or name.endswith("_scale")}
+        units = {name: Unit(self._unit) for name in point
+                 if name == "sigma" or name.endswith("_scale")}
         if np.ndim(point.get("trend_scale", 0.0)):
-            out["trend_scale"] = Unit(self._unit, names={0: ("level", "slope")})
+            units["trend_scale"] = Unit(self._unit, names={0: ("level", "slope")})
         if "beta" in point:
             names = {0: self._names_x} if self._names_x else {}
-            out |= {"beta": Unit(self._unit / self._unit_x, names=names), **of_rows(
+            units |= {"beta": Unit(self._unit / self._unit_x, names=names), **of_rows(
                 x=(self._centre_x, self._unit_x))}
         parts = {"level": self._centre, "trend": np.array([self._centre, 0.0]), "season": 0.0,
                  "cycle": 0.0, "ar": 0.0}
-        return out | of_rows(y=(self._centre, self._unit), **{
+        return units | of_rows(y=(self._centre, self._unit), **{
             name: (centre, self._unit) for name, centre in parts.items()
             if name in fit.structure.sites})
 
@@ -246,8 +246,8 @@ class StructuralTimeSeries(OfSequences):
         self.variances_ = {word: float(p[name] * unit) ** 2 for name, word in names.items()
                            if name in p}
         if "trend_scale" in p:
-            both = np.atleast_1d(np.asarray(p["trend_scale"], float) * unit) ** 2
-            self.variances_ |= dict(zip(("level", "slope")[-len(both):], both.tolist(),
+            trend_vars = np.atleast_1d(np.asarray(p["trend_scale"], float) * unit) ** 2
+            self.variances_ |= dict(zip(("level", "slope")[-len(trend_vars):], trend_vars.tolist(),
                                         strict=True))
         self.noise_ = float(p["sigma"] * unit)
         self.variances_["noise"] = self.noise_**2
@@ -257,11 +257,11 @@ class StructuralTimeSeries(OfSequences):
         if "ar_coefficients" in p:
             self.ar_ = np.asarray(p["ar_coefficients"], float)
         self.coef_ = np.asarray(p.get("beta", np.zeros(0)), float) * unit / self._unit_x
-        self.n_observations_ = seen = int((~np.isnan(steps.values)).sum())
-        log = float(np.sum(self.fit_.log_prob(data, plug_in=True)))
-        self.loglik_ = log - seen * np.log(unit)
-        found = criteria(self.loglik_, self.n_parameters_, seen)
-        self.aic_, self.bic_ = found["aic"], found["bic"]
+        self.n_observations_ = n_seen = int((~np.isnan(steps.values)).sum())
+        log_prob = float(np.sum(self.fit_.log_prob(data, plug_in=True)))
+        self.loglik_ = log_prob - n_seen * np.log(unit)
+        ic = criteria(self.loglik_, self.n_parameters_, n_seen)
+        self.aic_, self.bic_ = ic["aic"], ic["bic"]
 
     # Questions
 
@@ -280,37 +280,37 @@ class StructuralTimeSeries(OfSequences):
     def score(self, X, y=None, exog=None):
         """log p(X), summed over all series, in units of X."""
         steps, data = self._of(X, exog)
-        seen = (~np.isnan(steps.values)).sum()
-        return float(np.sum(self.fit_.log_prob(data, plug_in=True)) - seen * np.log(self._unit))
+        n_seen = (~np.isnan(steps.values)).sum()
+        return float(np.sum(self.fit_.log_prob(data, plug_in=True)) - n_seen * np.log(self._unit))
 
     def components(self, X, exog=None, interval=0.9):
         """The parts of each step given the whole series (smoothed), with bands: part → a DataFrame
         (n_steps) of value, lower, upper; of a list of series a list of such. "level", "slope",
         "seasonal", "cycle", "autoregression", each where the model has it, and "regression"."""
         steps, data = self._of(X, exog)
-        reach = self._reach(interval, "components")
-        found: dict[str, tuple] = {}
+        z = self._reach(interval, "components")
+        bands: dict[str, tuple] = {}
         for site, parts in (("level", ("level",)), ("trend", ("level", "slope")),
                             ("season", ("seasonal",)), ("cycle", ("cycle",)),
                             ("ar", ("autoregression",))):
             if site not in self.fit_.structure.sites:
                 continue
-            told = self.fit_.conditional(data, site)
-            mean, spread = np.asarray(told.mean), np.sqrt(np.asarray(told.variance))
+            smoothed = self.fit_.conditional(data, site)
+            mean, sd = np.asarray(smoothed.mean), np.sqrt(np.asarray(smoothed.variance))
             for i, part in enumerate(parts):
-                middle = self._centre if part == "level" else 0.0
-                found[part] = (mean[..., i] * self._unit + middle, spread[..., i] * self._unit)
+                level = self._centre if part == "level" else 0.0
+                bands[part] = (mean[..., i] * self._unit + level, sd[..., i] * self._unit)
         if self._wide:
             x = self._read_exog(exog, steps.lengths) - self._centre_x
-            along = [part @ self.coef_ for part in steps.parts(x)]
-            longest = max(map(len, along))
-            value = np.stack([np.pad(part, (0, longest - len(part))) for part in along])
-            found["regression"] = (value, np.zeros_like(value))
-        tables = {part: steps.labelled(_bounds(value, reach * spread), BOUNDS, framed=True)
-                  for part, (value, spread) in found.items()}
+            effects = [part @ self.coef_ for part in steps.parts(x)]
+            longest = max(map(len, effects))
+            value = np.stack([np.pad(part, (0, longest - len(part))) for part in effects])
+            bands["regression"] = (value, np.zeros_like(value))
+        tables = {part: steps.labelled(_bounds(value, z * sd), BOUNDS, framed=True)
+                  for part, (value, sd) in bands.items()}
         if not steps.listed:
             return tables
-        return [{part: each[i] for part, each in tables.items()}
+        return [{part: table[i] for part, table in tables.items()}
                 for i in range(len(steps.lengths))]
 
     def forecast(self, X, steps=1, interval=None, exog=None, future=None):
@@ -322,28 +322,28 @@ class StructuralTimeSeries(OfSequences):
             future: exogenous columns at the steps that follow, (steps, d), or a list of such.
         """
         check_count("forecast", "steps", steps)
-        given, data = self._of(X, exog)
-        later = {}
+        sequences, data = self._of(X, exog)
+        exog_data = {}
         if self._wide:
             if future is None:
                 raise DataError("forecast(future=None): the model was fitted with exog. Pass the "
                                 "values of exog at the forecast steps, future=array, of shape "
                                 f"({int(steps)}, {self._wide})")
-            x = self._read_exog(future, np.full(len(given.lengths), int(steps)), "future")
-            later["x"] = ((x - self._centre_x) / self._unit_x).reshape(len(given.lengths),
+            x = self._read_exog(future, np.full(len(sequences.lengths), int(steps)), "future")
+            exog_data["x"] = ((x - self._centre_x) / self._unit_x).reshape(len(sequences.lengths),
                                                                       int(steps), -1)
         elif future is not None:
             raise DataError("forecast: future= is given, but the model was fitted without exog. "
                             "Omit future=")
         if interval is not None:
             self._reach(interval, "forecast")
-        found = self.fit_.forecast(data, steps=int(steps), plug_in=True, interval=interval,
-                                   **later)["y"]
-        back = [np.asarray(part) * self._unit + self._centre
-                for part in (found if interval is not None else (found,))]
+        answer = self.fit_.forecast(data, steps=int(steps), plug_in=True, interval=interval,
+                                    **exog_data)["y"]
+        bands = [np.asarray(part) * self._unit + self._centre
+                 for part in (answer if interval is not None else (answer,))]
         if interval is None:
-            return given.ahead(back[0])
-        return given.ahead(_bounds(back[0], back[2] - back[0]), BOUNDS, framed=True)
+            return sequences.ahead(bands[0])
+        return sequences.ahead(_bounds(bands[0], bands[2] - bands[0]), BOUNDS, framed=True)
 
     def impute(self, X, exog=None):
         """X with its missing steps at their mean given the whole series."""
@@ -363,9 +363,9 @@ class StructuralTimeSeries(OfSequences):
                             "estimator.fit_.simulate(1, steps=n, x=...), with the future exog in "
                             f"the shape (1, n, {self._wide}) as x=. Standardise it, (value − mean) "
                             "/ sd of the fitted exog; the result is standardised, too")
-        drawn = self.fit_.simulate(rows=1, steps=int(n_steps),
-                                   seed=self._seed(random_state, "sample"))["y"][0]
-        return np.asarray(drawn) * self._unit + self._centre
+        simulated = self.fit_.simulate(rows=1, steps=int(n_steps),
+                                       seed=self._seed(random_state, "sample"))["y"][0]
+        return np.asarray(simulated) * self._unit + self._centre
 
     @staticmethod
     def _reach(interval: float | None, where: str) -> float:

@@ -117,10 +117,10 @@ class GaussianDiscriminant(_Normals, Joint, PartlyLabelled, InUnits, Additive, C
     engine: Engine | None = parameter(None, ENGINE)
 
     def _model(self, k):
-        given = {name: getattr(self, name)
-                 for name in ("concentration", "mean_scale")} | self._prior()
+        settings = {name: getattr(self, name)
+                    for name in ("concentration", "mean_scale")} | self._prior()
         return gaussian_mixture(k=k, d=self.n_features_in_, covariance=canonical(self.covariance),
-                                **given)
+                                **settings)
 
     def _check_likelihood_is_bounded(self, X, codes):
         _refuse_flat(self, X, codes)
@@ -142,18 +142,18 @@ def _refuse_flat(estimator: Estimator, X, codes) -> None:
     # what is left after the classes' means, of all classes together
     if canonical(estimator.covariance).startswith("tied"):
         groups = {" in every class": np.concatenate(
-            [mine - np.nanmean(mine, 0) for mine in groups.values() if len(mine) > 1]
+            [rows - np.nanmean(rows, 0) for rows in groups.values() if len(rows) > 1]
         )}
-    for where, mine in groups.items():
-        if len(mine) < 2:
+    for scope, rows in groups.items():
+        if len(rows) < 2:
             raise DataError(
-                f"{where.removeprefix(' in ')} has only {len(mine)} row, so a normal distribution "
+                f"{scope.removeprefix(' in ')} has only {len(rows)} row, so a normal distribution "
                 "fitted to this class alone has variance 0 and the likelihood has no maximum. Set "
                 "prior=True or covariance='shared', or drop the class"
             )
-        if (constant := flat(mine)).any():
+        if (constant := flat(rows)).any():
             raise DataError(
-                f"{estimator._column(int(np.argmax(constant)))} is constant{where}, so its "
+                f"{estimator._column(int(np.argmax(constant)))} is constant{scope}, so its "
                 "variance is 0 and the likelihood has no maximum. Drop the column, or set "
                 "prior=True"
             )
@@ -213,10 +213,10 @@ class MixtureDiscriminant(_Normals, Joint, PartlyLabelled, InUnits, Stepwise, Cl
         return self.n_components
 
     def _model(self, k):
-        given = {name: getattr(self, name)
-                 for name in ("concentration", "mean_scale")} | self._prior()
+        settings = {name: getattr(self, name)
+                    for name in ("concentration", "mean_scale")} | self._prior()
         return mixture_of_mixtures(classes=k, k=self.n_components, d=self.n_features_in_,
-                                   covariance=canonical(self.covariance), **given)
+                                   covariance=canonical(self.covariance), **settings)
 
     def _check_likelihood_is_bounded(self, X, codes):
         _refuse_flat(self, X, codes)
@@ -231,8 +231,8 @@ class MixtureDiscriminant(_Normals, Joint, PartlyLabelled, InUnits, Stepwise, Cl
     def _infer(self, model, data, weights, start, complete):
         """The best of n_init starts, each with its own means: the engine's own start labels rows
         without regard to classes."""
-        drawn = self.engine is not None and self.engine.capabilities.finds != "point"
-        if self.n_components == 1 or drawn:
+        is_sampled = self.engine is not None and self.engine.capabilities.finds != "point"
+        if self.n_components == 1 or is_sampled:
             return super()._infer(model, data, weights, start, complete)
         fits = []
         # only the best one's warnings are the user's business
@@ -264,14 +264,14 @@ class MixtureDiscriminant(_Normals, Joint, PartlyLabelled, InUnits, Stepwise, Cl
         X = np.where(np.isnan(X), moments(X, weights).centre, X)
         means, precisions = [], []
         for code, label in enumerate(classes):
-            mine = X[codes == code]
-            own = None if weights is None else weights[codes == code]
-            if (several := len(np.unique(mine, axis=0))) < k:
-                raise DataError(f"class {label!r} has {counted(several, 'distinct row')}, fewer "
+            rows = X[codes == code]
+            row_weights = None if weights is None else weights[codes == code]
+            if (n_distinct := len(np.unique(rows, axis=0))) < k:
+                raise DataError(f"class {label!r} has {counted(n_distinct, 'distinct row')}, fewer "
                                 f"than n_components={k}. Give the class more rows, or use "
-                                f"n_components={several}")
-            means.append(far_rows(mine, k, random, own))
-            precisions.append(precision_near(mine, means[-1], event, own))
+                                f"n_components={n_distinct}")
+            means.append(far_rows(rows, k, random, row_weights))
+            precisions.append(precision_near(rows, means[-1], event, row_weights))
         precision = np.stack(
             [precisions] * k, 1
         ) if not canonical(self.covariance).startswith("tied") else np.mean(precisions, 0)
@@ -348,19 +348,19 @@ class FisherDiscriminant(Projection, GaussianDiscriminant):
         """
         super().fit(X, y, sample_weight)
         k, d = self.means_.shape
-        most = min(k - 1, d)
-        if self.n_components is not None and self.n_components > most:
+        n_max = min(k - 1, d)
+        if self.n_components is not None and self.n_components > n_max:
             raise DataError(f"FisherDiscriminant(n_components={self.n_components}): expected at "
-                            f"most {most}. The maximum is min(classes − 1, columns), and X has "
+                            f"most {n_max}. The maximum is min(classes − 1, columns), and X has "
                             f"{counted(k, 'class', 'classes')} and {counted(d, 'column')}")
         self.mean_ = self.priors_ @ self.means_
-        away = self.means_ - self.mean_
+        offsets = self.means_ - self.mean_
         root = np.linalg.cholesky(self.covariance_)
-        whitened = np.linalg.solve(root, away.T) * np.sqrt(self.priors_)  # (d, k)
+        whitened = np.linalg.solve(root, offsets.T) * np.sqrt(self.priors_)  # (d, k)
         axes, lengths, _ = np.linalg.svd(whitened, full_matrices=False)
-        kept = self.n_components or most
-        self.explained_variance_ratio_ = (lengths**2 / (lengths**2).sum())[:kept]
-        self.scalings_ = np.linalg.solve(root.T, axes[:, :kept])
+        n_used = self.n_components or n_max
+        self.explained_variance_ratio_ = (lengths**2 / (lengths**2).sum())[:n_used]
+        self.scalings_ = np.linalg.solve(root.T, axes[:, :n_used])
         return self
 
     def _batch(self, X, y, sample_weight, classes, reset):
@@ -382,13 +382,13 @@ class FisherDiscriminant(Projection, GaussianDiscriminant):
     def coef_(self):
         """The coefficients of the log odds of the classes, (k, d), up to a constant that all
         classes share; (1, d) for two classes."""
-        found = np.linalg.solve(self.covariance_, self.means_.T).T
-        return found[1:] - found[:1] if len(found) == 2 else found
+        coefs = np.linalg.solve(self.covariance_, self.means_.T).T
+        return coefs[1:] - coefs[:1] if len(coefs) == 2 else coefs
 
     @property
     def intercept_(self):
         """The intercepts that belong to coef_: (k,) or (1,)."""
         quadratic = np.einsum("kd,dk->k", self.means_,
                               np.linalg.solve(self.covariance_, self.means_.T))
-        found = np.log(self.priors_) - 0.5 * quadratic
-        return found[1:] - found[:1] if len(found) == 2 else found
+        intercepts = np.log(self.priors_) - 0.5 * quadratic
+        return intercepts[1:] - intercepts[:1] if len(intercepts) == 2 else intercepts

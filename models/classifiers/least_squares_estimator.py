@@ -68,7 +68,7 @@ class LeastSquaresClassifier(LossOnly, Planes):
                 be used, by name; one class only.
         """
         X, codes, weights = self._balanced(X, y, sample_weight)
-        self._frame(X, weights, always=True)
+        self._frame(X, weights, force=True)
         scale = 1 / np.sqrt(self.alpha) if self.alpha > 0 else FLAT / self._unit
         self.regression_ = BayesianLinearRegression(weight_scale=scale, noise=1.0,
                                                     fit_intercept=self.fit_intercept)
@@ -83,8 +83,8 @@ class LeastSquaresClassifier(LossOnly, Planes):
         """The probml Fit of the regression."""
         check_is_fitted(self, "coef_")
         fit, names = self.regression_.fit_, self._column_names
-        told = {"beta": replace(fit.units["beta"], names={0: names})} if names else {}
-        return replace(fit, units={**fit.units, **told})
+        named = {"beta": replace(fit.units["beta"], names={0: names})} if names else {}
+        return replace(fit, units={**fit.units, **named})
 
     def as_data(self, X, y=None) -> dict[str, np.ndarray]:
         """Rows as the data of `fit_`; y as the numbers that represent its classes."""

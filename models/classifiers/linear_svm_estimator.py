@@ -86,7 +86,7 @@ class LinearSVM(LossOnly, Planes):
                 be used, by name; one class only.
         """
         X, codes, weights = self._balanced(X, y, sample_weight)
-        k, x = len(self.classes_), self._frame(X, weights, always=True)
+        k, x = len(self.classes_), self._frame(X, weights, force=True)
         if (self._scale() < 1).any():
             # the penalty bends such weights more than rows do: in these units it bends by 1
             self._unit = np.maximum(self._unit, 1 / np.sqrt(self.C))
@@ -112,12 +112,12 @@ class LinearSVM(LossOnly, Planes):
     def _warn_if_uninformative(self, X) -> None:
         """Warn where the penalty shrinks all weights to 0: the sign of what is left is that of
         rounding."""
-        far = np.abs((X - self._centre) @ self.coef_.T).max(initial=0.0)
-        small = X.std(0) < 1 / np.sqrt(self.C)
-        if far < IDLE and small.all() and (X != X[:1]).any():
+        peak = np.abs((X - self._centre) @ self.coef_.T).max(initial=0.0)
+        is_small = X.std(0) < 1 / np.sqrt(self.C)
+        if peak < IDLE and is_small.all() and (X != X[:1]).any():
             warnings.warn(
                 "the penalty of LinearSVM shrinks all weights to nearly 0. All decision values "
-                f"differ by at most {2 * far:.1g}, so the predicted classes are not informative. "
+                f"differ by at most {2 * peak:.1g}, so the predicted classes are not informative. "
                 f"Columns with such small standard deviations ({self._spreads(X)}) need a much "
                 "larger C, about 1 / (standard deviation)². Standardise the columns, or raise "
                 f"C={self.C:g}",
@@ -137,18 +137,18 @@ class LinearSVM(LossOnly, Planes):
                             "loss='squared_hinge'")
         # in the frame's units the penalty would be another
         x, planes = X - self._centre, [1] if len(self.classes_) == 2 else range(len(self.classes_))
-        found = [_plane(x, np.where(codes == plane, 1.0, -1.0), self.C * weights,
-                        int(self.max_iter)) for plane in planes]
-        beta = np.stack([x.T @ each.beta for each in found], 1) * self._unit[:, None]
-        bias = np.array([each.bias for each in found])
-        self.support_ = np.flatnonzero(np.any([each.beta != 0 for each in found], 0))
-        self.n_iter_, self.converged_ = (max(each.turns for each in found),
-                                         all(each.gap <= GAP for each in found))
-        self.history_ = np.array([each.objective for each in found])
+        fits = [_plane(x, np.where(codes == plane, 1.0, -1.0), self.C * weights,
+                       int(self.max_iter)) for plane in planes]
+        beta = np.stack([x.T @ sol.beta for sol in fits], 1) * self._unit[:, None]
+        bias = np.array([sol.bias for sol in fits])
+        self.support_ = np.flatnonzero(np.any([sol.beta != 0 for sol in fits], 0))
+        self.n_iter_, self.converged_ = (max(sol.turns for sol in fits),
+                                         all(sol.gap <= GAP for sol in fits))
+        self.history_ = np.array([sol.objective for sol in fits])
         if not self.converged_:
             warnings.warn(
                 f"LinearSVM stopped after {counted(self.n_iter_, 'iteration')} with a relative "
-                f"duality gap (0 at the optimum) of {max(e.gap for e in found):.2g}. Standardise "
+                f"duality gap (0 at the optimum) of {max(e.gap for e in fits):.2g}. Standardise "
                 f"the columns, lower C={self.C:g}, or raise "
                 f"max_iter={self.max_iter}", ConvergenceWarning, stacklevel=3)
         self.coef_, self.intercept_ = self._planes(beta, bias)
@@ -157,20 +157,20 @@ class LinearSVM(LossOnly, Planes):
         self.fit_ = replace(fit, units=self._parameter_units(fit))
 
 
-def _plane(x: np.ndarray, sign: np.ndarray, cost: np.ndarray, most: int) -> Solution:
+def _plane(x: np.ndarray, sign: np.ndarray, cost: np.ndarray, max_iter: int) -> Solution:
     """The plane of rows of sign 1 and −1; where its margin is so hard that an interior point runs
-    out of digits, by LIBSVM's steps, `most` for each row."""
+    out of digits, by LIBSVM's steps, `max_iter` for each row."""
     from sklearn.svm import SVC
 
-    found = hinge(x, sign, cost, most)
-    if found.gap <= GAP:
-        return found
-    steps = SVC(C=1.0, kernel="linear", tol=1e-6,
-                max_iter=min(most * len(x), LARGEST_INTEGER))
+    by_interior = hinge(x, sign, cost, max_iter)
+    if by_interior.gap <= GAP:
+        return by_interior
+    svc = SVC(C=1.0, kernel="linear", tol=1e-6,
+              max_iter=min(max_iter * len(x), LARGEST_INTEGER))
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Solver terminated early")
-        steps.fit(x, sign, sample_weight=cost)
+        svc.fit(x, sign, sample_weight=cost)
     beta = np.zeros(len(x))
-    beta[steps.support_] = steps.dual_coef_[0]
-    other = solution(x, sign, cost, beta, int(steps.n_iter_[0]))
-    return min(found, other, key=lambda each: each.gap)
+    beta[svc.support_] = svc.dual_coef_[0]
+    by_libsvm = solution(x, sign, cost, beta, int(svc.n_iter_[0]))
+    return min(by_interior, by_libsvm, key=lambda sol: sol.gap)

@@ -92,13 +92,13 @@ class LogisticRegression(RegressionResults, Planes):
         X, codes, weights = self._balanced(X, y, sample_weight)
         k = len(self.classes_)
         # too many coefficients for Newton's steps: units matter to L-BFGS
-        x = self._frame(X, weights, always=k > 2)
+        x = self._frame(X, weights, force=k > 2)
         # A shift of all intercepts changes no probability: where there is to be a posterior, a
         # prior that tells nothing else holds it.
         penalty = 1 / self.C
-        loose = LOOSE if k > 2 and finds_posterior(self.engine) else None
+        bias_scale = LOOSE if k > 2 and finds_posterior(self.engine) else None
         settings = {"weight_scale": "each" if penalty else None,
-                    "bias_scale": loose if self.fit_intercept else 0}
+                    "bias_scale": bias_scale if self.fit_intercept else 0}
         model = logistic_regression(**settings) if k == 2 else softmax_regression(states=k,
                                                                                   **settings)
         engine = without_prior(self.engine or MAP(steps=int(self.max_iter),
@@ -125,8 +125,8 @@ class LogisticRegression(RegressionResults, Planes):
         if np.isinf(self.C) and not is_posterior(fit):
             logits = X @ self.coef_.T + self.intercept_
             logits = np.column_stack([np.zeros(len(X)), logits]) if k == 2 else logits
-            logs = logits[np.arange(len(X)), codes] - logsumexp(logits, axis=1)
-            loglik = float((weights * logs).sum())
+            log_probs = logits[np.arange(len(X)), codes] - logsumexp(logits, axis=1)
+            loglik = float((weights * log_probs).sum())
         self._learn_likelihood(loglik, (k - 1) * self._rank(X, weights), codes, weights)
         return self
 
@@ -153,8 +153,8 @@ class LogisticRegression(RegressionResults, Planes):
 
     def fitted(self, X):
         """p(class | x) of every row: of two classes that of classes_[1], (n,), else (n, k)."""
-        found = self.predict_proba(X)
-        return found[:, 1] if found.shape[1] == 2 else found
+        probs = self.predict_proba(X)
+        return probs[:, 1] if probs.shape[1] == 2 else probs
 
     def _parameter_units(self, fit: Fit) -> dict[str, Unit]:
         """Class coefficients are centred over classes: only their differences are identified, so
@@ -170,5 +170,5 @@ class LogisticRegression(RegressionResults, Planes):
             return self.fit_.predict_proba(self.as_data(X), "y")
         logits = self.decision_function(X)
         logits = np.column_stack([np.zeros(len(logits)), logits]) if logits.ndim == 1 else logits
-        grown = np.exp(logits - logits.max(1, keepdims=True))
-        return grown / grown.sum(1, keepdims=True)
+        exps = np.exp(logits - logits.max(1, keepdims=True))
+        return exps / exps.sum(1, keepdims=True)

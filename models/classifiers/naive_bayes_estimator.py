@@ -25,7 +25,7 @@ from probml.estimators.rules import (
 )
 from probml.estimators.validation import check_is_fitted
 from probml.models.frames.covariances import COVARIANCES, canonical
-from probml.models.frames.learning import learn_for, take
+from probml.models.frames.learning import learn_for, validated_columns
 from probml.models.frames.ties import refuse_constant
 from probml.models.frames.units import InUnits
 from probml.models.frames.unlabelled import WEIGHT, PartlyLabelled
@@ -121,7 +121,7 @@ class NaiveBayes(Joint, PartlyLabelled, InUnits, Additive, Classifier):
         return tags
 
     def _validated(self, X, reset):
-        X = take(self, X, reset, frames=(self.categorical, self.kinds))
+        X = validated_columns(self, X, reset, frames=(self.categorical, self.kinds))
         if reset:
             self.columns_ = learn_for(self, X, self.categorical, self.kinds)
         return X
@@ -136,9 +136,9 @@ class NaiveBayes(Joint, PartlyLabelled, InUnits, Additive, Classifier):
         return self.columns_.data(X)
 
     def _model(self, k):
-        given = {name: getattr(self, name) for name in ("concentration", "alpha", "mean_scale",
-                                                        "shape")} | self._prior()
-        return naive_bayes(classes=k, features=self.columns_.features, **given)
+        settings = {name: getattr(self, name) for name in ("concentration", "alpha", "mean_scale",
+                                                           "shape")} | self._prior()
+        return naive_bayes(classes=k, features=self.columns_.features, **settings)
 
     def _row_notes(self, X):
         return [self.columns_.status] if self.columns_.status else []
@@ -168,21 +168,21 @@ class NaiveBayes(Joint, PartlyLabelled, InUnits, Additive, Classifier):
             raise DataError("bayes_factors: the columns of kind 'multinomial' have one Bayes "
                             "factor in common, not one for each column. Use 'poisson' in "
                             "NaiveBayes(kinds=...)")
-        alone = {}  # every row d times, with one column seen in each
+        single = {}  # every row d times, with one column seen in each
         for name, (_, js) in self.columns_.groups.items():
             cells = np.full((width, n, len(js)), np.nan)
             cells[js, :, range(len(js))] = np.asarray(data[name], float).T
-            alone[name] = cells.reshape(width * n, len(js))
+            single[name] = cells.reshape(width * n, len(js))
         names = np.empty(width * n, object)
-        logs = []
+        logp = []
         for label in (a, b):
             names[:] = self.classes_[self.classes_ == label].tolist()[0]
-            logs.append(self.fit_.log_prob({**alone, self._target: names}, plug_in=self.plug_in))
-        blank = {name: np.full((1, len(js)), np.nan)
+            logp.append(self.fit_.log_prob({**single, self._target: names}, plug_in=self.plug_in))
+        empty = {name: np.full((1, len(js)), np.nan)
                  for name, (_, js) in self.columns_.groups.items()}
-        prior = self.fit_.predict_proba(blank, self._target, plug_in=self.plug_in)[0]
+        prior = self.fit_.predict_proba(empty, self._target, plug_in=self.plug_in)[0]
         odds = prior[self.classes_ == b][0] / prior[self.classes_ == a][0]
-        return np.exp(logs[0] - logs[1]).reshape(width, n).T * odds
+        return np.exp(logp[0] - logp[1]).reshape(width, n).T * odds
 
     @property
     def class_prior_(self):

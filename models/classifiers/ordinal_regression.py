@@ -51,9 +51,9 @@ def ordinal_regression(x, categories, link="logit", weight_scale=None, threshold
                                                            (categories - 1,)))
     if threshold_prior:  # the density of ordered draws of F
         numpyro.factor("threshold_prior", LATENT[link].log_prob(thresholds).sum())
-    below = LINKS[link](thresholds - eta[..., None])
-    ends = jnp.zeros((*jnp.shape(eta), 1))
-    probs = jnp.diff(jnp.concatenate([ends, below, ends + 1], -1))
+    cumulative = LINKS[link](thresholds - eta[..., None])
+    zeros = jnp.zeros((*jnp.shape(eta), 1))
+    probs = jnp.diff(jnp.concatenate([zeros, cumulative, zeros + 1], -1))
     with probml.rows():
         sample("y", dist.Categorical(jnp.maximum(probs, 1e-37)))
 

@@ -82,21 +82,21 @@ class OrdinalRegression(RegressionResults, Standardized, Margin):
         if order is None:
             self._refuse_text()
         else:
-            if absent := [each for each in self.classes_.tolist() if each not in order]:
-                raise DataError(f"y contains {absent[0]!r}, which is not among "
+            if unknown := [label for label in self.classes_.tolist() if label not in order]:
+                raise DataError(f"y contains {unknown[0]!r}, which is not among "
                                 f"categories=[{listed(order)}]. Add this category in the right "
                                 "place of the order")
-            place = [order.index(each) for each in self.classes_.tolist()]
-            codes = np.argsort(np.argsort(place))[codes]
-            self.classes_ = self.classes_[np.argsort(place)]
+            ranks = [order.index(label) for label in self.classes_.tolist()]
+            codes = np.argsort(np.argsort(ranks))[codes]
+            self.classes_ = self.classes_[np.argsort(ranks)]
         k, weak = len(self.classes_), self.engine == BAYES
         model = ordinal_regression(categories=k, link=self.link, threshold_prior=weak,
                                    weight_scale=2.5 if weak else None)
-        data = {"x": self._frame(X, weights, always=True), "y": codes}
+        data = {"x": self._frame(X, weights, force=True), "y": codes}
         engine: Any = None if weak else self.engine or MAP(prior=False)
         # at no coefficients, the thresholds of the shares of the categories
-        share = np.cumsum(np.bincount(codes, weights, k) / weights.sum())[:-1]
-        start = {"beta": np.zeros(X.shape[1]), "thresholds": np.log(share / (1 - share))}
+        cum_share = np.cumsum(np.bincount(codes, weights, k) / weights.sum())[:-1]
+        start = {"beta": np.zeros(X.shape[1]), "thresholds": np.log(cum_share / (1 - cum_share))}
         fit = model.fit(data, engine, weights=row_weights(weights), seed=self._seed(), start=start)
         self._found(replace(fit, names={**fit.names, "y": tuple(self.classes_.tolist())}))
         params = self.fit_.params
@@ -106,11 +106,11 @@ class OrdinalRegression(RegressionResults, Standardized, Margin):
                                                  row_weights(weights))
         self.standard_errors_ = np.sqrt(np.diag(self.covariance_))
         with np.errstate(divide="ignore"):
-            logs = np.log(self._probabilities(X)[np.arange(len(codes)), codes])
-        loglik = float((weights * logs).sum())
+            log_probs = np.log(self._probabilities(X)[np.arange(len(codes)), codes])
+        loglik = float((weights * log_probs).sum())
         self.deviance_ = -2 * loglik
-        maximum = not (weak or is_posterior(self.fit_))
-        self._learn_likelihood(loglik if maximum else None, self._rank(X, weights) - 1 + k - 1,
+        is_ml = not (weak or is_posterior(self.fit_))
+        self._learn_likelihood(loglik if is_ml else None, self._rank(X, weights) - 1 + k - 1,
                                codes, weights)
         return self
 
@@ -119,9 +119,9 @@ class OrdinalRegression(RegressionResults, Standardized, Margin):
         Raises:
             DataError: three or more categories are text, whose order is unknown.
         """
-        found = self.classes_.tolist()
-        if len(found) > 2 and any(isinstance(each, str) for each in found):
-            raise DataError(f"y has the categories {listed(found)}, whose order is unknown, "
+        labels = self.classes_.tolist()
+        if len(labels) > 2 and any(isinstance(label, str) for label in labels):
+            raise DataError(f"y has the categories {listed(labels)}, whose order is unknown, "
                             f"because text has no order. Give the order, lowest first: "
                             f"OrdinalRegression(categories=[...]), or y as pandas.Categorical(y, "
                             f"categories=[...], ordered=True)")
@@ -131,8 +131,8 @@ class OrdinalRegression(RegressionResults, Standardized, Margin):
             ordered = getattr(getattr(y, "dtype", None), "ordered", False)
             return list(y.dtype.categories) if ordered else None
         try:
-            found = np.asarray(self.categories)
-            order = found.tolist() if found.ndim == 1 else []
+            array = np.asarray(self.categories)
+            order = array.tolist() if array.ndim == 1 else []
         except ValueError:  # lists of several lengths
             order = []
         if len(set(order)) < 2 or len(set(order)) < len(order):
@@ -143,10 +143,10 @@ class OrdinalRegression(RegressionResults, Standardized, Margin):
 
     def _parameter_units(self, fit: Fit) -> dict[str, Unit]:
         """Thresholds and coefficients of the columns as they were given."""
-        away = np.outer(self._centre / self._unit, np.ones(len(self.classes_) - 1))
+        coef = np.outer(self._centre / self._unit, np.ones(len(self.classes_) - 1))
         return {"beta": Unit(1 / self._unit, names={0: self._column_names} if self._column_names
                              else {}),
-                "thresholds": Unit(others={"beta": (-1, away)}, names={0: self._threshold_names()}),
+                "thresholds": Unit(others={"beta": (-1, coef)}, names={0: self._threshold_names()}),
                 **of_rows(x=(self._centre, self._unit))}
 
     def _coefficient_sites(self) -> tuple[str, ...]:
@@ -162,8 +162,8 @@ class OrdinalRegression(RegressionResults, Standardized, Margin):
 
     def _probabilities(self, X) -> np.ndarray:
         with jax.enable_x64(True):
-            below = np.asarray(LINKS[self.link](self.thresholds_ - (X @ self.coef_)[:, None]))
-        return np.diff(below, axis=1, prepend=0.0, append=1.0)
+            cumulative = np.asarray(LINKS[self.link](self.thresholds_ - (X @ self.coef_)[:, None]))
+        return np.diff(cumulative, axis=1, prepend=0.0, append=1.0)
 
     def as_data(self, X, y=None) -> dict[str, np.ndarray]:
         """Rows as the data of `fit_`: columns centred and scaled, labels y."""

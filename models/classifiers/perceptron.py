@@ -54,7 +54,7 @@ def perceptron(x, classes: int = 2):
         factor("mistake", -jnp.take_along_axis(losses, y[..., None], -1)[..., 0])
 
 
-class Learnt(NamedTuple):
+class PerceptronFit(NamedTuple):
     """Planes (classes, d); epochs and updates it took; rows that they mistake."""
 
     planes: np.ndarray
@@ -63,15 +63,15 @@ class Learnt(NamedTuple):
     mistaken: int
 
 
-def learn(x: np.ndarray, codes: np.ndarray, weights: np.ndarray, classes: int, most: int,
-          seed: int | None) -> Learnt:
+def learn(x: np.ndarray, codes: np.ndarray, weights: np.ndarray, classes: int, limit: int,
+          seed: int | None) -> PerceptronFit:
     """The rule over rows, epoch by epoch, until none is mistaken, in float64 whatever JAX's
     precision, on the CPU.
 
     Args:
         x: (n, d) with the column of ones; codes (n,); weights (n,), by which a row's step is
             multiplied.
-        most: epochs. seed: of the order of rows, another one in each epoch; None: as they stand.
+        limit: epochs. seed: of the order of rows, another one in each epoch; None: as they stand.
 
     Cost: an epoch O(n · classes · d), AHEAD rows at once where none is mistaken.
     """
@@ -84,14 +84,14 @@ def learn(x: np.ndarray, codes: np.ndarray, weights: np.ndarray, classes: int, m
         data = jnp.asarray(x), jnp.asarray(codes, jnp.int32), jnp.asarray(weights)
         planes = best = jnp.zeros((classes, d))
         fewest, updates, epochs = n + 1, 0, 0
-        while fewest and epochs < most:
+        while fewest and epochs < limit:
             if seed is not None:
                 order[:n] = rng.permutation(n)
-            planes, steps, wrong = _epoch(*data, order, planes, n)
+            planes, steps, mistakes = _epoch(*data, order, planes, n)
             updates, epochs = updates + int(steps), epochs + 1
-            if wrong < fewest:
-                best, fewest = planes, int(wrong)
-        return Learnt(np.asarray(best), epochs, updates, fewest)
+            if mistakes < fewest:
+                best, fewest = planes, int(mistakes)
+        return PerceptronFit(np.asarray(best), epochs, updates, fewest)
 
 
 @jax.jit
@@ -104,19 +104,19 @@ def _epoch(x, codes, weights, order, planes, n):
     def find_mistakes(planes, x, codes, weights):
         """Which rows are mistaken, and the class that each is mistaken for."""
         scores = x @ planes.T
-        own = jnp.take_along_axis(scores, codes[:, None], 1)[:, 0]
+        true_scores = jnp.take_along_axis(scores, codes[:, None], 1)[:, 0]
         rivals = jnp.where(states == codes[:, None], -jnp.inf, scores)
-        return (own <= rivals.max(1)) & (weights > 0), rivals.argmax(1)
+        return (true_scores <= rivals.max(1)) & (weights > 0), rivals.argmax(1)
 
     def visit(state):
-        planes, steps, at = state
-        ahead = [lax.dynamic_slice_in_dim(a, at, AHEAD) for a in ordered]
-        wrong, rivals = find_mistakes(planes, *ahead)
-        i = wrong.argmax()
-        row, code, weight = (a[i] for a in ahead)
+        planes, steps, start = state
+        chunk = [lax.dynamic_slice_in_dim(a, start, AHEAD) for a in ordered]
+        mistaken, rivals = find_mistakes(planes, *chunk)
+        i = mistaken.argmax()
+        row, code, weight = (a[i] for a in chunk)
         signs = (states == code).astype(x.dtype) - (states == rivals[i])
-        planes = planes + jnp.where(wrong[i], weight, 0.0) * signs[:, None] * row
-        return planes, steps + wrong[i], at + jnp.where(wrong[i], i + 1, AHEAD)
+        planes = planes + jnp.where(mistaken[i], weight, 0.0) * signs[:, None] * row
+        return planes, steps + mistaken[i], start + jnp.where(mistaken[i], i + 1, AHEAD)
 
     planes, steps, _ = lax.while_loop(lambda state: state[2] < n, visit, (planes, 0, 0))
     return planes, steps, find_mistakes(planes, x, codes, weights)[0].sum()

@@ -81,7 +81,7 @@ class Perceptron(LossOnly, Standardized, Margin):
         X, codes, weights, _ = self._read(X, y, sample_weight)
         self._learn_in(self._frame(X, weights), codes, weights)
         if self.mistaken_ and self._is_unscaled():
-            self._learn_in(self._frame(X, weights, always=True), codes, weights)
+            self._learn_in(self._frame(X, weights, force=True), codes, weights)
         self.converged_ = self.mistaken_ == 0
         self.__dict__.pop("fit_", None)
         if not self.converged_:
@@ -100,34 +100,34 @@ class Perceptron(LossOnly, Standardized, Margin):
         """The rule on rows x of the frame."""
         k, d = len(self.classes_), x.shape[1]
         rows = np.column_stack([x, np.ones(len(x))]) if self.fit_intercept else x
-        found = learn(rows, codes, weights, k, self.max_iter,
+        final = learn(rows, codes, weights, k, self.max_iter,
                       self._seed() if self.shuffle else None)
-        planes = found.planes[1:] if k == 2 else found.planes
+        planes = final.planes[1:] if k == 2 else final.planes
         self._own = planes[:, :d], planes[:, -1] if self.fit_intercept else np.zeros(len(planes))
         self.coef_, self.intercept_ = self._planes(self._own[0].T, self._own[1])
-        self.n_iter_, self.mistakes_, self.mistaken_ = found.epochs, found.updates, found.mistaken
+        self.n_iter_, self.mistakes_, self.mistaken_ = final.epochs, final.updates, final.mistaken
 
     def decision_function(self, X):
         """w·x + b: of two classes (n,), positive for classes_[1]; of more (n, k)."""
         X = self._rows(X)
-        found = self._standardize(X) @ self._own[0].T + self._own[1]
-        return found[:, 0] if len(self.classes_) == 2 else found
+        scores = self._standardize(X) @ self._own[0].T + self._own[1]
+        return scores[:, 0] if len(self.classes_) == 2 else scores
 
     def _tables(self, estimates: Estimates) -> list[Table]:
         no_tables(estimates)
         terms = ["Intercept", *(self._column_names or range(self.n_features_in_))]
-        found = np.concatenate([self.intercept_[:, None], self.coef_], 1).T
-        index = self.classes_ if found.shape[1] > 1 else [str(self.classes_[1])]
+        coefs = np.concatenate([self.intercept_[:, None], self.coef_], 1).T
+        index = self.classes_ if coefs.shape[1] > 1 else [str(self.classes_[1])]
         return [estimates.across("Coefficients", terms, pd.Index(index, name="class"),
-                                 Quantity({"Estimate": found}))]
+                                 Quantity({"Estimate": coefs}))]
 
     @cached_property
     def fit_(self) -> Fit:  # type: ignore[override]
         """The probml Fit of the estimates, made when it is first used; its data are those of
         `as_data`."""
         check_is_fitted(self)
-        known = perceptron(classes=len(self.classes_))
-        fit = known.at(dict(zip(("weights", "bias"), self._own, strict=True)),
+        model = perceptron(classes=len(self.classes_))
+        fit = model.at(dict(zip(("weights", "bias"), self._own, strict=True)),
                        {"y": tuple(self.classes_.tolist())})
         return replace(fit, units=self._parameter_units(fit))
 

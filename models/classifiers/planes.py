@@ -28,8 +28,8 @@ class Planes(Standardized, Margin):
     def decision_function(self, X):
         """x β + b of every row: (n,) of two classes, positive for classes_[1], else (n, k)."""
         check_is_fitted(self, "coef_")
-        found = self._require_complete(X, reset=False) @ self.coef_.T + self.intercept_
-        return found[:, 0] if found.shape[1] == 1 else found
+        scores = self._require_complete(X, reset=False) @ self.coef_.T + self.intercept_
+        return scores[:, 0] if scores.shape[1] == 1 else scores
 
 
 def with_class_labels(fit: Fit, classes: np.ndarray) -> Fit:

@@ -27,12 +27,12 @@ def engine_of(text: str | None) -> Engine | None:
     if kind is None:
         raise ModelError(f"--engine {text}: expected one of {', '.join(KNOWN)}")
     if not bracket:
-        own = inspect.signature(KNOWN[kind]).parameters.values()
-        needed = [each.name for each in own if each.default is each.empty]
-        if needed:
-            raise ModelError(f"--engine {text}: {kind} needs {' and '.join(needed)}: which "
+        params = inspect.signature(KNOWN[kind]).parameters.values()
+        required = [param.name for param in params if param.default is param.empty]
+        if required:
+            raise ModelError(f"--engine {text}: {kind} needs {' and '.join(required)}: which "
                              f"arguments of the model function to estimate. For an argument "
-                             f"'scale' give --engine \"{kind}({needed[0]}='scale')\"")
+                             f"'scale' give --engine \"{kind}({required[0]}='scale')\"")
         return KNOWN[kind]()
     try:
         call = ast.parse(kind + text[len(name):], mode="eval").body

@@ -42,11 +42,11 @@ def read_table(path: str) -> "pd.DataFrame":
                         f"in one of the formats {listed(ENDINGS)}")
     try:
         if ending in (".csv", ".tsv"):
-            out = read_text(path, "\t" if ending == ".tsv" else ",")
+            table = read_text(path, "\t" if ending == ".tsv" else ",")
         else:
-            out = pd.read_parquet(path) if ending == ".parquet" else pd.read_feather(path)
-            if any(name is not None for name in out.index.names):  # which were columns once
-                out = out.reset_index()
+            table = pd.read_parquet(path) if ending == ".parquet" else pd.read_feather(path)
+            if any(name is not None for name in table.index.names):  # which were columns once
+                table = table.reset_index()
     except DataError:
         raise
     except FileNotFoundError:
@@ -57,10 +57,10 @@ def read_table(path: str) -> "pd.DataFrame":
     except Exception as error:
         raise DataError(f"'{path}' cannot be read as a {ending[1:]} table: {error}. Check "
                         "whether the file is complete and has this format") from None
-    if not len(out):
+    if not len(table):
         raise DataError(f"'{path}' contains no rows. Check the file, which needs a line of column "
                         "names and at least one row")
-    return out
+    return table
 
 
 def write_table(table: "pd.DataFrame", path: str | None) -> None:
@@ -102,11 +102,11 @@ def require_columns(table: "pd.DataFrame", columns: Iterable[str], option: str) 
                         f"{listed(list(table.columns))}")
 
 
-def check_kind(path: str, begins: bytes, what: str) -> None:
+def check_kind(path: str, magic: bytes, what: str) -> None:
     """Refuse to write over a file of another kind, such as the table or the model that was read.
 
     Args:
-        begins: with which files of the kind that is to be written begin.
+        magic: with which files of the kind that is to be written begin.
 
     Raises:
         ModelError: there is one that begins otherwise.
@@ -114,8 +114,8 @@ def check_kind(path: str, begins: bytes, what: str) -> None:
     if not os.path.isfile(path):
         return
     with open(path, "rb") as file:
-        head = file.read(len(begins))
-    if head and head != begins:
+        head = file.read(len(magic))
+    if head and head != magic:
         raise ModelError(f"--out {path}: a file with this name exists, is not a {what}, and would "
                          f"be overwritten. Use another name, or remove the file first")
 
@@ -168,13 +168,13 @@ def open_any(path: str, models: Sequence[str]) -> FitOrEstimator:
     try:
         return open_fit(path)
     except ModelError as error:
-        refused = str(error)
+        message = str(error)
     for model in models:
         try:
             return open_fit(path, model)
         except ModelError as error:
-            refused = str(error)
-    raise ModelError(refused)
+            message = str(error)
+    raise ModelError(message)
 
 
 def own_model(spec: str, settings: Mapping[str, object]) -> Model:
@@ -188,20 +188,20 @@ def own_model(spec: str, settings: Mapping[str, object]) -> Model:
         raise ModelError(f"--model {spec}: expected the name of a model of the library, or "
                          "FILE.py:name, such as models.py:mixture")
     module_name = Path(path).stem
-    found = importlib.util.spec_from_file_location(module_name, path)
-    if not Path(path).is_file() or found is None or found.loader is None:
+    module_spec = importlib.util.spec_from_file_location(module_name, path)
+    if not Path(path).is_file() or module_spec is None or module_spec.loader is None:
         raise ModelError(f"--model {spec}: there is no file '{path}'. Check the name and the "
                          "folder")
-    module = importlib.util.module_from_spec(found)
+    module = importlib.util.module_from_spec(module_spec)
     sys.modules[module_name] = module
     try:
-        found.loader.exec_module(module)
+        module_spec.loader.exec_module(module)
     except Exception as error:  # whatever the user's own file may raise
         if os.environ.get("PROBML_TRACEBACK"):
             raise
-        own = [frame.lineno for frame in traceback.extract_tb(error.__traceback__)
-               if frame.filename == path]
-        line = own[-1] if own else getattr(error, "lineno", None)
+        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__)
+                 if frame.filename == path]
+        line = lines[-1] if lines else getattr(error, "lineno", None)
         raise ModelError(f"--model {spec}: running '{path}' "
                          f"failed{f' at line {line}' if line else ''}: {type(error).__name__}: "
                          f"{error}. Correct the file") from None
@@ -215,9 +215,9 @@ def own_model(spec: str, settings: Mapping[str, object]) -> Model:
                      f"{listed(known)}")
 
 
-def is_fit(found: FitOrEstimator) -> bool:
+def is_fit(fitted: FitOrEstimator) -> bool:
     """Whether what a file holds is a Fit, no estimator."""
-    return isinstance(found, Fit)
+    return isinstance(fitted, Fit)
 
 
 OTHERS = (";", "\t", "|", ",")  # separators of tables that are not meant here
@@ -233,18 +233,18 @@ def read_text(path: str, comma: str) -> "pd.DataFrame":
         DataError: names of columns that are there twice, rows that are longer than their header,
             cells that are parted by something else.
     """
-    whole = sys.stdin.read() if path == "-" else None
+    content = sys.stdin.read() if path == "-" else None
 
-    def read(**more: Any) -> "pd.DataFrame":
+    def read(**options: Any) -> "pd.DataFrame":
         # read in pieces a long file has 1 and '1' in one column; of rows that are longer than their
         # header pandas would take the first cell for an index, and move the others
-        return pd.read_csv(path if whole is None else io.StringIO(whole), sep=comma,
-                           low_memory=False, index_col=False, **more)
+        return pd.read_csv(path if content is None else io.StringIO(content), sep=comma,
+                           low_memory=False, index_col=False, **options)
 
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", pd.errors.ParserWarning)
-            out = read()
+            table = read()
     except pd.errors.ParserWarning:
         names = list(read(nrows=0).columns)
         _refuse_other(path, names, comma)
@@ -252,37 +252,38 @@ def read_text(path: str, comma: str) -> "pd.DataFrame":
                         f"{len(names)} ({listed(names)}). Give every column a name, and separate "
                         f"values by commas (in a .tsv file by tabs)") from None
     head = read(header=None, nrows=1, dtype=str, keep_default_na=False).iloc[0]
-    twice = head[head.duplicated() & (head != "")]
-    if len(twice):
-        raise DataError(f"'{path}' has {counted(int((head == twice.iloc[0]).sum()), 'column')} "
-                        f"named '{twice.iloc[0]}'. Rename or drop all but one")
-    _refuse_other(path, list(out.columns), comma)
-    text = [name for name, column in out.items() if not pd.api.types.is_numeric_dtype(column)]
-    holed = [name for name in text if out[name].isna().any()]
-    if holed:
-        _tell_unseen(read(usecols=[out.columns.get_loc(name) for name in holed], dtype=str,
-                          keep_default_na=False), out)
+    repeated = head[head.duplicated() & (head != "")]
+    if len(repeated):
+        raise DataError(f"'{path}' has {counted(int((head == repeated.iloc[0]).sum()), 'column')} "
+                        f"named '{repeated.iloc[0]}'. Rename or drop all but one")
+    _refuse_other(path, list(table.columns), comma)
+    text = [name for name, column in table.items() if not pd.api.types.is_numeric_dtype(column)]
+    incomplete = [name for name in text if table[name].isna().any()]
+    if incomplete:
+        _warn_of_missing(read(usecols=[table.columns.get_loc(name) for name in incomplete],
+                              dtype=str,
+                              keep_default_na=False), table)
     for name in text:
-        _tell_numbers(name, out[name])
-    return out
+        _warn_of_text(name, table[name])
+    return table
 
 
 def _refuse_other(path: str, names: list, comma: str) -> None:
     """Refuse a table of one column whose name has another separator in it."""
     head = str(names[0])
-    other = next((mark for mark in OTHERS if mark != comma and mark in head), None)
-    if len(names) == 1 and other is not None:
+    sep = next((mark for mark in OTHERS if mark != comma and mark in head), None)
+    if len(names) == 1 and sep is not None:
         raise DataError(f"'{path}' is read as a single column, {head!r:.80}, because its values "
-                        f"are separated by {other!r}, not by {comma!r}. Rewrite the file: "
-                        f"pandas.read_csv({path!r}, sep={other!r}, decimal=',').to_csv('new.csv', "
+                        f"are separated by {sep!r}, not by {comma!r}. Rewrite the file: "
+                        f"pandas.read_csv({path!r}, sep={sep!r}, decimal=',').to_csv('new.csv', "
                         f"index=False), with decimal='.' if the decimal mark is a point")
 
 
-def _tell_unseen(said: "pd.DataFrame", out: "pd.DataFrame") -> None:
+def _warn_of_missing(raw: "pd.DataFrame", table: "pd.DataFrame") -> None:
     """Warns of cells of columns of text that are not empty, and are read as missing: None, NA,
     null."""
-    for name, column in said.items():
-        words = column[out[name].isna().to_numpy() & (column.str.strip() != "").to_numpy()]
+    for name, column in raw.items():
+        words = column[table[name].isna().to_numpy() & (column.str.strip() != "").to_numpy()]
         if len(words):
             warnings.warn(f"column '{name}': {counted(len(words), 'value')} with the text "
                           f"{listed(list(words.unique()[:SHOWN]))} "
@@ -291,13 +292,13 @@ def _tell_unseen(said: "pd.DataFrame", out: "pd.DataFrame") -> None:
                           RuntimeWarning, stacklevel=2)
 
 
-def _tell_numbers(name: str, column: "pd.Series") -> None:
+def _warn_of_text(name: str, column: "pd.Series") -> None:
     """Warns of the cells of a column of text which are no numbers, where all others are."""
-    seen = column.dropna().astype(str)
-    odd = seen[pd.to_numeric(seen, errors="coerce").isna().to_numpy()]
-    if len(seen) and 0 < len(odd) < MAX_ODD_SHARE * len(seen):
+    observed = column.dropna().astype(str)
+    bad = observed[pd.to_numeric(observed, errors="coerce").isna().to_numpy()]
+    if len(observed) and 0 < len(bad) < MAX_ODD_SHARE * len(observed):
         warnings.warn(f"column '{name}' is read as text, because it has "
-                      f"{counted(len(odd), 'value')} that cannot be read as a number: "
-                      f"{listed(list(odd.unique()[:SHOWN]))}. Correct "
+                      f"{counted(len(bad), 'value')} that cannot be read as a number: "
+                      f"{listed(list(bad.unique()[:SHOWN]))}. Correct "
                       "these values in the file, or leave them empty if they are missing",
                       RuntimeWarning, stacklevel=2)

@@ -35,7 +35,7 @@ class Layout(NamedTuple):
 PLAIN = Layout()
 
 
-class Laid(NamedTuple):
+class TableData(NamedTuple):
     """A table as data.
 
     Attributes:
@@ -56,21 +56,21 @@ class Laid(NamedTuple):
         answer = np.asarray(answer)
         if self.steps is None:
             return answer
-        out = np.empty((self.rows, *answer.shape[1 + timed:]), answer.dtype)
+        result = np.empty((self.rows, *answer.shape[1 + timed:]), answer.dtype)
         for i, places in enumerate(self.steps):
-            out[places] = answer[i, : len(places)] if timed else answer[i]
-        return out
+            result[places] = answer[i, : len(places)] if timed else answer[i]
+        return result
 
     def columns(self, name: str, answer: np.ndarray) -> dict[str, np.ndarray]:
         """An answer as columns, one a cell: named as the columns that the site was made of."""
-        own = self.joined.get(name, ())
-        if answer.ndim == 2 and len(own) == answer.shape[1]:
-            return dict(zip(own, answer.T, strict=True))
-        return {f"{name}[{', '.join(map(str, at))}]" if at else name: answer[:, *at]
-                for at in np.ndindex(answer.shape[1:])}
+        names = self.joined.get(name, ())
+        if answer.ndim == 2 and len(names) == answer.shape[1]:
+            return dict(zip(names, answer.T, strict=True))
+        return {f"{name}[{', '.join(map(str, index))}]" if index else name: answer[:, *index]
+                for index in np.ndindex(answer.shape[1:])}
 
 
-def of_model(model: Bound, table: "pd.DataFrame", layout: Layout) -> Laid:
+def of_model(model: Bound, table: "pd.DataFrame", layout: Layout) -> TableData:
     """A table as the data of a model that is to be fitted."""
     try:
         structure = trace(model)
@@ -83,9 +83,9 @@ def of_model(model: Bound, table: "pd.DataFrame", layout: Layout) -> Laid:
                         f"If another column contains its values, give --as {missing}=COLUMN. If it "
                         f"is one value for all rows, give --set {missing}=VALUE. The columns of "
                         f"the table are {listed(list(table.columns))}")
-    used = (*laid.data, layout.by, *itertools.chain(*laid.joined.values()))
+    used_names = (*laid.data, layout.by, *itertools.chain(*laid.joined.values()))
     setting = next((name for name in model.at_default
-                    if name in table.columns and name not in used), None)
+                    if name in table.columns and name not in used_names), None)
     if setting is not None:
         raise DataError(f"the column '{setting}' has the name of a setting of the model, "
                         f"{setting}={shortly(model.bound[setting])}, which has one value for all "
@@ -94,7 +94,8 @@ def of_model(model: Bound, table: "pd.DataFrame", layout: Layout) -> Laid:
     return laid
 
 
-def of_fit(fit: Fit, table: "pd.DataFrame", layout: Layout, without: str | None = None) -> Laid:
+def of_fit(fit: Fit, table: "pd.DataFrame", layout: Layout,
+           without: str | None = None) -> TableData:
     """A table as data of a question to a fit; columns that it does not know are left alone, and a
     warning names what was seen when it was fitted and is not there.
 
@@ -116,46 +117,46 @@ def of_fit(fit: Fit, table: "pd.DataFrame", layout: Layout, without: str | None 
 
 def _arrange_columns(structure: Structure | None, model: Bound,
                      remembered: Mapping[str, tuple[str, ...]],
-                     table: "pd.DataFrame", layout: Layout) -> Laid:
-    inside = () if structure is None else (s.name for s in structure.named.values() if s.rows)
-    known = [*inside, *model.inputs]  # a column has no value of what lies outside rows
+                     table: "pd.DataFrame", layout: Layout) -> TableData:
+    in_rows = () if structure is None else (s.name for s in structure.named.values() if s.rows)
+    known = [*in_rows, *model.inputs]  # a column has no value of what lies outside rows
     for name, columns in layout.joined.items():
         if structure is not None and name not in known:
             raise ModelError(f"--as {name}=…: model '{model.name}' has no site or input '{name}'. "
                              f"Use one of its sites and inputs, {listed(known)}")
         require_columns(table, columns, f"--as {name}={','.join(columns)}")
     # of what a fit remembers the table shows all columns, or it shows nothing of it
-    own = {name: columns for name, columns in remembered.items() if set(columns) & set(table)}
-    for name, columns in own.items():
+    present = {name: columns for name, columns in remembered.items() if set(columns) & set(table)}
+    for name, columns in present.items():
         require_columns(table, columns, f"'{name}' consists of {listed(columns)}")
-    joined = {**own, **layout.joined}
-    chained = structure is not None and bool(structure.chains)
-    if layout.by is not None and not chained:
+    joined = {**present, **layout.joined}
+    has_chains = structure is not None and bool(structure.chains)
+    if layout.by is not None and not has_chains:
         raise ModelError(f"--by {layout.by}: model '{model.name}' has no chain (MarkovChain or "
                          f"GaussianChain), so its rows are not the steps of sequences. Omit --by")
-    plain = [name for name in table.columns if name not in joined
-             and (name in known or structure is None and not joined)]
-    made = {name: table[columns[0]] if len(columns) == 1 and not _is_vector_site(structure, name)
-            else table[list(columns)] for name, columns in joined.items()}
-    data, steps = {**table[plain], **made} if joined else table[plain], None
-    if structure is not None and chained:
+    unjoined = [name for name in table.columns if name not in joined
+                and (name in known or structure is None and not joined)]
+    stacked = {name: table[columns[0]] if len(columns) == 1 and not _is_vector_site(structure, name)
+               else table[list(columns)] for name, columns in joined.items()}
+    data, steps = {**table[unjoined], **stacked} if joined else table[unjoined], None
+    if structure is not None and has_chains:
         steps = _steps(table, layout.by)
         data = _sequences_of(structure, data, steps, layout.by)
-    return Laid(data, len(table), steps, {**remembered, **joined})
+    return TableData(data, len(table), steps, {**remembered, **joined})
 
 
 def _sequences_of(structure: Structure, columns: SiteValues,
                   steps: tuple[np.ndarray, ...], by: str | None) -> dict[str, ArrayLike]:
     """Columns of a table of steps by sequence: one value of each where a site has no steps."""
-    still = {name for name in columns if name in structure.named
+    fixed = {name for name in columns if name in structure.named
              and structure.named[name].time is None}
-    data = {name: (_sequence_constant(name, value.to_numpy(), steps, by) if name in still
+    data = {name: (_sequence_constant(name, value.to_numpy(), steps, by) if name in fixed
                    else _sequences(value.to_numpy(), steps)) for name, value in columns.items()}
-    if set(data) <= still:  # the lengths of sequences are those of a site along time, all missing
-        bare = [s.name for s in structure.sites.values() if s.rows and s.time is not None
-                and len(s.cells) == 1]
+    if set(data) <= fixed:  # the lengths of sequences are those of a site along time, all missing
+        timed = [s.name for s in structure.sites.values() if s.rows and s.time is not None
+                 and len(s.cells) == 1]
         empty = np.full(sum(map(len, steps)), np.nan)
-        data |= {name: _sequences(empty, steps) for name in bare[:1]}
+        data |= {name: _sequences(empty, steps) for name in timed[:1]}
     return data
 
 
@@ -187,12 +188,12 @@ def _sequence_constant(name: str, value: np.ndarray, steps: tuple[np.ndarray, ..
                        by: str | None) -> np.ndarray:
     """The one value of each sequence, of a site without steps."""
     for i, places in enumerate(steps):
-        own = pd.unique(pd.Series(list(value[places]), dtype=object).map(str))
-        if len(own) > 1:
-            which = "the sequence" if by is None else f"sequence {i} of --by {by}"
+        values = pd.unique(pd.Series(list(value[places]), dtype=object).map(str))
+        if len(values) > 1:
+            where = "the sequence" if by is None else f"sequence {i} of --by {by}"
             raise DataError(f"column '{name}' must have one value in each sequence, but it has "
-                            f"{counted(len(own), 'different value')} in {which}: "
-                            f"{listed(own[:3])}. Correct "
+                            f"{counted(len(values), 'different value')} in {where}: "
+                            f"{listed(values[:3])}. Correct "
                             f"these rows, or name {'another' if by else 'the'} column that "
                             "identifies the sequences, --by NAME")
     return np.stack([value[places[0]] for places in steps])
@@ -204,15 +205,15 @@ def joined_of(texts: Iterable[str]) -> dict[str, tuple[str, ...]]:
     Raises:
         ModelError: another text.
     """
-    out = {}
+    joined = {}
     for text in texts:
         name, equals, columns = text.partition("=")
-        own = tuple(column.strip() for column in columns.split(",") if column.strip())
-        if not (equals and name and own):
+        names = tuple(column.strip() for column in columns.split(",") if column.strip())
+        if not (equals and name and names):
             raise ModelError(f"--as {text}: expected NAME=COLUMN or NAME=COLUMN,COLUMN, where NAME "
                              "is a site or input of the model, such as --as x=height,weight")
-        out[name] = own
-    return out
+        joined[name] = names
+    return joined
 
 
 def index_by_date(table: "pd.DataFrame") -> "pd.DataFrame":
@@ -220,12 +221,12 @@ def index_by_date(table: "pd.DataFrame") -> "pd.DataFrame":
     dates = {name: column if pd.api.types.is_datetime64_any_dtype(column) else
              column.astype(object).map(str) for name, column in table.items()
              if column.notna().all() and not pd.api.types.is_numeric_dtype(column)}
-    found = [name for name, column in dates.items()
+    names = [name for name, column in dates.items()
              if pd.api.types.is_datetime64_any_dtype(column) or column.str.match(DATE).all()]
-    if len(found) != 1:
+    if len(names) != 1:
         return table
-    return table.drop(columns=found).set_index(pd.DatetimeIndex(pd.to_datetime(dates[found[0]]),
-                                                                name=found[0]))
+    return table.drop(columns=names).set_index(pd.DatetimeIndex(pd.to_datetime(dates[names[0]]),
+                                                                name=names[0]))
 
 
 def sequences(part: "pd.DataFrame", table: "pd.DataFrame", by: str) -> "list[pd.DataFrame]":

@@ -26,7 +26,7 @@ from probml.models import (
 from probml.models.commandline.catalogue import MODELS, OWN, SEQUENCES, canonical_name
 from probml.models.commandline.files import own_model, require_columns
 from probml.models.commandline.layouts import PLAIN, Layout, index_by_date, of_model, sequences
-from probml.models.frames.kinds import usual
+from probml.models.frames.kinds import default_kind
 from probml.models.mixed_models.formulas import missing_cells
 from probml.numerics.process.libraries import pd
 from probml.typing import FitOrEstimator
@@ -56,14 +56,14 @@ def learn(model: str, table: "pd.DataFrame", wish: Wish) -> FitOrEstimator:
         ModelError: an unknown name, a target that is missing or not wanted.
         DataError: a table that the model cannot take.
     """
-    dropped = [name for said in wish.drop for name in (
-        [said] if said in table.columns else said.split(","))]
+    dropped = [name for option in wish.drop for name in (
+        [option] if option in table.columns else option.split(","))]
     require_columns(table, dropped, "--drop")
     table, model = _without_row_numbers(table.drop(columns=dropped)), canonical_name(model)
     if model in MODELS:
         if wish.layout.joined or wish.layout.by and model not in SEQUENCES:
-            said = "--as" if wish.layout.joined else "--by"
-            raise ModelError(f"{said} is not supported by --model {model}. Omit {said}")
+            option = "--as" if wish.layout.joined else "--by"
+            raise ModelError(f"{option} is not supported by --model {model}. Omit {option}")
         _refuse_options(model, wish, MODELS[model].takes)
         if model not in (*SEQUENCES, "meta") and wish.formula is None:
             _refuse_names(table)
@@ -71,8 +71,8 @@ def learn(model: str, table: "pd.DataFrame", wish: Wish) -> FitOrEstimator:
     if ":" not in model:
         raise ModelError(f"--model {model}: expected one of {', '.join(MODELS)}, or FILE.py:name")
     _refuse_options(model, wish, OWN)
-    own = own_model(model, dict(wish.settings))
-    return own.fit(of_model(own, table, wish.layout).data, wish.engine, seed=wish.seed)
+    loaded = own_model(model, dict(wish.settings))
+    return loaded.fit(of_model(loaded, table, wish.layout).data, wish.engine, seed=wish.seed)
 
 
 def _without_row_numbers(table: "pd.DataFrame") -> "pd.DataFrame":
@@ -95,25 +95,25 @@ def _refuse_names(table: "pd.DataFrame") -> None:
         DataError: columns of dates, or of text that differs in (nearly) every row, such as names:
             as categories they would be learnt by heart, and no new row has them. All at once.
     """
-    said = {}
+    reasons = {}
     for name, column in table.items():
         if pd.api.types.is_numeric_dtype(column):
             continue
-        seen = column.dropna()
-        nested = next((each for each in seen if isinstance(each, list | dict | np.ndarray)), None)
+        cells = column.dropna()
+        nested = next((each for each in cells if isinstance(each, list | dict | np.ndarray)), None)
         if nested is not None:
             raise DataError(f"column '{name}' has several values in a row, {nested!r:.60}. Give "
                             f"each value a separate column, or drop the column, --drop '{name}'")
-        each = seen.nunique() > max(0.9 * len(seen), MAX_CATEGORIES_KEPT)
+        each = cells.nunique() > max(0.9 * len(cells), MAX_CATEGORIES_KEPT)
         if each or pd.api.types.is_datetime64_any_dtype(column):
-            said[name] = "dates" if not each or _dates(seen) else ("a different text in nearly "
-                                                                   "every row")
-    if not said:
+            reasons[name] = "dates" if not each or _dates(cells) else ("a different text in nearly "
+                                                                       "every row")
+    if not reasons:
         return
-    problems = "; ".join(f"column '{name}' has {what}" for name, what in said.items())
-    drops = " ".join(f"--drop '{name}'" for name in said)
+    problems = "; ".join(f"column '{name}' has {what}" for name, what in reasons.items())
+    drops = " ".join(f"--drop '{name}'" for name in reasons)
     dates = (", or convert dates to numbers, such as the year or weekday"
-             if "dates" in said.values() else "")
+             if "dates" in reasons.values() else "")
     raise DataError(f"{problems}. A model cannot learn from such columns. Leave them out, "
                     f"{drops}{dates}")
 
@@ -173,7 +173,7 @@ def split_target(table: "pd.DataFrame", wish: Wish) -> "tuple[pd.DataFrame, pd.S
     return table.drop(columns=wish.target), table[wish.target]
 
 
-def _made(kind: type, wish: Wish, **given: Any) -> FitOrEstimator:
+def _make_estimator(kind: type, wish: Wish, **given: Any) -> FitOrEstimator:
     """An estimator with what the options say, and the settings of the user, which come first.
 
     Raises:
@@ -189,7 +189,7 @@ def _made(kind: type, wish: Wish, **given: Any) -> FitOrEstimator:
 
 def _naive_bayes(table: "pd.DataFrame", wish: Wish) -> FitOrEstimator:
     X, y = split_target(table, wish)
-    estimator = _made(NaiveBayes, wish, random_state=wish.seed, engine=wish.engine)
+    estimator = _make_estimator(NaiveBayes, wish, random_state=wish.seed, engine=wish.engine)
     return estimator.fit(X, y.astype(object).where(y.notna(), None).to_numpy())
 
 
@@ -197,8 +197,8 @@ def _components(kind: type) -> "Callable[[pd.DataFrame, Wish], FitOrEstimator]":
     """A mixture of this kind; of no number of components the best of 1 to 5."""
     def fitted(table: "pd.DataFrame", wish: Wish) -> FitOrEstimator:
         sizes = range(1, 6) if wish.sizes is None else wish.sizes
-        return _made(kind, wish, n_components=sizes, random_state=wish.seed,
-                     engine=wish.engine).fit(table)
+        return _make_estimator(kind, wish, n_components=sizes, random_state=wish.seed,
+                               engine=wish.engine).fit(table)
 
     return fitted
 
@@ -206,8 +206,8 @@ def _components(kind: type) -> "Callable[[pd.DataFrame, Wish], FitOrEstimator]":
 def _factor(table: "pd.DataFrame", wish: Wish) -> FitOrEstimator:
     _refuse_text(table, "factor analysis")
     sizes = {} if wish.sizes is None else {"n_components": wish.sizes}
-    return _made(FactorAnalysis, wish, random_state=wish.seed, engine=wish.engine,
-                 **sizes).fit(table)
+    return _make_estimator(FactorAnalysis, wish, random_state=wish.seed, engine=wish.engine,
+                           **sizes).fit(table)
 
 
 def _refuse_text(table: "pd.DataFrame", what: str, instead: str = CODED) -> None:
@@ -226,8 +226,8 @@ def _learn_generalized_linear(table: "pd.DataFrame", wish: Wish) -> FitOrEstimat
         return _by_formula(table, wish)
     X, y = split_target(table, wish)
     _refuse_text(X, "generalized linear model")
-    return _made(GeneralizedLinearModel, wish, random_state=wish.seed,
-                 engine=wish.engine).fit(X, y.to_numpy())
+    return _make_estimator(GeneralizedLinearModel, wish, random_state=wish.seed,
+                           engine=wish.engine).fit(X, y.to_numpy())
 
 
 def _by_formula(table: "pd.DataFrame", wish: Wish) -> FitOrEstimator:
@@ -239,14 +239,14 @@ def _by_formula(table: "pd.DataFrame", wish: Wish) -> FitOrEstimator:
     if wish.formula is None:
         raise ModelError(f"--model mixed: give a formula, such as --formula 'y ~ x + (x | group)'; "
                          f"the columns are {listed(list(table.columns))}")
-    given = {"random_state": wish.seed or None, "engine": wish.engine}
-    told = {name: value for name, value in given.items() if value is not None}
-    if short := list(missing_cells(wish.formula, table)):
-        rows, table = len(table), table.dropna(subset=short)
+    settings = {"random_state": wish.seed or None, "engine": wish.engine}
+    stated = {name: value for name, value in settings.items() if value is not None}
+    if gaps := list(missing_cells(wish.formula, table)):
+        rows, table = len(table), table.dropna(subset=gaps)
         warnings.warn(f"the fit leaves out {rows - len(table)} of {counted(rows, 'row')}, because "
-                      f"columns of the formula have missing values: {listed(short)}. To use them, "
+                      f"columns of the formula have missing values: {listed(gaps)}. To use them, "
                       "fill in the values in the file", RuntimeWarning, stacklevel=2)
-    return formula(wish.formula, table).fit(**{**told, **wish.settings})
+    return formula(wish.formula, table).fit(**{**stated, **wish.settings})
 
 
 def _meta(table: "pd.DataFrame", wish: Wish) -> FitOrEstimator:
@@ -256,8 +256,8 @@ def _meta(table: "pd.DataFrame", wish: Wish) -> FitOrEstimator:
     Raises:
         DataError: no column of standard errors, or several of text.
     """
-    said = dict(wish.settings)
-    error = str(said.pop("standard_error", "standard_error"))
+    settings = dict(wish.settings)
+    error = str(settings.pop("standard_error", "standard_error"))
     X, y = split_target(table, wish)
     if error not in X.columns:
         raise DataError(f"the table has no column '{error}', which must contain the standard "
@@ -270,8 +270,9 @@ def _meta(table: "pd.DataFrame", wish: Wish) -> FitOrEstimator:
                         f"text is expected, the names of the studies. Drop the others, --drop "
                         f"'{text[1]}', or replace them by 0/1 columns")
     moderators = others.drop(columns=text)
-    estimator = _made(MetaAnalysis, wish._replace(settings=said), random_state=wish.seed,
-                      engine=wish.engine)
+    estimator = _make_estimator(MetaAnalysis, wish._replace(settings=settings),
+                                random_state=wish.seed,
+                                engine=wish.engine)
     return estimator.fit(y, X[error], moderators if len(moderators.columns) else None,
                          list(others[text[0]]) if text else None)
 
@@ -292,13 +293,13 @@ def _regression(table: "pd.DataFrame", wish: Wish) -> FitOrEstimator:
             raise ModelError(f"--engine {type(wish.engine).__name__}: a linear regression is "
                              "always computed exactly. Omit --engine, or write the model as a "
                              "function (@probml.model), --model FILE.py:name")
-        return _made(BayesianLinearRegression, wish).fit(X, y)
-    return _made(LogisticRegression, wish, engine=wish.engine).fit(X, y.to_numpy())
+        return _make_estimator(BayesianLinearRegression, wish).fit(X, y)
+    return _make_estimator(LogisticRegression, wish, engine=wish.engine).fit(X, y.to_numpy())
 
 
 def _network(table: "pd.DataFrame", wish: Wish) -> FitOrEstimator:
     numbers = [name for name, column in table.items()
-               if usual(column, f"column '{name}'") == "normal"]
+               if default_kind(column, f"column '{name}'") == "normal"]
     rows = table.dropna() if numbers else table  # with holes: structural EM, of categories alone
     if not len(rows):
         raise DataError("every row has a missing value, but a network with continuous columns "
@@ -314,8 +315,9 @@ def _hidden_markov(table: "pd.DataFrame", wish: Wish) -> FitOrEstimator:
     by, table = wish.layout.by, index_by_date(table)
     numbers = table if by is None else table.drop(columns=by, errors="ignore")
     _refuse_text(numbers, "hidden Markov model", "if it identifies sequences, name it in --by")
-    estimator = _made(HiddenMarkov, wish, n_states=2 if wish.sizes is None else wish.sizes,
-                      random_state=wish.seed, engine=wish.engine)
+    estimator = _make_estimator(HiddenMarkov, wish, n_states=2 if wish.sizes is None
+                                else wish.sizes,
+                                random_state=wish.seed, engine=wish.engine)
     return estimator.fit(numbers if by is None else sequences(numbers, table, by))
 
 
@@ -330,7 +332,7 @@ def _series(table: "pd.DataFrame", wish: Wish) -> FitOrEstimator:
     if name not in numbers:
         raise DataError(f"column '{name}' is text, but a time series needs numbers, one row per "
                         "step. Name a column of numbers, --target NAME")
-    estimator, by = _made(StructuralTimeSeries, wish, engine=wish.engine), wish.layout.by
+    estimator, by = _make_estimator(StructuralTimeSeries, wish, engine=wish.engine), wish.layout.by
     return estimator.fit(table[[name]] if by is None else sequences(table[[name]], table, by))
 
 

@@ -77,16 +77,16 @@ class Verbs(click.Group):
 
 
 def _usage_error(error: click.UsageError) -> NoReturn:
-    said = " ".join(error.format_message().split())
+    message = " ".join(error.format_message().split())
     verb = (error.ctx and error.ctx.parent and error.ctx.info_name) or ""
-    whole = ""
+    hint = ""
     if error.ctx is not None and isinstance(error, click.MissingParameter):
-        pieces = error.ctx.command.collect_usage_pieces(error.ctx)
-        whole = f" Write '{' '.join(['probml', verb, *pieces])}'."
-    if isinstance(error, click.NoSuchOption) and verb == "fit" and "Did you" not in said:
+        usage = error.ctx.command.collect_usage_pieces(error.ctx)
+        hint = f" Write '{' '.join(['probml', verb, *usage])}'."
+    if isinstance(error, click.NoSuchOption) and verb == "fit" and "Did you" not in message:
         word = error.option_name.lstrip("-").replace("-", "_")
-        whole = f" A setting of the model is written --set {word}=VALUE."
-    click.echo(f"probml: {said}{whole} See probml {verb + ' ' if verb else ''}--help", err=True)
+        hint = f" A setting of the model is written --set {word}=VALUE."
+    click.echo(f"probml: {message}{hint} See probml {verb + ' ' if verb else ''}--help", err=True)
     raise SystemExit(2)
 
 
@@ -160,8 +160,8 @@ def predict(fitted: str, data: str, site: str | None, proba: bool, model: str | 
             layout: layouts.Layout,
             unknown: str) -> None:
     """Predict the target for each row of the table DATA. FITTED is a file of probml fit."""
-    found, table = _open_fit(fitted, model, settings), files.read_table(data)
-    _write(answers.predict(found, table, site, proba, layout._replace(unknown=unknown)), out,
+    loaded, table = _open_fit(fitted, model, settings), files.read_table(data)
+    _write(answers.predict(loaded, table, site, proba, layout._replace(unknown=unknown)), out,
            as_json)
 
 
@@ -179,8 +179,8 @@ def impute(fitted: str, data: str, model: str | None, settings: tuple[str, ...],
            unknown: str) -> None:
     """Fill the empty cells of the table DATA. They get their expected values, given the other
     cells of the row."""
-    found, table = _open_fit(fitted, model, settings), files.read_table(data)
-    _write(answers.impute(found, table, layout._replace(unknown=unknown)), out, as_json)
+    loaded, table = _open_fit(fitted, model, settings), files.read_table(data)
+    _write(answers.impute(loaded, table, layout._replace(unknown=unknown)), out, as_json)
 
 
 @main.command()
@@ -221,8 +221,8 @@ def forecast(fitted: str, data: str, steps: int, interval: float | None, model: 
              settings: tuple[str, ...], out: str | None, as_json: bool,
              layout: layouts.Layout) -> None:
     """Forecast the steps after the last row of DATA. The model must be one of time series."""
-    found, table = _open_fit(fitted, model, settings), files.read_table(data)
-    _write(answers.forecast(found, table, steps, interval, layout), out, as_json)
+    loaded, table = _open_fit(fitted, model, settings), files.read_table(data)
+    _write(answers.forecast(loaded, table, steps, interval, layout), out, as_json)
 
 
 @main.command()
@@ -239,12 +239,12 @@ def score(fitted: str, data: str, target: str | None, model: str | None,
           unknown: str) -> None:
     """Print the mean log probability of a row of DATA. With a target print also how well it is
     predicted."""
-    found = answers.score(_open_fit(fitted, model, settings), files.read_table(data), target,
-                          layout._replace(unknown=unknown))
+    scores = answers.score(_open_fit(fitted, model, settings), files.read_table(data), target,
+                           layout._replace(unknown=unknown))
     if as_json:
-        files.write_json(found)
+        files.write_json(scores)
     else:
-        click.echo("\n".join(f"{name:10} {value:.6g}" for name, value in found.items()))
+        click.echo("\n".join(f"{name:10} {value:.6g}" for name, value in scores.items()))
 
 
 @main.command()
@@ -261,10 +261,10 @@ def compare(data: str, fitted: tuple[str, ...], target: str | None, folds: int |
             models: tuple[str, ...], out: str | None, as_json: bool,
             layout: layouts.Layout) -> None:
     """Compare fitted models on the table DATA, best first."""
-    found = {Path(path).stem: files.open_any(path, models) for path in fitted}
-    if len(found) < len(fitted):
+    fits = {Path(path).stem: files.open_any(path, models) for path in fitted}
+    if len(fits) < len(fitted):
         raise ModelError(f"compare: two files have the same name, {listed(fitted)}. Rename one")
-    _write(answers.compare_files(found, files.read_table(data), target, folds, layout), out,
+    _write(answers.compare_files(fits, files.read_table(data), target, folds, layout), out,
            as_json)
 
 
@@ -300,15 +300,15 @@ def summary(fitted: str, model: str | None, settings: tuple[str, ...], as_json: 
     _print_summary(_open_fit(fitted, model, settings), as_json)
 
 
-def _print_summary(found: FitOrEstimator, as_json: bool) -> None:
+def _print_summary(loaded: FitOrEstimator, as_json: bool) -> None:
     if not as_json:
-        click.echo(answers.summary_of(found))
+        click.echo(answers.summary_of(loaded))
         return
-    inner = answers.fit_of(found)
+    inner = answers.fit_of(loaded)
     files.write_json({"model": repr(inner.model), "engine": inner.engine, "status": inner.status,
-                      "parameters": answers.estimates_of(found),
-                      "warnings": [each.record() for each in inner.warnings],
-                      **({} if files.is_fit(found) else {"summary": found.summary().to_dict()})})
+                      "parameters": answers.estimates_of(loaded),
+                      "warnings": [finding.record() for finding in inner.warnings],
+                      **({} if files.is_fit(loaded) else {"summary": loaded.summary().to_dict()})})
 
 
 @main.command()
@@ -334,14 +334,14 @@ def check(spec: str, rows: int, data: str | None, simulations: int, engine: str 
     if model.inputs and data is None:
         raise ModelError(f"check: the model has the inputs {listed(model.inputs)}. Give a table "
                          "with these columns, --data FILE")
-    of = {"rows": rows} if data is None else {
+    kw = {"rows": rows} if data is None else {
         "data": layouts.of_model(model, files.read_table(data), layout).data}
-    found = model.check(engine=engines.engine_of(engine), simulations=simulations, seed=seed, **of)
+    result = model.check(engine=engines.engine_of(engine), simulations=simulations, seed=seed, **kw)
     if as_json:
-        files.write_json({"passed": found.passed, "table": found.table.reset_index()})
+        files.write_json({"passed": result.passed, "table": result.table.reset_index()})
     else:
-        click.echo(str(found))
-    raise SystemExit(0 if found.passed else 1)
+        click.echo(str(result))
+    raise SystemExit(0 if result.passed else 1)
 
 
 @main.command()
@@ -356,17 +356,17 @@ def report(fitted: str, data: str | None, target: str | None, out: str, model: s
            settings: tuple[str, ...], layout: layouts.Layout) -> None:
     """Write a report about a fit, as one HTML file."""
     files.check_kind(out, REPORT, "report")
-    found = _open_fit(fitted, model, settings)
+    loaded = _open_fit(fitted, model, settings)
     table = None if data is None else files.read_table(data)
-    rows = () if table is None else (answers.rows_of(found, table, layout),)
+    rows = () if table is None else (answers.rows_of(loaded, table, layout),)
     if target is not None:
-        if table is None or files.is_fit(found):
+        if table is None or files.is_fit(loaded):
             raise ModelError(f"report --target {target}: " + (
                 "a model of your own finds its columns by name. Omit --target"
-                if files.is_fit(found) else "the table is not given. Give it, --data FILE"))
+                if files.is_fit(loaded) else "the table is not given. Give it, --data FILE"))
         files.require_columns(table, [target], "--target")
         rows += (table[target].to_numpy(),)
-    found.report(out, *rows, name=None if data in (None, "-") else Path(data).name)
+    loaded.report(out, *rows, name=None if data in (None, "-") else Path(data).name)
     click.echo(f"written to {out}", err=True)
 
 
@@ -377,12 +377,12 @@ def convert(source: str, destination: str) -> None:
     """Convert a table, or a Bayesian network, to another format. Networks are BIF files (.bif,
     .bif.gz) and files of probml fit."""
     if _is_bif(source):
-        found = library.read_bif(source)
+        network = library.read_bif(source)
         if _is_bif(destination):
-            library.write_bif(found, destination)
+            library.write_bif(network, destination)
         else:
             files.check_kind(destination, FIT, "fit")
-            found.save(destination)
+            network.save(destination)
     elif _is_bif(destination):
         library.write_bif(answers.fit_of(_open_fit(source, None)), destination)
     else:
@@ -408,5 +408,5 @@ def demo(out: Path, most: int) -> None:
 @json_option
 def versions(as_json: bool) -> None:
     """Print the versions of probml and its libraries. The devices are listed, too."""
-    found = probml.show_versions(show=False)
-    click.echo(json.dumps(found) if as_json else "\n".join(f"{k:12} {v}" for k, v in found.items()))
+    info = probml.show_versions(show=False)
+    click.echo(json.dumps(info) if as_json else "\n".join(f"{k:12} {v}" for k, v in info.items()))

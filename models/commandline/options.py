@@ -20,15 +20,15 @@ else:
 
 
 def _models() -> str:
-    said = "; ".join(f"{name} ({kind.what})" for name, kind in MODELS.items())
-    return f"One of {said}; or FILE.py:name, a function of your own."
+    listing = "; ".join(f"{name} ({kind.what})" for name, kind in MODELS.items())
+    return f"One of {listing}; or FILE.py:name, a function of your own."
 
 
 def layout_options(command: Callable) -> Callable:
     """How a table is the data of a model with arrays, or with steps."""
     @functools.wraps(command)
-    def with_layout(joined: tuple[str, ...], by: str | None, **given: Any) -> Any:
-        return command(layout=layouts.Layout(layouts.joined_of(joined), by), **given)
+    def with_layout(joined: tuple[str, ...], by: str | None, **kwargs: Any) -> Any:
+        return command(layout=layouts.Layout(layouts.joined_of(joined), by), **kwargs)
 
     for option in (
         click.option("--by", metavar="NAME", help="The column that identifies sequences (HMM, time "

@@ -106,13 +106,13 @@ def hierarchical_mixture_of_experts(
 
 def _tree(x, levels, classes, gate_scale, weight_scale, bias_scale, scale):
     """Gates of levels {choice: (ways, site of the gate)} and experts at the leaves."""
-    columns, gates, above = 1 + x.shape[-1], {}, tuple[int, ...]()
+    columns, gates, leading = 1 + x.shape[-1], {}, tuple[int, ...]()
     for choice, (size, site) in levels.items():
-        shape = (*above, columns, size - 1)
+        shape = (*leading, columns, size - 1)
         gates[choice] = sample(site,
                                dist.Normal(0.0, gate_scale).expand(shape).to_event(len(shape)))
-        above += (size,)
-    weights, precision = _experts(x, math.prod(above), classes, weight_scale, bias_scale, scale)
+        leading += (size,)
+    weights, precision = _experts(x, math.prod(leading), classes, weight_scale, bias_scale, scale)
     with probml.rows():
         code = jnp.zeros(x.shape[:-1], int)
         for choice, (size, _) in levels.items():
@@ -124,10 +124,10 @@ def _tree(x, levels, classes, gate_scale, weight_scale, bias_scale, scale):
 
 def _experts(x, leaves, classes, weight_scale, bias_scale, scale):
     """The sites of the experts: weights, and precisions or None."""
-    spread = jnp.concatenate([jnp.full(1, bias_scale), jnp.full(x.shape[-1], weight_scale)])
-    shape = (leaves, len(spread)) if classes is None else (leaves, classes - 1, len(spread))
+    sds = jnp.concatenate([jnp.full(1, bias_scale), jnp.full(x.shape[-1], weight_scale)])
+    shape = (leaves, len(sds)) if classes is None else (leaves, classes - 1, len(sds))
     weights = sample("weights",
-                     dist.Normal(0.0, jnp.broadcast_to(spread, shape)).to_event(len(shape)))
+                     dist.Normal(0.0, jnp.broadcast_to(sds, shape)).to_event(len(shape)))
     if classes is not None:
         return weights, None
     return weights, sample("precision", dist.Gamma(1.5, scale**2 / 2).expand([leaves]).to_event(1))
@@ -135,9 +135,9 @@ def _experts(x, leaves, classes, weight_scale, bias_scale, scale):
 
 def _answer(x, code, weights, precision):
     """The site y given the number of the expert: all experts by one product, then the row's own."""
-    found = _pick(jnp.tensordot(_with_intercept(x), weights, ((-1,), (weights.ndim - 1,))), code)
-    sample("y", dist.Categorical(logits=_full(found)) if precision is None
-           else dist.Normal(found, precision[code] ** -0.5))
+    outputs = _pick(jnp.tensordot(_with_intercept(x), weights, ((-1,), (weights.ndim - 1,))), code)
+    sample("y", dist.Categorical(logits=_full(outputs)) if precision is None
+           else dist.Normal(outputs, precision[code] ** -0.5))
 
 
 def _with_intercept(x):

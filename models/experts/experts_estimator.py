@@ -118,13 +118,13 @@ class MixtureOfExperts(_Settings, RegressorMixin, ExpertsEstimator):
         check(self)
         X, y = self._validated(X, reset=True), _answers(y)
         check_consistent_length(X, y)
-        weights, kept = self._weigh(X, sample_weight)
-        X, y = (X, y) if kept is None else (X[kept], y[kept])
-        use = ~np.isnan(y)
-        if not use.any():
+        weights, kept_rows = self._weigh(X, sample_weight)
+        X, y = (X, y) if kept_rows is None else (X[kept_rows], y[kept_rows])
+        has_y = ~np.isnan(y)
+        if not has_y.any():
             raise DataError("every value of y is missing, so nothing can be estimated. Check how y "
                             "was read, and pass observed values")
-        X, y, weights = X[use], y[use], None if weights is None else weights[use]
+        X, y, weights = X[has_y], y[has_y], None if weights is None else weights[has_y]
         self._refuse_few(X, y)
         k, d = self._leaves, X.shape[1]
         if not self.prior and len(y) <= k * (d + 1):
@@ -205,9 +205,9 @@ class MixtureOfExpertsClassifier(_Settings, ExpertsEstimator, Classifier):
 
     def _learn(self, X, y, sample_weight, classes):
         X, codes, weights = self._batch(X, y, sample_weight, classes, True)
-        seen = ~np.isnan(codes) if codes.dtype.kind == "f" else np.ones(len(codes), bool)
-        X, codes, weights = (X[seen], codes[seen].astype(int),
-                             None if weights is None else weights[seen])
+        labelled = ~np.isnan(codes) if codes.dtype.kind == "f" else np.ones(len(codes), bool)
+        X, codes, weights = (X[labelled], codes[labelled].astype(int),
+                             None if weights is None else weights[labelled])
         require_classes(self.classes_)
         self._refuse_few(X, codes)
         self._standardise(X, weights)

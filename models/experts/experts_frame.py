@@ -53,27 +53,27 @@ class Learnt:
         return (np.ones((n, 1)) if not self._sites
                 else np.asarray(self.fit_.joint(data, self._sites)).reshape(n, -1))
 
-    def _bare(self, found, axis: int, unit):
+    def _bare(self, coefs, axis: int, unit):
         """Coefficients of standardised columns, the intercept first on `axis`, as (slopes,
         intercept) of the columns themselves; their axis comes last."""
-        found = np.moveaxis(np.asarray(found, float), axis, -1)
-        slopes = found[..., 1:] * unit / self._unit
-        return slopes, found[..., 0] * unit - slopes @ self._centre
+        coefs = np.moveaxis(np.asarray(coefs, float), axis, -1)
+        slopes = coefs[..., 1:] * unit / self._unit
+        return slopes, coefs[..., 0] * unit - slopes @ self._centre
 
     def _parameter_units(self, fit: Fit) -> dict[str, Unit]:
         d, slope = self.n_features_in_, 1 / self._unit
         mix = np.diag(np.concatenate([[1.0], slope]))
         mix[1:, 0] = -self._centre * slope
-        named = ("intercept", *(self._column_names or (f"x{j}" for j in range(d))))
+        terms = ("intercept", *(self._column_names or (f"x{j}" for j in range(d))))
         unit, level = self._answer_unit, np.zeros(d + 1)
         level[0] = self._answer_centre
-        out = {"weights": Unit(unit, level, (-1, mix)), "precision": Unit(1 / unit**2)}
-        out |= {f"gate{site[1:]}": Unit(mix=(-2, mix)) for site in self._sites}
-        axes = {name: np.ndim(fit.point[name]) + unit.mix[0] for name, unit in out.items()
+        units = {"weights": Unit(unit, level, (-1, mix)), "precision": Unit(1 / unit**2)}
+        units |= {f"gate{site[1:]}": Unit(mix=(-2, mix)) for site in self._sites}
+        axes = {name: np.ndim(fit.point[name]) + unit.mix[0] for name, unit in units.items()
                 if unit.mix is not None and name in fit.point}
-        told = {name: replace(unit, names={axes[name]: named}) if name in axes else unit
-                for name, unit in out.items() if name in fit.point}
-        return told | of_rows(x=(self._centre, self._unit), y=(self._answer_centre, unit))
+        labelled = {name: replace(unit, names={axes[name]: terms}) if name in axes else unit
+                    for name, unit in units.items() if name in fit.point}
+        return labelled | of_rows(x=(self._centre, self._unit), y=(self._answer_centre, unit))
 
     def _gates(self, part: int):
         check_is_fitted(self, "fit_")
@@ -81,15 +81,15 @@ class Learnt:
             raise AttributeError(f"{type(self).__name__}(gate=False) has no gate_coef_ and no "
                                  f"gate_intercept_, because the probabilities of the experts are "
                                  f"the same in every row. Use shares_")
-        out = []
+        gates = []
         for site in self._sites:
             # (*above, ways − 1[, d])
-            found = self._bare(self.fit_.params["gate" + site[1:]], -2, 1.0)[part]
-            axis = found.ndim - 2 + part
-            out.append(np.concatenate([np.zeros_like(np.take(found, [0], axis)), found], axis))
+            coefs = self._bare(self.fit_.params["gate" + site[1:]], -2, 1.0)[part]
+            axis = coefs.ndim - 2 + part
+            gates.append(np.concatenate([np.zeros_like(np.take(coefs, [0], axis)), coefs], axis))
         if self.branches is not None:
-            return out
-        return out[0] if out else np.zeros((1, self.n_features_in_) if part == 0 else 1)
+            return gates
+        return gates[0] if gates else np.zeros((1, self.n_features_in_) if part == 0 else 1)
 
     @property
     def gate_coef_(self):
@@ -131,9 +131,9 @@ class Learnt:
     def log_prob(self, X, y):
         """log p(y | x) of every row, (n,), in units of y; 0 where y is missing."""
         data = self.as_data(X, y)
-        seen = (~np.isnan(np.asarray(data["y"], float)) if np.asarray(data["y"]).dtype.kind == "f"
-                else True)
-        return self.fit_.log_prob(data) - np.log(self._answer_unit) * seen
+        has_y = (~np.isnan(np.asarray(data["y"], float)) if np.asarray(data["y"]).dtype.kind == "f"
+                 else True)
+        return self.fit_.log_prob(data) - np.log(self._answer_unit) * has_y
 
     def responsibilities(self, X, y):
         """p(expert | x, y), (n, experts); where y is missing the gates' shares."""
@@ -147,8 +147,8 @@ class Learnt:
 
     def bic(self, X, y):
         """−2 Σ log p(y | x) + parameters · log n (Schwarz 1978); the lower the better."""
-        log = self.log_prob(X, y)
-        return float(criteria(log.sum(), self.n_parameters_, len(log))["bic"])
+        log_probs = self.log_prob(X, y)
+        return float(criteria(log_probs.sum(), self.n_parameters_, len(log_probs))["bic"])
 
     def aic(self, X, y):
         """−2 Σ log p(y | x) + 2 · parameters (Akaike 1974); the lower the better."""
@@ -215,12 +215,12 @@ class ExpertsEstimator(Learnt, Complete, Estimator):
 
     def _refuse_few(self, X, y) -> None:
         """Fewer distinct rows than experts."""
-        given = (f"n_experts={self.n_experts}" if self.branches is None
-                 else f"branches={self.branches!r}")
+        setting = (f"n_experts={self.n_experts}" if self.branches is None
+                   else f"branches={self.branches!r}")
         distinct = len(np.unique(np.column_stack([X, y]), axis=0)) if len(X) <= 10_000 else len(X)
         if distinct < self._leaves:
             raise DataError(
-                f"{type(self).__name__}({given}): X and y have only "
+                f"{type(self).__name__}({setting}): X and y have only "
                 f"{counted(distinct, 'distinct row')} (n_samples={len(X)}). Use at most "
                 f"{counted(distinct, 'expert')}, not {self._leaves}"
             )

@@ -6,7 +6,7 @@ import numpy as np
 
 from probml.dataset.arrays import distinct, missing
 from probml.errors import DataError, KindError, shortly, type_of
-from probml.models.frames.kinds import refuse_dates, usual
+from probml.models.frames.kinds import default_kind, refuse_dates
 
 
 def column_of(X, j: int):
@@ -21,7 +21,7 @@ def usual_of(column, name: str) -> str:
             column = column.astype(float)
         except (TypeError, ValueError):
             return "normal"
-    return usual(column, name)
+    return default_kind(column, name)
 
 
 def numbers_of(column, name: str) -> np.ndarray:
@@ -44,9 +44,9 @@ def numbers_of(column, name: str) -> np.ndarray:
                     f"{name} is {value!r} in row {i}, expected a number. If the column is "
                     f"categorical, use NaiveBayes or MixedMixture with categorical=[...]"
                 ) from None
-        row, odd = next(((i, value) for i, value in enumerate(column)
+        row, bad = next(((i, value) for i, value in enumerate(column)
                          if not isinstance(value, Number)), (0, column))
-        raise KindError(f"{name} is {type_of(odd)}, {shortly(odd)}, in row {row}, expected one "
+        raise KindError(f"{name} is {type_of(bad)}, {shortly(bad)}, in row {row}, expected one "
                         "number per cell (float() argument must be a string or a real number). "
                         "Give a number, or drop the column") from None
 
@@ -57,18 +57,18 @@ def labels_of(column, name: str) -> tuple:
     if hasattr(column, "cat"):
         return tuple(column.cat.categories.tolist())
     values = np.asarray(column) if not hasattr(column, "to_numpy") else column.to_numpy()
-    hidden = missing(values)
-    seen = values[~hidden] if hidden.any() else values
-    if values.dtype.kind == "f" and np.isinf(seen).any():
+    is_missing = missing(values)
+    observed = values[~is_missing] if is_missing.any() else values
+    if values.dtype.kind == "f" and np.isinf(observed).any():
         raise DataError(f"{name} contains infinity, which is not a category. Use NaN for a missing "
                         f"value")
     if values.dtype.kind != "O":
-        return tuple(distinct(seen).tolist())
-    for value in seen.tolist():
+        return tuple(distinct(observed).tolist())
+    for value in observed.tolist():
         if not isinstance(value, str | bool | int | float | np.generic):
             raise KindError(f"{name} contains {type_of(value)}, but each value of the argument "
                             f"must be a string or a number. Convert the column to text")
-    return tuple(sorted(set(seen.tolist()), key=lambda v: (isinstance(v, str), v)))
+    return tuple(sorted(set(observed.tolist()), key=lambda v: (isinstance(v, str), v)))
 
 
 def codes_of(column, labels: tuple) -> np.ndarray:
@@ -78,13 +78,13 @@ def codes_of(column, labels: tuple) -> np.ndarray:
         values = np.asarray(column.astype(object), object)
     numeric = values.dtype.kind in "iufb" and not any(isinstance(label, str) for label in labels)
     if not numeric or not labels:
-        lookup, hidden = {label: code for code, label in enumerate(labels)}, missing(values)
-        out = np.full(len(values), -1, np.int32)
-        out[~hidden] = [lookup.get(v, -2) for v in values[~hidden].tolist()]
-        return out
-    table = np.asarray(labels, float)
-    order = np.argsort(table)
-    place = np.minimum(np.searchsorted(table, values, sorter=order), len(table) - 1)
-    codes = order[place]
-    out = np.where(table[codes] == values, codes, -2).astype(np.int32)
-    return np.where(np.isnan(values), -1, out) if values.dtype.kind == "f" else out
+        lookup, is_missing = {label: code for code, label in enumerate(labels)}, missing(values)
+        result = np.full(len(values), -1, np.int32)
+        result[~is_missing] = [lookup.get(v, -2) for v in values[~is_missing].tolist()]
+        return result
+    categories = np.asarray(labels, float)
+    order = np.argsort(categories)
+    positions = np.minimum(np.searchsorted(categories, values, sorter=order), len(categories) - 1)
+    codes = order[positions]
+    result = np.where(categories[codes] == values, codes, -2).astype(np.int32)
+    return np.where(np.isnan(values), -1, result) if values.dtype.kind == "f" else result

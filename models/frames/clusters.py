@@ -28,26 +28,26 @@ def clusters(X, k: int, weights=None) -> np.ndarray:
     if k == 1 or len(X) < 2:
         return np.zeros(len(X), int)
     weights = np.ones(len(X)) if weights is None else np.asarray(weights, float)
-    few = slice(None, None, -(-len(X) // SAMPLE))
-    seen = weights[few, None] * ~np.isnan(X[few])
-    total = np.maximum(seen.sum(0), np.finfo(float).tiny)
-    first = np.where(np.isnan(X[0]), 0.0, X[0])  # of large numbers the differences are summed
-    apart = np.where(np.isnan(X[few]), 0.0, X[few] - first)
-    centre = (seen * apart).sum(0) / total
-    unit = np.sqrt((seen * (apart - centre) ** 2).sum(0) / total)
-    unit = np.where(unit > 0, unit, 1.0)
+    sample = slice(None, None, -(-len(X) // SAMPLE))
+    cell_weights = weights[sample, None] * ~np.isnan(X[sample])
+    total = np.maximum(cell_weights.sum(0), np.finfo(float).tiny)
+    origin = np.where(np.isnan(X[0]), 0.0, X[0])  # of large numbers the differences are summed
+    offsets = np.where(np.isnan(X[sample]), 0.0, X[sample] - origin)
+    centre = (cell_weights * offsets).sum(0) / total
+    scales = np.sqrt((cell_weights * (offsets - centre) ** 2).sum(0) / total)
+    scales = np.where(scales > 0, scales, 1.0)
 
     def standard(x: np.ndarray) -> np.ndarray:
-        return np.nan_to_num(x - first - centre, nan=0.0, posinf=np.inf, neginf=-np.inf) / unit
+        return np.nan_to_num(x - origin - centre, nan=0.0, posinf=np.inf, neginf=-np.inf) / scales
 
-    z = standard(X[few])
-    means = _means_of_parts(z, weights[few], k)
+    z = standard(X[sample])
+    means = _means_of_parts(z, weights[sample], k)
     codes = None
     for _ in range(ROUNDS):
-        before, codes = codes, _nearest(z, means)
-        if before is not None and (codes == before).all():
+        previous, codes = codes, _nearest(z, means)
+        if previous is not None and (codes == previous).all():
             break
-        means = _means(z, weights[few], codes, means)
+        means = _means(z, weights[sample], codes, means)
     return np.concatenate([_nearest(standard(X[i : i + CHUNK]), means)
                            for i in range(0, len(X), CHUNK)])
 
@@ -55,14 +55,14 @@ def clusters(X, k: int, weights=None) -> np.ndarray:
 def _means_of_parts(z, weights, k: int) -> np.ndarray:
     """(k or fewer, d) means of parts of the rows."""
     codes, parts = np.zeros(len(z), int), {}
-    for new in range(1, k):
-        for code in set(range(new)) - parts.keys():
+    for new_code in range(1, k):
+        for code in set(range(new_code)) - parts.keys():
             parts[code] = _halves(z[codes == code], weights[codes == code])
         widest = max(parts, key=lambda code: parts[code][0])
-        square, further = parts.pop(widest)
-        if not square > 0:
+        sum_sq, beyond = parts.pop(widest)
+        if not sum_sq > 0:
             break
-        codes[np.flatnonzero(codes == widest)[further]] = new
+        codes[np.flatnonzero(codes == widest)[beyond]] = new_code
     return _means(z, weights, codes, np.zeros((codes.max() + 1, z.shape[1])))
 
 
@@ -70,20 +70,20 @@ def _halves(z, weights) -> tuple[float, np.ndarray]:
     """The sum of squares about the mean, and which rows lie beyond the mean along the widest
     direction: the row that lies farthest, turned by powers of the scatter matrix."""
     total = weights.sum()
-    apart = z - weights @ z / (total if total > 0 else 1.0)
-    squares = (apart**2).sum(1)
-    along = apart[np.argmax(np.where(weights > 0, squares, 0.0))]
+    centred = z - weights @ z / (total if total > 0 else 1.0)
+    squares = (centred**2).sum(1)
+    direction = centred[np.argmax(np.where(weights > 0, squares, 0.0))]
     for _ in range(POWERS):
-        along = (weights * (apart @ along)) @ apart
-        along /= max(np.linalg.norm(along), np.finfo(float).tiny)
-    return float(weights @ squares), apart @ along > 0
+        direction = (weights * (centred @ direction)) @ centred
+        direction /= max(np.linalg.norm(direction), np.finfo(float).tiny)
+    return float(weights @ squares), centred @ direction > 0
 
 
-def _means(z, weights, codes, before) -> np.ndarray:
+def _means(z, weights, codes, previous) -> np.ndarray:
     """The mean of every cluster; of an empty one the one before."""
-    chosen = weights * (codes == np.arange(len(before))[:, None])
-    total = chosen.sum(1, keepdims=True)
-    return np.where(total > 0, chosen @ z / np.where(total > 0, total, 1.0), before)
+    assigned = weights * (codes == np.arange(len(previous))[:, None])
+    total = assigned.sum(1, keepdims=True)
+    return np.where(total > 0, assigned @ z / np.where(total > 0, total, 1.0), previous)
 
 
 def _nearest(z, means) -> np.ndarray:

@@ -52,9 +52,9 @@ class Columns:
         lines = []
         for j, (name, kind, labels) in enumerate(zip(self.names, self.kinds, self.labels,
                                                      strict=True)):
-            among = ("" if labels is None
+            words = ("" if labels is None
                      else f" ({', '.join(map(str, labels[:6]))}{', …' if len(labels) > 6 else ''})")
-            lines.append(f"{name}: {kind}{among}{', guessed' if self._guessed(j) else ''}")
+            lines.append(f"{name}: {kind}{words}{', guessed' if self._guessed(j) else ''}")
         return "\n".join(lines)
 
     def _guessed(self, j: int) -> bool:
@@ -68,21 +68,21 @@ class Columns:
     @property
     def status(self) -> str:
         """The numbers that were taken for categories, in words; empty where there are none."""
-        taken = [self.names[j] for j in range(len(self.names)) if self._number(j)]
+        names = [self.names[j] for j in range(len(self.names)) if self._number(j)]
         return ("columns of integers with few distinct values are treated as categories: "
-                f"{listed(taken)} (use kinds={{...}} to change this)" if taken else "")
+                f"{listed(names)} (use kinds={{...}} to change this)" if names else "")
 
     @property
     def groups(self) -> dict[str, tuple[tuple, list[int]]]:
         """Site → (kind as naive_bayes takes it, its columns)."""
-        found: dict[str, list[int]] = {}
+        by_site: dict[str, list[int]] = {}
         for j, kind in enumerate(self.kinds):
-            found.setdefault(f"{kind}_{self.states(j)}" if kind == "categorical" else kind,
-                             []).append(j)
+            by_site.setdefault(f"{kind}_{self.states(j)}" if kind == "categorical" else kind,
+                               []).append(j)
         return {
             name: (("categorical", len(js), self.states(js[0])) if self.labels[js[0]] is not None
                    else (name, len(js)), js)
-            for name, js in found.items()
+            for name, js in by_site.items()
         }
 
     @property
@@ -116,19 +116,19 @@ class Columns:
             DataError: a value that the kind of its column does not take, or a category unseen in
                 training.
         """
-        out = {}
+        arrays = {}
         for name, (kind, js) in self.groups.items():
             if kind[0] == "categorical":
                 codes = np.stack([self._codes(X, j) for j in js], 1)
-                out[name] = np.where(codes < 0, np.nan, codes) if (codes < 0).any() else codes
+                arrays[name] = np.where(codes < 0, np.nan, codes) if (codes < 0).any() else codes
                 continue
-            whole = isinstance(X, np.ndarray) and X.dtype.kind == "f" and len(js) == X.shape[1]
-            values = X if whole else np.stack(
+            as_is = isinstance(X, np.ndarray) and X.dtype.kind == "f" and len(js) == X.shape[1]
+            values = X if as_is else np.stack(
                 [numbers_of(column_of(X, j), self.describe_column(j)) for j in js], 1
             )
             self._refuse(values, kind[0], js)
-            out[name] = values
-        return out
+            arrays[name] = values
+        return arrays
 
     def rows(self, data: Mapping[str, np.ndarray]) -> np.ndarray:
         """Sites back into columns, (n, d), categories as labels; an array of objects where some are
@@ -142,22 +142,22 @@ class Columns:
                     values = np.array([*labels, None] if self.spare else labels,
                                       object)[values.astype(int)]
                 columns[j] = values
-        text = (any(not isinstance(label, NUMBERS) for labels in self.labels
-                    for label in labels or ()) or self.spare)
-        out = np.empty((length, len(columns)), object)
+        has_text = (any(not isinstance(label, NUMBERS) for labels in self.labels
+                        for label in labels or ()) or self.spare)
+        table = np.empty((length, len(columns)), object)
         for j, values in enumerate(columns):
-            out[:, j] = values
-        return out if text else out.astype(float)
+            table[:, j] = values
+        return table if has_text else table.astype(float)
 
     def tables(self, params: Mapping[str, np.ndarray]) -> dict[Hashable, dict[str, np.ndarray]]:
         """Column → parameter → (k, ...), from the parameters of naive_bayes."""
-        out: dict[Hashable, dict[str, np.ndarray]] = {name: {} for name in self.names}
+        tables: dict[Hashable, dict[str, np.ndarray]] = {name: {} for name in self.names}
         for group, (_, js) in self.groups.items():
             for site, value in params.items():
                 if site.rpartition("_")[0] == group:
                     for i, j in enumerate(js):
-                        out[self.names[j]][site.rpartition("_")[2]] = value[:, i]
-        return out
+                        tables[self.names[j]][site.rpartition("_")[2]] = value[:, i]
+        return tables
 
     def table(self, name: Hashable, params: Mapping[str, np.ndarray], rows: object):
         """What was learnt of one column, a pandas table: probabilities of its categories, or its
@@ -173,12 +173,12 @@ class Columns:
             raise ModelError(f"table({name!r}): there is no such "
                              f"column{meant(str(name), map(str, self.names))}. Use one of the "
                              f"fitted columns, {listed(self.names)}")
-        found, labels = self.tables(params)[name], self.labels[self.names.index(name)]
+        estimates, labels = self.tables(params)[name], self.labels[self.names.index(name)]
         if labels is None:
-            values = {word: shortest(value) for word, value in found.items()}
+            values = {word: shortest(value) for word, value in estimates.items()}
             return pd.DataFrame(values, index=rows).rename_axis(columns=name)
         columns = [*labels, "(another)"] if self.spare else list(labels)
-        return pd.DataFrame(shortest(found["probs"]), index=rows,
+        return pd.DataFrame(shortest(estimates["probs"]), index=rows,
                             columns=pd.Index(columns, name=name))
 
     def _codes(self, X, j: int) -> np.ndarray:

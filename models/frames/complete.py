@@ -95,10 +95,10 @@ class Numbered(Complete):
         X = self._require_complete(X, reset=True)
         y = finite_target(y)
         check_consistent_length(X, y)
-        weights, kept = self._weigh(X, sample_weight)
-        rows = np.arange(len(y)) if kept is None else kept
-        if kept is not None:
-            X, y = X[kept], y[kept]
+        weights, kept_rows = self._weigh(X, sample_weight)
+        rows = np.arange(len(y)) if kept_rows is None else kept_rows
+        if kept_rows is not None:
+            X, y = X[kept_rows], y[kept_rows]
         return X, y, np.ones(len(rows)) if weights is None else weights, rows
 
 

@@ -31,15 +31,15 @@ def refuse_dates(column, name: str) -> None:
     Raises:
         DataError: naming the column, and what to do.
     """
-    found = str(column.dtype)
-    if getattr(column.dtype, "kind", "O") not in "Mm" and not found.startswith(
+    dtype_name = str(column.dtype)
+    if getattr(column.dtype, "kind", "O") not in "Mm" and not dtype_name.startswith(
         ("date", "time", "duration", "period")
     ):
-        cell = _first(column) if found == "object" else None
+        cell = _first(column) if dtype_name == "object" else None
         if not isinstance(cell, DATES):
             return
-        found = type(cell).__name__
-    raise DataError(f"{describe_dates(name, found)}, or make categories of them, such as "
+        dtype_name = type(cell).__name__
+    raise DataError(f"{describe_dates(name, dtype_name)}, or make categories of them, such as "
                     "column.dt.month.astype(str)")
 
 
@@ -54,7 +54,7 @@ def discrete(values) -> bool:
     values = np.asarray(values)
     return _has_few_values(values[:GLANCE]) and (len(values) <= GLANCE
                                                  or _has_few_values(values)) and (
-        _often(values) or _binary(values)
+        _repeats(values) or _binary(values)
     )
 
 
@@ -62,22 +62,22 @@ def has_few_values(values) -> bool:
     """Whether numbers, whole or not, take so few values that a normal fitted to them can shrink
     onto one; NaN unseen."""
     values = np.asarray(values, float)
-    few = _has_few_values(values[:GLANCE], whole=False) and (
-        len(values) <= GLANCE or _has_few_values(values, whole=False))
-    return few and _often(values)
+    few_values = _has_few_values(values[:GLANCE], integer=False) and (
+        len(values) <= GLANCE or _has_few_values(values, integer=False))
+    return few_values and _repeats(values)
 
 
-def _has_few_values(values, whole: bool = True) -> bool:
-    seen = values[~np.isnan(values)] if values.dtype.kind == "f" else values
-    if whole and values.dtype.kind == "f" and not (seen == np.floor(seen)).all():
+def _has_few_values(values, integer: bool = True) -> bool:
+    observed = values[~np.isnan(values)] if values.dtype.kind == "f" else values
+    if integer and values.dtype.kind == "f" and not (observed == np.floor(observed)).all():
         return False
-    return len(np.unique(seen)) <= MAX_CATEGORIES
+    return len(np.unique(observed)) <= MAX_CATEGORIES
 
 
-def _often(values) -> bool:
-    seen = values[~np.isnan(values)] if values.dtype.kind == "f" else values
-    distinct = len(np.unique(seen))
-    return distinct > 1 and len(seen) >= OFTEN * distinct
+def _repeats(values) -> bool:
+    observed = values[~np.isnan(values)] if values.dtype.kind == "f" else values
+    n_distinct = len(np.unique(observed))
+    return n_distinct > 1 and len(observed) >= OFTEN * n_distinct
 
 
 def _binary(values) -> bool:
@@ -86,7 +86,7 @@ def _binary(values) -> bool:
     )
 
 
-def usual(column, name: str) -> str:
+def default_kind(column, name: str) -> str:
     """The kind of a column of a table: "categorical" or "normal".
 
     Raises:

@@ -15,7 +15,7 @@ from probml.models.frames.columns import KINDS, Columns
 from probml.models.frames.kinds import refuse_dates
 
 
-def take(estimator: Estimator, X, reset: bool, frames: tuple) -> Any:
+def validated_columns(estimator: Estimator, X, reset: bool, frames: tuple) -> Any:
     """X as the estimator's columns are read from it: floats where every column is a number, else an
     array or DataFrame as it is.
 
@@ -70,19 +70,19 @@ def learn(X, categorical: Collection | str | None,
         DataError: a column that is missing in every row, a kind that its values do not suit.
     """
     width = X.shape[1]
-    shown = tuple(f"column {j}" if names is None else f"column {names[j]!r}" for j in range(width))
+    titles = tuple(f"column {j}" if names is None else f"column {names[j]!r}" for j in range(width))
 
-    said = _stated_kinds(categorical, kinds, width, names)
-    guessed = tuple(kind is None for kind in said)
-    found = [usual_of(column_of(X, j), shown[j]) if kind is None else kind
-             for j, kind in enumerate(said)]
-    for j, kind in enumerate(found):
+    stated = _stated_kinds(categorical, kinds, width, names)
+    guessed = tuple(kind is None for kind in stated)
+    kind_of = [usual_of(column_of(X, j), titles[j]) if kind is None else kind
+               for j, kind in enumerate(stated)]
+    for j, kind in enumerate(kind_of):
         if kind != "categorical" and kind not in KINDS:
-            raise ModelError(f"kinds: {shown[j]} is {kind!r}, expected 'categorical' or one of "
+            raise ModelError(f"kinds: {titles[j]} is {kind!r}, expected 'categorical' or one of "
                              f"{listed(KINDS)}")
-    for j, kind in enumerate(found):
+    for j, kind in enumerate(kind_of):
         if kind != "categorical":
-            refuse_dates(column_of(X, j), shown[j])
+            refuse_dates(column_of(X, j), titles[j])
     given = {}
     if isinstance(categories, Mapping):
         given = {_position(key, "categories", width, names): _categories(value,
@@ -91,10 +91,10 @@ def learn(X, categorical: Collection | str | None,
     elif categories is not None:
         given = dict.fromkeys(range(width), _categories(categories, "categories"))
     labels = []
-    for j, kind in enumerate(found):
-        labels.append((given[j] if j in given else labels_of(column_of(X, j), shown[j]))
+    for j, kind in enumerate(kind_of):
+        labels.append((given[j] if j in given else labels_of(column_of(X, j), titles[j]))
                       if kind == "categorical" else None)
-    return Columns(tuple(range(width) if names is None else names), tuple(found), tuple(labels),
+    return Columns(tuple(range(width) if names is None else names), tuple(kind_of), tuple(labels),
                    spare, guessed)
 
 
@@ -119,27 +119,27 @@ def _stated_kinds(categorical: Collection | str | None,
             not isinstance(categorical, Iterable) or getattr(categorical, "ndim", 1) != 1):
         raise ModelError(f"categorical={categorical!r:.80}: expected None, 'all', or a list of "
                          "columns, by name or number, such as ['sex']")
-    said: list[str | None] = [kinds if isinstance(kinds, str) else None] * width
+    stated: list[str | None] = [kinds if isinstance(kinds, str) else None] * width
     for key, kind in (kinds or {}).items() if not isinstance(kinds, str) else ():
-        said[_position(key, "kinds", width, names)] = kind
+        stated[_position(key, "kinds", width, names)] = kind
     if isinstance(categorical, str) and categorical == "all":
-        said = ["categorical"] * width
+        stated = ["categorical"] * width
     elif categorical is not None:
         for key in categorical:
-            said[_position(key, "categorical", width, names)] = "categorical"
-    return said
+            stated[_position(key, "categorical", width, names)] = "categorical"
+    return stated
 
 
 def _categories(values: object, name: str) -> tuple:
     """Categories as they were given."""
-    found = (list(values) if isinstance(values, Iterable)
+    items = (list(values) if isinstance(values, Iterable)
              and not isinstance(values, str | bytes | Mapping) else [])
-    if not found or any(isinstance(value, list | tuple | set | dict | np.ndarray)
-                        for value in found):
+    if not items or any(isinstance(value, list | tuple | set | dict | np.ndarray)
+                        for value in items):
         raise ModelError(f"{name}={values!r:.80}: expected one list of categories for all "
                          f"columns, such as ['no', 'yes'], or one list per column, such as "
                          f"{{'smoker': ['no', 'yes']}}")
-    if twice := [value for i, value in enumerate(found) if value in found[:i]]:
-        raise ModelError(f"{name}={values!r:.80}: {twice[0]!r} occurs twice. Give every category "
+    if repeats := [value for i, value in enumerate(items) if value in items[:i]]:
+        raise ModelError(f"{name}={values!r:.80}: {repeats[0]!r} occurs twice. Give every category "
                          f"once")
-    return tuple(found)
+    return tuple(items)

@@ -30,21 +30,21 @@ class Margin(Complete, Classifier):
         check(self)
         X = self._require_complete(X, reset=True)
         check_consistent_length(X, y)
-        weights, kept = self._weigh(X, sample_weight)
+        weights, kept_rows = self._weigh(X, sample_weight)
         codes = self._codes(y, None)
         if codes.dtype.kind == "f":
             row = int(np.argmax(np.isnan(codes)))
             raise DataError(f"y is missing in row {row}, but {type(self).__name__} needs the class "
                             f"of every row. Drop rows without a class")
-        if kept is not None:
-            X, codes = X[kept], codes[kept]
-        kept = np.arange(len(codes)) if kept is None else kept
-        weights = np.ones(len(kept)) if weights is None else weights
-        found = np.flatnonzero(np.bincount(codes, minlength=len(self.classes_)))
-        require_classes(self.classes_[found])
-        if len(found) < len(self.classes_):
-            self.classes_, codes = self.classes_[found], np.searchsorted(found, codes)
-        return X, codes, weights, kept
+        if kept_rows is not None:
+            X, codes = X[kept_rows], codes[kept_rows]
+        kept_rows = np.arange(len(codes)) if kept_rows is None else kept_rows
+        weights = np.ones(len(kept_rows)) if weights is None else weights
+        present = np.flatnonzero(np.bincount(codes, minlength=len(self.classes_)))
+        require_classes(self.classes_[present])
+        if len(present) < len(self.classes_):
+            self.classes_, codes = self.classes_[present], np.searchsorted(present, codes)
+        return X, codes, weights, kept_rows
 
     def _balanced(self, X, y, sample_weight):
         """(X, codes, weights) checked, class weights in them."""
@@ -63,8 +63,8 @@ class Margin(Complete, Classifier):
         """
         check_is_fitted(self)
         labels = np.asarray(column_or_1d(y)).tolist()
-        place = {label: code for code, label in enumerate(self.classes_.tolist())}
-        codes = np.array([place.get(label, -1) for label in labels], int)
+        code_of = {label: code for code, label in enumerate(self.classes_.tolist())}
+        codes = np.array([code_of.get(label, -1) for label in labels], int)
         if (codes < 0).any():
             row = int(np.argmin(codes))
             raise DataError(f"{verb}: y is {labels[row]} in row {row}, which is not one of the "
@@ -78,5 +78,5 @@ class Margin(Complete, Classifier):
 
     def predict(self, X):
         """The class of every row, as a label."""
-        found = self.decision_function(X)
-        return self.classes_[(found > 0).astype(int) if found.ndim == 1 else found.argmax(1)]
+        scores = self.decision_function(X)
+        return self.classes_[(scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(1)]

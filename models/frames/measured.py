@@ -47,7 +47,7 @@ def from_data(name: str, value, d: int, support=constraints.positive):
     return sample(name, dist.ImproperUniform(support, (), (d,)))
 
 
-def wait_of(name: str, shape: float, d: int, column: str):
+def waiting_rate(name: str, shape: float, d: int, column: str):
     """The rate of the Gamma prior of an exponential's rate, a pseudo-time, as (d,): TIME mean
     waiting times; where the prior has a mode, it lies at the rate of all rows."""
     return measured(name, Measure(column, "mean", TIME if shape <= 1 else shape - 1, TIME), (d,))

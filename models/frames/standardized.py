@@ -26,29 +26,29 @@ class Standardized(Complete):
     fit_intercept: bool  # of the estimator
     _column_names: Any
 
-    def _frame(self, X, weights, always: bool = False) -> np.ndarray:
+    def _frame(self, X, weights, force: bool = False) -> np.ndarray:
         """Learn where columns are centred, and their units; X in these. Columns that are well are
         left alone, and not copied, but for a posterior: its draws are then the same in all units.
 
         For conditioning only, no estimates: large data are subsampled.
         """
-        whole, step = X, max(len(X) // MAX_SAMPLED_ROWS, 1)
+        all_rows, step = X, max(len(X) // MAX_SAMPLED_ROWS, 1)
         X, weights = np.ascontiguousarray(X[::step]), weights[::step]
         d, total = X.shape[1], weights.sum()
-        mean, square = weights @ X / total, np.einsum("i,ij,ij->j", weights / total, X, X)
-        spread = np.sqrt(np.maximum(square - mean**2, 0.0))
-        lost = square * 1e-12 > spread**2  # rounding: measure about the mean
-        if lost.any():
-            spread[lost] = np.sqrt(weights @ (X[:, lost] - mean[lost]) ** 2 / total)
-        spread = np.where(spread > 1e-14 * np.abs(mean), spread, 0.0)
-        unit = np.where(spread > 0, spread, np.where(np.abs(mean) > 0, np.abs(mean), 1.0))
+        mean, mean_sq = weights @ X / total, np.einsum("i,ij,ij->j", weights / total, X, X)
+        sd = np.sqrt(np.maximum(mean_sq - mean**2, 0.0))
+        imprecise = mean_sq * 1e-12 > sd**2  # rounding: measure about the mean
+        if imprecise.any():
+            sd[imprecise] = np.sqrt(weights @ (X[:, imprecise] - mean[imprecise]) ** 2 / total)
+        sd = np.where(sd > 1e-14 * np.abs(mean), sd, 0.0)
+        unit = np.where(sd > 0, sd, np.where(np.abs(mean) > 0, np.abs(mean), 1.0))
         centre = mean if self.fit_intercept else np.zeros(d)
-        always = always or finds_posterior(getattr(self, "engine", None))
-        if (not always and (np.abs(centre) <= MAX_CENTRE_SDS * spread + 1).all()
+        force = force or finds_posterior(getattr(self, "engine", None))
+        if (not force and (np.abs(centre) <= MAX_CENTRE_SDS * sd + 1).all()
             and (unit < MAX_UNIT).all() and (unit > 1 / MAX_UNIT).all()):
             centre, unit = np.zeros(d), np.ones(d)
         self._centre, self._unit = centre, unit
-        return self._standardize(whole)
+        return self._standardize(all_rows)
 
     def _is_unscaled(self) -> bool:
         """Whether the columns were neither centred nor scaled."""
@@ -73,11 +73,11 @@ class Standardized(Complete):
         rank = 0
         sizes = (4 * X.shape[1] + 64, MAX_SAMPLED_ROWS, len(X))  # few rows, more, all
         for step in dict.fromkeys(max(len(X) // size, 1) for size in sizes):
-            some = X[::step]  # what some rows identify, all do
-            rows = self._design(some) * np.sqrt(weights[::step])[:, None]
+            subset = X[::step]  # what some rows identify, all do
+            rows = self._design(subset) * np.sqrt(weights[::step])[:, None]
             wide = rows.shape[0] < rows.shape[1]
             size = np.linalg.svd(np.linalg.qr(rows.T if wide else rows, mode="r"), compute_uv=False)
-            rank = int(_known(size, rows, self._digits(some) * step).sum())
+            rank = int(_known(size, rows, self._digits(subset) * step).sum())
             if rank == rows.shape[1]:
                 break
         return rank
@@ -95,12 +95,12 @@ class Standardized(Complete):
         point = fit.point
         base, slope = ((self._base, self._slope) if self._slope
                        else (self._level, self._spread))
-        out = plane("beta", "intercept", self._centre, self._unit, np.ndim(point["beta"]), base,
-                    slope, self._column_names)
+        units = plane("beta", "intercept", self._centre, self._unit, np.ndim(point["beta"]), base,
+                      slope, self._column_names)
         # the scales that go with slopes and noise, where they were not given
-        out |= {"weight_scale": Unit(slope / self._unit), "variance": Unit(self._spread**2),
-                "sigma": Unit(self._spread)}
-        return {name: unit for name, unit in out.items() if name in point} | of_rows(
+        units |= {"weight_scale": Unit(slope / self._unit), "variance": Unit(self._spread**2),
+                  "sigma": Unit(self._spread)}
+        return {name: unit for name, unit in units.items() if name in point} | of_rows(
             x=(self._centre, self._unit), y=(self._level, self._spread))
 
     def _found(self, fit: Fit) -> None:
@@ -117,8 +117,8 @@ class Standardized(Complete):
 
     def _about(self, y) -> np.ndarray:
         """y in the coordinates of `fit_`."""
-        moved = self._level != 0 or self._spread != 1
-        return (np.asarray(y, float) - self._level) / self._spread if moved else np.asarray(y)
+        shifted = self._level != 0 or self._spread != 1
+        return (np.asarray(y, float) - self._level) / self._spread if shifted else np.asarray(y)
 
 
 class Numeric(Standardized, Numbered, NoProbabilities, RegressorMixin, Estimator):
@@ -138,8 +138,8 @@ def finds_posterior(engine: object) -> bool:
 def without_prior(engine, penalty: float):
     """An engine that, without a penalty, maximises the likelihood alone: then no coefficient has a
     prior, and one of a noise or a concentration is there for posteriors."""
-    point = engine.capabilities.finds == "point" and not penalty and hasattr(engine, "prior")
-    return dataclasses.replace(engine, prior=False) if point else engine
+    drops_prior = engine.capabilities.finds == "point" and not penalty and hasattr(engine, "prior")
+    return dataclasses.replace(engine, prior=False) if drops_prior else engine
 
 
 def row_weights(weights: np.ndarray) -> np.ndarray | None:
@@ -147,15 +147,15 @@ def row_weights(weights: np.ndarray) -> np.ndarray | None:
     return None if (weights == 1).all() else weights
 
 
-def directions(rows: np.ndarray, digits: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def directions(rows: np.ndarray, rounding: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(which of k = min(n, p) orthogonal directions of coefficients the rows (n, p) tell, (k,), how
     much, (k,), the directions (k, p)), by singular values: the information would square the
     condition."""
-    _, size, turned = np.linalg.svd(np.linalg.qr(rows, mode="r") if rows.shape[0] > rows.shape[1]
-                                    else rows, full_matrices=False)
-    return _known(size, rows, digits), size, turned
+    _, singular, axes = np.linalg.svd(np.linalg.qr(rows, mode="r") if rows.shape[0] > rows.shape[1]
+                                      else rows, full_matrices=False)
+    return _known(singular, rows, rounding), singular, axes
 
 
-def _known(size: np.ndarray, rows: np.ndarray, digits: float) -> np.ndarray:
+def _known(singular: np.ndarray, rows: np.ndarray, rounding: float) -> np.ndarray:
     """Which of the singular values of rows are not rounding."""
-    return size > size[:1] * digits * max(rows.shape)
+    return singular > singular[:1] * rounding * max(rows.shape)

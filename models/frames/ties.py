@@ -19,37 +19,37 @@ def warn_of_ties(columns: Columns, data: Mapping[str, np.ndarray]) -> None:
     of them."""
     if "normal" not in columns.groups:
         return
-    values, where = data["normal"], columns.groups["normal"][1]
-    few = [i for i in range(values.shape[1]) if has_few_values(values[:, i])]
-    kinds = ", ".join(f"{columns.names[where[i]]!r}: 'categorical'" for i in few)
-    _warn([columns.describe_column(where[i]) for i in few], values[:, few],
-          f"Pass kinds={{{kinds}}}, or drop {'it' if len(few) == 1 else 'them'}")
+    values, indices = data["normal"], columns.groups["normal"][1]
+    tied = [i for i in range(values.shape[1]) if has_few_values(values[:, i])]
+    kinds = ", ".join(f"{columns.names[indices[i]]!r}: 'categorical'" for i in tied)
+    _warn([columns.describe_column(indices[i]) for i in tied], values[:, tied],
+          f"Pass kinds={{{kinds}}}, or drop {'it' if len(tied) == 1 else 'them'}")
 
 
-def warn_of_ties_in_array(X, shown, advice: str) -> None:
-    """As `warn_of_ties`, of an array whose columns are all normal; `shown`: a column's number → its
+def warn_of_ties_in_array(X, title, advice: str) -> None:
+    """As `warn_of_ties`, of an array whose columns are all normal; `title`: a column's number → its
     name in a message."""
-    few = [j for j in range(X.shape[1]) if has_few_values(X[:, j])]
-    _warn([shown(j) for j in few], X[:, few], advice)
+    tied = [j for j in range(X.shape[1]) if has_few_values(X[:, j])]
+    _warn([title(j) for j in tied], X[:, tied], advice)
 
 
-def _warn(shown: list[str], values: np.ndarray, advice: str) -> None:
+def _warn(names: list[str], values: np.ndarray, advice: str) -> None:
     """One warning that normals fitted to these columns have densities that only the prior bounds;
     none where there are none."""
     counts = [len(np.unique(column[~np.isnan(column)])) for column in values.T]
-    if not shown:
+    if not names:
         return
-    if len(shown) == 1:
-        which = (f"{shown[0]} has {counted(counts[0], 'distinct value')} in "
-                 f"{counted(len(values), 'row')} and is")
+    if len(names) == 1:
+        subject = (f"{names[0]} has {counted(counts[0], 'distinct value')} in "
+                   f"{counted(len(values), 'row')} and is")
     else:
-        said = [f"{name} ({count})" for name, count in zip(shown, counts, strict=True)][:SHOWN]
-        more = len(shown) - len(said)
-        beyond = f" and {counted(more, 'more column')}" * bool(more)
-        which = (f"{', '.join(said)}{beyond} have few distinct values (their number in brackets) "
-                 f"in {counted(len(values), 'row')} and are")
+        head = [f"{name} ({count})" for name, count in zip(names, counts, strict=True)][:SHOWN]
+        n_more = len(names) - len(head)
+        others = f" and {counted(n_more, 'more column')}" * bool(n_more)
+        subject = (f"{', '.join(head)}{others} have few distinct values (their number in brackets) "
+                   f"in {counted(len(values), 'row')} and are")
     warnings.warn(
-        f"{which} fitted by normal distributions. The variance of a component can shrink to 0 at "
+        f"{subject} fitted by normal distributions. The variance of a component can shrink to 0 at "
         f"one of these values, so the score prefers too many components. {advice}",
         UserWarning,
         stacklevel=5,
@@ -65,7 +65,7 @@ def refuse_constant(columns: Columns, data: Mapping[str, np.ndarray], label: obj
     """
     if "normal" not in columns.groups:
         return
-    values, where = data["normal"], "" if label is None else f" in class {label!r}"
+    values, within = data["normal"], "" if label is None else f" in class {label!r}"
     if label is not None and len(values) < 2:
         raise DataError(
             f"class {label!r} has only {len(values)} row, so normal distributions fitted to this "
@@ -75,7 +75,7 @@ def refuse_constant(columns: Columns, data: Mapping[str, np.ndarray], label: obj
     if flat(values).any():
         i = int(np.argmax(flat(values)))
         raise DataError(
-            f"{columns.describe_column(columns.groups['normal'][1][i])} is constant{where}, so a "
+            f"{columns.describe_column(columns.groups['normal'][1][i])} is constant{within}, so a "
             "normal distribution fitted to it has variance 0 and the likelihood has no maximum. "
             "Drop the column, or set prior=True"
         )

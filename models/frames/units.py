@@ -26,9 +26,9 @@ class Moments(CellMoments):
 
     def pooled(self) -> "Moments":
         """All groups as one."""
-        one, *others = (Moments(*(value[i : i + 1] for value in self))
-                        for i in range(len(self.weight)))
-        return sum(others, one)
+        first, *others = (Moments(*(value[i : i + 1] for value in self))
+                          for i in range(len(self.weight)))
+        return sum(others, first)
 
     @property
     def centre(self) -> np.ndarray:
@@ -50,9 +50,9 @@ class Moments(CellMoments):
         values are the groups, SHARE of its `spread`; (d,)."""
         weight, spread = self.weight[:-1].sum(0), self.spread
         square = self.square[:-1].sum(0) / np.maximum(weight, np.finfo(float).tiny)
-        least = np.maximum(1e-12 * spread**2, (ROUNDING * self.centre) ** 2)
-        seen = (weight > 0) & (square > least)
-        return np.where(seen, np.sqrt(square), SHARE * spread)
+        threshold = np.maximum(1e-12 * spread**2, (ROUNDING * self.centre) ** 2)
+        is_measured = (weight > 0) & (square > threshold)
+        return np.where(is_measured, np.sqrt(square), SHARE * spread)
 
 
 def moments(X, weights=None, codes=None, groups: int = 0) -> Moments:
@@ -65,27 +65,27 @@ def moments(X, weights=None, codes=None, groups: int = 0) -> Moments:
     weights = np.ones(n) if weights is None else np.asarray(weights, float)
     codes = np.full(n, groups) if codes is None else np.where(np.isnan(codes), groups,
                                                               codes).astype(int)
-    first = np.where(np.isnan(X[0]), 0.0, X[0])  # of large numbers the differences are summed
-    each, size = np.arange(groups + 1)[:, None], max(TOGETHER // X.shape[1], 1)
+    origin = np.where(np.isnan(X[0]), 0.0, X[0])  # of large numbers the differences are summed
+    group_ids, chunk = np.arange(groups + 1)[:, None], max(TOGETHER // X.shape[1], 1)
 
-    def summed(about: np.ndarray, power: int) -> tuple[np.ndarray, np.ndarray]:
+    def summed(centre: np.ndarray, power: int) -> tuple[np.ndarray, np.ndarray]:
         """Σ weight and Σ weight × (x − about)^power of the seen cells of each group."""
-        found = np.zeros((2, groups + 1, X.shape[1]))
-        for begin in range(0, n, size):
-            part = slice(begin, begin + size)
-            own = (codes[part] == each) * weights[part]
-            away = X[part] - (about if about.ndim == 1 else about[codes[part]])
-            hidden = np.isnan(away)
-            if hidden.any():
-                away[hidden] = 0.0
-                found[0] += own @ ~hidden
+        totals = np.zeros((2, groups + 1, X.shape[1]))
+        for start in range(0, n, chunk):
+            part = slice(start, start + chunk)
+            in_group = (codes[part] == group_ids) * weights[part]
+            offsets = X[part] - (centre if centre.ndim == 1 else centre[codes[part]])
+            is_missing = np.isnan(offsets)
+            if is_missing.any():
+                offsets[is_missing] = 0.0
+                totals[0] += in_group @ ~is_missing
             else:
-                found[0] += own.sum(1, keepdims=True)
-            found[1] += own @ (away**2 if power == 2 else away)
-        return found[0], found[1]
+                totals[0] += in_group.sum(1, keepdims=True)
+            totals[1] += in_group @ (offsets**2 if power == 2 else offsets)
+        return totals[0], totals[1]
 
-    total, sums = summed(first, 1)
-    mean = np.where(total > 0, first + sums / np.where(total > 0, total, 1.0), 0.0)
+    total, sums = summed(origin, 1)
+    mean = np.where(total > 0, origin + sums / np.where(total > 0, total, 1.0), 0.0)
     return Moments(total, mean, summed(mean, 2)[1])
 
 
@@ -124,9 +124,9 @@ class InUnits:
         """The settings of the model: "each" for what is measured; before there are rows, the
         function's own defaults."""
         names = [name for name in ("centre", "scale", "rate") if hasattr(self, name)]
-        found = {name: "each" if getattr(self, name) is None else getattr(self, name)
+        prior = {name: "each" if getattr(self, name) is None else getattr(self, name)
                  for name in names}
-        return found if hasattr(self, "_moments") else {name: value for name, value in found.items()
+        return prior if hasattr(self, "_moments") else {name: value for name, value in prior.items()
                                                         if not isinstance(value, str)}
 
     # normals that nobody sees, of the rows or of every class; the most, of several sizes
@@ -146,31 +146,31 @@ class InUnits:
             return codes, classes
         groups = codes * k
         for code in range(classes):
-            mine = codes == code
-            groups[mine] += clusters(X[mine], k, None if weights is None else weights[mine])
+            mask = codes == code
+            groups[mask] += clusters(X[mask], k, None if weights is None else weights[mask])
         return groups, classes * k
 
     def _hyperparameters(self, data, weights, further: bool = False) -> dict[str, np.ndarray]:
         """Site → value of what is measured; `further`: these rows come beside those before."""
-        found = self._measure(data, weights, data.get(self._target))
+        measured = self._measure(data, weights, data.get(self._target))
         old = getattr(self, "_moments", {}) if further else {}
         return self._measured_priors({site: old[site] + value if site in old else value
-                                      for site, value in found.items()})
+                                      for site, value in measured.items()})
 
-    def _measured_priors(self, found: dict[str, Moments]) -> dict[str, np.ndarray]:
-        self._moments, out = found, {}
-        for site, value in found.items():
+    def _measured_priors(self, measured: dict[str, Moments]) -> dict[str, np.ndarray]:
+        self._moments, values = measured, {}
+        for site, value in measured.items():
             prefix, prior = self._named[site], self._prior()
             if prefix.startswith(RATES):
                 if prior.get("rate") == "each":
                     waits = prefix.startswith("exponential")
-                    out[f"{prefix}_rate"] = rates(value.centre, self.shape, waits)
+                    values[f"{prefix}_rate"] = rates(value.centre, self.shape, waits)
                 continue
             if isinstance(prior["centre"], str):
-                out[f"{prefix}_centre"] = value.centre
+                values[f"{prefix}_centre"] = value.centre
             if isinstance(prior["scale"], str):
-                out[f"{prefix}_scale"] = value.within
-        return out
+                values[f"{prefix}_scale"] = value.within
+        return values
 
     def _merged_hyperparameters(self, others) -> dict[str, np.ndarray]:
         """As `_hyperparameters`, of the rows of this estimator and of others."""

@@ -42,38 +42,38 @@ class PartlyLabelled:
         less probable."""
         if complete:
             return self._infer(model, data, weights, start, complete)
-        asked = self.unlabelled_weight
+        setting = self.unlabelled_weight
         judge = _Judge(self, model, data, weights, start)
-        if asked == "auto":
+        if setting == "auto":
             scores = {weight: judge.score(weight) for weight in WEIGHTS}
-            able = {weight: score.mean() for weight, score in scores.items() if score is not None}
-            chosen = max(able, key=able.__getitem__) if able else 1.0
-            how = (f"chosen by the log score of held-out labels ({able[chosen]:.3f} per label)"
-                   if able else "because there are too few labels to choose it")
-            self.notes_.append(f"unlabelled_weight={chosen:g}, {how}")
+            means = {weight: score.mean() for weight, score in scores.items() if score is not None}
+            chosen = max(means, key=means.__getitem__) if means else 1.0
+            reason = (f"chosen by the log score of held-out labels ({means[chosen]:.3f} per label)"
+                      if means else "because there are too few labels to choose it")
+            self.notes_.append(f"unlabelled_weight={chosen:g}, {reason}")
         else:
-            chosen = float(asked)
+            chosen = float(setting)
         fit = judge.fit(np.arange(judge.rows), judge.codes, chosen)
-        if asked != "auto" and chosen > 0:
+        if setting != "auto" and chosen > 0:
             self._say(judge, chosen)
         self.unlabelled_weight_ = chosen
         return fit
 
     def _say(self, judge: "_Judge", weight: float) -> None:
-        with_them, alone = judge.score(weight), judge.score(0.0)
-        if with_them is None or alone is None:
+        with_them, without = judge.score(weight), judge.score(0.0)
+        if with_them is None or without is None:
             return
-        lost = alone - with_them
-        error = lost.std() / np.sqrt(len(lost))
-        if lost.mean() < MIN_LOSS_PER_LABEL or lost.mean() < DOUBT * error:
+        losses = without - with_them
+        error = losses.std() / np.sqrt(len(losses))
+        if losses.mean() < MIN_LOSS_PER_LABEL or losses.mean() < DOUBT * error:
             return
-        able = {other: judge.score(other) for other in WEIGHTS if other < weight}
-        means = {other: score.mean() for other, score in able.items() if score is not None}
+        scores = {other: judge.score(other) for other in WEIGHTS if other < weight}
+        means = {other: score.mean() for other, score in scores.items() if score is not None}
         best = max(means, key=means.__getitem__)
         text = (
             f"unlabelled rows ({int(judge.hidden.sum())}) lower the log-likelihood of held-out "
-            f"labels by {lost.mean():.2g} per label ({with_them.mean():.3f} with the unlabelled "
-            f"rows, {alone.mean():.3f} without). The clusters of the rows may differ from the "
+            f"labels by {losses.mean():.2g} per label ({with_them.mean():.3f} with the unlabelled "
+            f"rows, {without.mean():.3f} without). The clusters of the rows may differ from the "
             f"classes. With unlabelled_weight={best:g} the log-likelihood is "
             f"{means[best]:.3f} per label"
         )
@@ -99,13 +99,13 @@ class _Judge:
         """The fit to some rows with these labels; of weight 0, without the unlabelled ones."""
         if weight == 0:
             rows = rows[~np.isnan(codes[rows])]
-        mine, complete = codes[rows], not np.isnan(codes[rows]).any()
+        labels, complete = codes[rows], not np.isnan(codes[rows]).any()
         data = {name: np.asarray(value)[rows] if name in self.within else value
                 for name, value in self.data.items()}
-        data[self.estimator._target] = mine.astype(int) if complete else mine
-        weights = self.weights[rows] * np.where(np.isnan(mine), weight, 1.0)
-        plain = not self.weighted and (weight == 1 or complete)
-        return self.estimator._infer(self.model, data, None if plain else weights, self.start,
+        data[self.estimator._target] = labels.astype(int) if complete else labels
+        weights = self.weights[rows] * np.where(np.isnan(labels), weight, 1.0)
+        unweighted = not self.weighted and (weight == 1 or complete)
+        return self.estimator._infer(self.model, data, None if unweighted else weights, self.start,
                                      complete)
 
     def score(self, weight: float) -> np.ndarray | None:
@@ -122,35 +122,35 @@ class _Judge:
     def _score(self, weight: float) -> np.ndarray | None:
         counts = np.bincount(self.codes[~self.hidden].astype(int),
                              minlength=len(self.estimator.classes_))
-        parts = min(FOLDS, int(counts.min()))
+        n_folds = min(FOLDS, int(counts.min()))
         engine = self.estimator.engine
-        if parts < 2 or engine is not None and engine.capabilities.finds != "point":
+        if n_folds < 2 or engine is not None and engine.capabilities.finds != "point":
             return None
         random = np.random.default_rng(0)
-        some = np.sort(random.permutation(self.rows)[:ROWS])
-        if len(some) < self.rows and np.bincount(self.codes[some][~self.hidden[some]].astype(int),
-                                                 minlength=len(counts)).min() < parts:
+        rows = np.sort(random.permutation(self.rows)[:ROWS])
+        if len(rows) < self.rows and np.bincount(self.codes[rows][~self.hidden[rows]].astype(int),
+                                                 minlength=len(counts)).min() < n_folds:
             return None
-        labelled = some[~self.hidden[some]]
-        part = np.empty(len(labelled), int)
-        mixed = random.permutation(len(labelled))
+        labelled = rows[~self.hidden[rows]]
+        fold_of = np.empty(len(labelled), int)
+        shuffled = random.permutation(len(labelled))
         # stratified: every class is dealt out in turn
-        order = mixed[np.argsort(self.codes[labelled][mixed], kind="stable")]
-        part[order] = np.arange(len(labelled)) % parts
-        out = np.empty(len(labelled))
+        order = shuffled[np.argsort(self.codes[labelled][shuffled], kind="stable")]
+        fold_of[order] = np.arange(len(labelled)) % n_folds
+        log_scores = np.empty(len(labelled))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of a part that did not converge
-            for i in range(parts):
-                test = labelled[part == i]
+            for i in range(n_folds):
+                test = labelled[fold_of == i]
                 codes = self.codes.copy()
                 codes[test] = np.nan  # the row stays, unlabelled, as a new one would
-                kept = some if weight > 0 else np.setdiff1d(some, test)
-                fit = self.fit(kept, codes, weight)
-                asked = {name: np.asarray(self.data[name])[test]
+                train = rows if weight > 0 else np.setdiff1d(rows, test)
+                fit = self.fit(train, codes, weight)
+                query = {name: np.asarray(self.data[name])[test]
                          for name in self.within & set(self.data) if name != self.estimator._target}
-                p = fit.predict_proba(asked, self.estimator._target,
-                                      plug_in=self.estimator._averages())
-                out[part == i] = np.log(
-                    np.maximum(p[np.arange(len(test)), self.codes[test].astype(int)], 1e-12)
+                probs = fit.predict_proba(query, self.estimator._target,
+                                          plug_in=self.estimator._averages())
+                log_scores[fold_of == i] = np.log(
+                    np.maximum(probs[np.arange(len(test)), self.codes[test].astype(int)], 1e-12)
                 )
-        return out
+        return log_scores

@@ -71,12 +71,12 @@ def association_rules(baskets: "pd.DataFrame", itemsets: "pd.DataFrame", *,
             a = table[:, [names[item] for item in sorted(left, key=str)]].all(1)
             b = table[:, [names[item] for item in sorted(right, key=str)]].all(1)
             cells = np.array([(a & b).sum(), (a & ~b).sum(), (~a & b).sum(), (~a & ~b).sum()])
-            after = cells + concentration
-            drawn = random.dirichlet(after, DRAWS)
-            lift = drawn[:, 0] / (drawn[:, :2].sum(1) * (drawn[:, 0] + drawn[:, 2]))
-            sure = {"support": (after[0], after[1:].sum()), "confidence": (after[0], after[1])}
+            post = cells + concentration
+            draws = random.dirichlet(post, DRAWS)
+            lift = draws[:, 0] / (draws[:, :2].sum(1) * (draws[:, 0] + draws[:, 2]))
+            betas = {"support": (post[0], post[1:].sum()), "confidence": (post[0], post[1])}
             record = {"left": left, "right": right, "baskets": int(cells[0])}
-            for name, (yes, no) in sure.items():
+            for name, (yes, no) in betas.items():
                 record[name] = yes / (yes + no)
                 record[f"{name}_low"], record[f"{name}_high"] = beta.ppf([tail, 1 - tail], yes, no)
             record["lift"] = lift.mean()
@@ -85,10 +85,10 @@ def association_rules(baskets: "pd.DataFrame", itemsets: "pd.DataFrame", *,
             records.append(record)
     columns = ["left", "right", "baskets", *(f"{name}{end}" for name in ("support", "confidence",
                "lift") for end in ("", "_low", "_high")), "lift_above_1"]
-    out = pd.DataFrame(records, columns=columns)
+    rules = pd.DataFrame(records, columns=columns)
     if least_lift is not None:
-        out = out[out["lift_low"] > least_lift]
-    return out.sort_values("lift_low", ascending=False, kind="stable", ignore_index=True)
+        rules = rules[rules["lift_low"] > least_lift]
+    return rules.sort_values("lift_low", ascending=False, kind="stable", ignore_index=True)
 
 
 def _basket_matrix(baskets) -> tuple[np.ndarray, dict]:
@@ -102,39 +102,39 @@ def _basket_matrix(baskets) -> tuple[np.ndarray, dict]:
         numbers = table.astype(float)
     except (TypeError, ValueError):
         numbers = np.full(table.shape, np.nan)
-    odd = ~((numbers == 0) | (numbers == 1))
-    if odd.any() or not len(table):
-        where = (f"row {np.argwhere(odd)[0, 0]} of column "
-                 f"{baskets.columns[np.argwhere(odd)[0, 1]]!r} has the value "
-                 f"{table[tuple(np.argwhere(odd)[0])]}, expected True, False, 1 or 0. Convert "
-                 f"the table, such as baskets > 0" if odd.any() else "the table has no rows. Give "
+    bad = ~((numbers == 0) | (numbers == 1))
+    if bad.any() or not len(table):
+        what = (f"row {np.argwhere(bad)[0, 0]} of column "
+                f"{baskets.columns[np.argwhere(bad)[0, 1]]!r} has the value "
+                f"{table[tuple(np.argwhere(bad)[0])]}, expected True, False, 1 or 0. Convert "
+                f"the table, such as baskets > 0" if bad.any() else "the table has no rows. Give "
                                                                      "at least one basket")
-        raise DataError(f"association_rules: {where}")
+        raise DataError(f"association_rules: {what}")
     return numbers.astype(bool), {name: j for j, name in enumerate(baskets.columns)}
 
 
 def _sets(itemsets, names: dict) -> Iterable[frozenset]:
-    found = itemsets
+    candidates = itemsets
     if hasattr(itemsets, "columns"):
         if "itemsets" not in itemsets.columns:
             raise DataError("association_rules: the itemsets have the columns "
                             f"{listed(itemsets.columns)}, expected a column 'itemsets'. Pass the "
                             "result of mlxtend's apriori or fpgrowth")
-        found = itemsets["itemsets"]
+        candidates = itemsets["itemsets"]
     sets = ("a list, tuple or set of sets of names", lambda v: isinstance(v, Iterable)
             and not isinstance(v, str | bytes | Mapping) and getattr(v, "ndim", 1) == 1)
-    hold("association_rules", itemsets=(found, sets))
-    found = list(found)
-    for each in found:
-        hold("association_rules", itemsets=(each, several("columns")))
-    for each in dict.fromkeys(frozenset(each) for each in found):
-        unknown = [item for item in each if item not in names]
+    hold("association_rules", itemsets=(candidates, sets))
+    candidates = list(candidates)
+    for itemset in candidates:
+        hold("association_rules", itemsets=(itemset, several("columns")))
+    for itemset in dict.fromkeys(frozenset(itemset) for itemset in candidates):
+        unknown = [item for item in itemset if item not in names]
         if unknown:
-            raise DataError(f"association_rules: the set {set(each)} contains {unknown[0]!r}, "
+            raise DataError(f"association_rules: the set {set(itemset)} contains {unknown[0]!r}, "
                             f"which is not a column of the baskets. Call mlxtend's functions with "
                             f"use_colnames=True")
-        if len(each) > 1:
-            yield each
+        if len(itemset) > 1:
+            yield itemset
 
 
 def _lefts(members: frozenset) -> Iterable[frozenset]:

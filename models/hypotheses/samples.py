@@ -75,25 +75,25 @@ def two_samples(x, y, *, paired: bool = False, width: float = WIDTH, permutation
                         f"{len(b)}, but pairs need samples of the same length. Drop the numbers "
                         "without a partner, or use paired=False")
     if paired:
-        seen = ~(np.isnan(a) | np.isnan(b))
-        a, b = a[seen], b[seen]
+        complete = ~(np.isnan(a) | np.isnan(b))
+        a, b = a[complete], b[complete]
     a, b = a[~np.isnan(a)], b[~np.isnan(b)]
     for name, group in (("x", a), ("y", b)):
         if len(group) < 2:
             raise DataError(f"two_samples: expected at least 2 observed numbers in {name}, got "
                             f"{len(group)}. Give more numbers")
-    spread = ((a - b).std(ddof=1) if paired else
-              np.sqrt(((len(a) - 1) * a.var(ddof=1) + (len(b) - 1) * b.var(ddof=1))
-                      / (len(a) + len(b) - 2)))
+    sd = ((a - b).std(ddof=1) if paired else
+          np.sqrt(((len(a) - 1) * a.var(ddof=1) + (len(b) - 1) * b.var(ddof=1))
+                  / (len(a) + len(b) - 2)))
     largest = max(np.abs(a).max(), np.abs(b).max())
-    if not spread > 8 * np.finfo(float).eps * largest:  # else it is what rounding left of none
+    if not sd > 8 * np.finfo(float).eps * largest:  # else it is what rounding left of none
         raise DataError("two_samples: all numbers within each sample are equal, so the standard "
                         "deviation is 0 and the effect size is undefined. Check whether these are "
                         "the right columns")
     student = stats.ttest_rel(a, b) if paired else stats.ttest_ind(a, b)
     size = len(a) if paired else len(a) * len(b) / (len(a) + len(b))
     factor = log_bayes_factor(float(student.statistic), size, float(student.df), width)
-    mixed = stats.permutation_test(
+    permuted = stats.permutation_test(
         (a, b), lambda a, b, axis: a.mean(axis) - b.mean(axis), vectorized=True,
         permutation_type="samples" if paired else "independent", n_resamples=int(permutations),
         batch=max(HELD // (len(a) + len(b)), 1), rng=np.random.default_rng(seed))
@@ -103,16 +103,16 @@ def two_samples(x, y, *, paired: bool = False, width: float = WIDTH, permutation
         welch = stats.ttest_ind(a, b, equal_var=False)
         records["Welch"] = (welch.statistic, welch.df, welch.pvalue)
     records["rank"] = (rank.statistic, np.nan, rank.pvalue)
-    records["permutation"] = (mixed.statistic, np.nan, mixed.pvalue)
+    records["permutation"] = (permuted.statistic, np.nan, permuted.pvalue)
     if not paired:
         smirnov = stats.ks_2samp(a, b)
         records["Kolmogorov–Smirnov"] = (smirnov.statistic, np.nan, smirnov.pvalue)
     records["Bayes"] = (np.nan, np.nan, np.nan, factor, 1 / (1 + np.exp(-factor)))
-    out = pd.DataFrame.from_dict({name: dict(zip(COLUMNS, found, strict=False)) for name, found
+    out = pd.DataFrame.from_dict({name: dict(zip(COLUMNS, row, strict=False)) for name, row
                                   in records.items()}, orient="index", columns=COLUMNS, dtype=float)
     out.index.name = "test"
     shift = float(a.mean() - b.mean())
-    out.attrs |= {"difference": shift, "effect": shift / float(spread)}
+    out.attrs |= {"difference": shift, "effect": shift / float(sd)}
     return out
 
 
@@ -127,23 +127,23 @@ def log_bayes_factor(t: float, size: float, degrees: float, width: float = WIDTH
     def log_term(u: float) -> float:
         """The log of the integrand at log g = u, the density of u included."""
         g = np.exp(u)
-        wide = 1 + size * g * width**2
-        return (-0.5 * np.log(wide) - 0.5 * (degrees + 1) * np.log1p(t**2 / (degrees * wide))
+        scale = 1 + size * g * width**2
+        return (-0.5 * np.log(scale) - 0.5 * (degrees + 1) * np.log1p(t**2 / (degrees * scale))
                 - 0.5 * np.log(2 * np.pi) - 0.5 * u - 0.5 / g - at_zero)
 
     grid = np.linspace(-12, 60, 2001)
-    top = max(map(log_term, grid))
-    middle = float(grid[int(np.argmax([log_term(u) for u in grid]))])
-    area = sum(quad(lambda u: np.exp(log_term(u) - top), *ends, epsabs=0, epsrel=1e-10,
-                    limit=200)[0] for ends in ((-12.0, middle), (middle, middle + 80.0)))
-    return float(top + np.log(area))
+    peak = max(map(log_term, grid))
+    mode = float(grid[int(np.argmax([log_term(u) for u in grid]))])
+    area = sum(quad(lambda u: np.exp(log_term(u) - peak), *bounds, epsabs=0, epsrel=1e-10,
+                    limit=200)[0] for bounds in ((-12.0, mode), (mode, mode + 80.0)))
+    return float(peak + np.log(area))
 
 
 def _numbers(name: str, values) -> np.ndarray:
-    out = floats(values, f"two_samples: {name}", "Pass one column of numbers")
-    if out.ndim != 1 or np.isinf(out).any():
+    data = floats(values, f"two_samples: {name}", "Pass one column of numbers")
+    if data.ndim != 1 or np.isinf(data).any():
         raise DataError(f"two_samples: {name} must be a one-dimensional array of finite numbers, "
                         "got "
-                        f"{'an infinite number' if out.ndim == 1 else f'the shape {out.shape}'}. "
+                        f"{'an infinite number' if data.ndim == 1 else f'the shape {data.shape}'}. "
                         "Pass one column, without infinite numbers")
-    return out
+    return data

@@ -70,11 +70,11 @@ def screen(X: DataLike, y: ArrayLike, names: Sequence[str] | None = None) -> "pd
                         "one y for each row of X")
     records = {name: _association(_as_numbers(table[name], f"column {name!r}"), target)
                for name in table.columns}
-    out = pd.DataFrame.from_dict(records, orient="index",
-                                 columns=["kind", "rows", "information", "log_bayes_factor"])
-    out["probability"] = 1 / (1 + np.exp(-out["log_bayes_factor"].clip(-700, 700)))
-    out.index.name = "column"
-    return out.sort_values("log_bayes_factor", ascending=False, kind="stable")
+    result = pd.DataFrame.from_dict(records, orient="index",
+                                    columns=["kind", "rows", "information", "log_bayes_factor"])
+    result["probability"] = 1 / (1 + np.exp(-result["log_bayes_factor"].clip(-700, 700)))
+    result.index.name = "column"
+    return result.sort_values("log_bayes_factor", ascending=False, kind="stable")
 
 
 def _as_frame(X: DataLike, names: Sequence[str] | None) -> "pd.DataFrame":
@@ -105,20 +105,20 @@ def _as_numbers(column, name: str):
 
 
 def _association(column, target) -> tuple:
-    seen = (column.notna() & target.notna()).to_numpy()
-    x, y = column[seen], target[seen]
+    complete = (column.notna() & target.notna()).to_numpy()
+    x, y = column[complete], target[complete]
     sorted_x, sorted_y = _categories(x), _categories(y)
     kind = "categories" if sorted_x else "number"
-    if not seen.any() or x.nunique() < 2 or y.nunique() < 2:
-        return kind, int(seen.sum()), 0.0, 0.0
+    if not complete.any() or x.nunique() < 2 or y.nunique() < 2:
+        return kind, int(complete.sum()), 0.0, 0.0
     if sorted_x and sorted_y:
-        found = _of_table(_contingency_table(x, y))
+        measures = _of_table(_contingency_table(x, y))
     elif sorted_x or sorted_y:
         numbers, classes = (y, x) if sorted_x else (x, y)
-        found = _of_groups(numbers.to_numpy(float), classes.factorize()[0])
+        measures = _of_groups(numbers.to_numpy(float), classes.factorize()[0])
     else:
-        found = _of_pairs(x.to_numpy(float), y.to_numpy(float))
-    return kind, int(seen.sum()), *found
+        measures = _of_pairs(x.to_numpy(float), y.to_numpy(float))
+    return kind, int(complete.sum()), *measures
 
 
 def _categories(column) -> bool:
@@ -129,16 +129,16 @@ def _categories(column) -> bool:
 
 def _contingency_table(x, y) -> np.ndarray:
     a, b = x.factorize()[0], y.factorize()[0]
-    out = np.zeros((a.max() + 1, b.max() + 1), int)
-    np.add.at(out, (a, b), 1)
-    return out
+    counts = np.zeros((a.max() + 1, b.max() + 1), int)
+    np.add.at(counts, (a, b), 1)
+    return counts
 
 
 def _of_table(counts: np.ndarray) -> tuple[float, float]:
     p = counts / counts.sum()
     independent = np.outer(p.sum(1), p.sum(0))
-    again = counts[counts.sum(1) > 1]
-    factor = tables.log_bayes_factor(again, "rows") if len(again) > 1 else 0.0
+    repeated = counts[counts.sum(1) > 1]
+    factor = tables.log_bayes_factor(repeated, "rows") if len(repeated) > 1 else 0.0
     return float(xlogy(p, p / independent).sum()), factor
 
 
@@ -146,10 +146,10 @@ def _of_groups(x: np.ndarray, groups: np.ndarray) -> tuple[float, float]:
     """A number within categories."""
     z = (x - x.mean()) / x.std()
     parts = [z[groups == j] for j in range(groups.max() + 1)]
-    share = np.array([len(part) for part in parts]) / len(z)
+    shares = np.array([len(part) for part in parts]) / len(z)
     # a category of one row has no spread of its own: it is taken at what the prior leaves
-    spread = np.array([(part.var() * len(part) + 2 * RATE / len(z)) / len(part) for part in parts])
-    information = max(-0.5 * float(share @ np.log(np.minimum(spread, 1.0))), 0.0)
+    var = np.array([(part.var() * len(part) + 2 * RATE / len(z)) / len(part) for part in parts])
+    information = max(-0.5 * float(shares @ np.log(np.minimum(var, 1.0))), 0.0)
     return information, sum(map(log_normal_gamma, parts)) - log_normal_gamma(z)
 
 

@@ -72,23 +72,23 @@ def dependence(table, sampling: str = "joint", *, concentration=1.0, permutation
     hold("dependence", permutations=(permutations, integer(1, MAX_PERMUTATIONS)))
     seed = check_seed(seed, "dependence") % 2**32  # as of RandomState
     factor = log_bayes_factor(y, sampling, concentration)
-    shown = y[y.sum(1) > 0][:, y.sum(0) > 0]
-    rows, columns = shown.sum(1), shown.sum(0)
-    expected = np.outer(rows, columns) / shown.sum()
-    degrees = (shown.shape[0] - 1) * (shown.shape[1] - 1)
-    pearson = float(((shown - expected) ** 2 / expected).sum())
-    ratio = float(2 * xlogy(shown, shown / expected).sum())
-    drawn = random_table(rows, columns).rvs(int(permutations), random_state=seed)
-    others = ((drawn - expected) ** 2 / expected).sum((1, 2))
+    counts = y[y.sum(1) > 0][:, y.sum(0) > 0]
+    rows, columns = counts.sum(1), counts.sum(0)
+    expected = np.outer(rows, columns) / counts.sum()
+    degrees = (counts.shape[0] - 1) * (counts.shape[1] - 1)
+    pearson = float(((counts - expected) ** 2 / expected).sum())
+    ratio = float(2 * xlogy(counts, counts / expected).sum())
+    simulated = random_table(rows, columns).rvs(int(permutations), random_state=seed)
+    null_stats = ((simulated - expected) ** 2 / expected).sum((1, 2))
     # tables of the same χ² differ by rounding
-    larger = int((others >= pearson * (1 - 1e-12)).sum())
+    larger = int((null_stats >= pearson * (1 - 1e-12)).sum())
     records = {
         "chi-squared": (pearson, degrees, chi2.sf(pearson, degrees) if degrees else 1.0),
         "likelihood ratio": (ratio, degrees, chi2.sf(ratio, degrees) if degrees else 1.0),
         "permutation": (pearson, np.nan, (1 + larger) / (1 + permutations)),
         "Gunel–Dickey": (np.nan, np.nan, np.nan, factor, 1 / (1 + np.exp(-factor))),
     }
-    out = pd.DataFrame.from_dict({name: dict(zip(COLUMNS, found, strict=False)) for name, found
+    out = pd.DataFrame.from_dict({name: dict(zip(COLUMNS, row, strict=False)) for name, row
                                   in records.items()}, orient="index", columns=COLUMNS, dtype=float)
     out.index.name = "test"
     return out
@@ -109,23 +109,23 @@ def log_bayes_factor(table, sampling: str = "joint", concentration=1.0, rate: fl
         raise ModelError(f"dependence(concentration=...): expected one number, or an array of "
                          f"shape {y.shape} with one number per cell, got shape {a.shape}")
     a = np.broadcast_to(a, y.shape)
-    own = a.sum(1) - (y.shape[1] - 1), a.sum(0) - (y.shape[0] - 1)
-    if not (np.isfinite(a).all() and (a > 0).all() and all((xi > 0).all() for xi in own)):
+    margin_priors = a.sum(1) - (y.shape[1] - 1), a.sum(0) - (y.shape[0] - 1)
+    if not (np.isfinite(a).all() and (a > 0).all() and all((xi > 0).all() for xi in margin_priors)):
         raise ModelError(f"dependence(concentration={concentration!r}): expected numbers above 0. "
                          f"Their sum over each row must be above the number of columns − 1, and "
                          f"over each column above the number of rows − 1. Numbers of at least 1 "
                          f"are always valid")
-    margins = [_gain(y.sum(1 - axis), xi) for axis, xi in enumerate(own)]
-    out = _gain(y, a) - sum(margins)
+    margins = [_gain(y.sum(1 - axis), xi) for axis, xi in enumerate(margin_priors)]
+    log_factor = _gain(y, a) - sum(margins)
     if sampling in ("rows", "columns"):
         axis = SAMPLING.index(sampling) - 1
-        out += margins[axis] - _gain(y.sum(1 - axis), a.sum(1 - axis))
+        log_factor += margins[axis] - _gain(y.sum(1 - axis), a.sum(1 - axis))
     if sampling == "poisson":
         total = y.sum()
         b = a.sum() / total if rate is None else float(rate)
         fewer = a.sum() - (y.shape[0] - 1) * (y.shape[1] - 1)
-        out += _total(total, a.sum(), b) - _total(total, fewer, b)
-    return float(out)
+        log_factor += _total(total, a.sum(), b) - _total(total, fewer, b)
+    return float(log_factor)
 
 
 def _gain(y, a) -> float:
@@ -145,9 +145,9 @@ def _counts(table) -> np.ndarray:
     if y.ndim != 2 or min(y.shape) < 2:
         raise DataError(f"dependence: expected a table with at least 2 rows and 2 columns, got the "
                         f"shape {y.shape}. To count two columns use pandas.crosstab(a, b)")
-    odd = ~(np.isfinite(y) & (y >= 0) & (y == np.round(y)))
-    if odd.any():
-        row, column = np.argwhere(odd)[0]
+    invalid = ~(np.isfinite(y) & (y >= 0) & (y == np.round(y)))
+    if invalid.any():
+        row, column = np.argwhere(invalid)[0]
         raise DataError(f"dependence: the table is {y[row, column]:g} in row {row}, column "
                         f"{column}, expected a count, an integer of at least 0. Correct this count")
     if min(y.shape) > 2 and y.any() and all(

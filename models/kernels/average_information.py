@@ -47,30 +47,30 @@ class AverageInformation(MAP):
     def run(self, problem: Problem) -> Outcome:
         inputs = dict(problem.data.table.inputs)
         (x,), ((y,),) = inputs.pop("x"), inputs.values()
-        begun = {name: np.ones(()) for name in problem.plan.free} | dict(problem.start)
+        initial = {name: np.ones(()) for name in problem.plan.free} | dict(problem.start)
         settings = problem.data.model.bound
-        density = self._density(settings, Places.of(settings["kernel"], begun), x, y)
-        start = density.places.point(begun)
-        first = density.at(start, informed=True)
-        values, axes = np.linalg.eigh(first.information)
+        density = self._density(settings, Places.of(settings["kernel"], initial), x, y)
+        start = density.places.point(initial)
+        origin = density.at(start, informed=True)
+        values, axes = np.linalg.eigh(origin.information)
         root = axes / np.sqrt(np.maximum(values, MIN_CURVATURE))
 
         def objective(z: np.ndarray) -> tuple[float, np.ndarray]:
-            there = density.at(start + root @ z) if z.any() else first
-            return there.value, root.T @ there.slopes
+            evaluation = density.at(start + root @ z) if z.any() else origin
+            return evaluation.value, root.T @ evaluation.slopes
 
         limit = self.steps or MAX_STEPS
         with Progress(type(self).__name__, None, self.progress):
-            found = maximize(objective, np.zeros(len(start)), HostBFGS(limit, self.tolerance,
-                                                                       self.tolerance))
-        end = start + root @ found.point
-        limits = [Finding.of(Code.LIMIT, name) for name, known in zip(
+            optimum = maximize(objective, np.zeros(len(start)), HostBFGS(limit, self.tolerance,
+                                                                         self.tolerance))
+        end = start + root @ optimum.point
+        limits = [Finding.of(Code.LIMIT, name) for name, info in zip(
             density.places.entries, np.diagonal(density.information(end)), strict=True)
-            if known < NO_INFORMATION]
-        status = (Status.LIMIT if limits else Status.CONVERGED if found.flat else
-                  Status.STALLED if found.iterations < limit else Status.MAX_ITERATIONS)
-        return Outcome(density.places.params(np.exp(end)), np.asarray(found.history), status,
-                       int(found.iterations)).noting(*limits, density.finding)
+            if info < NO_INFORMATION]
+        status = (Status.LIMIT if limits else Status.CONVERGED if optimum.flat else
+                  Status.STALLED if optimum.iterations < limit else Status.MAX_ITERATIONS)
+        return Outcome(density.places.params(np.exp(end)), np.asarray(optimum.history), status,
+                       int(optimum.iterations)).noting(*limits, density.finding)
 
     def _density(self, settings: dict, places: "Places", x: np.ndarray, y: np.ndarray) -> "Density":
         return Density(places, x, y)
@@ -113,16 +113,16 @@ covariance = jax.jit(_covariance, static_argnums=0)
 
 
 @partial(jax.jit, static_argnums=0)
-def moved(places: Places, point: jax.Array, x: jax.Array, weights: jax.Array) -> jax.Array:
+def kernel_jvp(places: Places, point: jax.Array, x: jax.Array, weights: jax.Array) -> jax.Array:
     """∂K/∂u_i weights, (p, n), one parameter after another: each makes a matrix (n, n)."""
-    def along(way: jax.Array) -> jax.Array:
-        return jax.jvp(lambda u: _covariance(places, u, x) @ weights, (point,), (way,))[1]
+    def along(direction: jax.Array) -> jax.Array:
+        return jax.jvp(lambda u: _covariance(places, u, x) @ weights, (point,), (direction,))[1]
 
     return jax.lax.map(along, jnp.eye(len(point)))
 
 
 @partial(jax.jit, static_argnums=0)
-def pulled(places: Places, point: jax.Array, x: jax.Array, weights: jax.Array) -> jax.Array:
+def kernel_vjp(places: Places, point: jax.Array, x: jax.Array, weights: jax.Array) -> jax.Array:
     """Σ weights_ij ∂K_ij/∂u, (p,)."""
     return jax.vjp(lambda u: _covariance(places, u, x), point)[1](weights)[0]
 
@@ -158,23 +158,23 @@ class Density:
         return np.eye(len(point)) if solved is None else self._information(point, *solved)
 
     def _information(self, point: np.ndarray, factor: np.ndarray, weights: np.ndarray):
-        ways = np.asarray(moved(self.places, point, self.x, weights))
-        found = 0.5 * ways @ dpotrs(factor, ways.T, lower=1)[0]
-        return 0.5 * (found + found.T)
+        derivs = np.asarray(kernel_jvp(self.places, point, self.x, weights))
+        info = 0.5 * derivs @ dpotrs(factor, derivs.T, lower=1)[0]
+        return 0.5 * (info + info.T)
 
     def at(self, point: np.ndarray, informed: bool = False) -> Evaluation:
         """The evaluation there, −∞ where K is singular; `informed`: with the information."""
-        solved, unit = self._solved(point), np.eye(len(point))
+        solved, identity = self._solved(point), np.eye(len(point))
         if solved is None:
-            return Evaluation(-np.inf, np.zeros(len(point)), unit)
-        information = self._information(point, *solved) if informed else unit
+            return Evaluation(-np.inf, np.zeros(len(point)), identity)
+        information = self._information(point, *solved) if informed else identity
         factor, weights = solved
         value = -0.5 * float(self.y @ weights) - float(np.log(np.diagonal(factor)).sum()) - (
             0.5 * len(self.y) * np.log(2 * np.pi))
         # of the symmetric K⁻¹ the lower triangle, whose entries count twice but for the diagonal
-        half = dpotri(factor, lower=1, overwrite_c=1)[0]
-        half[np.diag_indices_from(half)] *= 0.5
-        half *= -1
-        half += np.multiply.outer(weights, 0.5 * weights)
-        return Evaluation(value, np.asarray(pulled(self.places, point, self.x, half.T)),
+        inverse = dpotri(factor, lower=1, overwrite_c=1)[0]
+        inverse[np.diag_indices_from(inverse)] *= 0.5
+        inverse *= -1
+        inverse += np.multiply.outer(weights, 0.5 * weights)
+        return Evaluation(value, np.asarray(kernel_vjp(self.places, point, self.x, inverse.T)),
                           information)

@@ -61,11 +61,11 @@ def _squares(x: jax.Array, z: jax.Array) -> jax.Array:
 
 
 @_squares.defjvp
-def _squares_moved(at: tuple, moves: tuple):
-    (x, z), (dx, dz) = at, moves
-    turned, turned_move = (jnp.swapaxes(leaf, -1, -2) for leaf in (z, dz))
+def _squares_moved(primals: tuple, tangents: tuple):
+    (x, z), (dx, dz) = primals, tangents
+    z_t, dz_t = (jnp.swapaxes(leaf, -1, -2) for leaf in (z, dz))
     return _squares(x, z), 2 * ((x * dx).sum(-1)[..., :, None] + (z * dz).sum(-1)[..., None, :]
-                                - x @ turned_move - dx @ turned)
+                                - x @ dz_t - dx @ z_t)
 
 
 def rbf(x: jax.Array, z: jax.Array, length: ArrayLike) -> jax.Array:
@@ -108,18 +108,18 @@ def _root(square: jax.Array) -> jax.Array:
     """√, whose slope at 0 is 0: there a kernel's own is. In a compiled program the square of the
     distance of a row from itself may be above 0 by rounding: the rounding of its slope must not be
     divided by that."""
-    near = square <= jnp.finfo(square.dtype).eps
-    fixed = jnp.sqrt(jax.lax.stop_gradient(jnp.maximum(square, 0.0)))
-    return jnp.where(near, fixed, jnp.sqrt(jnp.where(near, 1.0, square)))
+    is_zero = square <= jnp.finfo(square.dtype).eps
+    constant = jnp.sqrt(jax.lax.stop_gradient(jnp.maximum(square, 0.0)))
+    return jnp.where(is_zero, constant, jnp.sqrt(jnp.where(is_zero, 1.0, square)))
 
 
 def kernel_of(kernel: str, params: SiteValues) -> Callable[[jax.Array, jax.Array], jax.Array]:
     """The covariance of the process as a function of inputs, (n, d), (m, d) → (n, m), at values of
     the sites of `gaussian_process`."""
-    own = {"rational": ("alpha",), "periodic": ("period", "waviness")}.get(kernel, ())
+    extra = {"rational": ("alpha",), "periodic": ("period", "waviness")}.get(kernel, ())
     function = globals()[kernel]
     return lambda x, z: params["variance"] * function(x, z, params["length"],
-                                                      *(params[name] for name in own))
+                                                      *(params[name] for name in extra))
 
 
 def nugget(params: SiteValues) -> ArrayLike:
@@ -170,16 +170,16 @@ def gaussian_process(x, y=None, kernel: str = "rbf", separate: bool = True, scal
         params["period"] = sample("period", dist.LogNormal(jnp.log(period), 0.5))
         params["waviness"] = sample("waviness", dist.LogNormal(0.0, 1.0))
     params["noise"] = sample("noise", dist.LogNormal(jnp.log(0.3 * scale), 1.5))
-    mean, between = jnp.full(len(x), mean), kernel_of(kernel, params)
+    mean, kernel_fn = jnp.full(len(x), mean), kernel_of(kernel, params)
     if points is None:
-        covariance = between(x, x) + nugget(params) * jnp.eye(len(x))
+        covariance = kernel_fn(x, x) + nugget(params) * jnp.eye(len(x))
         sample("y", dist.MultivariateNormal(mean, covariance), obs=y)
         return
-    half = solve_triangular(jnp.linalg.cholesky(of_points(kernel, params, points)),
-                            between(points, x), lower=True)
-    sample("y", dist.LowRankMultivariateNormal(mean, half.T, jnp.full(len(x), nugget(params))),
+    root = solve_triangular(jnp.linalg.cholesky(of_points(kernel, params, points)),
+                            kernel_fn(points, x), lower=True)
+    sample("y", dist.LowRankMultivariateNormal(mean, root.T, jnp.full(len(x), nugget(params))),
            obs=y)
-    factor("left", -0.5 * (len(x) * params["variance"] - (half**2).sum()) / nugget(params))
+    factor("left", -0.5 * (len(x) * params["variance"] - (root**2).sum()) / nugget(params))
 
 
 gaussian_process.summarized(process_tables)

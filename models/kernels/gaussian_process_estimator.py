@@ -126,32 +126,32 @@ class GaussianProcess(Numeric):
         X, y, _, _ = self._read(X, y, None)
         exact = self.engine is not None or len(y) <= MAX_EXACT
         _refuse_sizes(len(y), X.shape[1], exact)
-        spread = X.std(0)
-        self._unit_x = np.where(spread > 0, spread, 1.0)
+        sd = X.std(0)
+        self._unit_x = np.where(sd > 0, sd, 1.0)
         if not self.separate:
             self._unit_x = np.full(X.shape[1], self._unit_x.mean())
         if self.kernel == "periodic":  # a period is one number in the units of x
             self._unit_x = np.full(X.shape[1], 1.0)
         self._middle, self.mean_, self._spread = X.mean(0), float(y.mean()), float(y.std()) or 1.0
-        wide = float(np.mean(spread / self._unit_x)) or 1.0
+        mean_sd = float(np.mean(sd / self._unit_x)) or 1.0
         period = self.period or 0.1 * float(np.ptp(X, 0).max())
         model = gaussian_process(kernel=self.kernel, separate=self.separate, unit=1.0, scale=1.0,
                                  period=1.0, mean=0.0)
         data = {"x": (X - self._middle) / self._unit_x, "y": (y - self.mean_) / self._spread}
         starts = []
         for share in STARTS[: self.n_starts]:
-            length = np.full(X.shape[1], share * wide)
+            length = np.full(X.shape[1], share * mean_sd)
             start = {"length": length if self.separate else length[0], "noise": np.asarray(0.3),
                      "variance": np.asarray(1.0)}
             if self.kernel == "periodic":
                 start |= {"period": np.asarray(period), "length": 10 * start["length"]}
             starts.append(start)
-        many = len(y) > 2 * START_ROWS
-        engine = self.engine or (AverageInformation if many else MAP)(prior=False)
+        is_large = len(y) > 2 * START_ROWS
+        engine = self.engine or (AverageInformation if is_large else MAP)(prior=False)
         order, rows = np.random.default_rng(self._seed()).permutation(len(y)), START_ROWS
         while 2 * rows < len(y) and (exact or rows < MAX_EXACT):
-            few = {name: value[order[:rows]] for name, value in data.items()}
-            starts = self._optimum(model, few, starts, engine)
+            subset = {name: value[order[:rows]] for name, value in data.items()}
+            starts = self._optimum(model, subset, starts, engine)
             rows *= GROWTH
         self._points: np.ndarray | None = None
         if not exact or self.engine is None and len(y) > GROWTH * START_ROWS:
@@ -187,11 +187,11 @@ class GaussianProcess(Numeric):
                            for start in starts)
 
     def _parameter_units(self, fit: Fit) -> dict[str, Unit]:
-        scale, own = self._spread, self.separate
-        names = {0: self._column_names} if own and self._column_names else {}
-        out = {"variance": Unit(scale**2), "noise": Unit(scale),
-               "length": Unit(self._unit_x if own else self._unit_x[0], names=names)}
-        return {name: unit for name, unit in out.items() if name in fit.point} | of_rows(
+        scale, separate = self._spread, self.separate
+        names = {0: self._column_names} if separate and self._column_names else {}
+        units = {"variance": Unit(scale**2), "noise": Unit(scale),
+                 "length": Unit(self._unit_x if separate else self._unit_x[0], names=names)}
+        return {name: unit for name, unit in units.items() if name in fit.point} | of_rows(
             x=(self._middle, self._unit_x), y=(self.mean_, scale))
 
     def _learn(self, data) -> None:
@@ -209,32 +209,32 @@ class GaussianProcess(Numeric):
         covariance[np.diag_indices_from(covariance)] += nugget(self.parameters_)
         # in its place: the transpose of a symmetric matrix is LAPACK's order of it
         self._factor = cho_factor(covariance.T, lower=True, overwrite_a=True)[0]
-        left = data["y"] * scale
-        self._weights = cho_solve((self._factor, True), left)
-        self.log_marginal_likelihood_ = float(-0.5 * left @ self._weights - np.log(
-            np.diag(self._factor)).sum() - 0.5 * len(left) * np.log(2 * np.pi))
+        targets = data["y"] * scale
+        self._weights = cho_solve((self._factor, True), targets)
+        self.log_marginal_likelihood_ = float(-0.5 * targets @ self._weights - np.log(
+            np.diag(self._factor)).sum() - 0.5 * len(targets) * np.log(2 * np.pi))
         return None
 
     def _learn_by_points(self, data, params, points: np.ndarray) -> None:
         """What predictions need of the values at inducing points in place of the rows."""
         places, scale = Places.of(self.kernel, params), self._spread
         with jax.enable_x64(True):
-            found = present(Bound(places, data["x"], data["y"], points).solved(
+            solved = present(Bound(places, data["x"], data["y"], points).solved(
                 places.point(params)))
         self._x = points * self._unit_x + self._middle
-        self._factor, self._inner = scale * found.factor, found.inner
-        self._weights = found.inverse.T @ found.weights / scale
+        self._factor, self._inner = scale * solved.factor, solved.inner
+        self._weights = solved.inverse.T @ solved.weights / scale
         self.log_marginal_likelihood_ = float(present(self.fit_.history)[-1]) - (
             len(data["y"]) * np.log(scale))
 
     def _covariance(self, x: np.ndarray, z: np.ndarray) -> np.ndarray:
         """The covariance of f at rows x and z, (n, m), by blocks of rows."""
-        found, size = np.empty((len(x), len(z))), max(BLOCK // max(len(z), 1), 1)
+        result, size = np.empty((len(x), len(z))), max(BLOCK // max(len(z), 1), 1)
         with jax.enable_x64(True):
-            kernel, others = kernel_of(self.kernel, self.parameters_), jnp.asarray(z)
+            kernel, columns = kernel_of(self.kernel, self.parameters_), jnp.asarray(z)
             for low in range(0, len(x), size):
-                found[low : low + size] = kernel(jnp.asarray(x[low : low + size]), others)
-        return found
+                result[low : low + size] = kernel(jnp.asarray(x[low : low + size]), columns)
+        return result
 
     def _halves(self, cross: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(H, G) with covariance Hᵀ H − Gᵀ G that rows take from f at some rows, of their
@@ -253,8 +253,8 @@ class GaussianProcess(Numeric):
             cross = self._covariance(x[rows], self._x)
             mean[rows] = self.mean_ + cross @ self._weights
             if return_std:
-                half, left = self._halves(cross)
-                variance[rows] += (left**2).sum(0) - (half**2).sum(0)
+                half, correction = self._halves(cross)
+                variance[rows] += (correction**2).sum(0) - (half**2).sum(0)
         if not return_std:
             return mean
         return mean, np.sqrt(np.maximum(variance, 0.0) + self.noise_**2)
@@ -268,8 +268,8 @@ class GaussianProcess(Numeric):
         check_count("sample_y", "n_samples", n_samples)
         x = self._require_complete(X, reset=False)
         cross = self._covariance(x, self._x)
-        half, left = self._halves(cross)
-        covariance = self._covariance(x, x) - half.T @ half + left.T @ left
+        half, correction = self._halves(cross)
+        covariance = self._covariance(x, x) - half.T @ half + correction.T @ correction
         covariance[np.diag_indices_from(covariance)] += self.noise_**2
         random = np.random.default_rng(self._seed(random_state, "sample_y"))
         return random.multivariate_normal(self.mean_ + cross @ self._weights, covariance,
@@ -290,8 +290,8 @@ class GaussianProcess(Numeric):
 
         y = column_or_1d(y, dtype=float)
         check_consistent_length(X, y)
-        mean, spread = self.predict(X, return_std=True)
-        return np.where(np.isnan(y), 0.0, norm.logpdf(y, mean, spread))
+        mean, sd = self.predict(X, return_std=True)
+        return np.where(np.isnan(y), 0.0, norm.logpdf(y, mean, sd))
 
 
 def _refuse_sizes(n: int, d: int, exact: bool) -> None:
@@ -301,12 +301,12 @@ def _refuse_sizes(n: int, d: int, exact: bool) -> None:
     """
     if n < 2:
         raise DataError(f"n_samples={n}: a Gaussian process needs at least 2 rows. Give more rows")
-    if n > (most := MAX_ROWS if exact else MAX_APPROXIMATED):
+    if n > (n_max := MAX_ROWS if exact else MAX_APPROXIMATED):
         raise DataError(
             f"n_samples={n:,}: a Gaussian process "
             + (f"with engine= needs matrices of {n:,} × {n:,} numbers, {8e-9 * n**2:,.0f} GB each"
                if exact else "of so many rows takes too long, also by inducing points")
-            + f". Fit at most {most:,} rows, such as a random sample"
+            + f". Fit at most {n_max:,} rows, such as a random sample"
             + (", or omit engine. Or" if exact else ". Or")
             + " use SmoothingSpline or Boosted, whose time is in proportion to the number of rows")
     if d > MAX_COLUMNS:

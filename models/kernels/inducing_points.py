@@ -54,8 +54,8 @@ def inducing_points(covariance: np.ndarray, noise: float, variance: float) -> np
     Args:
         covariance: of the rows, (n, n), which is overwritten. noise, variance: of y and of f.
     """
-    least = max(LEFT_OF_NOISE * noise, LEFT_OF_VARIANCE * variance)
-    _, pivots, rank, _ = dpstrf(covariance.T, lower=1, tol=least, overwrite_a=1)
+    tol = max(LEFT_OF_NOISE * noise, LEFT_OF_VARIANCE * variance)
+    _, pivots, rank, _ = dpstrf(covariance.T, lower=1, tol=tol, overwrite_a=1)
     return pivots[:min(rank, MAX_POINTS)] - 1
 
 
@@ -70,8 +70,8 @@ def _of_points(places: Places, point: jax.Array, z: jax.Array) -> jax.Array:
 
 
 @partial(jax.jit, static_argnums=0)
-def _summed(places: Places, point: jax.Array, x: jax.Array, y: jax.Array, z: jax.Array,
-            inverse: jax.Array) -> tuple[jax.Array, jax.Array]:
+def _block_sums(places: Places, point: jax.Array, x: jax.Array, y: jax.Array, z: jax.Array,
+                inverse: jax.Array) -> tuple[jax.Array, jax.Array]:
     """The parts of P and a of some rows."""
     half = _between(places, point, x, z) @ inverse.T
     return half.T @ half, y @ half
@@ -92,8 +92,8 @@ def _pulled_without_rows(places: Places, point: jax.Array, z: jax.Array, weights
     of f sum up to."""
     def total(u: jax.Array) -> jax.Array:
         params = places.params(jnp.exp(u))
-        own = of_points(places.kernel, params, z)
-        return jnp.sum(weights * own) + of_noise * nugget(params) + (
+        k_points = of_points(places.kernel, params, z)
+        return jnp.sum(weights * k_points) + of_noise * nugget(params) + (
             of_variance * params["variance"])
 
     return jax.grad(total)(point)
@@ -153,42 +153,42 @@ class Bound(Density):
 
     def solved(self, point: np.ndarray) -> Solved | None:
         """The sums over rows there; None: K_z is singular, or overflows."""
-        own = np.array(_of_points(self.places, point, self.points))
-        factor, failed = dpotrf(own.T, lower=1, overwrite_a=1)
+        k_points = np.array(_of_points(self.places, point, self.points))
+        factor, failed = dpotrf(k_points.T, lower=1, overwrite_a=1)
         if failed or not np.isfinite(factor).all():
             return None
-        inverse = solve_triangular(factor, np.eye(len(own)), lower=True)
-        square, linear = np.zeros_like(own), np.zeros(len(own))
+        inverse = solve_triangular(factor, np.eye(len(k_points)), lower=True)
+        square, linear = np.zeros_like(k_points), np.zeros(len(k_points))
         for x, y in self._blocks():
-            more, further = _summed(self.places, point, x, y, self.points, inverse)
-            square += np.asarray(more)
-            linear += np.asarray(further)
+            square_part, linear_part = _block_sums(self.places, point, x, y, self.points, inverse)
+            square += np.asarray(square_part)
+            linear += np.asarray(linear_part)
         noise = float(nugget(self.places.params(np.exp(point))))
-        inner = dpotrf(square / noise + np.eye(len(own)), lower=1)[0]
+        inner = dpotrf(square / noise + np.eye(len(k_points)), lower=1)[0]
         return Solved(factor, square, linear, inverse, inner, noise)
 
     def at(self, point: np.ndarray, informed: bool = False) -> Evaluation:
         """The bound there, −∞ where K_z is singular, and its slopes; `informed`: and the average
         information."""
-        found, unit, n = self.solved(point), np.eye(len(point)), len(self.y)
-        if found is None:
+        solved, unit, n = self.solved(point), np.eye(len(point)), len(self.y)
+        if solved is None:
             return Evaluation(-np.inf, np.zeros(len(point)), unit)
-        square, linear, s, weights = found.square, found.linear, found.noise, found.weights
+        square, linear, s, weights = solved.square, solved.linear, solved.noise, solved.weights
         total = self.y @ self.y
         variance = float(self.places.params(np.exp(point))["variance"])
-        left = n * variance - np.trace(square)
-        self.left = 0.5 * left / s
+        residual = n * variance - np.trace(square)
+        self.left = 0.5 * residual / s
         value = -0.5 * (n * np.log(2 * np.pi * s) + (total - linear @ weights) / s) - self.left - (
-            np.log(np.diagonal(found.inner)).sum())
-        middle = np.eye(len(square)) - cho_solve((found.inner, True), np.eye(len(square)))
-        of_noise = 0.5 * (np.trace(middle) / s - n / s + (total + left) / s**2 + (
+            np.log(np.diagonal(solved.inner)).sum())
+        core = np.eye(len(square)) - cho_solve((solved.inner, True), np.eye(len(square)))
+        of_noise = 0.5 * (np.trace(core) / s - n / s + (total + residual) / s**2 + (
             weights @ square @ weights - 2 * linear @ weights) / s**2)
-        middle -= np.multiply.outer(weights, weights)
-        turned = found.inverse.T
+        core -= np.multiply.outer(weights, weights)
+        inverse_t = solved.inverse.T
         slopes = np.array(_pulled_without_rows(
-            self.places, point, self.points, 0.5 * turned @ (middle - square / s) @ found.inverse,
+            self.places, point, self.points, 0.5 * inverse_t @ (core - square / s) @ solved.inverse,
             of_noise, -0.5 * n / s))
-        of_square, of_linear = 0.5 / s * turned @ middle @ found.inverse, turned @ weights / s
+        of_square, of_linear = 0.5 / s * inverse_t @ core @ solved.inverse, inverse_t @ weights / s
         for x, y in self._blocks():
             slopes += np.asarray(_pulled(self.places, point, x, y, self.points, of_square,
                                          of_linear))

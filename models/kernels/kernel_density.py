@@ -87,30 +87,30 @@ def left_out(X: np.ndarray, weights: np.ndarray, seed: int) -> float:
 
     Cost: O(m² d) of m distinct rows and some twenty looks at their m² distances, which are kept.
     """
-    rows, where = np.unique(X, axis=0, return_inverse=True)
-    count, d = np.bincount(where.ravel(), weights, len(rows)), X.shape[1]
-    every = len(rows)
-    if every < 2:
+    rows, inverse = np.unique(X, axis=0, return_inverse=True)
+    count, d = np.bincount(inverse.ravel(), weights, len(rows)), X.shape[1]
+    n_distinct = len(rows)
+    if n_distinct < 2:
         return np.nan
-    if every > LEFT_OUT:
-        part = np.random.default_rng(seed).choice(every, LEFT_OUT, replace=False)
+    if n_distinct > LEFT_OUT:
+        part = np.random.default_rng(seed).choice(n_distinct, LEFT_OUT, replace=False)
         rows, count = rows[part], count[part]
     n = len(rows)
     with np.errstate(divide="ignore"):
-        logs = np.log(count)  # of a row's weight as a kernel; −inf for none
+        log_counts = np.log(count)  # of a row's weight as a kernel; −inf for none
     rows = rows - rows.mean(0)
     square = (rows**2).sum(1)
-    apart = np.maximum(square[:, None] + square - 2 * rows @ rows.T, 0.0) / 2
-    np.fill_diagonal(apart, np.inf)
+    half_sq = np.maximum(square[:, None] + square - 2 * rows @ rows.T, 0.0) / 2
+    np.fill_diagonal(half_sq, np.inf)
 
     def minus(log_h: float) -> float:
-        found = logs - apart * np.exp(-2 * log_h)
-        top = found.max(1, keepdims=True)
-        np.exp(found - top, out=found)
-        return -float(count @ (np.log(found.sum(1)) + top[:, 0] - d * log_h)) / count.sum()
+        terms = log_counts - half_sq * np.exp(-2 * log_h)
+        peak = terms.max(1, keepdims=True)
+        np.exp(terms - peak, out=terms)
+        return -float(count @ (np.log(terms.sum(1)) + peak[:, 0] - d * log_h)) / count.sum()
 
     from scipy.optimize import minimize_scalar  # late: 0.1 s that `probml.models` need not take
 
     start = np.log(factor("scott", n, d) * np.sqrt(rows.var(0).mean()))
     best = minimize_scalar(minus, bracket=(start - 0.5, start), options={"xtol": 1e-6}).x
-    return float(np.exp(best)) * (n / every) ** (1 / (d + 4))
+    return float(np.exp(best)) * (n / n_distinct) ** (1 / (d + 4))

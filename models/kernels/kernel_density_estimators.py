@@ -53,11 +53,11 @@ class _Kernels(Estimator):
         return replace(fit, units=units | of_rows(x=(self._centre, self._unit)))
 
     def _tables(self, estimates: Estimates) -> list[Table]:
-        found = np.atleast_2d(self.bandwidth_)
-        columns = estimates.columns("x", found.shape[1], ("centre", 1))
-        index = getattr(self, "classes_", [""] * len(found))
+        bandwidths = np.atleast_2d(self.bandwidth_)
+        columns = estimates.columns("x", bandwidths.shape[1], ("centre", 1))
+        index = getattr(self, "classes_", [""] * len(bandwidths))
         no_tables(estimates)
-        return [estimates.across("Bandwidths", index, columns, Quantity({"Estimate": found}))]
+        return [estimates.across("Bandwidths", index, columns, Quantity({"Estimate": bandwidths}))]
 
     def _centres(self, X):
         """Rows as centres, (n, d): complete."""
@@ -79,9 +79,9 @@ class _Kernels(Estimator):
         return np.sqrt(square / max(n - 1, n / 2))  # weights below 1 may sum to less
 
     def _refuse_constant(self, X) -> None:
-        if isinstance(self.bandwidth, str) and (alike := (X == X[:1]).all(0)).any():
-            column = f"every column (n_samples={len(X)})" if alike.all() else self._column(
-                int(np.argmax(alike))
+        if isinstance(self.bandwidth, str) and (constant := (X == X[:1]).all(0)).any():
+            column = f"every column (n_samples={len(X)})" if constant.all() else self._column(
+                int(np.argmax(constant))
             )
             raise DataError(
                 f"{column} is constant, so its standard deviation is 0, and "
@@ -163,8 +163,8 @@ class KernelDensity(DensityMixin, _Kernels):
         """
         check(self)
         X = self._centres(self._validated(X, reset=True))
-        weights, kept = self._weigh(X, sample_weight)
-        X = X if kept is None else X[kept]
+        weights, kept_rows = self._weigh(X, sample_weight)
+        X = X if kept_rows is None else X[kept_rows]
         weights = np.ones(len(X)) if weights is None else weights
         self._refuse_constant(X)
         self.bandwidth_ = self._widths(X, weights, np.ones(X.shape[1]))
@@ -196,8 +196,8 @@ class KernelDensity(DensityMixin, _Kernels):
                              "once. Ask for fewer samples")
         random, params = np.random.default_rng(self._seed(
             random_state, "sample")), self.fit_.params
-        which = random.choice(len(params["weights"]), int(n_samples), p=params["weights"])
-        return ((params["centre"][which] + random.normal(size=(len(which), len(self._unit))))
+        picks = random.choice(len(params["weights"]), int(n_samples), p=params["weights"])
+        return ((params["centre"][picks] + random.normal(size=(len(picks), len(self._unit))))
                 * self._unit + self._centre)
 
     predict_proba = absent("predict_proba", "use ParzenClassifier for class probabilities")
@@ -242,9 +242,9 @@ class ParzenClassifier(_Kernels, Classifier):
 
     def _learn(self, X, y, sample_weight, classes):
         X, codes, weights = self._batch(X, y, sample_weight, classes, True)
-        seen = ~np.isnan(codes) if codes.dtype.kind == "f" else np.ones(len(codes), bool)
-        X, codes = self._centres(X[seen]), codes[seen].astype(int)
-        weights = np.ones(len(X)) if weights is None else weights[seen]
+        labelled = ~np.isnan(codes) if codes.dtype.kind == "f" else np.ones(len(codes), bool)
+        X, codes = self._centres(X[labelled]), codes[labelled].astype(int)
+        weights = np.ones(len(X)) if weights is None else weights[labelled]
         k, (n, d) = len(self.classes_), X.shape
         require_classes(self.classes_)
         total = np.bincount(codes, weights, k)

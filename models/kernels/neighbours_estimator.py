@@ -71,11 +71,11 @@ class NearestNeighbours(Classifier):
 
         check(self)
         X, codes, _ = self._batch(X, y, None, None, True)
-        seen = ~np.isnan(codes.astype(float))
-        X, codes = X[seen], codes[seen].astype(int)
-        able = np.unique(np.atleast_1d(np.asarray(self.n_neighbors)))
-        tried = able[able < max(len(X), 2)]
-        if not len(tried):
+        labelled = ~np.isnan(codes.astype(float))
+        X, codes = X[labelled], codes[labelled].astype(int)
+        ks = np.unique(np.atleast_1d(np.asarray(self.n_neighbors)))
+        candidates = ks[ks < max(len(X), 2)]
+        if not len(candidates):
             raise DataError(f"NearestNeighbours(n_neighbors={self.n_neighbors!r}): a row of X has "
                             f"only {counted(len(X) - 1, 'neighbour')}, because n_samples={len(X)}. "
                             f"Use n_neighbors of at most {len(X) - 1}")
@@ -84,15 +84,15 @@ class NearestNeighbours(Classifier):
         self._codes_, self._rows = codes, NearestNeighbors().fit(self._z(X))
         self.scores_ = {}
         if len(X) > 1:
-            most = int(tried[-1])
-            around = self._rows.kneighbors(n_neighbors=most, return_distance=False)
-            votes = self._counted(around)
-            own = votes[np.arange(len(X)), :, codes]
-            for k in tried:
+            k_max = int(candidates[-1])
+            neighbours = self._rows.kneighbors(n_neighbors=k_max, return_distance=False)
+            votes = self._counted(neighbours)
+            own_votes = votes[np.arange(len(X)), :, codes]
+            for k in candidates:
                 with np.errstate(divide="ignore"):
-                    self.scores_[int(k)] = float(np.log(self._share(own[:, k - 1], k)).mean())
+                    self.scores_[int(k)] = float(np.log(self._share(own_votes[:, k - 1], k)).mean())
         self.n_neighbors_ = (max(self.scores_, key=lambda k: self.scores_[k]) if self.scores_
-                             else int(tried[0]))
+                             else int(candidates[0]))
         return self
 
     def _refuse_gaps(self, X, reset: bool) -> None:
@@ -103,9 +103,9 @@ class NearestNeighbours(Classifier):
     def _z(self, X) -> np.ndarray:
         return (X - self._middle) / self._unit
 
-    def _counted(self, around: np.ndarray) -> np.ndarray:
+    def _counted(self, neighbours: np.ndarray) -> np.ndarray:
         """(rows, k, classes): how many of the 1, 2, … nearest are of each class."""
-        member = self._codes_[around][..., None] == np.arange(len(self.classes_))
+        member = self._codes_[neighbours][..., None] == np.arange(len(self.classes_))
         return member.cumsum(1)
 
     def _share(self, count, k) -> np.ndarray:
@@ -115,6 +115,6 @@ class NearestNeighbours(Classifier):
         """p(class | row), (n, classes)."""
         check_is_fitted(self, "n_neighbors_")
         k = min(self.n_neighbors_, len(self._codes_))
-        around = self._rows.kneighbors(self._z(self._validated(X, reset=False)), k,
-                                       return_distance=False)
-        return self._share(self._counted(around)[:, -1], k)
+        neighbours = self._rows.kneighbors(self._z(self._validated(X, reset=False)), k,
+                                           return_distance=False)
+        return self._share(self._counted(neighbours)[:, -1], k)

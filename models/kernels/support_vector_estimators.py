@@ -103,11 +103,11 @@ class _Machine(Estimator):
         self._origin = X.mean(0) if self.kernel == "linear" else np.zeros(X.shape[1])
         X = X - X.mean(0) if self.kernel == "rbf" else self._about(X)
         with np.errstate(over="ignore"):
-            own = self.kernel_.own(X)
-        if not (np.abs(own) < LARGEST).all():
-            row = int(np.argmin(np.abs(own) < LARGEST))
+            diag = self.kernel_.own(X)
+        if not (np.abs(diag) < LARGEST).all():
+            row = int(np.argmin(np.abs(diag) < LARGEST))
             raise ModelError(f"{type(self).__name__}(kernel={self.kernel!r}): the kernel of row "
-                             f"{row} with itself is {own[row]:g}, which is too large for accurate "
+                             f"{row} with itself is {diag[row]:g}, which is too large for accurate "
                              f"results. Standardise the columns of X")
         return X
 
@@ -141,16 +141,16 @@ class _Machine(Estimator):
         """Σ_i c_i β_i − ½ βᵀKβ of every pair, (pairs,); c the classes' signs, or y less the
         tube."""
         check_is_fitted(self)
-        quadratic, at = np.zeros(len(self._dual)), 0
-        for piece in self._kernel_blocks(self.support_vectors_):
-            part = self._dual[:, at : at + len(piece)]
-            quadratic += np.einsum("pi,pi->p", part, self._dual @ piece.T)
-            at += len(piece)
+        quadratic, start = np.zeros(len(self._dual)), 0
+        for block in self._kernel_blocks(self.support_vectors_):
+            part = self._dual[:, start : start + len(block)]
+            quadratic += np.einsum("pi,pi->p", part, self._dual @ block.T)
+            start += len(block)
         return (self._linear * self._dual).sum(1) - 0.5 * quadratic
 
     def _sums(self, X: np.ndarray) -> np.ndarray:
         """Σ_i β_i K(x_i, x) + b of every row and pair, (n, pairs)."""
-        parts = [piece @ self._dual.T for piece in self._kernel_blocks(X)]
+        parts = [block @ self._dual.T for block in self._kernel_blocks(X)]
         return np.concatenate(parts) + self._bias
 
     def _kernel_blocks(self, X: np.ndarray):
@@ -261,20 +261,20 @@ class SupportVectorMachine(LossOnly, _Machine, Margin):
         """
         from sklearn.svm import SVC
 
-        X, codes, weights, kept = self._read(X, y, sample_weight)
+        X, codes, weights, kept_rows = self._read(X, y, sample_weight)
         solver = self._run_solver(SVC, self._settle(X, weights), codes,
                                   weights * self._weights_of_classes(codes)[codes])
-        self.support_, self.support_vectors_ = kept[solver.support_], X[solver.support_]
+        self.support_, self.support_vectors_ = kept_rows[solver.support_], X[solver.support_]
         self.n_support_, self.dual_coef_ = solver.n_support_.astype(int), solver.dual_coef_
         self._bias = solver.intercept_
         # of every pair the coefficients of its two classes, which stand in the other's row
-        of, k = codes[solver.support_], len(self.classes_)
+        sv_codes, k = codes[solver.support_], len(self.classes_)
         first, second = pairs(k)
-        self._dual = np.zeros((len(first), len(of)))
+        self._dual = np.zeros((len(first), len(sv_codes)))
         for pair, (i, j) in enumerate(zip(first, second, strict=True)):
             for here, there in ((i, j), (j, i)):
-                own = of == here
-                self._dual[pair, own] = self.dual_coef_[there - (there > here), own]
+                in_class = sv_codes == here
+                self._dual[pair, in_class] = self.dual_coef_[there - (there > here), in_class]
         self._linear = np.sign(self._dual)
         self.__dict__.pop("fit_", None)
         return self
@@ -286,11 +286,11 @@ class SupportVectorMachine(LossOnly, _Machine, Margin):
             if unknown is not None:
                 raise ModelError(f"SupportVectorMachine(class_weight=...): {unknown!r} is not one "
                                  f"of the classes. Use the classes {listed(classes)} as keys")
-            out = np.array([self.class_weight.get(name, 1.0) for name in classes], float)
-            if not (np.isfinite(out) & (out > 0)).all():
+            weights = np.array([self.class_weight.get(name, 1.0) for name in classes], float)
+            if not (np.isfinite(weights) & (weights > 0)).all():
                 raise ModelError(f"SupportVectorMachine(class_weight={dict(self.class_weight)!r}): "
                                  f"expected numbers above 0")
-            return out
+            return weights
         return compute_class_weight(self.class_weight, classes=np.arange(len(self.classes_)),
                                     y=codes)
 
@@ -306,10 +306,10 @@ class SupportVectorMachine(LossOnly, _Machine, Margin):
         """Votes of the pairs, and within a vote the sums of their decision values, squashed into
         (−1/3, 1/3); (n, k)."""
         states, (first, second) = np.arange(len(self.classes_)), pairs(len(self.classes_))
-        ours, theirs = ((first[:, None] == states).astype(float),
-                        (second[:, None] == states).astype(float))
-        total = sums @ (ours - theirs)
-        return (sums >= 0) @ ours + (sums < 0) @ theirs + total / (3 * (np.abs(total) + 1))
+        is_first, is_second = ((first[:, None] == states).astype(float),
+                               (second[:, None] == states).astype(float))
+        total = sums @ (is_first - is_second)
+        return (sums >= 0) @ is_first + (sums < 0) @ is_second + total / (3 * (np.abs(total) + 1))
 
     def predict(self, X):
         """The class of every row, as a label."""
@@ -318,8 +318,8 @@ class SupportVectorMachine(LossOnly, _Machine, Margin):
                              else self._votes(sums).argmax(1)]
 
     def _fit_at_solution(self) -> Fit:
-        known = support_vector_machine(classes=len(self.classes_), c=float(self.C))
-        return known.at({"dual": self._dual, "bias": self._bias},
+        model = support_vector_machine(classes=len(self.classes_), c=float(self.C))
+        return model.at({"dual": self._dual, "bias": self._bias},
                         {"y": tuple(self.classes_.tolist())})
 
 
@@ -375,9 +375,9 @@ class SupportVectorRegression(RegressorMixin, _Machine, Numbered, NoProbabilitie
         """
         from sklearn.svm import SVR
 
-        X, y, weights, kept = self._read(X, y, sample_weight)
+        X, y, weights, kept_rows = self._read(X, y, sample_weight)
         solver = self._run_solver(SVR, self._settle(X, weights), y, weights, epsilon=self.epsilon)
-        self.support_, self.support_vectors_ = kept[solver.support_], X[solver.support_]
+        self.support_, self.support_vectors_ = kept_rows[solver.support_], X[solver.support_]
         self._dual = self.dual_coef_ = solver.dual_coef_
         self._bias = solver.intercept_
         self._linear = y[solver.support_] - self.epsilon * np.sign(self._dual)
@@ -385,8 +385,8 @@ class SupportVectorRegression(RegressorMixin, _Machine, Numbered, NoProbabilitie
         return self
 
     def _fit_at_solution(self) -> Fit:
-        known = support_vector_regression(c=float(self.C), epsilon=float(self.epsilon))
-        return known.at({"dual": self._dual[0], "bias": self._bias[0]})
+        model = support_vector_regression(c=float(self.C), epsilon=float(self.epsilon))
+        return model.at({"dual": self._dual[0], "bias": self._bias[0]})
 
     def _rows(self, X) -> np.ndarray:
         check_is_fitted(self)

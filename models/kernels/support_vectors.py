@@ -92,19 +92,19 @@ class Kernel(NamedTuple):
         if self.name == "rbf" and len(b):
             centre = b.mean(0)  # at an offset squares lose digits
             a, b = a - centre, b - centre
-        out = a @ b.T
+        gram = a @ b.T
         if self.name == "linear":
-            return out
+            return gram
         if self.name == "rbf":
-            out -= 0.5 * (b**2).sum(1)
-            out -= 0.5 * (a**2).sum(1)[:, None]
-            np.minimum(out, 0.0, out=out)
-            out *= 2 * self.gamma
-            return np.exp(out, out=out)
-        out *= self.gamma
-        out += self.coef0
-        return np.tanh(out, out=out) if self.name == "sigmoid" else np.power(out, self.degree,
-                                                                             out=out)
+            gram -= 0.5 * (b**2).sum(1)
+            gram -= 0.5 * (a**2).sum(1)[:, None]
+            np.minimum(gram, 0.0, out=gram)
+            gram *= 2 * self.gamma
+            return np.exp(gram, out=gram)
+        gram *= self.gamma
+        gram += self.coef0
+        return np.tanh(gram, out=gram) if self.name == "sigmoid" else np.power(gram, self.degree,
+                                                                               out=gram)
 
     def own(self, x: np.ndarray) -> np.ndarray:
         """K(x_i, x_i) of every row, (n,)."""
@@ -113,8 +113,8 @@ class Kernel(NamedTuple):
             return square
         if self.name == "rbf":
             return np.ones_like(square)
-        out = self.gamma * square + self.coef0
-        return np.tanh(out) if self.name == "sigmoid" else out**self.degree
+        diag = self.gamma * square + self.coef0
+        return np.tanh(diag) if self.name == "sigmoid" else diag**self.degree
 
     def blocks(self, a: np.ndarray, b: np.ndarray) -> Iterator[np.ndarray]:
         """K, some rows of a at a time."""

@@ -72,8 +72,8 @@ def factorise(X: np.ndarray, k: int, prior: tuple[float, float, float, float], t
     Cost: O(cells · k) an iteration.
     """
     a, b, c, d = prior
-    seen = ~np.isnan(X)
-    counts, mask = np.where(seen, X, 0.0), seen.astype(float)
+    observed = ~np.isnan(X)
+    counts, mask = np.where(observed, X, 0.0), observed.astype(float)
     if columns is not None:
         return Factors(_fit_rows(counts, mask, k, a, b, tolerance, iterations, columns), columns,
                        [],
@@ -84,15 +84,15 @@ def factorise(X: np.ndarray, k: int, prior: tuple[float, float, float, float], t
     rows = Gammas(random.gamma(20.0, size=(len(X), k)), np.full((1, 1), 20.0 / level))
     history: list[float] = []
     for _ in range(iterations):
-        share = counts / np.maximum(rows.geometric @ columns.geometric, TINY)
-        rows = Gammas(a + rows.geometric * (share @ columns.geometric.T), b + mask @ columns.mean.T)
-        share = counts / np.maximum(rows.geometric @ columns.geometric, TINY)
-        columns = Gammas(c + columns.geometric * (rows.geometric.T @ share),
+        ratio = counts / np.maximum(rows.geometric @ columns.geometric, TINY)
+        rows = Gammas(a + rows.geometric * (ratio @ columns.geometric.T), b + mask @ columns.mean.T)
+        ratio = counts / np.maximum(rows.geometric @ columns.geometric, TINY)
+        columns = Gammas(c + columns.geometric * (rows.geometric.T @ ratio),
                          d + rows.mean.T @ mask)
-        both = rows.geometric @ columns.geometric
+        product = rows.geometric @ columns.geometric
         history.append(float(
-            (counts * np.log(np.maximum(both, TINY))).sum() - (mask * (rows.mean @ columns.mean)
-                                                               ).sum()
+            (counts * np.log(np.maximum(product, TINY))).sum() - (mask * (rows.mean @ columns.mean)
+                                                                  ).sum()
             - constant - rows.gap(a, b) - columns.gap(c, d)))
         if len(history) > 1 and history[-1] - history[-2] <= tolerance * mask.sum():
             return Factors(rows, columns, history, True)
@@ -104,15 +104,15 @@ def _fit_rows(counts: np.ndarray, mask: np.ndarray, k: int, a: float, b: float, 
     """The rows' amounts of known factors: each row is done when its own amounts change by less than
     the root of the tolerance, relative to them, so that they do not depend on the other rows."""
     shape, rate = np.ones((len(counts), k)), b + mask @ columns.mean.T
-    rows, now = np.arange(len(counts)), Gammas(np.ones((len(counts), k)), np.ones((1, 1)))
-    geometric = now.geometric
+    rows, init = np.arange(len(counts)), Gammas(np.ones((len(counts), k)), np.ones((1, 1)))
+    geometric = init.geometric
     for _ in range(iterations):
         if not len(rows):
             break
-        share = counts[rows] / np.maximum(geometric @ columns.geometric, TINY)
-        found = Gammas(a + geometric * (share @ columns.geometric.T), rate[rows])
-        moved = np.abs(found.shape - shape[rows]).max(1) > CALM * np.sqrt(tolerance) * (
-            found.shape.max(1))
-        shape[rows] = found.shape
-        rows, geometric = rows[moved], found.geometric[moved]
+        ratio = counts[rows] / np.maximum(geometric @ columns.geometric, TINY)
+        updated = Gammas(a + geometric * (ratio @ columns.geometric.T), rate[rows])
+        changed = np.abs(updated.shape - shape[rows]).max(1) > CALM * np.sqrt(tolerance) * (
+            updated.shape.max(1))
+        shape[rows] = updated.shape
+        rows, geometric = rows[changed], updated.geometric[changed]
     return Gammas(shape, rate)

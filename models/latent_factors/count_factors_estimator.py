@@ -71,14 +71,14 @@ class PoissonFactors(Projection, Estimator):
                              f"{counted(X.size, 'cell')}. Use at most "
                              f"{counted(X.size, 'component')}")
         random = np.random.default_rng(self._seed())
-        found = max((self._found(X, random) for _ in range(self.n_init)),
-                    key=lambda found: found.history[-1])
-        order = np.argsort(-(found.rows.mean.sum(0) * found.columns.mean.sum(1)), kind="stable")
-        self._columns = type(found.columns)(found.columns.shape[order], found.columns.rate[order])
-        self.components_, self.amounts_ = self._columns.mean, found.rows.mean[:, order]
-        self.bound_, self.history_ = found.history[-1], np.array(found.history)
-        self.converged_, self.n_iter_ = found.converged, len(found.history)
-        if not found.converged:
+        best = max((self._found(X, random) for _ in range(self.n_init)),
+                   key=lambda best: best.history[-1])
+        order = np.argsort(-(best.rows.mean.sum(0) * best.columns.mean.sum(1)), kind="stable")
+        self._columns = type(best.columns)(best.columns.shape[order], best.columns.rate[order])
+        self.components_, self.amounts_ = self._columns.mean, best.rows.mean[:, order]
+        self.bound_, self.history_ = best.history[-1], np.array(best.history)
+        self.converged_, self.n_iter_ = best.converged, len(best.history)
+        if not best.converged:
             warnings.warn(f"PoissonFactors stopped at max_iter={self.max_iter}, before "
                           "the objective (a lower bound of the log probability of the data) "
                           "converged. Raise max_iter, or tol", ConvergenceWarning, stacklevel=2)

@@ -86,17 +86,17 @@ def covariance_root(X: np.ndarray, weights=None) -> np.ndarray:
     Cost: O(n d); of at least as many rows as columns, two matrix products and an
     eigendecomposition of d × d.
     """
-    seen = ~np.isnan(X)
+    observed = ~np.isnan(X)
     w = np.ones(len(X)) if weights is None else np.asarray(weights, float)
-    total = np.maximum(w @ seen, 1e-300)
-    away = np.where(seen, X - np.where(seen, X, 0.0).T @ w / total, 0.0)
+    total = np.maximum(w @ observed, 1e-300)
+    centred = np.where(observed, X - np.where(observed, X, 0.0).T @ w / total, 0.0)
     if len(X) < X.shape[1]:
-        return away * np.sqrt(w[:, None] / total)
-    found = (w[:, None] * away).T @ away
-    pairs = w.sum() if seen.all() else np.maximum((w[:, None] * seen).T @ seen, 1e-300)
-    values, vectors = np.linalg.eigh(found / pairs)
-    least = 0.0 if seen.all() else 1e-3 * values[-1]
-    return np.sqrt(np.maximum(values, least))[:, None] * vectors.T
+        return centred * np.sqrt(w[:, None] / total)
+    scatter = (w[:, None] * centred).T @ centred
+    pairs = w.sum() if observed.all() else np.maximum((w[:, None] * observed).T @ observed, 1e-300)
+    values, vectors = np.linalg.eigh(scatter / pairs)
+    floor = 0.0 if observed.all() else 1e-3 * values[-1]
+    return np.sqrt(np.maximum(values, floor))[:, None] * vectors.T
 
 
 def spectrum(root: np.ndarray, k: int, leading: bool = False) -> tuple[np.ndarray, np.ndarray]:
@@ -111,15 +111,15 @@ def spectrum(root: np.ndarray, k: int, leading: bool = False) -> tuple[np.ndarra
     """
     m, d = root.shape
     gram = root @ root.T if m < d else root.T @ root
-    first = max(len(gram) - k, 0) if leading else 0
-    values, vectors = (eigh(gram, subset_by_index=(first, len(gram) - 1)) if first else
+    lowest = max(len(gram) - k, 0) if leading else 0
+    values, vectors = (eigh(gram, subset_by_index=(lowest, len(gram) - 1)) if lowest else
                        np.linalg.eigh(gram))
     values, vectors = np.maximum(values[::-1], 0.0), vectors[:, ::-1]
     if m < d:
         values = np.where(values > 8 * m * np.finfo(float).eps * values[0], values, 0.0)
         vectors = root.T @ (vectors / np.sqrt(np.where(values > 0, values, np.inf)))
-    fill = max(k - m, 0)
-    return np.pad(values, (0, fill)), np.pad(vectors, ((0, 0), (0, fill)))
+    n_pad = max(k - m, 0)
+    return np.pad(values, (0, n_pad)), np.pad(vectors, ((0, 0), (0, n_pad)))
 
 
 def principal(root: np.ndarray, k: int) -> tuple[np.ndarray, float]:
@@ -150,13 +150,13 @@ def factors(root: np.ndarray, k: int, rounds: int = 500) -> tuple[np.ndarray, np
     values, vectors = spectrum(unit, k)
     # the diagonal of (RᵀR + c I)⁻¹
     inverse = (1 - vectors**2 @ (values / (values + MIN_NOISE_SHARE))) / MIN_NOISE_SHARE
-    left = (1 - k / (2 * d)) / inverse
-    found = [_descend(unit, psi, k, rounds) for psi in (left, np.full(d, 0.5), np.ones(d))]
-    _, W, psi = max(found, key=lambda each: each[0])
+    psi0 = (1 - k / (2 * d)) / inverse
+    fits = [_ml_factors(unit, psi, k, rounds) for psi in (psi0, np.full(d, 0.5), np.ones(d))]
+    _, W, psi = max(fits, key=lambda result: result[0])
     return W * np.sqrt(variance)[:, None], psi * variance
 
 
-def _descend(unit, psi, k, rounds):
+def _ml_factors(unit, psi, k, rounds):
     """(log-likelihood a row but for a constant, W, ψ) from a start of ψ; `unit`: a root of the
     correlations, (m, d)."""
     best = -np.inf
@@ -164,11 +164,11 @@ def _descend(unit, psi, k, rounds):
         root = np.sqrt(np.maximum(psi, MIN_NOISE_SHARE))
         scaled = unit / root
         values, vectors = spectrum(scaled, k, leading=True)
-        top, total = np.maximum(values[:k], 1.0), np.vdot(scaled, scaled)
-        W = root[:, None] * vectors[:, :k] * np.sqrt(top - 1)
-        now = -0.5 * (2 * np.log(root).sum() + np.log(top).sum() + total - (top - 1).sum())
+        eigs, total = np.maximum(values[:k], 1.0), np.vdot(scaled, scaled)
+        W = root[:, None] * vectors[:, :k] * np.sqrt(eigs - 1)
+        loglik = -0.5 * (2 * np.log(root).sum() + np.log(eigs).sum() + total - (eigs - 1).sum())
         psi = np.maximum(1 - (W**2).sum(1), MIN_NOISE_SHARE)
-        if now - best < 1e-8:
+        if loglik - best < 1e-8:
             break
-        best = now
-    return now, W, psi
+        best = loglik
+    return loglik, W, psi

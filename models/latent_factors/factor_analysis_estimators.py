@@ -79,9 +79,9 @@ class _Linear(InformationCriteria, Projection, Estimator):
         if not isinstance(self.n_components, Integral):
             return self._choose(X, sample_weight)
         X = self._validated(X, reset=True).astype(float)
-        weights, kept = self._weigh(X, sample_weight)
-        if kept is not None:
-            X = X[kept]
+        weights, kept_rows = self._weigh(X, sample_weight)
+        if kept_rows is not None:
+            X = X[kept_rows]
             self._refuse_missing(np.isnan(X).all(0))
         (n, d), k = X.shape, self.n_components
         if k > d:
@@ -101,13 +101,13 @@ class _Linear(InformationCriteria, Projection, Estimator):
         self._keep(self._infer(model, {"x": x}, weights, start, not np.isnan(x).any()),
                    n if weights is None else weights.sum())
         self._tell_units(np.sqrt((root**2).sum(0)), noise)
-        seen = ~np.isnan(X)
-        lost = np.log(self._unit) @ (seen.sum(0) if weights is None else weights @ seen)
+        mask = ~np.isnan(X)
+        log_units = np.log(self._unit) @ (mask.sum(0) if weights is None else weights @ mask)
         # log density in the units of X
-        self.lower_bounds_ = self.lower_bounds_ - lost / self.total_weight_
+        self.lower_bounds_ = self.lower_bounds_ - log_units / self.total_weight_
         self.lower_bound_ = float(self.lower_bounds_[-1])
         self._name()
-        self.loglik_ = self._log_likelihood(x, weights) - float(lost)
+        self.loglik_ = self._log_likelihood(x, weights) - float(log_units)
         return self
 
     def _log_likelihood(self, x: np.ndarray, weights: np.ndarray | None) -> float:
@@ -118,10 +118,10 @@ class _Linear(InformationCriteria, Projection, Estimator):
             return float(w @ self.fit_.log_prob({"x": x}, plug_in=True))
         p = {name: np.asarray(value, float) for name, value in self.fit_.params.items()}
         sd = np.broadcast_to(p["precision"]**-0.5, p["mean"].shape)
-        about, slope = (x - p["mean"]) / sd, p["loadings"] / sd[:, None]
+        residual, slope = (x - p["mean"]) / sd, p["loadings"] / sd[:, None]
         inner = slope.T @ slope + np.eye(slope.shape[1])
-        z = np.linalg.solve(inner, slope.T @ about.T).T  # E[z | x]
-        squares = ((about - z @ slope.T)**2).sum(1) + (z**2).sum(1)
+        z = np.linalg.solve(inner, slope.T @ residual.T).T  # E[z | x]
+        squares = ((residual - z @ slope.T)**2).sum(1) + (z**2).sum(1)
         log = 2 * np.log(sd).sum() + np.linalg.slogdet(inner)[1] + len(sd) * np.log(2 * np.pi)
         return float(-0.5 * (w.sum() * log + w @ squares))
 
@@ -137,12 +137,12 @@ class _Linear(InformationCriteria, Projection, Estimator):
 
     def _choose(self, X, sample_weight):
         """Fit every number of components, and keep the best by the BIC."""
-        found = {k: clone(self).set_params(n_components=k).fit(X, sample_weight=sample_weight)
-                 for k in sorted({int(k) for k in np.atleast_1d(self.n_components)})}
+        fits = {k: clone(self).set_params(n_components=k).fit(X, sample_weight=sample_weight)
+                for k in sorted({int(k) for k in np.atleast_1d(self.n_components)})}
         table, best = choose_lowest([
-            {"n_components": k, **criteria(one.loglik_, one.n_parameters_, one.total_weight_),
-             "converged": one.converged_} for k, one in found.items()], "bic")
-        chosen = {name: value for name, value in vars(found[best]).items()
+            {"n_components": k, **criteria(model.loglik_, model.n_parameters_, model.total_weight_),
+             "converged": model.converged_} for k, model in fits.items()], "bic")
+        chosen = {name: value for name, value in vars(fits[best]).items()
                   if name not in self.get_params()}
         self.__dict__.update(chosen, table_=table, n_components_=best)
         return self
@@ -159,27 +159,27 @@ class _Linear(InformationCriteria, Projection, Estimator):
     def _tell_units(self, spread, noise) -> None:
         """Warn where columns are in units of their own, and the prior's one guess of their noise
         outweighs the rows. `noise`: what the rows tell by themselves."""
-        found = 1 / np.asarray(self.fit_.point["precision"])
-        narrow = np.flatnonzero((spread > 0) & (spread < self.scale))
-        if self.prior and len(narrow) and (found > 2 * noise).all():
-            at, unit = int(narrow[0]), float(self._unit[narrow[0]])
+        psi = 1 / np.asarray(self.fit_.point["precision"])
+        small = np.flatnonzero((spread > 0) & (spread < self.scale))
+        if self.prior and len(small) and (psi > 2 * noise).all():
+            j, unit = int(small[0]), float(self._unit[small[0]])
             warnings.warn(
                 f"{type(self).__name__}(scale={self.scale}): the columns have different units, and "
                 "the prior of the noise dominates the data. The standard deviation of the noise "
-                f"was estimated as {np.sqrt(found.max()) * unit:.2g}, but by maximum likelihood it "
-                f"is {np.sqrt(np.max(noise)) * unit:.2g}. (That of {self._column(at)} of X is "
-                f"{spread[at] * unit:.2g}.) Standardise the columns, lower scale=, or use "
+                f"was estimated as {np.sqrt(psi.max()) * unit:.2g}, but by maximum likelihood it "
+                f"is {np.sqrt(np.max(noise)) * unit:.2g}. (That of {self._column(j)} of X is "
+                f"{spread[j] * unit:.2g}.) Standardise the columns, lower scale=, or use "
                 "FactorAnalysis, which does not depend on units",
                 RuntimeWarning, stacklevel=3)
 
     def _check_rank(self, X, root) -> None:
         k, d = self.n_components, X.shape[1]
         values = spectrum(root, d)[0]
-        least = 64 * np.finfo(float).eps * d
-        if len(X) == 1 or not np.isnan(X).any() and values[min(k, d - 1)] <= least * values[0]:
+        tol = 64 * np.finfo(float).eps * d
+        if len(X) == 1 or not np.isnan(X).any() and values[min(k, d - 1)] <= tol * values[0]:
             raise DataError(
                 f"{type(self).__name__}(n_components={k}, prior=False): the rows "
-                f"(n_samples={len(X)}) vary in only {int((values > least * values[0]).sum())} of "
+                f"(n_samples={len(X)}) vary in only {int((values > tol * values[0]).sum())} of "
                 f"{counted(d, 'dimension')}. This many components reproduce them without noise, "
                 "so the likelihood has no maximum. Use fewer components, or set prior=True"
             )
@@ -191,29 +191,29 @@ class _Linear(InformationCriteria, Projection, Estimator):
 
     def _parameter_units(self, fit: Fit) -> dict[str, Unit]:
         names = {0: self._column_names} if self._column_names else {}
-        each = np.ndim(fit.point["precision"])
+        per_column = np.ndim(fit.point["precision"])
         return {"loadings": Unit(self._unit[:, None], names=names),
                 "mean": Unit(self._unit, self._centre, names=names),
-                "precision": Unit(1 / self._unit**2 if each else 1 / self._unit[0] ** 2,
-                                  names=names if each else {}),
+                "precision": Unit(1 / self._unit**2 if per_column else 1 / self._unit[0] ** 2,
+                                  names=names if per_column else {}),
                 **of_rows(x=(self._centre, self._unit))}
 
     def _name(self) -> None:
         """W without its freedom of rotation: columns orthogonal in units of the noise, the
         strongest first, its largest entry above 0."""
-        found = self.fit_.params
-        W = np.asarray(found["loadings"], float) * self._unit[:, None]
-        psi = np.broadcast_to(self._unit**2 / np.asarray(found["precision"], float), len(W))
+        params = self.fit_.params
+        W = np.asarray(params["loadings"], float) * self._unit[:, None]
+        psi = np.broadcast_to(self._unit**2 / np.asarray(params["precision"], float), len(W))
         # no column is without any: a Heywood case
         self._psi = np.maximum(psi, np.finfo(float).eps * ((W**2).sum(1) + psi))
-        turn = np.linalg.svd(W / np.sqrt(self._psi)[:, None], full_matrices=False)[2].T
-        W = W @ turn
+        rotation = np.linalg.svd(W / np.sqrt(self._psi)[:, None], full_matrices=False)[2].T
+        W = W @ rotation
         sign = np.where(W[np.abs(W).argmax(0), np.arange(W.shape[1])] < 0, -1.0, 1.0)
-        self._turn, self._W = turn * sign, W * sign  # from the model's z to the columns'
+        self._turn, self._W = rotation * sign, W * sign  # from the model's z to the columns'
         self.rotation_ = self.factor_correlation_ = np.eye(W.shape[1])
         if self.rotation is not None and W.shape[1] > 1:
             self.rotation_, self.factor_correlation_ = self._rotated(self._W, self._psi)
-        self.mean_ = np.asarray(found["mean"], float) * self._unit + self._centre
+        self.mean_ = np.asarray(params["mean"], float) * self._unit + self._centre
 
     rotation: ClassVar[str | None] = None
 
@@ -231,14 +231,14 @@ class _Linear(InformationCriteria, Projection, Estimator):
         return self._W @ self.rotation_
 
     def _tables(self, estimates: Estimates) -> list[Table]:
-        turned = self.rotation is not None and len(self.rotation_) > 1
-        out = factor_tables(estimates, (lambda loadings, noise: loadings @ self._rotated(
-            loadings, noise)[0]) if turned else None)
-        if turned and self.rotation == "oblimin":
+        rotated = self.rotation is not None and len(self.rotation_) > 1
+        tables = factor_tables(estimates, (lambda loadings, noise: loadings @ self._rotated(
+            loadings, noise)[0]) if rotated else None)
+        if rotated and self.rotation == "oblimin":
             names = pd.Index([f"factor {i + 1}" for i in range(len(self.rotation_))])
-            out.insert(1, estimates.across("Correlations of the factors", names, names, Quantity(
+            tables.insert(1, estimates.across("Correlations of the factors", names, names, Quantity(
                 {"Estimate": self.factor_correlation_})))
-        return out
+        return tables
 
     def get_covariance(self):
         """W Wᵀ + noise, (d, d)."""
@@ -259,8 +259,8 @@ class _Linear(InformationCriteria, Projection, Estimator):
 
         Cost: O(n d k); rows with missing cells O(d k² + k³) each.
         """
-        found = self.fit_.impute(self._asked(X))["z"] @ self._turn
-        return found @ np.linalg.inv(self.rotation_).T
+        z = self.fit_.impute(self._asked(X))["z"] @ self._turn
+        return z @ np.linalg.inv(self.rotation_).T
 
     def inverse_transform(self, Z):
         """E[x | z] = mean_ + W z, (n, d)."""
@@ -287,18 +287,18 @@ class _Linear(InformationCriteria, Projection, Estimator):
         """New rows, (n_samples, d)."""
         check_is_fitted(self, "fit_")
         check_count("sample", "n_samples", n_samples)
-        drawn = self.fit_.simulate(int(n_samples), seed=self._seed(random_state, "sample"))
-        return drawn["x"] * self._unit + self._centre
+        simulated = self.fit_.simulate(int(n_samples), seed=self._seed(random_state, "sample"))
+        return simulated["x"] * self._unit + self._centre
 
     predict_proba = absent("predict_proba", "use transform(X) for the coordinates of the rows")
 
 
 def _means(X, weights) -> np.ndarray:
     """Column means of the seen cells: twice, since the first loses digits at an offset."""
-    seen = ~np.isnan(X)
-    w = seen * (1.0 if weights is None else weights[:, None])
-    centre = np.where(seen, X, 0.0)[seen.argmax(0), np.arange(X.shape[1])]
-    return centre + (w * np.where(seen, X - centre, 0.0)).sum(0) / w.sum(0)
+    observed = ~np.isnan(X)
+    w = observed * (1.0 if weights is None else weights[:, None])
+    centre = np.where(observed, X, 0.0)[observed.argmax(0), np.arange(X.shape[1])]
+    return centre + (w * np.where(observed, X - centre, 0.0)).sum(0) / w.sum(0)
 
 
 class ProbabilisticPCA(_Linear):
@@ -346,8 +346,8 @@ class ProbabilisticPCA(_Linear):
     _function = staticmethod(probabilistic_pca)
 
     def _units(self, variance):
-        spread = np.sqrt(variance.mean())
-        return np.full(len(variance), spread if spread > 0 else 1.0)
+        sd = np.sqrt(variance.mean())
+        return np.full(len(variance), sd if sd > 0 else 1.0)
 
     def _begin(self, root, k: int):
         W, noise = principal(root, k)
@@ -357,8 +357,8 @@ class ProbabilisticPCA(_Linear):
     def components_(self):
         """The axes, orthonormal, (k, d)."""
         check_is_fitted(self, "fit_")
-        length = np.sqrt((self._W**2).sum(0))
-        return (self._W / np.where(length > 0, length, 1.0)).T
+        norms = np.sqrt((self._W**2).sum(0))
+        return (self._W / np.where(norms > 0, norms, 1.0)).T
 
     @property
     def noise_variance_(self):
@@ -417,8 +417,8 @@ class FactorAnalysis(_Linear):
     _function = staticmethod(factor_analysis)
 
     def _units(self, variance):
-        spread = np.sqrt(variance)
-        return np.where(spread > 0, spread, 1.0)
+        sd = np.sqrt(variance)
+        return np.where(sd > 0, sd, 1.0)
 
     def _begin(self, root, k: int):
         return factors(root, k)

@@ -38,9 +38,9 @@ def item_response(items: int, kind: str = "2pl", spread: float = 1.0, easiness_s
     """
     if kind not in MODELS:
         raise probml.ModelError(f"item_response(kind={kind!r}): expected one of {listed(MODELS)}")
-    own = [items] if kind == "2pl" else []
+    shape = [items] if kind == "2pl" else []
     prior = dist.LogNormal(0.0, spread)
-    a = sample("discrimination", prior.expand(own).to_event(1) if own else prior)
+    a = sample("discrimination", prior.expand(shape).to_event(1) if shape else prior)
     easy = sample("easiness", dist.Normal(0.0, easiness_scale).expand([items]).to_event(1))
     deterministic("difficulty", -easy / a)
     with probml.rows():

@@ -67,9 +67,9 @@ class ItemResponse(Projection, Estimator):
         """
         check(self)
         X = self._answers(X, reset=True)
-        weights, kept = self._weigh(X, sample_weight)
-        if kept is not None:
-            X = X[kept]
+        weights, kept_rows = self._weigh(X, sample_weight)
+        if kept_rows is not None:
+            X = X[kept_rows]
             self._refuse_missing(np.isnan(X).all(0))
         for j, (low, high) in enumerate(zip(np.nanmin(X, 0), np.nanmax(X, 0), strict=True)):
             if low == high and not self.prior:
@@ -87,21 +87,21 @@ class ItemResponse(Projection, Estimator):
         self.discrimination_ = np.broadcast_to(np.asarray(params["discrimination"], float),
                                                self.easiness_.shape).copy()
         self.difficulty_ = -self.easiness_ / self.discrimination_
-        least = int(np.argmin(self.discrimination_))
-        if self.discrimination_[least] < MIN_DISCRIMINATION:
-            warnings.warn(f"ItemResponse: the discrimination of {self._column(least)} is 0, so its "
+        item = int(np.argmin(self.discrimination_))
+        if self.discrimination_[item] < MIN_DISCRIMINATION:
+            warnings.warn(f"ItemResponse: the discrimination of {self._column(item)} is 0, so its "
                           "difficulty is undefined. Discriminations are positive, but these "
                           "answers fall with ability or do not depend on it. Reverse the column, 1 "
                           "- x, or drop it", ReliabilityWarning, stacklevel=3)
-        each = np.asarray(self.fit_.log_prob({"y": X}, plug_in=True))
-        self.loglik_ = float(each.sum() if weights is None else weights @ each)
+        log_probs = np.asarray(self.fit_.log_prob({"y": X}, plug_in=True))
+        self.loglik_ = float(log_probs.sum() if weights is None else weights @ log_probs)
         return self
 
     def _answers(self, X, reset: bool) -> np.ndarray:
         X = self._numbers(X, reset).astype(float)
-        odd = ~(np.isnan(X) | (X == 0) | (X == 1))
-        if odd.any():
-            row, j = np.argwhere(odd)[0]
+        invalid = ~(np.isnan(X) | (X == 0) | (X == 1))
+        if invalid.any():
+            row, j = np.argwhere(invalid)[0]
             raise DataError(f"{self._column(int(j))} of X is {X[row, j]:g} in row {row}, expected "
                             f"an answer, 0 or 1, or NaN for a missing answer")
         return X
@@ -125,9 +125,9 @@ class ItemResponse(Projection, Estimator):
     def _ability_posterior(self, X) -> tuple[np.ndarray, np.ndarray]:
         """Means and variances of abilities given answers."""
         check_is_fitted(self, "fit_")
-        found = self.fit_.conditional({"y": self._answers(X, reset=False)}, "ability")
-        return (np.asarray(found.mean, float).reshape(-1),
-                np.asarray(found.variance, float).reshape(-1))
+        posterior = self.fit_.conditional({"y": self._answers(X, reset=False)}, "ability")
+        return (np.asarray(posterior.mean, float).reshape(-1),
+                np.asarray(posterior.variance, float).reshape(-1))
 
     def information(self, ability):
         """Fisher's information of the whole test at abilities (m,), (m,): 1 / variance of an
@@ -138,5 +138,5 @@ class ItemResponse(Projection, Estimator):
             raise DataError("information(ability): expected numbers, got NaN. Drop missing "
                             "abilities")
         eta = ability[..., None] * self.discrimination_ + self.easiness_
-        chance = 1 / (1 + np.exp(-eta))
-        return (self.discrimination_**2 * chance * (1 - chance)).sum(-1)
+        probs = 1 / (1 + np.exp(-eta))
+        return (self.discrimination_**2 * probs * (1 - probs)).sum(-1)

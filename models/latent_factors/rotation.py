@@ -36,49 +36,49 @@ def rotate(loadings: np.ndarray, rotation: str) -> tuple[np.ndarray, np.ndarray]
         (k, k) a matrix by which loadings are multiplied from the right, and (k, k) the
         correlations of the rotated factors, the identity for varimax.
     """
-    length = np.sqrt((loadings**2).sum(1, keepdims=True))
-    unit = loadings / np.where(length > 0, length, 1.0)
+    norms = np.sqrt((loadings**2).sum(1, keepdims=True))
+    unit = loadings / np.where(norms > 0, norms, 1.0)
     oblique = rotation == "oblimin"
-    turn = _minimum(unit, _oblimin if oblique else _varimax, oblique)
-    by = np.linalg.inv(turn).T if oblique else turn
-    sign = np.where((loadings @ by).sum(0) < 0, -1.0, 1.0)
-    return by * sign, (turn * sign).T @ (turn * sign)
+    transform = _minimum(unit, _oblimin if oblique else _varimax, oblique)
+    matrix = np.linalg.inv(transform).T if oblique else transform
+    sign = np.where((loadings @ matrix).sum(0) < 0, -1.0, 1.0)
+    return matrix * sign, (transform * sign).T @ (transform * sign)
 
 
 def _minimum(loadings: np.ndarray, criterion: Callable, oblique: bool) -> np.ndarray:
     """The matrix T, orthogonal or with columns of length 1, that minimises the criterion of L T,
     or of L (Tᵀ)⁻¹."""
-    turn, size = np.eye(loadings.shape[1]), 1.0
+    transform, size = np.eye(loadings.shape[1]), 1.0
 
-    def at(turn: np.ndarray) -> tuple[float, np.ndarray]:
+    def at(transform: np.ndarray) -> tuple[float, np.ndarray]:
         if not oblique:
-            value, slope = criterion(loadings @ turn)
+            value, slope = criterion(loadings @ transform)
             return value, loadings.T @ slope
-        inverse = np.linalg.inv(turn)
+        inverse = np.linalg.inv(transform)
         value, slope = criterion(loadings @ inverse.T)
         return value, -((loadings @ inverse.T).T @ slope @ inverse).T
 
-    value, slope = at(turn)
+    value, slope = at(transform)
     for _ in range(STEPS):
         if oblique:
-            projected = slope - turn * (turn * slope).sum(0)
+            projected = slope - transform * (transform * slope).sum(0)
         else:
-            middle = turn.T @ slope
-            projected = slope - turn @ (middle + middle.T) / 2
+            inner = transform.T @ slope
+            projected = slope - transform @ (inner + inner.T) / 2
         norm = np.sqrt((projected**2).sum())
         if norm < TOLERANCE:
             break
         size *= 2
         for _ in range(30):
-            step = turn - size * projected
+            step = transform - size * projected
             if oblique:
-                found = step / np.sqrt((step**2).sum(0))
+                candidate = step / np.sqrt((step**2).sum(0))
             else:
-                left, _, right = np.linalg.svd(step)
-                found = left @ right
-            lower, new = at(found)
-            if value - lower > 0.5 * norm**2 * size:
+                u, _, vt = np.linalg.svd(step)
+                candidate = u @ vt
+            new_value, new_slope = at(candidate)
+            if value - new_value > 0.5 * norm**2 * size:
                 break
             size /= 2
-        turn, value, slope = found, lower, new
-    return turn
+        transform, value, slope = candidate, new_value, new_slope
+    return transform

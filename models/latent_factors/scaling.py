@@ -58,10 +58,10 @@ def multidimensional_scaling(first, second, points: int, k: int = 2, noise: str 
     position = sample("position", dist.Normal(0.0, spread).expand([points, k]).to_event(2))
     variance = sample("variance", dist.InverseGamma(0.5, guess**2 / 2))
     with probml.rows():
-        apart = jnp.sqrt(((position[first] - position[second]) ** 2).sum(-1)
-                         + SQUARED_DISTANCE_FLOOR)
-        sample("distance", dist.Normal(apart, jnp.sqrt(variance)) if noise == "normal"
-               else dist.LogNormal(jnp.log(apart), jnp.sqrt(variance)))
+        distance = jnp.sqrt(((position[first] - position[second]) ** 2).sum(-1)
+                            + SQUARED_DISTANCE_FLOOR)
+        sample("distance", dist.Normal(distance, jnp.sqrt(variance)) if noise == "normal"
+               else dist.LogNormal(jnp.log(distance), jnp.sqrt(variance)))
 
 
 @multidimensional_scaling.identifies
@@ -93,18 +93,18 @@ def classical_scaling(distances, k: int = 2) -> np.ndarray:
         tiny = np.finfo(float).tiny
         d = shortest_path(np.where(np.isnan(d), np.inf, np.maximum(d, tiny)))
         if np.isinf(d).any():
-            apart = np.argwhere(np.isinf(d))[0]
+            pair = np.argwhere(np.isinf(d))[0]
             raise probml.DataError("classical_scaling: no observed distances connect the points "
-                                   f"{apart[0]} and {apart[1]}, so their relative position is "
+                                   f"{pair[0]} and {pair[1]}, so their relative position is "
                                    "unknown. Give distances that connect these points, or scale "
                                    "the connected parts separately")
     b = -0.5 * d**2
     b = b - b.mean(0) - b.mean(1)[:, None] + b.mean()
     values, vectors = np.linalg.eigh(b)
     largest = np.arange(len(b))[::-1][:k]
-    out = np.zeros((len(b), k))
-    out[:, : len(largest)] = vectors[:, largest] * np.sqrt(np.maximum(values[largest], 0.0))
-    return on_axes(out)
+    points = np.zeros((len(b), k))
+    points[:, : len(largest)] = vectors[:, largest] * np.sqrt(np.maximum(values[largest], 0.0))
+    return on_axes(points)
 
 
 def on_axes(points: np.ndarray) -> np.ndarray:
@@ -113,10 +113,10 @@ def on_axes(points: np.ndarray) -> np.ndarray:
     points = points - points.mean(0)
     axes = np.linalg.svd(points, full_matrices=False)[2]
     points = points @ axes.T
-    out = np.zeros((len(points), axes.shape[1]))
-    out[:, : points.shape[1]] = points
-    largest = np.take_along_axis(out, np.abs(out).argmax(0)[None], 0)[0]
-    return out * np.where(largest < 0, -1.0, 1.0)
+    padded = np.zeros((len(points), axes.shape[1]))
+    padded[:, : points.shape[1]] = points
+    largest = np.take_along_axis(padded, np.abs(padded).argmax(0)[None], 0)[0]
+    return padded * np.where(largest < 0, -1.0, 1.0)
 
 
 def square(distances, where: str) -> np.ndarray:
@@ -127,13 +127,13 @@ def square(distances, where: str) -> np.ndarray:
                                f"at least 2, got the shape {d.shape}. Convert a vector of "
                                f"n (n − 1) / 2 distances by scipy.spatial.distance.squareform")
     size = np.nanmax(np.abs(d)) if not np.isnan(d).all() else 0.0
-    for wrong, what in ((np.isinf(d) | (d < 0), "0 or more, or NaN where missing"),
-                        (~(np.isclose(d, d.T, rtol=1e-7, atol=1e-9 * size)
-                           | np.isnan(d) & np.isnan(d.T)), "the same distance as for the reversed "
-                                                           "pair (a symmetric matrix)"),
-                        (np.diag(np.nan_to_num(np.diag(d)) > 1e-9 * size), "0 on the diagonal")):
-        if wrong.any():
-            row, column = np.argwhere(wrong)[0]
+    for bad, what in ((np.isinf(d) | (d < 0), "0 or more, or NaN where missing"),
+                      (~(np.isclose(d, d.T, rtol=1e-7, atol=1e-9 * size)
+                         | np.isnan(d) & np.isnan(d.T)), "the same distance as for the reversed "
+                                                         "pair (a symmetric matrix)"),
+                      (np.diag(np.nan_to_num(np.diag(d)) > 1e-9 * size), "0 on the diagonal")):
+        if bad.any():
+            row, column = np.argwhere(bad)[0]
             raise probml.DataError(f"{where}: the distance in row {row}, column {column} is "
                                    f"{d[row, column]:g}, expected {what}. Correct it")
     d = (d + d.T) / 2

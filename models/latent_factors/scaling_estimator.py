@@ -90,32 +90,32 @@ class MultidimensionalScaling(Estimator):
         check(self)
         d = self._distances(X)
         first, second = np.triu_indices(len(d), 1)
-        seen = ~np.isnan(d[first, second])
-        first, second = first[seen], second[seen]
-        apart = d[first, second]
+        observed = ~np.isnan(d[first, second])
+        first, second = first[observed], second[observed]
+        measured = d[first, second]
         self.classical_ = classical_scaling(d, self.n_components)
-        self.unit_ = float(np.sqrt((apart**2).mean())) if apart.size else 0.0
+        self.unit_ = float(np.sqrt((measured**2).mean())) if measured.size else 0.0
         if not self.unit_ > 0:
             raise DataError("MultidimensionalScaling: all distances are 0, so all points coincide. "
                             "Give at least one distance above 0")
-        if self.noise == "lognormal" and (apart == 0).any():
-            pair = int(np.argmax(apart == 0))
+        if self.noise == "lognormal" and (measured == 0).any():
+            pair = int(np.argmax(measured == 0))
             raise DataError(f"MultidimensionalScaling(noise='lognormal'): the points {first[pair]} "
                             f"and {second[pair]} have the distance 0, which has no logarithm. Drop "
                             f"one of the two points, or use noise='normal'")
-        pairs = {"first": first, "second": second, "distance": apart / self.unit_}
-        random, first_one = np.random.default_rng(self._seed()), self.classical_ / self.unit_
+        pairs = {"first": first, "second": second, "distance": measured / self.unit_}
+        random, initial = np.random.default_rng(self._seed()), self.classical_ / self.unit_
         # no two points at one place: there their distance has no direction
-        starts = [first_one + 1e-4 * random.standard_normal(first_one.shape),
-                  *(random.standard_normal(first_one.shape) for _ in range(self.n_init - 1))]
+        starts = [initial + 1e-4 * random.standard_normal(initial.shape),
+                  *(random.standard_normal(initial.shape) for _ in range(self.n_init - 1))]
         self.fit_, position, variance, self.n_iter_ = min(
-            (self._modes(pairs, start) for start in starts), key=lambda found: found[2])
+            (self._modes(pairs, start) for start in starts), key=lambda fitted: fitted[2])
         self.converged_ = self.fit_.converged
         self.embedding_ = on_axes(position) * self.unit_
         self.dissimilarity_matrix_ = d
-        found = np.linalg.norm(self.embedding_[first] - self.embedding_[second], axis=1)
-        self.stress_ = float(((apart - found) ** 2).sum())
-        self.stress1_ = float(np.sqrt(self.stress_ / (apart**2).sum()))
+        fitted = np.linalg.norm(self.embedding_[first] - self.embedding_[second], axis=1)
+        self.stress_ = float(((measured - fitted) ** 2).sum())
+        self.stress1_ = float(np.sqrt(self.stress_ / (measured**2).sum()))
         self.noise_ = float(np.sqrt(variance)) * (self.unit_ if self.noise == "normal" else 1.0)
         return self
 
@@ -134,12 +134,12 @@ class MultidimensionalScaling(Estimator):
                                 start={"position": position})
             position = np.asarray(fit.params["position"], float)
             steps += max(fit.iterations, 1)
-            found = np.linalg.norm(position[pairs["first"]] - position[pairs["second"]], axis=1)
-            left = (pairs["distance"] - found if self.noise == "normal"
-                    else np.log(pairs["distance"] / np.maximum(found, TINY)))
-            last, variance = variance, (float(left @ left) + GUESS**2 * bool(self.prior)) / (
+            fitted = np.linalg.norm(position[pairs["first"]] - position[pairs["second"]], axis=1)
+            resid = (pairs["distance"] - fitted if self.noise == "normal"
+                     else np.log(pairs["distance"] / np.maximum(fitted, TINY)))
+            previous, variance = variance, (float(resid @ resid) + GUESS**2 * bool(self.prior)) / (
                 rows + 3.0 * bool(self.prior))
-            if abs(variance - last) <= 1e-4 * last:
+            if abs(variance - previous) <= 1e-4 * previous:
                 break
         return fit, position, variance, steps
 

@@ -26,7 +26,7 @@ from typing import NamedTuple
 import numpy as np
 
 
-class Coded(NamedTuple):
+class SparseCodes(NamedTuple):
     """Codes, atoms, and the objective after every round, which never rises."""
 
     codes: np.ndarray  # (n, k)
@@ -36,7 +36,7 @@ class Coded(NamedTuple):
 
 
 def learn_codes(X: np.ndarray, atoms: np.ndarray, alpha: float, learn: bool, tolerance: float,
-                iterations: int) -> Coded:
+                iterations: int) -> SparseCodes:
     """Rounds over codes, and atoms if they are to be learnt, until a round gains less than the
     tolerance times the objective of codes that are all 0.
 
@@ -49,37 +49,37 @@ def learn_codes(X: np.ndarray, atoms: np.ndarray, alpha: float, learn: bool, tol
     seen = ~np.isnan(X)
     mask, left = seen.astype(float), np.where(seen, X, 0.0)  # left: of seen cells, what no atom has
     codes, atoms = np.zeros((len(X), len(atoms))), atoms.copy()
-    nothing = 0.5 * float((left**2).sum())
-    history, converged = [nothing], False
+    null_loss = 0.5 * float((left**2).sum())
+    history, converged = [null_loss], False
     if not learn:
         _code_rows(codes, atoms, left, mask, alpha, tolerance, iterations)
-        return Coded(codes, atoms, history, True)
+        return SparseCodes(codes, atoms, history, True)
     for _ in range(iterations):
         _code(codes, atoms, left, mask, alpha)
         _learn(codes, atoms, left, mask)
         history.append(0.5 * float((left**2).sum()) + alpha * float(np.abs(codes).sum()))
-        if history[-2] - history[-1] <= tolerance * nothing:
+        if history[-2] - history[-1] <= tolerance * null_loss:
             converged = True
             break
-    return Coded(codes, atoms, history, converged)
+    return SparseCodes(codes, atoms, history, converged)
 
 
 def _code_rows(codes: np.ndarray, atoms: np.ndarray, left: np.ndarray, mask: np.ndarray,
                alpha: float, tolerance: float, iterations: int) -> None:
     """Codes of rows under known atoms, in place: each row is done when its own objective gains next
     to nothing, so that its codes do not depend on the other rows."""
-    rows, height = np.arange(len(left)), 0.5 * (left**2).sum(1)
-    least = tolerance * height
+    rows, losses = np.arange(len(left)), 0.5 * (left**2).sum(1)
+    tols = tolerance * losses
     for _ in range(iterations):
         if not len(rows):
             return
-        some, rest = codes[rows], left[rows]
-        _code(some, atoms, rest, mask[rows], alpha)
-        codes[rows], left[rows] = some, rest
-        found = 0.5 * (rest**2).sum(1) + alpha * np.abs(some).sum(1)
-        goes_on = height[rows] - found > least[rows]
-        height[rows] = found
-        rows = rows[goes_on]
+        row_codes, resid = codes[rows], left[rows]
+        _code(row_codes, atoms, resid, mask[rows], alpha)
+        codes[rows], left[rows] = row_codes, resid
+        new_losses = 0.5 * (resid**2).sum(1) + alpha * np.abs(row_codes).sum(1)
+        unfinished = losses[rows] - new_losses > tols[rows]
+        losses[rows] = new_losses
+        rows = rows[unfinished]
 
 
 def _code(codes: np.ndarray, atoms: np.ndarray, left: np.ndarray, mask: np.ndarray,
@@ -87,11 +87,11 @@ def _code(codes: np.ndarray, atoms: np.ndarray, left: np.ndarray, mask: np.ndarr
     """Every code at its minimum given the others, one after the other; in place."""
     lengths = mask @ (atoms**2).T  # (n, k)
     for k, atom in enumerate(atoms):
-        along = left @ atom + lengths[:, k] * codes[:, k]
-        found = np.sign(along) * np.maximum(np.abs(along) - alpha, 0.0)
-        found = np.divide(found, lengths[:, k], where=lengths[:, k] > 0, out=np.zeros_like(found))
-        left -= mask * np.outer(found - codes[:, k], atom)
-        codes[:, k] = found
+        dots = left @ atom + lengths[:, k] * codes[:, k]
+        value = np.sign(dots) * np.maximum(np.abs(dots) - alpha, 0.0)
+        value = np.divide(value, lengths[:, k], where=lengths[:, k] > 0, out=np.zeros_like(value))
+        left -= mask * np.outer(value - codes[:, k], atom)
+        codes[:, k] = value
 
 
 def _learn(codes: np.ndarray, atoms: np.ndarray, left: np.ndarray, mask: np.ndarray) -> None:
@@ -105,22 +105,22 @@ def _learn(codes: np.ndarray, atoms: np.ndarray, left: np.ndarray, mask: np.ndar
                 atoms[k] = worst / length
             continue
         weight = mask.T @ code**2
-        found = _in_ball(code @ left + weight * atoms[k], weight)
-        left -= mask * np.outer(code, found - atoms[k])
-        atoms[k] = found
+        updated = _in_ball(code @ left + weight * atoms[k], weight)
+        left -= mask * np.outer(code, updated - atoms[k])
+        atoms[k] = updated
 
 
 def _in_ball(c: np.ndarray, weight: np.ndarray) -> np.ndarray:
     """The vector of least ½ Σ w_j v_j² − Σ c_j v_j within the unit ball."""
-    used = weight > 0
-    out = np.zeros_like(c)
-    c, weight = c[used], weight[used]
+    active = weight > 0
+    vector = np.zeros_like(c)
+    c, weight = c[active], weight[active]
     if np.linalg.norm(c / weight) <= 1:
-        out[used] = c / weight
-        return out
+        vector[active] = c / weight
+        return vector
     low, high = 0.0, float(np.linalg.norm(c))  # at |c| the length is below 1
     for _ in range(60):
         middle = (low + high) / 2
         low, high = (middle, high) if np.linalg.norm(c / (weight + middle)) > 1 else (low, middle)
-    out[used] = c / (weight + high)
-    return out
+    vector[active] = c / (weight + high)
+    return vector

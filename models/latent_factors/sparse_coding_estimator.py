@@ -9,7 +9,7 @@ from probml import DataError
 from probml.estimators.estimator import Estimator, Projection, absent
 from probml.estimators.rules import PARTS, SEED, STARTS, Seed, check, integer, number, parameter
 from probml.estimators.validation import ConvergenceWarning, check_is_fitted, places_of
-from probml.models.latent_factors.sparse_coding import Coded, learn_codes
+from probml.models.latent_factors.sparse_coding import SparseCodes, learn_codes
 
 
 @dataclass(eq=False, repr=False)
@@ -65,13 +65,13 @@ class SparseCoding(Projection, Estimator):
             raise DataError("SparseCoding: all observed values of X are 0, so nothing can be "
                             "estimated. Check how X was read")
         random = np.random.default_rng(self._seed())
-        found = min((self._found(X, self._rows(X, random)) for _ in range(self.n_init)),
-                    key=lambda found: found.history[-1])
-        order = np.argsort(-np.abs(found.codes).sum(0), kind="stable")
-        self.components_, self.codes_ = found.atoms[order], found.codes[:, order]
-        self.objective_, self.history_ = found.history[-1], np.array(found.history)
-        self.converged_, self.n_iter_ = found.converged, len(found.history) - 1
-        if not found.converged:
+        best = min((self._found(X, self._rows(X, random)) for _ in range(self.n_init)),
+                   key=lambda best: best.history[-1])
+        order = np.argsort(-np.abs(best.codes).sum(0), kind="stable")
+        self.components_, self.codes_ = best.atoms[order], best.codes[:, order]
+        self.objective_, self.history_ = best.history[-1], np.array(best.history)
+        self.converged_, self.n_iter_ = best.converged, len(best.history) - 1
+        if not best.converged:
             warnings.warn(f"SparseCoding stopped at max_iter={self.max_iter}, before "
                           f"the objective converged. Raise max_iter, or "
                           f"tol", ConvergenceWarning, stacklevel=2)
@@ -80,13 +80,13 @@ class SparseCoding(Projection, Estimator):
     def _rows(self, X: np.ndarray, random: np.random.Generator) -> np.ndarray:
         """First atoms: rows, and where they are too few or 0 random directions, of length 1."""
         filled = np.nan_to_num(X)
-        able = np.flatnonzero((filled**2).sum(1) > 0)
-        chosen = random.permutation(able)[: self.n_components]
-        out = random.standard_normal((self.n_components, X.shape[1]))
-        out[: len(chosen)] = filled[chosen]
-        return out / np.linalg.norm(out, axis=1, keepdims=True)
+        nonzero = np.flatnonzero((filled**2).sum(1) > 0)
+        chosen = random.permutation(nonzero)[: self.n_components]
+        atoms = random.standard_normal((self.n_components, X.shape[1]))
+        atoms[: len(chosen)] = filled[chosen]
+        return atoms / np.linalg.norm(atoms, axis=1, keepdims=True)
 
-    def _found(self, X: np.ndarray, atoms: np.ndarray, learn: bool = True) -> Coded:
+    def _found(self, X: np.ndarray, atoms: np.ndarray, learn: bool = True) -> SparseCodes:
         return learn_codes(X, atoms, float(self.alpha), learn,
                            self.tol if learn else self.tol * 1e-3,
                            self.max_iter)
@@ -107,6 +107,6 @@ class SparseCoding(Projection, Estimator):
 
     def impute(self, X):
         """X with its missing cells at the values that the codes of its observed ones give."""
-        found = self.inverse_transform(self.transform(X))
+        filled = self.inverse_transform(self.transform(X))
         X = self._numbers(X, reset=False).astype(float)
-        return np.where(np.isnan(X), found, X)
+        return np.where(np.isnan(X), filled, X)

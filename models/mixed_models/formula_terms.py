@@ -23,7 +23,7 @@ INTERCEPT = "Intercept"
 
 
 @dataclass(frozen=True)
-class Written:
+class ParsedFormula:
     """A formula, taken apart.
 
     Attributes:
@@ -46,35 +46,35 @@ class Written:
                 or name == self.left}
 
 
-def written(text: str) -> Written:
+def written(text: str) -> ParsedFormula:
     """
     Raises:
         ModelError: brackets that do not match; a grouping in two brackets.
     """
     left, tilde, right = text.partition("~") if "~" in text else ("", "", text)
-    groups, offsets, rest, last = [], [], [], 0
+    groups, offsets, fixed, cursor = [], [], [], 0
     for start, end, name in _calls(text, right):
-        inside = right[start:end]
-        bar = re.search(r"\|\|?", _outer(inside))
+        body = right[start:end]
+        bar = re.search(r"\|\|?", _outer(body))
         if name == "offset":
-            offsets.append(inside)
+            offsets.append(body)
         elif not name and bar:
-            terms, grouping = inside[: bar.start()], inside[bar.end():]
+            terms, grouping = body[: bar.start()], body[bar.end():]
             levels = [part.strip() for part in grouping.split("/")]
             groups += [(terms.strip(), bar.group(), _pair(":".join(levels[: k + 1])))
                        for k in range(len(levels))]
         else:
             continue
-        rest.append(right[last : start - 1 - len(name)])
-        last = end + 1
-    right = "".join([*rest, right[last:]])
+        fixed.append(right[cursor : start - 1 - len(name)])
+        cursor = end + 1
+    right = "".join([*fixed, right[cursor:]])
     right = re.sub(r"\+\s*(?=$|\+)", "", right).strip()
     right = re.sub(r"^\+\s*", "", right).rstrip("+ ") or "1"
     names = [name for *_, name in groups]
-    if twice := next((name for name in names if names.count(name) > 1), None):
-        raise ModelError(f"formula({text!r}): the grouping {twice!r} is in two brackets. Write "
-                         f"one, (1 + x | {twice}), or (1 + x || {twice}) without correlations")
-    return Written(text, left.strip(), right, tuple(groups), tuple(offsets))
+    if repeat := next((name for name in names if names.count(name) > 1), None):
+        raise ModelError(f"formula({text!r}): the grouping {repeat!r} is in two brackets. Write "
+                         f"one, (1 + x | {repeat}), or (1 + x || {repeat}) without correlations")
+    return ParsedFormula(text, left.strip(), right, tuple(groups), tuple(offsets))
 
 
 def _pair(grouping: str) -> str:
@@ -84,29 +84,29 @@ def _pair(grouping: str) -> str:
 def _calls(text: str, part: str) -> Iterator[tuple[int, int, str]]:
     """(start and end of what is inside, the name before it) of each outermost bracket."""
     depth, start = 0, 0
-    for at, letter in enumerate(part):
-        if letter == "(":
-            depth, start = depth + 1, at + 1 if depth == 0 else start
-        elif letter == ")":
+    for index, char in enumerate(part):
+        if char == "(":
+            depth, start = depth + 1, index + 1 if depth == 0 else start
+        elif char == ")":
             depth -= 1
             if depth < 0:
                 break
             if depth == 0:
-                before = re.search(r"[\w.]*$", part[: start - 1])
-                yield start, at, before.group() if before else ""
+                match = re.search(r"[\w.]*$", part[: start - 1])
+                yield start, index, match.group() if match else ""
     if depth:
         raise ModelError(f"formula({text!r}): the brackets do not match. Close every bracket, as "
                          f"in 'y ~ x + (1 | group)'")
 
 
-def _outer(inside: str) -> str:
+def _outer(text: str) -> str:
     """A text, what is in its brackets as blanks."""
-    out, depth = [], 0
-    for letter in inside:
-        depth += letter in "([{"
-        out.append(" " if depth else letter)
-        depth -= letter in ")]}"
-    return "".join(out)
+    chars, depth = [], 0
+    for char in text:
+        depth += char in "([{"
+        chars.append(" " if depth else char)
+        depth -= char in ")]}"
+    return "".join(chars)
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,13 +119,13 @@ class Terms:
         (transforms, factor → (kind, categories)). columns: of each, the intercept included.
     """
 
-    parts: Written
+    parts: ParsedFormula
     formulas: tuple[str, ...]
     states: tuple[tuple[dict, dict], ...]
     columns: tuple[tuple[str, ...], ...]
 
     @classmethod
-    def learn(cls, parts: Written, parsed: "Formula",
+    def learn(cls, parts: ParsedFormula, parsed: "Formula",
               table: DataLike) -> tuple["Terms", dict, "ModelMatrix"]:
         """(terms, grouping → columns of its effects, "1" the intercept, the specification of the
         fixed effects).
@@ -139,21 +139,21 @@ class Terms:
         specs = [_matrix(parts.text, parsed, table).model_spec]
         for terms, _, _ in parts.groups:
             try:
-                own = formulaic.Formula(terms)
+                formula = formulaic.Formula(terms)
             except Exception as error:
                 raise ModelError(f"formula({parts.text!r}): {error_text(error)}. Correct the "
                                  "formula") from None
-            specs.append(_matrix(parts.text, own, table).model_spec)
-        found = cls(parts, tuple(str(each.formula) for each in specs),
-                    tuple(map(_state, specs)), tuple(tuple(each.column_names) for each in specs))
+            specs.append(_matrix(parts.text, formula, table).model_spec)
+        learnt = cls(parts, tuple(str(each.formula) for each in specs),
+                     tuple(map(_state, specs)), tuple(tuple(each.column_names) for each in specs))
         effects = {name: ["1" if each == INTERCEPT else each for each in columns]
-                   for (*_, name), columns in zip(parts.groups, found.columns[1:], strict=True)}
-        return found, effects, specs[0]
+                   for (*_, name), columns in zip(parts.groups, learnt.columns[1:], strict=True)}
+        return learnt, effects, specs[0]
 
     @property
     def names(self) -> list[str]:
         """The columns of X: of the fixed effects, of effects of groups alone, the groupings."""
-        return list(dict.fromkeys([*(name for each in self.columns for name in each
+        return list(dict.fromkeys([*(name for columns in self.columns for name in columns
                                      if name != INTERCEPT), *(name for *_, name in
                                                               self.parts.groups)]))
 
@@ -163,14 +163,14 @@ class Terms:
         Raises:
             DataError: a column or a cell that is missing, a category that is new.
         """
-        found, table = {}, _by_value(table)
+        by_name, table = {}, _by_value(table)
         for formula, state, columns in zip(self.formulas, self.states, self.columns, strict=True):
-            if {*columns} <= {*found, INTERCEPT} and found:
+            if {*columns} <= {*by_name, INTERCEPT} and by_name:
                 continue
-            made = _matrix(self.parts.text, _spec(formula, state), table)
-            found |= {name: made[name] for name in columns}
-        first = next(iter(found.values()))
-        X = pd.DataFrame(found, index=first.index).drop(columns=[INTERCEPT], errors="ignore")
+            matrix = _matrix(self.parts.text, _spec(formula, state), table)
+            by_name |= {name: matrix[name] for name in columns}
+        column = next(iter(by_name.values()))
+        X = pd.DataFrame(by_name, index=column.index).drop(columns=[INTERCEPT], errors="ignore")
         return X.assign(**{name: self._labels(table, name) for *_, name in self.parts.groups})
 
     def _labels(self, table: DataLike, grouping: str) -> np.ndarray:
@@ -183,10 +183,10 @@ class Terms:
                                 f"{listed(table.columns)}")
         if len(columns) == 1:
             return table[columns[0]].to_numpy()
-        gone = table[columns].isna().any(axis=1).to_numpy()
+        is_na = table[columns].isna().any(axis=1).to_numpy()
         joined = np.array([":".join(map(_as_label, cells)) for cells in zip(
             *(table[name].tolist() for name in columns), strict=True)], object)
-        joined[gone] = None
+        joined[is_na] = None
         return joined
 
     def others(self, table: DataLike) -> dict[str, np.ndarray]:
@@ -202,29 +202,29 @@ class Terms:
         return {"offset": np.sum([_numbers(self.parts.text, each, table)
                                   for each in self.parts.offsets], axis=0)}
 
-    def arguments(self, takes: list[str], args: tuple, named: dict) -> tuple[tuple, dict]:
+    def arguments(self, params: list[str], args: tuple, kwargs: dict) -> tuple[tuple, dict]:
         """The arguments of a verb whose X is a table of the columns of the formula: X becomes the
         columns of the terms; y, offset and trials are read where the verb takes them, and they were
         not given."""
-        X = args[0] if args else named.get("X")
+        X = args[0] if args else kwargs.get("X")
         if X is None or not hasattr(X, "columns"):
-            return args, named
+            return args, kwargs
         try:
-            made = self.of(X)
+            columns = self.of(X)
         except DataError:
             if not {*self.names} <= {*X.columns}:
                 raise
-            made = X[self.names]  # a table of its terms, as Formula.X
-        absent, found = {*takes} - {*takes[: len(args)], *named}, {}
-        if absent & {"y", "trials", "event"} and self.parts.left:
+            columns = X[self.names]  # a table of its terms, as Formula.X
+        omitted, extras = {*params} - {*params[: len(args)], *kwargs}, {}
+        if omitted & {"y", "trials", "event"} and self.parts.left:
             try:
-                found = _left(self.parts.text, self.parts.left, X)
+                extras = _left(self.parts.text, self.parts.left, X)
             except DataError:
                 pass  # new rows need no left side
-        if "offset" in absent and self.parts.offsets:
-            found |= self._offset(X)
-        named = {**named, **{name: found[name] for name in found if name in absent}}
-        return ((made, *args[1:]), named) if args else ((), {**named, "X": made})
+        if "offset" in omitted and self.parts.offsets:
+            extras |= self._offset(X)
+        kwargs = {**kwargs, **{name: extras[name] for name in extras if name in omitted}}
+        return ((columns, *args[1:]), kwargs) if args else ((), {**kwargs, "X": columns})
 
 
 def _as_label(value: object) -> str:
@@ -275,7 +275,7 @@ def _matrix(text: str, source: "Formula | ModelSpec", table: DataLike) -> "Model
 def _state(spec: "ModelSpec") -> tuple[dict, dict]:
     """What a specification learnt, as text, numbers and categories."""
     return dict(spec.transform_state), {
-        name: (kind.value, [getattr(each, "item", lambda each=each: each)() for each
+        name: (kind.value, [getattr(level, "item", lambda level=level: level)() for level
                             in state["categories"]] if "categories" in state else None)
         for name, (kind, state) in spec.encoder_state.items()}
 
@@ -290,8 +290,8 @@ def _spec(formula: str, state: tuple[dict, dict]) -> "ModelSpec":
         formula=formulaic.Formula(formula.replace("1 + ", "", 1) if formula.startswith("1 + ")
                                   else formula if formula == "1" else f"0 + {formula}"),
         transform_state=dict(transforms),
-        encoder_state={name: (kinds(kind), {} if found is None else {"categories": list(found)})
-                       for name, (kind, found) in factors.items()})
+        encoder_state={name: (kinds(kind), {} if levels is None else {"categories": list(levels)})
+                       for name, (kind, levels) in factors.items()})
 
 
 def _left(text: str, left: str, table: DataLike) -> dict[str, np.ndarray]:
@@ -299,10 +299,10 @@ def _left(text: str, left: str, table: DataLike) -> dict[str, np.ndarray]:
     call = re.fullmatch(r"(cbind|p|prop|Surv)\s*\((.*)\)", left, re.DOTALL)
     if call is None:
         return {"y": _values(text, left, table)}
-    name, inside = call.groups()
-    cuts = [at for at, letter in enumerate(_outer(inside)) if letter == ","]
-    arguments = [inside[a:b].strip() for a, b in zip([0, *(c + 1 for c in cuts)],
-                                                     [*cuts, len(inside)], strict=True)]
+    name, body = call.groups()
+    commas = [index for index, char in enumerate(_outer(body)) if char == ","]
+    arguments = [body[a:b].strip() for a, b in zip([0, *(c + 1 for c in commas)],
+                                                   [*commas, len(body)], strict=True)]
     interval = name == "Surv" and re.fullmatch(r"type\s*=\s*[\"']interval2[\"']",
                                                arguments[-1]) is not None
     arguments = arguments[:-1] if interval else arguments
@@ -310,7 +310,7 @@ def _left(text: str, left: str, table: DataLike) -> dict[str, np.ndarray]:
         raise ModelError(f"formula({text!r}): expected {name}(...) with two columns, such as "
                          f"cbind(successes, failures), p(successes, trials), Surv(time, event) or "
                          f"Surv(lower, upper, type=\"interval2\")")
-    first, second = (_numbers(text, each, table, interval) for each in arguments)
+    first, second = (_numbers(text, arg, table, interval) for arg in arguments)
     if name == "cbind":
         return {"y": first, "trials": first + second}
     if interval:
@@ -322,9 +322,9 @@ def _left(text: str, left: str, table: DataLike) -> dict[str, np.ndarray]:
 def _values(text: str, left: str, table: DataLike) -> np.ndarray:
     """One column: numbers, or the labels of a column as they are."""
     if left in table.columns and table[left].dtype.kind not in "biuf":
-        if (gone := table[left].isna().to_numpy()).any():
+        if (is_na := table[left].isna().to_numpy()).any():
             raise DataError(f"formula({text!r}): {left!r} is missing in row "
-                            f"{int(np.argmax(gone))}. Drop rows with missing values, "
+                            f"{int(np.argmax(is_na))}. Drop rows with missing values, "
                             f"table.dropna(subset=[{left!r}])")
         return table[left]
     return _numbers(text, left, table)
@@ -340,24 +340,24 @@ def _numbers(text: str, expression: str, table: DataLike,
     import formulaic
 
     if expression in table.columns and table[expression].dtype.kind in "biuf":
-        found = table[expression].to_numpy(float, na_value=np.nan)
-        if not missing and np.isnan(found).any():
+        values = table[expression].to_numpy(float, na_value=np.nan)
+        if not missing and np.isnan(values).any():
             raise DataError(f"formula({text!r}): {expression!r} is missing in row "
-                            f"{int(np.argmax(np.isnan(found)))}. Drop rows with missing values, "
+                            f"{int(np.argmax(np.isnan(values)))}. Drop rows with missing values, "
                             f"table.dropna(subset=[{expression!r}])")
-        return found
+        return values
     try:
         parsed = formulaic.Formula(f"0 + {expression}" if re.fullmatch(r"`[^`]*`|[\w.]+\(.*\)",
                                                                        expression, re.DOTALL)
                                    else f"0 + I({expression})")
     except Exception as error:
         raise ModelError(f"formula({text!r}): {error_text(error)}. Correct the formula") from None
-    made = _matrix(text, parsed, table)
-    if made.shape[1] != 1:
+    matrix = _matrix(text, parsed, table)
+    if matrix.shape[1] != 1:
         raise ModelError(f"formula({text!r}): {expression!r} on the left side of ~ must be one "
-                         f"numeric column, but gives {listed(made.columns)}. Use a column of "
+                         f"numeric column, but gives {listed(matrix.columns)}. Use a column of "
                          f"numbers, such as 0 and 1 for two categories")
-    return made.iloc[:, 0].to_numpy(float)
+    return matrix.iloc[:, 0].to_numpy(float)
 
 
 # as R writes it → what is wanted here

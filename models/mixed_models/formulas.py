@@ -97,25 +97,25 @@ class Formula:
                              "estimators need at least one column. Add a term, such as 'y ~ x'. "
                              "The deviance without columns is null_deviance_ of a fitted "
                              "GeneralizedLinearModel")
-        model, given = self._estimator(family, settings), dict(self.others)
+        model, extra = self._estimator(family, settings), dict(self.others)
         if offset is not None:
-            given["offset"] = given.get("offset", 0.0) + np.asarray(offset, float)
+            extra["offset"] = extra.get("offset", 0.0) + np.asarray(offset, float)
         if trials is not None:
-            given["trials"] = trials
-        if ("event" in given or np.ndim(self.y) == 2) and not isinstance(model, SurvivalRegression):
+            extra["trials"] = trials
+        if ("event" in extra or np.ndim(self.y) == 2) and not isinstance(model, SurvivalRegression):
             raise ModelError(f"fit(family={family!r}): Surv(...) on the left side needs a survival "
                              f"distribution. Give family= one of {listed(DISTRIBUTIONS)}")
-        if other := next((name for name in given if name not in signature(model.fit).parameters),
-                         None):
+        if unknown := next((name for name in extra if name not in signature(model.fit).parameters),
+                           None):
             raise ModelError(f"fit(family={family!r}): {type(model).__name__} does not support "
-                             f"{other}. Remove {other} from the formula and from fit(...)")
-        model.fit(self.X, self.y, sample_weight=sample_weight, **given)
+                             f"{unknown}. Remove {unknown} from the formula and from fit(...)")
+        model.fit(self.X, self.y, sample_weight=sample_weight, **extra)
         model.formula_ = self.terms
         return model
 
     def _estimator(self, family: str, settings: dict) -> Estimator:
         special = {"ordinal": OrdinalRegression, "cumulative": OrdinalRegression} | {
-            name: lambda name=name, **own: SurvivalRegression(name, **own)
+            name: lambda name=name, **kwargs: SurvivalRegression(name, **kwargs)
             for name in DISTRIBUTIONS}
         if self.effects and family in special:
             raise ModelError(f"fit(family={family!r}): formula({self.text!r}) has random effects, "
@@ -129,13 +129,13 @@ class Formula:
             raise ModelError(f"fit: formula({self.text!r}) has no intercept, but MixedModel always "
                              f"has one. Remove '0 +' or '- 1'")
         if self.effects:
-            columns = len(self.X.columns) - len(self.effects)
+            n_columns = len(self.X.columns) - len(self.effects)
             return MixedModel(self.effects, family=family, correlated=self.correlated,
-                              fixed=self.fixed if len(self.fixed) < columns else None,
+                              fixed=self.fixed if len(self.fixed) < n_columns else None,
                               **settings)
         if family in special and self.intercept:
             return special[family](**settings)
-        make = special.get(family, lambda **own: GeneralizedLinearModel(family, **own))
+        make = special.get(family, lambda **kwargs: GeneralizedLinearModel(family, **kwargs))
         return make(fit_intercept=self.intercept, **settings)
 
     def of(self, table: DataLike) -> Any:
@@ -207,17 +207,17 @@ def missing_cells(text: str, table: DataLike) -> dict[str, int]:
     text = re.sub(r"Surv\([^()]*interval2[^()]*\)", "", text)
     named = [name for name in table.columns if isinstance(name, str)
              and re.search(rf"(?<![\w.]){re.escape(name)}(?![\w.])", text)]
-    gone = {name: int(table[name].isna().sum()) for name in named}
-    return {name: count for name, count in gone.items() if count}
+    counts = {name: int(table[name].isna().sum()) for name in named}
+    return {name: count for name, count in counts.items() if count}
 
 
 def _refuse_missing(text: str, table: DataLike) -> None:
     """Missing cells of columns that a formula names, all at once, with what to type."""
-    if short := missing_cells(text, table):
-        counts = ", ".join(f"{name!r} in {count}" for name, count in short.items())
+    if missing := missing_cells(text, table):
+        counts = ", ".join(f"{name!r} in {count}" for name, count in missing.items())
         raise DataError(f"formula({text!r}): values are missing, {counts} of "
                         f"{counted(len(table), 'row')}. Drop these rows, "
-                        f"table.dropna(subset=[{listed(short)}])")
+                        f"table.dropna(subset=[{listed(missing)}])")
 
 
 def _read(text: str, table: DataLike) -> Formula:
@@ -234,8 +234,8 @@ def _read(text: str, table: DataLike) -> Formula:
     _refuse_missing(text, table)
     parts = written(text)
     try:
-        rest = [name for name in table.columns if name not in parts.used(table.columns)]
-        parsed = formulaic.Formula(parts.right, _context={"__formulaic_variables_available__": rest}
+        cols = [name for name in table.columns if name not in parts.used(table.columns)]
+        parsed = formulaic.Formula(parts.right, _context={"__formulaic_variables_available__": cols}
                                    )
     except Exception as error:
         raise ModelError(f"formula({text!r}): {error_text(error)}. Correct the formula") from None
@@ -244,9 +244,9 @@ def _read(text: str, table: DataLike) -> Formula:
                          f"x + (1 | group)")
     terms, effects, spec = Terms.learn(parts, parsed, table)
     X = terms.of(table)
-    many = [name for name, columns in effects.items() if len(columns) > 1]
+    with_slopes = [name for name, columns in effects.items() if len(columns) > 1]
     bars = {bar for _, bar, _ in parts.groups}
-    if len(bars) > 1 and any(bar == "|" and name in many for _, bar, name in parts.groups):
+    if len(bars) > 1 and any(bar == "|" and name in with_slopes for _, bar, name in parts.groups):
         raise ModelError(f"formula({text!r}): the formula contains both | and ||, which cannot be "
                          f"combined. Write | throughout for correlated effects, or || for "
                          f"uncorrelated effects")

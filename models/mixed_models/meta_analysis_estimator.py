@@ -122,9 +122,9 @@ class MetaAnalysis(RegressionResults, Estimator):
         return numbers_of(table, self._names)
 
     def _figures(self) -> dict[str, object]:
-        found = {name: value for name, value in super()._figures().items()
-                 if name != "observations"}  # of REML less than there are studies
-        return {"studies": len(self.studies_), "Q": float(self.Q_), "I2": float(self.I2_), **found}
+        base = {name: value for name, value in super()._figures().items()
+                if name != "observations"}  # of REML less than there are studies
+        return {"studies": len(self.studies_), "Q": float(self.Q_), "I2": float(self.I2_), **base}
 
     def _coefficient_sites(self) -> tuple[str, ...]:
         return ("intercept", "beta")[: 1 + bool(self._names)]
@@ -138,26 +138,26 @@ class MetaAnalysis(RegressionResults, Estimator):
     def _fit_model(self, y, error, x) -> None:
         weak = self.engine == BAYES
         level, unit = middle_and_spread(y, np.ones(len(y)), True)
-        centre, spread = x.mean(0), x.std(0)
-        if not (spread > 0).all():
-            name = self._names[int(np.argmin(spread > 0))]
+        centre, sd = x.mean(0), x.std(0)
+        if not (sd > 0).all():
+            name = self._names[int(np.argmin(sd > 0))]
             raise DataError(f"MetaAnalysis.fit: the moderator {name!r} is the same in every study, "
                             "so its coefficient cannot be estimated separately from the mean. Drop "
                             "the moderator")
         refuse_dependent("MetaAnalysis", "moderators", x - centre, self._names)
         data = {"y": (y - level) / unit, "standard_error": error / unit}
-        data |= {"x": (x - centre) / spread} if self._names else {}
-        fixed: dict[str, Any] = {} if self._names else {"x": None}
-        fixed |= {"tau": 0.0} if self.method == "FE" else {}
-        fixed |= {name: WEAK[name] for name in ("weight_scale", "bias_scale")} if weak else {}
+        data |= {"x": (x - centre) / sd} if self._names else {}
+        settings: dict[str, Any] = {} if self._names else {"x": None}
+        settings |= {"tau": 0.0} if self.method == "FE" else {}
+        settings |= {name: WEAK[name] for name in ("weight_scale", "bias_scale")} if weak else {}
         engine: Any = None if weak else self.engine or MAP(prior=False,
                                                       restricted=self.method == "REML")
-        fit = meta_analysis(**fixed).fit(data, engine, seed=self._seed())
+        fit = meta_analysis(**settings).fit(data, engine, seed=self._seed())
         units = {"intercept": Unit(unit, level), "tau": Unit(unit)}
         if self._names:
-            units |= plane("beta", "intercept", centre, spread, 1, level, unit,
+            units |= plane("beta", "intercept", centre, sd, 1, level, unit,
                            tuple(map(str, self._names)))
-        rows = of_rows(y=(level, unit), standard_error=(0.0, unit), x=(centre, spread))
+        rows = of_rows(y=(level, unit), standard_error=(0.0, unit), x=(centre, sd))
         self.fit_ = replace(fit, units={name: each for name, each in units.items()
                                         if name in fit.params} | rows)
         self.n_iter_, self.converged_ = max(fit.iterations, 1), fit.converged
@@ -175,20 +175,20 @@ class MetaAnalysis(RegressionResults, Estimator):
                                    for name in self._coefficient_sites()])
         self.intercept_, self.coef_ = float(beta[0]), beta[1:]
         self.standard_errors_ = np.sqrt(np.diag(self.covariance_))
-        alone = 1 / error**2
-        common = np.linalg.inv((design.T * alone) @ design)
-        left = y - design @ (common @ (design.T * alone) @ y)
-        self.Q_, self.Q_df_ = float((alone * left**2).sum()), n - p
+        common_w = 1 / error**2
+        common_cov = np.linalg.inv((design.T * common_w) @ design)
+        residual = y - design @ (common_cov @ (design.T * common_w) @ y)
+        self.Q_, self.Q_df_ = float((common_w * residual**2).sum()), n - p
         self.Q_p_ = float(chi2.sf(self.Q_, self.Q_df_)) if n > p else np.nan
-        trace = alone.sum() - np.trace(common @ (design.T * alone**2) @ design)
-        usual = (n - p) / trace if n > p else np.nan
-        self.I2_, self.H2_ = 100 * tau2 / (tau2 + usual), (tau2 + usual) / usual
-        fitted, share = design @ beta, tau2 * weights
-        around = np.einsum("ij,jk,ik->i", design, self.covariance_, design)
+        trace = common_w.sum() - np.trace(common_cov @ (design.T * common_w**2) @ design)
+        typical_var = (n - p) / trace if n > p else np.nan
+        self.I2_, self.H2_ = 100 * tau2 / (tau2 + typical_var), (tau2 + typical_var) / typical_var
+        fitted, shrinkage = design @ beta, tau2 * weights
+        mean_var = np.einsum("ij,jk,ik->i", design, self.covariance_, design)
         self.effects_ = pd.DataFrame({
             "estimate": y, "standard error": error, "weight": 100 * weights / weights.sum(),
-            "effect": fitted + share * (y - fitted),
-            "effect error": np.sqrt(share * error**2 + (1 - share) ** 2 * around),
+            "effect": fitted + shrinkage * (y - fitted),
+            "effect error": np.sqrt(shrinkage * error**2 + (1 - shrinkage) ** 2 * mean_var),
         }, index=pd.Index(self.studies_, name="study"))
         restricted = self.method == "REML"
         loglik = norm.logpdf(y, fitted, weights**-0.5).sum()
@@ -216,16 +216,16 @@ class MetaAnalysis(RegressionResults, Estimator):
         hold("forest_table", level=(level, within(0, 1)))
         check_is_fitted(self, "fit_")
         half = norm.ppf((1 + level) / 2)
-        found = self.effects_[["estimate", "weight"]]
+        table = self.effects_[["estimate", "weight"]]
         error = self.effects_["standard error"]
-        found = found.assign(lower=found["estimate"] - half * error,
-                             upper=found["estimate"] + half * error)
+        table = table.assign(lower=table["estimate"] - half * error,
+                             upper=table["estimate"] + half * error)
         if self._names:
-            return found
-        mean, own = self.intercept_, half * self.standard_errors_[0]
-        last = pd.DataFrame({"estimate": [mean], "lower": [mean - own], "upper": [mean + own]},
-                            index=[f"mean (I² {self.I2_:.0f}%)"])
-        return pd.concat([found, last])
+            return table
+        mean, delta = self.intercept_, half * self.standard_errors_[0]
+        total = pd.DataFrame({"estimate": [mean], "lower": [mean - delta], "upper": [mean + delta]},
+                             index=[f"mean (I² {self.I2_:.0f}%)"])
+        return pd.concat([table, total])
 
     def predict(self, X=None, interval=None):
         """The mean effect, of moderators X (m, d) those of such studies, (m,).
@@ -248,6 +248,6 @@ class MetaAnalysis(RegressionResults, Estimator):
         if interval is None:
             return mean
         hold("predict", interval=(interval, within(0, 1)))
-        around = np.einsum("ij,jk,ik->i", design, self.covariance_, design)
-        half = norm.ppf((1 + interval) / 2) * np.sqrt(around + self.tau_**2)
+        mean_var = np.einsum("ij,jk,ik->i", design, self.covariance_, design)
+        half = norm.ppf((1 + interval) / 2) * np.sqrt(mean_var + self.tau_**2)
         return Interval(mean, mean - half, mean + half)

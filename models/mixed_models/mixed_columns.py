@@ -33,15 +33,15 @@ def numbers_of(table: Mapping, names: list) -> np.ndarray:
     Raises:
         DataError: text, dates or a missing cell, by column and row.
     """
-    out = np.empty((len(next(iter(table.values()))), len(names)))
+    data = np.empty((len(next(iter(table.values()))), len(names)))
     for j, name in enumerate(names):
-        out[:, j] = floats(table[name], f"column {name!r} of X", "Convert or drop the column, or "
-                           f"make it a grouping, effects={{{name!r}: ['1']}}")
-        if not np.isfinite(out[:, j]).all():
-            row = int(np.argmin(np.isfinite(out[:, j])))
-            raise DataError(f"X contains NaN or infinity: column {name!r} is {out[row, j]} in row "
+        data[:, j] = floats(table[name], f"column {name!r} of X", "Convert or drop the column, or "
+                            f"make it a grouping, effects={{{name!r}: ['1']}}")
+        if not np.isfinite(data[:, j]).all():
+            row = int(np.argmin(np.isfinite(data[:, j])))
+            raise DataError(f"X contains NaN or infinity: column {name!r} is {data[row, j]} in row "
                             f"{row}. Drop this row, or fill in the value")
-    return out
+    return data
 
 
 def labels_of(table: Mapping, name: Hashable) -> np.ndarray:
@@ -51,33 +51,33 @@ def labels_of(table: Mapping, name: Hashable) -> np.ndarray:
         DataError: one that is missing; labels of several kinds, which have no order.
     """
     values = np.asarray(table[name])
-    gone = missing(values)
-    if gone.any():
-        raise DataError(f"the grouping {name!r} is missing in row {int(np.argmax(gone))}, but "
+    is_na = missing(values)
+    if is_na.any():
+        raise DataError(f"the grouping {name!r} is missing in row {int(np.argmax(is_na))}, but "
                         f"every row must belong to a group. Drop rows without a group")
     if values.dtype.kind != "O":
         return values
-    text = np.array([isinstance(v, str) for v in values], bool)
-    if text.any() and not text.all():
-        raise DataError(f"the grouping {name!r} has text, such as {values[text][0]!r}, and other "
-                        f"values, such as {values[~text][0]!r}, as labels. Convert the column to "
+    is_str = np.array([isinstance(v, str) for v in values], bool)
+    if is_str.any() and not is_str.all():
+        raise DataError(f"the grouping {name!r} has text, such as {values[is_str][0]!r}, and other "
+                        f"values, such as {values[~is_str][0]!r}, as labels. Convert the column to "
                         f"one type, such as X[{name!r}].astype(str)")
-    found = np.asarray(values.tolist())
-    return found if found.dtype.kind in "biufU" and found.shape == values.shape else values
+    array = np.asarray(values.tolist())
+    return array if array.dtype.kind in "biufU" and array.shape == values.shape else values
 
 
-def codes_of(labels: np.ndarray, found: np.ndarray, name: Hashable) -> np.ndarray:
+def codes_of(labels: np.ndarray, values: np.ndarray, name: Hashable) -> np.ndarray:
     """The numbers of labels among the fitted ones, −1 of one that is new.
 
     Raises:
         DataError: a label that is written like a fitted one, and has another type.
     """
-    codes = np.full(len(found), -1)
-    if (labels.dtype.kind in NUMBERS) == (found.dtype.kind in NUMBERS) and (
-            labels.dtype.kind == found.dtype.kind or found.dtype.kind in NUMBERS):
-        at = np.minimum(np.searchsorted(labels, found), len(labels) - 1)
-        codes = np.where(labels[at] == found, at, -1)
-    refuse_other_type(f"grouping {name!r}", np.unique(found[codes < 0]), labels)
+    codes = np.full(len(values), -1)
+    if (labels.dtype.kind in NUMBERS) == (values.dtype.kind in NUMBERS) and (
+            labels.dtype.kind == values.dtype.kind or values.dtype.kind in NUMBERS):
+        positions = np.minimum(np.searchsorted(labels, values), len(labels) - 1)
+        codes = np.where(labels[positions] == values, positions, -1)
+    refuse_other_type(f"grouping {name!r}", np.unique(values[codes < 0]), labels)
     return codes
 
 
@@ -88,12 +88,12 @@ def refuse_dependent(estimator: str, what: str, x: np.ndarray, names: Sequence) 
     Raises:
         DataError: by the names of the columns.
     """
-    length = np.linalg.norm(x, axis=0)
-    triangle = np.linalg.qr(x / np.where(length > 0, length, 1.0), mode="r")
+    norms = np.linalg.norm(x, axis=0)
+    triangle = np.linalg.qr(x / np.where(norms > 0, norms, 1.0), mode="r")
     _, values, axes = np.linalg.svd(triangle)
     rank = int((values > DEPENDENT * values.max(initial=0.0)).sum())
     if rank < len(names):
         involved = np.abs(axes[rank:]).max(0) > DEPENDENT**0.5
-        found = [name for name, own in zip(names, involved, strict=True) if own]
-        raise DataError(f"{estimator}.fit: the {what} {listed(found)} are linearly dependent, so "
+        linked = [name for name, flag in zip(names, involved, strict=True) if flag]
+        raise DataError(f"{estimator}.fit: the {what} {listed(linked)} are linearly dependent, so "
                         "their coefficients cannot be estimated separately. Drop one of them")

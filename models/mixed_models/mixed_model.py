@@ -66,17 +66,17 @@ def mixed_model(x, z, member, offset, trials, effects: Mapping, family="normal",
     if scale_prior not in SCALE_PRIORS:
         raise probml.ModelError(f"mixed_model(scale_prior={scale_prior!r}): expected one of "
                                 f"{listed(SCALE_PRIORS)}")
-    scaled = SCALE_PRIORS[scale_prior]
+    prior = SCALE_PRIORS[scale_prior]
     eta, start = linear_predictor(x, (), weight_scale, bias_scale) + offset, 0
     for k, (name, (members, columns)) in enumerate(effects.items()):
-        own = _effects(name, members, columns, correlated, scaled(spread_scale))[member[..., k]]
-        part = z[..., start : start + columns]
-        eta = eta + (own * part[..., 0] if columns == 1 else (own * part).sum(-1))
+        effect = _effects(name, members, columns, correlated, prior(spread_scale))[member[..., k]]
+        design = z[..., start : start + columns]
+        eta = eta + (effect * design[..., 0] if columns == 1 else (effect * design).sum(-1))
         start += columns
-    noise = sample("sigma", scaled(noise_scale)) if family in REAL else None
-    seen = family_of(eta, trials, family, link, noise, None, concentration_scale)
+    noise = sample("sigma", prior(noise_scale)) if family in REAL else None
+    y_dist = family_of(eta, trials, family, link, noise, None, concentration_scale)
     with probml.rows():
-        sample("y", seen)
+        sample("y", y_dist)
 
 
 mixed_model.summarized(mixed_tables)
@@ -91,27 +91,27 @@ NAMES = ("x", "z", "member", "offset", "trials", "y", "beta", "intercept", "sigm
 def effect_sites(groupings: Iterable) -> dict[Hashable, str]:
     """Grouping → the name of its effects in the model: its own, behind "_" where that, or what
     belongs to it, is a name already."""
-    taken, out = set(NAMES), {}
+    names, sites = set(NAMES), {}
     for grouping in groupings:
         name = str(grouping)
-        while taken & (own := {name, f"sd_{name}", f"corr_cholesky_{name}", f"{name}_members"}):
+        while names & (added := {name, f"sd_{name}", f"corr_cholesky_{name}", f"{name}_members"}):
             name = f"_{name}"
-        taken |= own
-        out[grouping] = name
-    return out
+        names |= added
+        sites[grouping] = name
+    return sites
 
 
 def _effects(name: str, members: int, columns: int, correlated: bool, prior):
     """The effects of a grouping, (members,) or (members, columns)."""
     if columns == 1:
-        spread = sample(f"sd_{name}", prior)
+        sd = sample(f"sd_{name}", prior)
         with plate(f"{name}_members", members):
-            return sample(name, dist.Normal(0.0, spread))
-    spread = sample(f"sd_{name}", prior.expand([columns]).to_event(1))
+            return sample(name, dist.Normal(0.0, sd))
+    sd = sample(f"sd_{name}", prior.expand([columns]).to_event(1))
     if not correlated:
         with plate(f"{name}_members", members):
-            return sample(name, dist.Normal(jnp.zeros(columns), spread).to_event(1))
-    turn = sample(f"corr_cholesky_{name}", dist.LKJCholesky(columns))
+            return sample(name, dist.Normal(jnp.zeros(columns), sd).to_event(1))
+    chol = sample(f"corr_cholesky_{name}", dist.LKJCholesky(columns))
     with plate(f"{name}_members", members):
         return sample(name, dist.MultivariateNormal(jnp.zeros(columns),
-                                                    scale_tril=spread[:, None] * turn))
+                                                    scale_tril=sd[:, None] * chol))

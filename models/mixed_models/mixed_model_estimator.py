@@ -167,27 +167,27 @@ class MixedModel(OffsetResults, NoProbabilities, RegressorMixin, Estimator):
                                                                                   len(y))
         self._family = family = family_of_targets(self.family, trials)
         check_targets(family, y, trials, np.arange(len(y)))
-        weights, kept = self._weigh(y[:, None], sample_weight)
-        each = np.ones(len(y)) if sample_weight is None else np.asarray(sample_weight, float)
-        self._learn_columns(table, each)
+        weights, kept_rows = self._weigh(y[:, None], sample_weight)
+        counts = np.ones(len(y)) if sample_weight is None else np.asarray(sample_weight, float)
+        self._learn_columns(table, counts)
         weak, restricted = self.engine == BAYES, self.reml and self._is_linear()
-        self._y, self._eta = units_of(family, self.link or FAMILIES[family], y, each, True, weak)
+        self._y, self._eta = units_of(family, self.link or FAMILIES[family], y, counts, True, weak)
         data = {**self._as_data(table), "y": y.astype(int) if family in COUNTS
                 else self._about(y)}
         if weak and self._is_linear():
             refuse_exact(data.get("x"), data["y"], True)
         data |= {} if offset is None else {"offset": offset / self._eta[1]}
         data |= {} if trials is None else {"trials": trials}
-        fixed = {name: value for name, value in (("x", None), ("offset", 0.0), ("trials", 1))
-                 if name not in data}
+        settings = {name: value for name, value in (("x", None), ("offset", 0.0), ("trials", 1))
+                    if name not in data}
         model = mixed_model(
             effects={self._sites[name]: (len(self.groups_[name]), len(columns))
                      for name, columns in self.effects.items()},
             family=family, link=self.link, correlated=self.correlated,
             spread_scale=1.0, **({"scale_prior": "exponential", **WEAK} if weak
-                                 else {"noise_scale": 1.0}), **fixed)
-        if kept is not None:
-            data = {name: value[kept] for name, value in data.items()}
+                                 else {"noise_scale": 1.0}), **settings)
+        if kept_rows is not None:
+            data = {name: value[kept_rows] for name, value in data.items()}
         if restricted and self.engine is None and self._fixed:
             refuse_dependent("MixedModel", "columns", data["x"], self._fixed)
         engine: Any = None if weak else self.engine or MAP(prior=False, nodes=self.nodes,
@@ -202,14 +202,14 @@ class MixedModel(OffsetResults, NoProbabilities, RegressorMixin, Estimator):
         return self
 
     def _figures(self) -> dict[str, object]:
-        found = super()._figures()
+        figures = super()._figures()
         engine = self.fit_.made_by
         if engine is not None and engine.capabilities.restricts:
-            found = {f"REML {name}" if name == "log-likelihood" else name: value
-                     for name, value in found.items()}
+            figures = {f"REML {name}" if name == "log-likelihood" else name: value
+                       for name, value in figures.items()}
         levels = {f"levels of {name}": len(labels) for name, labels in self.groups_.items()}
-        rows = {name: value for name, value in found.items() if name == "observations"}
-        return {**rows, **levels, **found}
+        rows = {name: value for name, value in figures.items() if name == "observations"}
+        return {**rows, **levels, **figures}
 
     def _is_linear(self) -> bool:
         """Whether y is normal with the identity link."""
@@ -234,12 +234,12 @@ class MixedModel(OffsetResults, NoProbabilities, RegressorMixin, Estimator):
                 if column not in table:
                     raise DataError(f"MixedModel(effects={dict(self.effects)!r}): X has no column "
                                     f"{column!r}. Use one of its columns, {listed(self._names)}")
-        free = [name for name in table if name not in self.effects]
-        self._fixed = free if self.fixed is None else list(self.fixed)
-        if wrong := [name for name in self._fixed if name not in free]:
-            what = "a grouping of effects=" if wrong[0] in self.effects else "not a column of X"
-            raise DataError(f"MixedModel(fixed={self._fixed!r}): {wrong[0]!r} is {what}. Use only "
-                            f"the columns {listed(free)}")
+        candidates = [name for name in table if name not in self.effects]
+        self._fixed = candidates if self.fixed is None else list(self.fixed)
+        if stray := [name for name in self._fixed if name not in candidates]:
+            what = "a grouping of effects=" if stray[0] in self.effects else "not a column of X"
+            raise DataError(f"MixedModel(fixed={self._fixed!r}): {stray[0]!r} is {what}. Use only "
+                            f"the columns {listed(candidates)}")
         self._sites = effect_sites(self.effects)
         self.groups_ = {name: np.unique(labels_of(table, name)) for name in self.effects}
         for name, labels in self.groups_.items():
@@ -250,15 +250,15 @@ class MixedModel(OffsetResults, NoProbabilities, RegressorMixin, Estimator):
         x = numbers_of(table, self._fixed)
         self._centre = np.average(x, 0, weights)
         self._unit = np.sqrt(np.average((x - self._centre) ** 2, 0, weights))
-        for name, wide in zip(self._fixed, np.ptp(x[weights > 0], 0), strict=True):
-            if not wide > 0:
+        for name, span in zip(self._fixed, np.ptp(x[weights > 0], 0), strict=True):
+            if not span > 0:
                 raise DataError(f"column {name!r} of X is the same in every row, so its "
                                 "coefficient cannot be estimated separately from the intercept. "
                                 "Drop the column")
         units = dict(zip(self._fixed, self._unit, strict=True)) | {ONE: 1.0}
-        alone = [c for columns in self.effects.values() for c in columns if c not in units]
-        square = np.average(numbers_of(table, alone) ** 2, 0, weights)
-        units |= dict(zip(alone, np.where(square > 0, np.sqrt(square), 1.0), strict=True))
+        z_only = [c for columns in self.effects.values() for c in columns if c not in units]
+        mean_sq = np.average(numbers_of(table, z_only) ** 2, 0, weights)
+        units |= dict(zip(z_only, np.where(mean_sq > 0, np.sqrt(mean_sq), 1.0), strict=True))
         self._z_units = {name: np.array([units[c] for c in columns])
                          for name, columns in self.effects.items()}
 
@@ -272,8 +272,8 @@ class MixedModel(OffsetResults, NoProbabilities, RegressorMixin, Estimator):
             DataError: a member that is new, where none may be.
         """
         x, z, member = numbers_of(table, self._fixed), [], []
-        for name, own in self.effects.items():
-            z.append(self._columns_of(table, own) / self._z_units[name])
+        for name, columns in self.effects.items():
+            z.append(self._columns_of(table, columns) / self._z_units[name])
             code = self._codes(table, name)
             if (code < 0).any() and not new:
                 row = int(np.argmax(code < 0))
@@ -323,23 +323,23 @@ class MixedModel(OffsetResults, NoProbabilities, RegressorMixin, Estimator):
 
     def _parameter_units(self, fit: Fit) -> dict[str, Unit]:
         (level, unit), point = self._eta, fit.point
-        out = {"sigma": Unit(self._y[1]), "intercept": Unit(unit, level)}
+        units = {"sigma": Unit(self._y[1]), "intercept": Unit(unit, level)}
         if self._fixed:
-            out |= plane("beta", "intercept", self._centre, self._unit, 1, level, unit,
-                         tuple(map(str, self._fixed)))
-        for name, read in self.effects.items():
-            key, back = self._sites[name], unit / self._z_units[name]
-            members, own = tuple(self.groups_[name].tolist()), tuple(map(str, read))
-            several = len(read) > 1
-            out[key] = Unit(back if several else back[0],
-                            names={0: members, **({1: own} if several else {})})
-            out[f"sd_{key}"] = Unit(back if several else back[0],
-                                        names={0: own} if several else {})
-            out[f"corr_cholesky_{key}"] = Unit(names={0: own, 1: own})
+            units |= plane("beta", "intercept", self._centre, self._unit, 1, level, unit,
+                           tuple(map(str, self._fixed)))
+        for name, columns in self.effects.items():
+            key, scale = self._sites[name], unit / self._z_units[name]
+            members, labels = tuple(self.groups_[name].tolist()), tuple(map(str, columns))
+            multiple = len(columns) > 1
+            units[key] = Unit(scale if multiple else scale[0],
+                              names={0: members, **({1: labels} if multiple else {})})
+            units[f"sd_{key}"] = Unit(scale if multiple else scale[0],
+                                        names={0: labels} if multiple else {})
+            units[f"corr_cholesky_{key}"] = Unit(names={0: labels, 1: labels})
         z = np.concatenate([self._z_units[name] for name in self.effects])
         rows = of_rows(y=self._y, z=(0.0, z), **(
             {"x": (self._centre, self._unit)} if self._fixed else {}))
-        return {name: each for name, each in out.items() if name in point} | rows
+        return {name: value for name, value in units.items() if name in point} | rows
 
     def _learn(self, data: Mapping, weights: np.ndarray, restricted: bool) -> None:
         """The numbers that were learnt, in the user's units."""
@@ -347,23 +347,23 @@ class MixedModel(OffsetResults, NoProbabilities, RegressorMixin, Estimator):
         beta = np.asarray(p["beta"]) if self._fixed else np.zeros(0)
         self.coef_ = beta * unit / self._unit
         self.intercept_ = float(p["intercept"] * unit + level - self.coef_ @ self._centre)
-        turns = self.fit_.draws(DRAWS) if is_posterior(self.fit_) else p
+        draws = self.fit_.draws(DRAWS) if is_posterior(self.fit_) else p
         self.effects_, self.effect_errors_, self.spreads_, self.correlations_ = {}, {}, {}, {}
         for name, columns in self.effects.items():
-            key, back = self._sites[name], unit / self._z_units[name]
+            key, scale = self._sites[name], unit / self._z_units[name]
             shape = (len(self.groups_[name]), len(columns))
             # where y is not normal, the conditional mode is not the mean, which params have
             centre = self.fit_.posterior(key).loc if key in self.fit_.belief.partly else p[key]
-            for out, value in ((self.effects_, np.reshape(centre, shape) * back),
-                               (self.effect_errors_, self.fit_.errors[key].reshape(shape))):
-                out[name] = pd.DataFrame(value, index=pd.Index(self.groups_[name], name=name),
-                                         columns=list(columns))
-            self.spreads_[name] = pd.Series(np.ravel(p[f"sd_{key}"]) * back,
+            for tables, value in ((self.effects_, np.reshape(centre, shape) * scale),
+                                  (self.effect_errors_, self.fit_.errors[key].reshape(shape))):
+                tables[name] = pd.DataFrame(value, index=pd.Index(self.groups_[name], name=name),
+                                            columns=list(columns))
+            self.spreads_[name] = pd.Series(np.ravel(p[f"sd_{key}"]) * scale,
                                             index=list(columns))
             if f"corr_cholesky_{key}" in p:
-                turn = np.asarray(turns[f"corr_cholesky_{key}"]).reshape(-1, shape[1], shape[1])
+                chol = np.asarray(draws[f"corr_cholesky_{key}"]).reshape(-1, shape[1], shape[1])
                 self.correlations_[name] = pd.DataFrame(
-                    (turn @ np.swapaxes(turn, 1, 2)).mean(0), list(columns), list(columns))
+                    (chol @ np.swapaxes(chol, 1, 2)).mean(0), list(columns), list(columns))
         if "sigma" in p:
             self.noise_ = float(p["sigma"] * self._y[1])
         for name in ("concentration", "zero_probability", "df"):
@@ -414,9 +414,9 @@ class MixedModel(OffsetResults, NoProbabilities, RegressorMixin, Estimator):
     def _linear(self, table: Mapping, x: np.ndarray, offset) -> np.ndarray:
         """The linear predictor at the modes of the effects, (n,)."""
         eta = self.intercept_ + x @ self.coef_ + (0.0 if offset is None else offset)
-        for name, own in self.effects.items():
+        for name, columns in self.effects.items():
             code, modes = self._codes(table, name), self.effects_[name].to_numpy()
-            z = self._columns_of(table, own)
+            z = self._columns_of(table, columns)
             eta = eta + np.where(code >= 0, (z * modes[code]).sum(1), 0.0)
         return eta
 
@@ -428,16 +428,16 @@ class MixedModel(OffsetResults, NoProbabilities, RegressorMixin, Estimator):
     def score(self, X, y, sample_weight=None, offset=None, trials=None):
         """R² of the predictions, at the effects of the groups; of the binomial that of the rates,
         weighted by trials. Arguments as of fit."""
-        found = self.predict(X, offset=offset)
-        trials = self._counted_trials(trials, len(found), "score")
-        y = checked_column(y, "y", len(found)) / trials
-        own, kept = self._weigh(found[:, None], sample_weight)
-        if kept is not None:  # rows of weight 0 do not count
-            found, trials, y = (each[kept] for each in (found, trials, y))
-        weights = trials if own is None else own * trials
-        left, total = (np.average((y - each) ** 2, weights=weights)
-                       for each in (found, np.average(y, weights=weights)))
-        return float(1 - left / total) if total > 0 else 0.0
+        predicted = self.predict(X, offset=offset)
+        trials = self._counted_trials(trials, len(predicted), "score")
+        y = checked_column(y, "y", len(predicted)) / trials
+        case_weights, kept_rows = self._weigh(predicted[:, None], sample_weight)
+        if kept_rows is not None:  # rows of weight 0 do not count
+            predicted, trials, y = (array[kept_rows] for array in (predicted, trials, y))
+        weights = trials if case_weights is None else case_weights * trials
+        unexplained, total = (np.average((y - array) ** 2, weights=weights)
+                              for array in (predicted, np.average(y, weights=weights)))
+        return float(1 - unexplained / total) if total > 0 else 0.0
 
     def table(self):
         """A pandas table: a row for the intercept and each column of x; estimate, standard error,
@@ -457,10 +457,10 @@ class MixedModel(OffsetResults, NoProbabilities, RegressorMixin, Estimator):
         """A pandas table: a row for each effect, by grouping, member and column; its conditional
         mode and standard error; of a posterior mean, sd, 5%, 95%."""
         check_is_fitted(self, "fit_")
-        found = {name: pd.DataFrame({"mode": modes.stack(),
-                                     "standard error": self.effect_errors_[name].stack()})
-                 for name, modes in self.effects_.items()}
+        tables = {name: pd.DataFrame({"mode": modes.stack(),
+                                      "standard error": self.effect_errors_[name].stack()})
+                  for name, modes in self.effects_.items()}
         if is_posterior(self.fit_):
-            found = {name: posterior_rows(self.fit_, [self._sites[name]], each.index)
-                     for name, each in found.items()}
-        return pd.concat(found, names=["grouping", "member", "column"])
+            tables = {name: posterior_rows(self.fit_, [self._sites[name]], frame.index)
+                      for name, frame in tables.items()}
+        return pd.concat(tables, names=["grouping", "member", "column"])

@@ -25,7 +25,7 @@ from probml.estimators.rules import (
     sizes,
 )
 from probml.estimators.validation import check_is_fitted
-from probml.models.frames.learning import learn_for, take
+from probml.models.frames.learning import learn_for, validated_columns
 from probml.models.frames.ties import refuse_constant, warn_of_ties
 from probml.models.frames.units import InUnits
 from probml.models.mixtures.naive_bayes import naive_bayes
@@ -43,7 +43,7 @@ class _Columns(InUnits, Mixture):
         return self.categorical, self.kinds
 
     def _validated(self, X, reset):
-        X = take(self, X, reset, frames=self._settings())
+        X = validated_columns(self, X, reset, frames=self._settings())
         if reset:
             self.columns_ = learn_for(self, X, *self._settings())
         return X
@@ -62,10 +62,10 @@ class _Columns(InUnits, Mixture):
         return int(np.max(self.n_components))
 
     def _model(self, k):
-        given = {name: getattr(self, name) for name in ("concentration", "alpha", "mean_scale",
-                                                        "shape") if hasattr(self, name)}
-        given |= self._prior()
-        return naive_bayes(classes=k, features=self.columns_.features, target="z", **given)
+        settings = {name: getattr(self, name) for name in ("concentration", "alpha", "mean_scale",
+                                                           "shape") if hasattr(self, name)}
+        settings |= self._prior()
+        return naive_bayes(classes=k, features=self.columns_.features, target="z", **settings)
 
     def _check_likelihood_is_bounded(self, X, codes):
         refuse_constant(self.columns_, self._data(X))

@@ -75,46 +75,46 @@ def how_many(X: DataLike, sizes: Sequence[int] = range(1, 9), *, covariance_type
 
     hold("how_many", sizes=(sizes, several_sizes(1)), references=(references, integer(2, 10_000)),
          scale=(scale, FLAG))
-    found = sorted(set(map(int, np.atleast_1d(sizes))))
-    X = _rows(X, found[-1])
+    ks = sorted(set(map(int, np.atleast_1d(sizes))))
+    X = _rows(X, ks[-1])
     seed = check_seed(seed, "how_many") % 2**32  # as scikit-learn's
-    mixture = GaussianMixture(found, covariance_type=covariance_type, random_state=seed).fit(X)
+    mixture = GaussianMixture(ks, covariance_type=covariance_type, random_state=seed).fit(X)
     table = mixture.table_.set_index("n_components")
     table["mdl"] = [_description(table.loc[k], mixture.fits_[k].params["weights"], len(X),
-                                 X.shape[1], covariance_type) for k in found]
+                                 X.shape[1], covariance_type) for k in ks]
     table = table[[*CRITERIA]]
     table.index.name = "groups"
-    table["bound"] = _bounds(X, found, covariance_type, seed)
-    spread = X.std(0)
-    z = (X - X.mean(0)) / np.where(spread > 0, spread, 1.0) if scale else X - X.mean(0)
-    labels = {k: _kmeans(z, k, seed) for k in found}
-    table["within"] = [labels[k].inertia_ for k in found]
-    table["gap"], table["gap_error"] = _gaps(z, found, table["within"].to_numpy(), int(references),
+    table["bound"] = _bounds(X, ks, covariance_type, seed)
+    sd = X.std(0)
+    z = (X - X.mean(0)) / np.where(sd > 0, sd, 1.0) if scale else X - X.mean(0)
+    labels = {k: _kmeans(z, k, seed) for k in ks}
+    table["within"] = [labels[k].inertia_ for k in ks]
+    table["gap"], table["gap_error"] = _gaps(z, ks, table["within"].to_numpy(), int(references),
                                              seed)
-    some = _subsample(len(z), seed)
-    for name, of in (("kmeans", lambda k: labels[k].labels_[some]),
-                     ("ward", lambda k: AgglomerativeClustering(k).fit_predict(z[some]))):
-        table[f"silhouette_{name}"] = [_silhouette(z[some], of(k)) if 1 < k < len(some) else np.nan
-                                       for k in found]
+    rows = _subsample(len(z), seed)
+    for name, fit in (("kmeans", lambda k: labels[k].labels_[rows]),
+                      ("ward", lambda k: AgglomerativeClustering(k).fit_predict(z[rows]))):
+        table[f"silhouette_{name}"] = [_silhouette(z[rows], fit(k)) if 1 < k < len(rows) else np.nan
+                                       for k in ks]
     chosen = {name: int(table[name].idxmin()) for name in CRITERIA}
     if table["bound"].notna().any():
         chosen["bound"] = int(table["bound"].idxmax())
-    chosen["gap"] = _first_gap(found, table["gap"].to_numpy(), table["gap_error"].to_numpy())
+    chosen["gap"] = _first_gap(ks, table["gap"].to_numpy(), table["gap_error"].to_numpy())
     for name in ("silhouette_kmeans", "silhouette_ward"):
         if table[name].notna().any():
             chosen[name] = int(table[name].idxmax())
-    chosen |= _sizes_found_by_others(X, z[some], found[-1], covariance_type, seed)
+    chosen |= _sizes_found_by_others(X, z[rows], ks[-1], covariance_type, seed)
     table.attrs |= {"chosen": chosen, "rows": len(X)}
     return table
 
 
 def _description(fit: "pd.Series", weights: np.ndarray, n: int, d: int, covariance: str) -> float:
     """`mdl` of a mixture of normals."""
-    spread = {"full": d * (d + 1) / 2, "diagonal": d, "spherical": 1}.get(canonical(covariance), 0)
-    shared = fit["parameters"] - len(weights) * (d + spread)
+    n_cov = {"full": d * (d + 1) / 2, "diagonal": d, "spherical": 1}.get(canonical(covariance), 0)
+    n_shared = fit["parameters"] - len(weights) * (d + n_cov)
     rows = np.maximum(n * weights, 1.0)  # of less than a row nothing is told
-    return float(-fit["loglik"] + 0.5 * shared * np.log(n)
-                 + 0.5 * (d + spread) * np.log(rows).sum())
+    return float(-fit["loglik"] + 0.5 * n_shared * np.log(n)
+                 + 0.5 * (d + n_cov) * np.log(rows).sum())
 
 
 def _bounds(X, sizes: list[int], covariance: str, seed: int) -> list[float]:
@@ -129,24 +129,24 @@ def _bounds(X, sizes: list[int], covariance: str, seed: int) -> list[float]:
         return [np.nan] * len(sizes)
 
 
-def _sizes_found_by_others(X, z, most: int, covariance_type: str, seed: int) -> dict[str, int]:
+def _sizes_found_by_others(X, z, k_max: int, covariance_type: str, seed: int) -> dict[str, int]:
     """The numbers of clusters that methods find which need none."""
     from sklearn.cluster import HDBSCAN, MeanShift, estimate_bandwidth
 
-    out = {}
-    if most > 1:
-        sparse = GaussianMixture(most, covariance_type=covariance_type, weights="sparse",
+    sizes = {}
+    if k_max > 1:
+        sparse = GaussianMixture(k_max, covariance_type=covariance_type, weights="sparse",
                                  random_state=seed).fit(X)
-        out["sparse"] = int((sparse.weights_ * len(X) > USED).sum())
-    size = max(5, len(z) // 20)
-    if len(z) > size:
-        labels = HDBSCAN(min_cluster_size=size, copy=True).fit_predict(z)
-        out["hdbscan"] = max(int(labels.max()) + 1, 1)  # none apart: all are one
-    width = estimate_bandwidth(z, random_state=seed)
-    if width > 0:
-        out["mean shift"] = len(MeanShift(bandwidth=width, bin_seeding=True).fit(z)
-                                .cluster_centers_)
-    return out
+        sizes["sparse"] = int((sparse.weights_ * len(X) > USED).sum())
+    min_size = max(5, len(z) // 20)
+    if len(z) > min_size:
+        labels = HDBSCAN(min_cluster_size=min_size, copy=True).fit_predict(z)
+        sizes["hdbscan"] = max(int(labels.max()) + 1, 1)  # none apart: all are one
+    bandwidth = estimate_bandwidth(z, random_state=seed)
+    if bandwidth > 0:
+        sizes["mean shift"] = len(MeanShift(bandwidth=bandwidth, bin_seeding=True).fit(z)
+                                  .cluster_centers_)
+    return sizes
 
 
 def _kmeans(z, k: int, seed: int):
@@ -159,21 +159,21 @@ def _gaps(z, sizes: list[int], within, references: int, seed: int) -> tuple:
     """The gap statistic and its error, of every size."""
     random = np.random.default_rng(seed)
     axes = np.linalg.svd(z, full_matrices=False)[2]
-    along = z @ axes.T
-    low, high = along.min(0), along.max(0)
-    logs = np.empty((references, len(sizes)))
+    scores = z @ axes.T
+    low, high = scores.min(0), scores.max(0)
+    log_within = np.empty((references, len(sizes)))
     for i in range(references):
-        uniform = random.uniform(low, high, along.shape)
-        logs[i] = [np.log(max(_kmeans(uniform, k, seed).inertia_, 1e-300)) for k in sizes]
-    error = logs.std(0) * np.sqrt(1 + 1 / references)
-    return logs.mean(0) - np.log(np.maximum(within, 1e-300)), error
+        uniform = random.uniform(low, high, scores.shape)
+        log_within[i] = [np.log(max(_kmeans(uniform, k, seed).inertia_, 1e-300)) for k in sizes]
+    error = log_within.std(0) * np.sqrt(1 + 1 / references)
+    return log_within.mean(0) - np.log(np.maximum(within, 1e-300)), error
 
 
 def _first_gap(sizes: list[int], gap, error) -> int:
     """The first maximum, or the first size within its error of it."""
-    top = next((i for i in range(len(sizes) - 1) if gap[i] >= gap[i + 1]), len(sizes) - 1)
+    peak = next((i for i in range(len(sizes) - 1) if gap[i] >= gap[i + 1]), len(sizes) - 1)
     return next(size for size, value in zip(sizes, gap, strict=True)
-                if value >= gap[top] - error[top])
+                if value >= gap[peak] - error[peak])
 
 
 def _silhouette(z, labels) -> float:
@@ -182,25 +182,25 @@ def _silhouette(z, labels) -> float:
     return float(silhouette_score(z, labels)) if len(np.unique(labels)) > 1 else np.nan
 
 
-def _subsample(n: int, seed: int, most: int = 5000) -> np.ndarray:
+def _subsample(n: int, seed: int, n_max: int = 5000) -> np.ndarray:
     """Rows whose distances are all measured."""
-    if n <= most:
+    if n <= n_max:
         return np.arange(n)
-    return np.sort(np.random.default_rng(seed).choice(n, most, replace=False))
+    return np.sort(np.random.default_rng(seed).choice(n, n_max, replace=False))
 
 
-def _rows(X, most: int) -> np.ndarray:
-    out = floats(X, "how_many: X", "Convert or drop columns of text")
-    if out.ndim != 2 or not out.size:
-        raise DataError(f"how_many: X has the shape {out.shape}, expected rows and columns, (n, "
+def _rows(X, k_max: int) -> np.ndarray:
+    rows = floats(X, "how_many: X", "Convert or drop columns of text")
+    if rows.ndim != 2 or not rows.size:
+        raise DataError(f"how_many: X has the shape {rows.shape}, expected rows and columns, (n, "
                         "d). Reshape one column by X[:, None]")
-    odd = ~np.isfinite(out)
-    if odd.any():
-        row, column = np.argwhere(odd)[0]
-        raise DataError(f"how_many: X is {out[row, column]} in row {row}, column {column}, but "
+    invalid = ~np.isfinite(rows)
+    if invalid.any():
+        row, column = np.argwhere(invalid)[0]
+        raise DataError(f"how_many: X is {rows[row, column]} in row {row}, column {column}, but "
                         f"distances need a finite number in every column. Fill in the value, or "
                         f"use GaussianMixture(range(1, 9)), which supports missing values")
-    if len(out) < most:
-        raise DataError(f"how_many: X has only {counted(len(out), 'row')}, which cannot form "
-                        f"{counted(most, 'cluster')}. Use sizes= of at most {len(out)}")
-    return out
+    if len(rows) < k_max:
+        raise DataError(f"how_many: X has only {counted(len(rows), 'row')}, which cannot form "
+                        f"{counted(k_max, 'cluster')}. Use sizes= of at most {len(rows)}")
+    return rows

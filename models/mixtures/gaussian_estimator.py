@@ -130,9 +130,9 @@ class GaussianMixture(InUnits, Mixture):
         """Clusters in which the prior's scale is measured: of components of which most are to be
         empty none are known, and the scale is that of all rows; nor are any looked for where
         nothing asks for a prior."""
-        given = (self.weights_init, self.means_init, self.precisions_init)
-        idle = not self.prior and all(value is not None for value in given)
-        return int(np.max(self.n_components)) if self.weights == "even" and not idle else 1
+        inits = (self.weights_init, self.means_init, self.precisions_init)
+        all_given = not self.prior and all(value is not None for value in inits)
+        return int(np.max(self.n_components)) if self.weights == "even" and not all_given else 1
 
     def _model(self, k):
         return gaussian_mixture(
@@ -154,9 +154,9 @@ class GaussianMixture(InUnits, Mixture):
         return 0.0 if self.weights == "sticks" else super()._labellings(k)  # sticks have an order
 
     def _start(self, X, labels):
-        given = {"weights": self.weights_init, "mean": self.means_init,
+        inits = {"weights": self.weights_init, "mean": self.means_init,
                  "precision": self.precisions_init}
-        if all(value is None for value in given.values()):
+        if all(value is None for value in inits.values()):
             return {}
         k, d = self.n_components, self.n_features_in_
         if not isinstance(k, Integral):
@@ -168,7 +168,7 @@ class GaussianMixture(InUnits, Mixture):
         names = {"weights": ("weights_init", (k,)), "mean": ("means_init", (k, d)),
                  "precision": ("precisions_init", shape)}
         start = {}
-        for site, value in given.items():
+        for site, value in inits.items():
             name, expected = names[site]
             if value is None:
                 continue

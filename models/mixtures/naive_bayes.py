@@ -38,7 +38,7 @@ from numpyro import plate, sample
 
 import probml
 from probml.errors import listed
-from probml.models.frames.measured import TIME, centre_of, from_data, scale_of, wait_of
+from probml.models.frames.measured import TIME, centre_of, from_data, scale_of, waiting_rate
 from probml.models.summaries.mixtures import naive_bayes_tables
 
 
@@ -53,17 +53,17 @@ class _Prior(NamedTuple):
     def of(self, name: str, kind: str, size: tuple[int, ...]) -> "_Prior":
         """The prior of one feature: what is to stand in the data is a site of its own."""
 
-        def given(word, value, read, *more):
+        def given(word, value, sampler, *args):
             if value is not None and not isinstance(value, str):
                 return value
-            found = read(f"{name}_prior_{word}", value, *(size or (1,)), *more)
-            return found if size else found[0]
+            array = sampler(f"{name}_prior_{word}", value, *(size or (1,)), *args)
+            return array if size else array[0]
 
         if kind == "normal":
             return self._replace(centre=given("centre", self.centre, centre_of, name),
                                  scale=given("scale", self.scale, scale_of, name))
         if kind == "exponential" and self.rate is None:
-            wait = wait_of(f"{name}_prior_rate", self.shape, (size or (1,))[0], name)
+            wait = waiting_rate(f"{name}_prior_rate", self.shape, (size or (1,))[0], name)
             return self._replace(rate=wait if size else wait[0])
         rate = TIME if self.rate is None else self.rate
         return (self._replace(rate=given("rate", rate, from_data))
@@ -166,9 +166,9 @@ def naive_bayes(
     with probml.rows():
         label = sample(target, dist.Categorical(weights))
         for name, (kind, size) in kinds.items():
-            _, row, inner = _KINDS[kind]
+            _, make, ndim = _KINDS[kind]
             sample(name,
-                   row(*(value[label] for value in parameters[name])).to_event(len(size) - inner))
+                   make(*(value[label] for value in parameters[name])).to_event(len(size) - ndim))
 
 
 naive_bayes.summarized(naive_bayes_tables)
@@ -185,7 +185,7 @@ def _parse(name, kind) -> tuple[str, tuple[int, ...]]:
     ):
         if len(kind) == (3 if kind[0] == "categorical" else 2):
             return kind[0], tuple(kind[1:])
-    scalars = listed(kind for kind, (_, _, inner) in _KINDS.items() if inner == 0)
+    scalars = listed(kind for kind, (_, _, ndim) in _KINDS.items() if ndim == 0)
     raise probml.ModelError(
         f"naive_bayes: feature '{name}' is {kind!r}, expected one of {scalars}, or the number of "
         f"categories, such as 3, of a categorical feature. For d features in one array use "

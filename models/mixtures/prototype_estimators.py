@@ -45,19 +45,19 @@ class Prototypes(Estimator):
     def _begin(self, X, sample_weight) -> tuple[np.ndarray, np.ndarray]:
         check(self)
         X = self._numbers(X, reset=True).astype(float)
-        weights, kept = self._weigh(X, sample_weight)
-        out = np.ones(len(X)) if sample_weight is None else np.zeros(len(X))
+        weights, kept_rows = self._weigh(X, sample_weight)
+        all_weights = np.ones(len(X)) if sample_weight is None else np.zeros(len(X))
         if weights is not None:
-            out[slice(None) if kept is None else kept] = weights
-        name, able = type(self).__name__, int((out > 0).sum())
-        if able < self.n_clusters:
+            all_weights[slice(None) if kept_rows is None else kept_rows] = weights
+        name, n = type(self).__name__, int((all_weights > 0).sum())
+        if n < self.n_clusters:
             raise DataError(f"{name}(n_clusters={self.n_clusters}): X has only "
-                            f"{counted(able, 'row')} with a weight above 0 (n_samples = {len(X)}), "
-                            f"fewer than clusters. Use at most {counted(able, 'cluster')}")
+                            f"{counted(n, 'row')} with a weight above 0 (n_samples = {len(X)}), "
+                            f"fewer than clusters. Use at most {counted(n, 'cluster')}")
         if (empty := np.isnan(X).all(1)).any():
             raise DataError(f"{name}: row {int(np.argmax(empty))} of X has no observed value. Drop "
                             f"this row")
-        return X, out
+        return X, all_weights
 
     def fit_predict(self, X, y=None, sample_weight=None):
         """The groups of the rows that were fitted."""
@@ -121,23 +121,23 @@ class KMedoids(Prototypes):
         self._middle = np.nanmean(X, 0)
         distances = self._distances(X, X)
         random = np.random.default_rng(self._seed())
-        found = min((medoids(distances, weights, self._first(distances, weights, random))
-                     for _ in range(self.n_init)), key=lambda found: found.loss)
-        order = np.argsort(-np.bincount(found.labels, weights, self.n_clusters), kind="stable")
-        self.medoid_indices_, self.labels_ = found.chosen[order], np.argsort(order)[found.labels]
+        best = min((medoids(distances, weights, self._first(distances, weights, random))
+                    for _ in range(self.n_init)), key=lambda best: best.loss)
+        order = np.argsort(-np.bincount(best.labels, weights, self.n_clusters), kind="stable")
+        self.medoid_indices_, self.labels_ = best.chosen[order], np.argsort(order)[best.labels]
         self.cluster_centers_ = None if self.metric == "precomputed" else X[self.medoid_indices_]
-        self.inertia_, self.n_iter_ = found.loss, max(found.exchanges, 1)
+        self.inertia_, self.n_iter_ = best.loss, max(best.exchanges, 1)
         return self
 
     def _first(self, distances, weights, random: np.random.Generator) -> np.ndarray:
         """Rows far from one another, drawn one by one by their distance to those before."""
         chosen = [int(random.choice(len(weights), p=weights / weights.sum()))]
         while len(chosen) < self.n_clusters:
-            chance = weights * distances[:, chosen].min(1)
-            chance[chosen] = 0.0
-            if not chance.sum() > 0:  # all others lie on one of them
-                chance = np.where(np.isin(np.arange(len(weights)), chosen), 0.0, weights)
-            chosen.append(int(random.choice(len(weights), p=chance / chance.sum())))
+            probs = weights * distances[:, chosen].min(1)
+            probs[chosen] = 0.0
+            if not probs.sum() > 0:  # all others lie on one of them
+                probs = np.where(np.isin(np.arange(len(weights)), chosen), 0.0, weights)
+            chosen.append(int(random.choice(len(weights), p=probs / probs.sum())))
         return np.array(chosen)
 
     def _distances(self, X, Y) -> np.ndarray:
@@ -160,8 +160,8 @@ class KMedoids(Prototypes):
             raise DataError(f"KMedoids(metric={self.metric!r}): X contains missing values (NaN), "
                             f"which only 'euclidean' and 'sqeuclidean' support. Fill in the "
                             f"values, or use one of these metrics")
-        out = nan_euclidean_distances(X, Y, squared=self.metric == "sqeuclidean")
-        return np.where(np.isnan(out), np.nanmean(out), out)
+        distances = nan_euclidean_distances(X, Y, squared=self.metric == "sqeuclidean")
+        return np.where(np.isnan(distances), np.nanmean(distances), distances)
 
     predict_proba = absent("predict_proba", "use FuzzyCMeans for memberships, or GaussianMixture "
                                             "for probabilities")
@@ -226,20 +226,20 @@ class FuzzyCMeans(Prototypes):
         """
         X, weights = self._begin(X, sample_weight)
         random = np.random.default_rng(self._seed())
-        middle = np.nanmean(X[weights > 0], 0)
-        able = np.flatnonzero(weights > 0)
-        starts = [np.where(np.isnan(rows), middle, rows) for rows in
-                  (X[random.choice(able, self.n_clusters, replace=False)]
+        means = np.nanmean(X[weights > 0], 0)
+        candidates = np.flatnonzero(weights > 0)
+        starts = [np.where(np.isnan(rows), means, rows) for rows in
+                  (X[random.choice(candidates, self.n_clusters, replace=False)]
                    for _ in range(self.n_init))]
-        found = min((fuzzy(X, weights, start, float(self.fuzziness), self.tol, self.max_iter)
-                     for start in starts), key=lambda found: found.history[-1])
-        order = np.argsort(-(weights @ found.memberships), kind="stable")
-        self.cluster_centers_ = found.centres[order]
-        self.memberships_ = found.memberships[:, order]
+        best = min((fuzzy(X, weights, start, float(self.fuzziness), self.tol, self.max_iter)
+                    for start in starts), key=lambda best: best.history[-1])
+        order = np.argsort(-(weights @ best.memberships), kind="stable")
+        self.cluster_centers_ = best.centres[order]
+        self.memberships_ = best.memberships[:, order]
         self.labels_ = self.memberships_.argmax(1)
-        self.objective_, self.history_ = found.history[-1], np.array(found.history)
-        self.converged_, self.n_iter_ = found.converged, len(found.history)
-        if not found.converged:
+        self.objective_, self.history_ = best.history[-1], np.array(best.history)
+        self.converged_, self.n_iter_ = best.converged, len(best.history)
+        if not best.converged:
             warnings.warn(f"FuzzyCMeans stopped at max_iter={self.max_iter}, before the "
                           f"objective converged. Raise max_iter, or "
                           f"tol", ConvergenceWarning, stacklevel=2)
@@ -281,16 +281,16 @@ def medoids(distances: np.ndarray, weights: np.ndarray, chosen: np.ndarray) -> M
     chosen, rows, k = chosen.copy(), np.arange(len(distances)), len(chosen)
     exchanges = 0
     while True:
-        near = distances[:, chosen]
-        labels = near.argmin(1)
-        first = near[rows, labels]
-        near[rows, labels] = np.inf
-        second = near.min(1) if k > 1 else np.full(len(rows), np.inf)
-        loss = float(weights @ first)
-        gain = weights @ np.minimum(distances - first[:, None], 0.0)  # (n,) of each row x
+        to_medoids = distances[:, chosen]
+        labels = to_medoids.argmin(1)
+        dist1 = to_medoids[rows, labels]
+        to_medoids[rows, labels] = np.inf
+        dist2 = to_medoids.min(1) if k > 1 else np.full(len(rows), np.inf)
+        loss = float(weights @ dist1)
+        gain = weights @ np.minimum(distances - dist1[:, None], 0.0)  # (n,) of each row x
         own = np.zeros((k, len(rows)))
         own[labels, rows] = weights
-        change = gain + own @ (np.clip(distances, first[:, None], second[:, None]) - first[:, None])
+        change = gain + own @ (np.clip(distances, dist1[:, None], dist2[:, None]) - dist1[:, None])
         change[:, chosen] = change[:, weights == 0] = np.inf
         i, x = np.unravel_index(np.argmin(change), change.shape)
         if not change[i, x] < -1e-12 * loss:
@@ -310,16 +310,16 @@ class Fuzzy(NamedTuple):
 
 def squares(X: np.ndarray, centres: np.ndarray) -> np.ndarray:
     """Squared distances over the seen cells of a row, scaled up to all of them, (n, k)."""
-    seen = ~np.isnan(X)
-    left = np.where(seen[:, None], X[:, None] - centres, 0.0)
-    return (left**2).sum(2) * (X.shape[1] / np.maximum(seen.sum(1), 1))[:, None]
+    observed = ~np.isnan(X)
+    residual = np.where(observed[:, None], X[:, None] - centres, 0.0)
+    return (residual**2).sum(2) * (X.shape[1] / np.maximum(observed.sum(1), 1))[:, None]
 
 
 def memberships(distances: np.ndarray, m: float) -> np.ndarray:
     """(n, k) from squared distances; a row on a centre is that one's alone."""
-    logs = -np.log(np.maximum(distances, TINY)) / (m - 1)
-    out = np.exp(logs - logs.max(1, keepdims=True))
-    return out / out.sum(1, keepdims=True)
+    log_weights = -np.log(np.maximum(distances, TINY)) / (m - 1)
+    weights = np.exp(log_weights - log_weights.max(1, keepdims=True))
+    return weights / weights.sum(1, keepdims=True)
 
 
 def fuzzy(X: np.ndarray, weights: np.ndarray, centres: np.ndarray, m: float, tolerance: float,
@@ -332,8 +332,8 @@ def fuzzy(X: np.ndarray, weights: np.ndarray, centres: np.ndarray, m: float, tol
 
     Cost: O(n d k) a round.
     """
-    seen = ~np.isnan(X)
-    filled, share = np.where(seen, X, 0.0), X.shape[1] / np.maximum(seen.sum(1), 1)
+    observed = ~np.isnan(X)
+    filled, share = np.where(observed, X, 0.0), X.shape[1] / np.maximum(observed.sum(1), 1)
     history: list[float] = []
     for _ in range(iterations):
         distances = squares(X, centres)
@@ -343,6 +343,6 @@ def fuzzy(X: np.ndarray, weights: np.ndarray, centres: np.ndarray, m: float, tol
             return Fuzzy(centres, u, history, True)
         # a row counts by its share: the centres are then the minimum of the same objective
         powers = (weights * share)[:, None] * u**m
-        total = powers.T @ seen
+        total = powers.T @ observed
         centres = np.where(total > 0, powers.T @ filled / np.maximum(total, TINY), centres)
     return Fuzzy(centres, memberships(squares(X, centres), m), history, False)

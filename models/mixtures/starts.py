@@ -13,9 +13,9 @@ def far_rows(X, k: int, random: np.random.RandomState, weights=None) -> np.ndarr
     stands twice or has weight 2."""
     from sklearn.cluster import kmeans_plusplus  # slow to import, and few estimators need it
 
-    found = moments(X, weights)
-    rows, place = np.unique(X, axis=0, return_inverse=True)
-    counts, z = np.bincount(place.ravel(), weights), (rows - found.centre) / found.spread
+    stats = moments(X, weights)
+    rows, inverse = np.unique(X, axis=0, return_inverse=True)
+    counts, z = np.bincount(inverse.ravel(), weights), (rows - stats.centre) / stats.spread
     order = np.lexsort([np.round((z**power).sum(1), 9) for power in (3, 2, 1)])
     return rows[order][kmeans_plusplus(z[order], k, random_state=random,
                                        sample_weight=counts[order])[1]]

@@ -54,10 +54,10 @@ def of_counts(X) -> tuple[dict[str, np.ndarray], np.ndarray]:
     """Rows of latent_dirichlet and their weights, of a table of counts (documents, words); scipy's
     sparse ones are taken."""
     if hasattr(X, "tocoo"):
-        found = X.tocoo()
-        rows, columns, counts = found.row, found.col, found.data
-        some = counts > 0
-        rows, columns, counts = rows[some], columns[some], counts[some]
+        sparse = X.tocoo()
+        rows, columns, counts = sparse.row, sparse.col, sparse.data
+        positive = counts > 0
+        rows, columns, counts = rows[positive], columns[positive], counts[positive]
     else:
         X = np.asarray(X)
         rows, columns = np.nonzero(X)

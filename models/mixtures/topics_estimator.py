@@ -89,15 +89,15 @@ class TopicModel(Projection, Estimator):
         if not len(counts):
             raise DataError("TopicModel: every count of X is 0, so there are no words. Give at "
                             "least one count above 0")
-        n, size = X.shape
+        n, n_words = X.shape
         alpha, eta = self._priors()
-        model = latent_dirichlet(documents=n, words=size, k=self.n_components,
+        model = latent_dirichlet(documents=n, words=n_words, k=self.n_components,
                                  concentration=alpha, word_concentration=eta)
         engine = self.engine or VB(max_iterations=self.max_iter, tolerance=self.tol,
                                    restarts=self.n_init)
         fit = model.fit(data, engine, weights=counts, seed=self._seed())
-        words = {"topic": Unit(names={1: self._column_names})} if self._column_names else {}
-        self.fit_ = replace(fit, units=words)
+        units = {"topic": Unit(names={1: self._column_names})} if self._column_names else {}
+        self.fit_ = replace(fit, units=units)
         self.n_iter_, self.converged_ = max(self.fit_.iterations, 1), self.fit_.converged
         self.components_ = np.asarray(self.fit_.posterior("topic").concentration, float)
         self.doc_topic_, self.bound_ = np.asarray(self.fit_.params["share"]), self.fit_.bound
@@ -136,14 +136,14 @@ class TopicModel(Projection, Estimator):
         words = np.exp(_logs(self.components_))
         gamma = alpha + np.repeat(X.sum(1, keepdims=True) / k, k, 1)
         for _ in range(ROUNDS):
-            before, topics = gamma, np.exp(_logs(gamma))
+            previous, topics = gamma, np.exp(_logs(gamma))
             gamma = alpha + topics * (X / np.maximum(topics @ words, 1e-300) @ words.T)
-            if np.abs(gamma - before).max() <= 1e-10 * max(gamma.max(), 1.0):
+            if np.abs(gamma - previous).max() <= 1e-10 * max(gamma.max(), 1.0):
                 break
-        logs = _logs(gamma)
-        expected = (X * np.log(np.maximum(np.exp(logs) @ words, 1e-300))).sum(1)
+        log_shares = _logs(gamma)
+        expected = (X * np.log(np.maximum(np.exp(log_shares) @ words, 1e-300))).sum(1)
         divergence = (gammaln(gamma.sum(1)) - gammaln(gamma).sum(1) - gammaln(k * alpha)
-                      + k * gammaln(alpha) + ((gamma - alpha) * logs).sum(1))
+                      + k * gammaln(alpha) + ((gamma - alpha) * log_shares).sum(1))
         return gamma, expected - divergence
 
     def top_words(self, n=10):

@@ -67,12 +67,12 @@ class _Network(Standardized, Estimator):
 
     def _draw(self, d: int, width: int) -> dict[str, np.ndarray]:
         """A start: weights from their prior, so that no two hidden units are alike."""
-        random, out = np.random.default_rng(self._seed()), {}
+        random, start = np.random.default_rng(self._seed()), {}
         for i, units in enumerate((*self._layers(), width)):
-            out[f"weights{i}"] = random.normal(size=(d, units)) * self.weight_scale_ / np.sqrt(d)
-            out[f"bias{i}"] = np.zeros(units)
+            start[f"weights{i}"] = random.normal(size=(d, units)) * self.weight_scale_ / np.sqrt(d)
+            start[f"bias{i}"] = np.zeros(units)
             d = units
-        return out
+        return start
 
     def _train(self, model, data, weights, width: int) -> None:
         counts = row_weights(weights)
@@ -92,15 +92,15 @@ class _Network(Standardized, Estimator):
         last."""
         last = len(self._layers())
         if not last:
-            out = plane("weights0", "bias0", self._centre, self._unit, 2, self._level,
-                        self._spread, self._column_names)
+            units = plane("weights0", "bias0", self._centre, self._unit, 2, self._level,
+                          self._spread, self._column_names)
         else:
-            out = plane("weights0", "bias0", self._centre, self._unit, 2,
-                        names=self._column_names)
-            out |= {f"weights{last}": Unit(self._spread),
-                    f"bias{last}": Unit(self._spread, self._level)}
-        out |= {"variance": Unit(self._spread**2)} if "variance" in fit.point else {}
-        return out | of_rows(x=(self._centre, self._unit), y=(self._level, self._spread))
+            units = plane("weights0", "bias0", self._centre, self._unit, 2,
+                          names=self._column_names)
+            units |= {f"weights{last}": Unit(self._spread),
+                      f"bias{last}": Unit(self._spread, self._level)}
+        units |= {"variance": Unit(self._spread**2)} if "variance" in fit.point else {}
+        return units | of_rows(x=(self._centre, self._unit), y=(self._level, self._spread))
 
     def _prior(self) -> dict[str, np.ndarray]:
         return {"prior_scale": np.array([self.weight_scale_])} if self.weight_scale is None else {}
@@ -117,14 +117,14 @@ class _Network(Standardized, Estimator):
         scores = np.zeros(len(SCALES))
         for i, self.weight_scale_ in enumerate(SCALES):
             start = self._draw(data["x"].shape[1], width)
-            for held in range(FOLDS if n < MIN_ROWS_FOR_ONE_FOLD else 1):
+            for held_fold in range(FOLDS if n < MIN_ROWS_FOR_ONE_FOLD else 1):
                 with warnings.catch_warnings():
                     # a climb that has not ended is judged as the others
                     warnings.simplefilter("ignore")
                     fit = model.fit({**data, **self._prior()}, MAP(), weights=weights
-                                    * (fold != held), seed=self._seed(), start=start)
-                found = np.asarray(fit.log_prob(data))
-                scores[i] += weights[fold == held] @ found[fold == held]
+                                    * (fold != held_fold), seed=self._seed(), start=start)
+                log_probs = np.asarray(fit.log_prob(data))
+                scores[i] += weights[fold == held_fold] @ log_probs[fold == held_fold]
         return SCALES[int(np.argmax(scores))]
 
     @property
@@ -196,7 +196,7 @@ class NeuralNetworkClassifier(_Network, Margin):
                 be used, by name; one class only.
         """
         X, codes, weights = self._balanced(X, y, sample_weight)
-        k, x = len(self.classes_), self._frame(X, weights, always=True)
+        k, x = len(self.classes_), self._frame(X, weights, force=True)
         model = neural_network(states=k, hidden=self._layers(), activation=self.activation,
                                weight_scale=self._scale())
         self._train(model, {"x": x, "y": codes}, weights, k)
@@ -268,7 +268,7 @@ class NeuralNetworkRegressor(_Network, Numeric):
             raise DataError("n_samples=1: the standard deviation of the noise cannot be estimated "
                             "from one row. Give more rows, or give this standard deviation, such "
                             "as noise=1.0")
-        x = self._frame(X, weights, always=True)
+        x = self._frame(X, weights, force=True)
         self._level = float(np.average(y, weights=weights))
         self._spread = float(np.sqrt(np.average((y - self._level) ** 2, weights=weights))) or 1.0
         noise = None if self.noise is None else float(self.noise) / self._spread

@@ -77,20 +77,20 @@ def picture(fitted: FitOrEstimator, X: DataLike = None, y: ArrayLike = None):
     """
     fit_of("picture", fitted)
     if X is None:
-        own = getattr(fitted, "_fitted_rows", {})
-        X, y = own.get("X"), own.get("y", y)
-    why: Exception | None = None
+        stored = getattr(fitted, "_fitted_rows", {})
+        X, y = stored.get("X"), stored.get("y", y)
+    reason: Exception | None = None
     for drawing in KINDS.get(kind_of(fitted), ()):
         if drawing.rows and X is None:
-            why = DataError(f"picture: this {type(fitted).__name__} does not store the rows to "
-                            f"which it was fitted. Pass the rows, picture(fitted, X)")
+            reason = DataError(f"picture: this {type(fitted).__name__} does not store the rows to "
+                               f"which it was fitted. Pass the rows, picture(fitted, X)")
             continue
         try:
             return drawing.draw(fitted, X, y)
         except (ModelError, DataError, Refusal) as error:
-            why = why or error
-    raise why or ModelError(f"picture: there is no picture for {type_of(fitted)}. Use "
-                            "pictures.intervals(fitted), which shows its parameters")
+            reason = reason or error
+    raise reason or ModelError(f"picture: there is no picture for {type_of(fitted)}. Use "
+                               "pictures.intervals(fitted), which shows its parameters")
 
 
 def kind_of(fitted: FitOrEstimator) -> str:
@@ -122,22 +122,22 @@ def draw_pictures(subject: Subject) -> list[tuple[str, str, str]]:
         return []
     fitted = subject.fitted
     X, y = (*subject.rows, None, None)[:2]
-    found = []
+    drawn = []
     colours = dict.fromkeys(("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color",
                              "ytick.color"), INK)
     with matplotlib.rc_context({**colours, "svg.fonttype": "none"}):
         for i, drawing in enumerate(KINDS.get(kind_of(fitted), ())):
             if drawing.rows and X is None:
                 continue
-            few = _subsample(X, y) if drawing.each else (X, y)
+            data = _subsample(X, y) if drawing.each else (X, y)
             try:
-                axes = drawing.draw(fitted, *few)
+                axes = drawing.draw(fitted, *data)
             except (ModelError, DataError, Refusal, AttributeError, KeyError):
                 continue  # it is no picture of these data, such as ellipses of categories
             figure = np.asarray(axes, object).flat[0].figure
-            found.append((drawing.title, _svg(figure, f"picture{i}", drawing), drawing.caption))
+            drawn.append((drawing.title, _svg(figure, f"picture{i}", drawing), drawing.caption))
             _close(figure)
-    return found
+    return drawn
 
 
 def _close(figure: "Figure") -> None:
@@ -160,21 +160,21 @@ def _subsample(X: DataLike, y: ArrayLike) -> tuple[DataLike, ArrayLike]:
 
 def _svg(figure: "Figure", name: str, drawing: Drawing) -> str:
     """A figure as SVG of a page: ids of its own, the ink and the paper of the page."""
-    out = io.StringIO()
-    figure.savefig(out, format="svg", transparent=True, metadata={"Date": None})
-    text = out.getvalue()
+    buffer = io.StringIO()
+    figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
+    text = buffer.getvalue()
     text = text[text.index("<svg"):]
     text = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>", "", text, flags=re.DOTALL)
     text = re.sub(r'\bid="([^"]*)"', lambda m: f'id="{name}-{m[1]}"', text)
     text = re.sub(r'href="#([^"]*)"', lambda m: f'href="#{name}-{m[1]}"', text)
     text = re.sub(r"url\(#([^)]*)\)", lambda m: f"url(#{name}-{m[1]})", text)
     text = text.replace(INK, "currentColor").replace(PAPER, "var(--paper)")
-    least = min(0.6 * 72 * figure.get_figwidth(), 320)
-    head = (f'<svg role="img" style="max-width:100%;min-width:{least:.0f}px;height:auto;'
+    min_width = min(0.6 * 72 * figure.get_figwidth(), 320)
+    head = (f'<svg role="img" style="max-width:100%;min-width:{min_width:.0f}px;height:auto;'
             f'stroke-linejoin:round" ')
-    said = f"<title>{escape(drawing.title)}</title><desc>{escape(drawing.caption)}</desc>"
+    described = f"<title>{escape(drawing.title)}</title><desc>{escape(drawing.caption)}</desc>"
     end = text.index(">") + 1
-    return text[:end].replace("<svg ", head, 1) + said + text[end:]
+    return text[:end].replace("<svg ", head, 1) + described + text[end:]
 
 
 # The pictures
@@ -184,10 +184,10 @@ def _ellipses(fitted: FitOrEstimator, X: DataLike, y: ArrayLike):
     if len(asked.names) < 2:
         return density(fitted, X)
     means, covariances, _ = normals(asked)
-    inside = covariances[:, range(len(asked.names)), range(len(asked.names))].mean(0)
-    apart = means.var(0) / np.maximum(inside, 1e-300)
-    two = sorted(np.argsort(-apart, kind="stable")[:2].tolist())
-    return ellipses(fitted, X, two)
+    within = covariances[:, range(len(asked.names)), range(len(asked.names))].mean(0)
+    separation = means.var(0) / np.maximum(within, 1e-300)
+    columns = sorted(np.argsort(-separation, kind="stable")[:2].tolist())
+    return ellipses(fitted, X, columns)
 
 
 def _states(fitted: FitOrEstimator, X: DataLike, y: ArrayLike):

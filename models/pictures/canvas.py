@@ -73,17 +73,17 @@ def numbers_of(call: str, name: str, value: ArrayLike, axes: tuple[int, ...]) ->
         DataError: it is none, or has others.
     """
     try:
-        found = np.asarray(value)
-        if found.dtype.kind not in "biufO":
-            raise TypeError(f"got {found.dtype}")
-        found = found.astype(float)
+        array = np.asarray(value)
+        if array.dtype.kind not in "biufO":
+            raise TypeError(f"got {array.dtype}")
+        array = array.astype(float)
     except (TypeError, ValueError) as error:
         raise DataError(f"{call}({name}={value!r:.80}): expected numbers ({error})") from None
-    if found.ndim not in axes or not found.size:
+    if array.ndim not in axes or not array.size:
         raise DataError(f"{call}({name}=...): expected at least one number, in an array "
                         f"whose number of axes is {' or '.join(map(str, axes))}, got the shape "
-                        f"{found.shape}")
-    return found
+                        f"{array.shape}")
+    return array
 
 
 def as_names(call: str, name: str, value: object, have: list) -> list:
@@ -92,11 +92,11 @@ def as_names(call: str, name: str, value: object, have: list) -> list:
     Raises:
         ModelError: none, or others.
     """
-    some = labels([value] if isinstance(value, str) else value, f"{call}({name})")
-    if odd := [each for each in some if each not in have]:
-        raise ModelError(f"{call}({name}=...): {odd[0]!r:.80} is not one of the known names. Use "
+    chosen = labels([value] if isinstance(value, str) else value, f"{call}({name})")
+    if stray := [each for each in chosen if each not in have]:
+        raise ModelError(f"{call}({name}=...): {stray[0]!r:.80} is not one of the known names. Use "
                          f"one of {listed(have)}")
-    return list(dict.fromkeys(some))
+    return list(dict.fromkeys(chosen))
 
 
 def palette(k: int) -> np.ndarray:
@@ -115,10 +115,10 @@ def legend(ax, **where) -> None:
 
 def across(ax, words: list[str]) -> None:
     """Words below the columns 0, 1, …; aslant where they are wider than these."""
-    wide = max((len(line) for word in words for line in word.split("\n")), default=0)
+    width = max((len(line) for word in words for line in word.split("\n")), default=0)
     inches = ax.get_position().width * ax.figure.get_figwidth() / max(len(words), 1)
-    aslant = {"rotation": 40, "ha": "right", "rotation_mode": "anchor"}
-    ax.set_xticks(range(len(words)), words, **(aslant if wide * CHARACTER > inches else {}))
+    style = {"rotation": 40, "ha": "right", "rotation_mode": "anchor"}
+    ax.set_xticks(range(len(words)), words, **(style if width * CHARACTER > inches else {}))
 
 
 def place_legend(ax, lines: int) -> None:
@@ -135,12 +135,12 @@ def steps_of(X: DataLike, count: int) -> tuple[DataLike, bool]:
     if index is None or kind not in ("DatetimeIndex", "PeriodIndex") or not len(index):
         return np.arange(count), False
     if count > len(index):
-        every = index.freq or getattr(index, "inferred_freq", None)
-        if every is None:
+        freq = index.freq or getattr(index, "inferred_freq", None)
+        if freq is None:
             return np.arange(count), False
-        more = (pd.period_range if kind == "PeriodIndex" else pd.date_range)(
-            index[-1], periods=count - len(index) + 1, freq=every)[1:]
-        index = index.append(more)
+        later = (pd.period_range if kind == "PeriodIndex" else pd.date_range)(
+            index[-1], periods=count - len(index) + 1, freq=freq)[1:]
+        index = index.append(later)
     index = index.to_timestamp() if kind == "PeriodIndex" else index
     return index[:count].to_pydatetime(), True
 
@@ -151,11 +151,11 @@ def place_of(call: str, argument: str, name: object, names: Sequence) -> int:
     Raises:
         ModelError: it is none of them.
     """
-    have = ["intercept" if each == "1" else str(each) for each in names]
+    known = ["intercept" if item == "1" else str(item) for item in names]
     if (isinstance(name, int | np.integer) and not isinstance(name, bool)
-        and -len(have) <= name < len(have)):
-        return int(name) % len(have)
-    if not isinstance(name, str) or name not in [*have, *names]:
-        raise ModelError(f"{call}({argument}={name!r:.80}): expected one of {listed(have)}, or an "
-                         f"integer below {len(have)}")
-    return have.index(name) if name in have else list(names).index(name)
+        and -len(known) <= name < len(known)):
+        return int(name) % len(known)
+    if not isinstance(name, str) or name not in [*known, *names]:
+        raise ModelError(f"{call}({argument}={name!r:.80}): expected one of {listed(known)}, or an "
+                         f"integer below {len(known)}")
+    return known.index(name) if name in known else list(names).index(name)

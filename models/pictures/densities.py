@@ -10,7 +10,7 @@ from probml import DataError, ModelError
 from probml.errors import counted
 from probml.estimators.rules import hold, integer, numbers, optional
 from probml.models.pictures.canvas import INK, PAPER, across, axes_of, legend, palette, place_legend
-from probml.models.pictures.pictured import Asked, ask, column_of, normals, tables
+from probml.models.pictures.pictured import PictureData, ask, column_of, normals, tables
 
 RULES = ("auto", "fd", "doane", "scott", "stone", "rice", "sturges", "sqrt")
 _words, _number = optional(integer(1, 10_000))
@@ -39,32 +39,32 @@ def density(fitted, X, column=0, *, bins=None, ax=None):
     if not len(x):
         raise DataError(f"density: column {asked.names[j]!r} has no observed value: it is missing "
                         "in every row. Choose another column")
-    whole = any(s.discrete for s in asked.fit.structure.sites.values() if s.rows
-                and s.name != asked.target)
-    if whole:
+    is_count = any(s.discrete for s in asked.fit.structure.sites.values() if s.rows
+                   and s.name != asked.target)
+    if is_count:
         grid = np.arange(x.min(), x.max() + 1)
         edges: np.ndarray | int = np.append(grid, grid[-1] + 1) - 0.5
     else:
-        wide = np.ptp(x) > 0
-        margin = 0.08 * np.ptp(x) if wide else 1e-3 * max(np.abs(x).max(), 1e3)
+        varies = np.ptp(x) > 0
+        margin = 0.08 * np.ptp(x) if varies else 1e-3 * max(np.abs(x).max(), 1e3)
         grid = np.linspace(x.min() - margin, x.max() + margin, 400)
         # narrow components need narrow bins
         edges = max(len(np.histogram_bin_edges(x, "auto")) - 1,
-                    min(int(2 * len(x) ** 0.5), 40)) if wide else grid[[0, -1]]
-    at = np.full((len(grid), asked.values.shape[1]), np.nan)
-    at[:, j] = grid
-    data = asked.data(at)
+                    min(int(2 * len(x) ** 0.5), 40)) if varies else grid[[0, -1]]
+    points = np.full((len(grid), asked.values.shape[1]), np.nan)
+    points[:, j] = grid
+    data = asked.data(points)
     total = np.exp(asked.fit.log_prob(data))
     parts = total[:, None] * asked.fit.predict_proba(data, asked.target)
     ax, colours = axes_of(ax), palette(len(asked.classes))
     ax.hist(x, bins=edges if bins is None else bins, density=True, color="0.87", edgecolor="white",
             linewidth=0.5, label="data")
-    style = {"marker": "o", "markersize": 3} if whole else {}
+    style = {"marker": "o", "markersize": 3} if is_count else {}
     for part, colour, name in zip(parts.T, colours, _titles(asked), strict=True):
         ax.plot(grid, part, color=colour, linewidth=1.6, label=name, **style)
     ax.plot(grid, total, color=INK, linewidth=1.4, linestyle=(0, (4, 2)), label="mixture")
     ax.set_xlabel(asked.names[j])
-    ax.set_ylabel("probability of a count" if whole else "density")
+    ax.set_ylabel("probability of a count" if is_count else "density")
     place_legend(ax, len(colours) + 2)
     return ax
 
@@ -100,12 +100,12 @@ def ellipses(fitted, X, columns=(0, 1), *, sd=(1, 2), ax=None):
     ax.scatter(x, y, s=18, c=blend, alpha=0.8, linewidths=0.3, edgecolors="white", zorder=2)
     for values, other, transform, marker in ((x, y, ax.get_xaxis_transform(), "|"),
                                              (y, x, ax.get_yaxis_transform(), "_")):
-        alone = ~np.isnan(values) & np.isnan(other)
-        if alone.any():
-            edge = np.full(alone.sum(), 0.01)
+        partial = ~np.isnan(values) & np.isnan(other)
+        if partial.any():
+            edge = np.full(partial.sum(), 0.01)
             ax.scatter(
-                *((values[alone], edge) if marker == "|" else (edge, values[alone])),
-                c=blend[alone], marker=marker, transform=transform
+                *((values[partial], edge) if marker == "|" else (edge, values[partial])),
+                c=blend[partial], marker=marker, transform=transform
             )
     angle = np.linspace(0, 2 * np.pi, 181)
     circle = np.stack([np.cos(angle), np.sin(angle)])
@@ -141,10 +141,10 @@ def responsibilities(fitted, X, *, ax=None):
     order = np.lexsort((-probability[np.arange(len(best)), best], best))
     if len(order) > ROWS:
         order = order[np.linspace(0, len(order) - 1, ROWS).astype(int)]
-    drawn = probability[order]
+    bars = probability[order]
     ax, colours = axes_of(ax), palette(len(asked.classes))
-    edges = np.linspace(0, len(best), len(drawn) + 1)
-    ax.stackplot(edges, *np.vstack([drawn, drawn[-1:]]).T, step="post", colors=colours,
+    edges = np.linspace(0, len(best), len(bars) + 1)
+    ax.stackplot(edges, *np.vstack([bars, bars[-1:]]).T, step="post", colors=colours,
                  labels=_titles(asked), linewidth=0)
     ax.set(xlim=(0, len(best)), ylim=(0, 1),
            xlabel=f"{counted(len(best), 'row')}, by their most probable {asked.title}")
@@ -170,22 +170,22 @@ def profile(fitted, *, ax=None):
     """
     asked = ask(fitted, None)
     weights = np.asarray(asked.fit.params["weights"])
-    names, means, variances, chances = tables(fitted, asked)
+    names, means, variances, is_prob = tables(fitted, asked)
     overall = means @ weights
-    spread = np.sqrt((variances + (means - overall[:, None]) ** 2) @ weights)
-    away = (means - overall[:, None]) / np.where(spread > 0, spread, 1.0)[:, None]
+    sd = np.sqrt((variances + (means - overall[:, None]) ** 2) @ weights)
+    z = (means - overall[:, None]) / np.where(sd > 0, sd, 1.0)[:, None]
     ax = axes_of(ax, (1.6 + 1.2 * len(weights) + 0.055 * max(map(len, names)),
                       1.3 + 0.3 * len(names)))
-    limit = max(1.0, np.abs(away).max())
-    image = ax.imshow(away, cmap="PuOr_r", vmin=-limit, vmax=limit, aspect="auto")
+    limit = max(1.0, np.abs(z).max())
+    image = ax.imshow(z, cmap="PuOr_r", vmin=-limit, vmax=limit, aspect="auto")
     for (i, j), value in np.ndenumerate(means):
-        text = (f"{value:.2f}" if chances[i] else f"{value:#.3g}".rstrip(".")
+        text = (f"{value:.2f}" if is_prob[i] else f"{value:#.3g}".rstrip(".")
                 if 1e-3 < abs(value) < 1000 else f"{value:.4g}")
         ax.text(j, i, text, ha="center", va="center", fontsize=8,
-                color="white" if abs(away[i, j]) > 0.65 * limit else "black")
+                color="white" if abs(z[i, j]) > 0.65 * limit else "black")
     ax.set_yticks(range(len(names)), names)
-    shown = [f"{name}\n{weight:.0%}" for name, weight in zip(asked.classes, weights, strict=True)]
-    across(ax, shown)
+    titles = [f"{name}\n{weight:.0%}" for name, weight in zip(asked.classes, weights, strict=True)]
+    across(ax, titles)
     ax.set_xlabel(f"{asked.title} and its share")
     ax.tick_params(length=0)
     ax.spines[:].set_visible(False)
@@ -195,7 +195,7 @@ def profile(fitted, *, ax=None):
     return ax
 
 
-def _titles(asked: Asked) -> list[str]:
+def _titles(asked: PictureData) -> list[str]:
     weights = asked.fit.params.get("weights")
     names = asked.classes if asked.title == "class" else [
         f"{asked.title} {name}" for name in asked.classes
@@ -204,15 +204,15 @@ def _titles(asked: Asked) -> list[str]:
                                           for name, weight in zip(names, weights, strict=True)]
 
 
-def _numbers(asked: Asked, owners) -> list[str]:
+def _numbers(asked: PictureData, owners) -> list[str]:
     return [asked.classes[owner] for owner in owners]
 
 
 def _edges(bins) -> bool:
     """Whether they are edges of bins, in their order."""
     try:
-        found = np.asarray(bins, float)
+        array = np.asarray(bins, float)
     except (TypeError, ValueError):
         return False
-    return bool(found.ndim == 1 and len(found) > 1 and np.isfinite(found).all()
-                and (np.diff(found) > 0).all())
+    return bool(array.ndim == 1 and len(array) > 1 and np.isfinite(array).all()
+                and (np.diff(array) > 0).all())

@@ -65,27 +65,27 @@ def forest(fitted: FitOrEstimator, data: DataLike = None, names: Iterable[str] |
         fitted = fitted.forest_table(level)
         summary = summary or [fitted.index[-1]]
     value, low, high, size, words = _read(fitted, level)
-    keep = [i for i, word in enumerate(words) if word != "Intercept"] if _is_fitted(fitted) else []
+    index = [i for i, word in enumerate(words) if word != "Intercept"] if _is_fitted(fitted) else []
     if names is not None:
-        keep = [words.index(name) for name in as_names("forest", "names", names, words)]
-    if keep:
-        value, low, high, size = (each[keep] for each in (value, low, high, size))
-        words = [words[i] for i in keep]
-    none = summary is None or isinstance(summary, tuple | list) and not summary
-    pooled = np.isin(words, [] if none else as_names("forest", "summary", summary, words))
+        index = [words.index(name) for name in as_names("forest", "names", names, words)]
+    if index:
+        value, low, high, size = (each[index] for each in (value, low, high, size))
+        words = [words[i] for i in index]
+    no_summary = summary is None or isinstance(summary, tuple | list) and not summary
+    pooled = np.isin(words, [] if no_summary else as_names("forest", "summary", summary, words))
     if not isinstance(reference, int | float | np.number | None) or isinstance(reference, bool):
         raise ModelError(f"forest(reference={reference!r:.80}): expected a number or None")
     ax = axes_of(ax, (6.4, 1.1 + 0.3 * len(words)))
-    place = np.arange(len(words))
+    positions = np.arange(len(words))
     if reference is not None:
         ax.axvline(reference, color="0.6", linewidth=1, linestyle=(0, (4, 2)), zorder=0)
-    ax.hlines(place, low, high, color=COLOURS[0], linewidth=1.8)
-    ax.scatter(value[~pooled], place[~pooled], s=size[~pooled], marker="s", color=COLOURS[0],
+    ax.hlines(positions, low, high, color=COLOURS[0], linewidth=1.8)
+    ax.scatter(value[~pooled], positions[~pooled], s=size[~pooled], marker="s", color=COLOURS[0],
                zorder=3)
-    for at in np.flatnonzero(pooled):
-        ax.fill([low[at], value[at], high[at], value[at]], [at, at - 0.25, at, at + 0.25],
+    for row in np.flatnonzero(pooled):
+        ax.fill([low[row], value[row], high[row], value[row]], [row, row - 0.25, row, row + 0.25],
                 color=COLOURS[1], zorder=3)
-    ax.set_yticks(place, words)
+    ax.set_yticks(positions, words)
     ax.set_ylim(len(words) - 0.4, -0.6)
     ax.set_xlabel(f"estimate, {100 * level:g}% interval" if xlabel is None else str(xlabel))
     return ax
@@ -105,27 +105,27 @@ def _read(fitted: FitOrEstimator, level: float) -> tuple:
         tables = [table.values for table in summary.tables]
     else:
         tables = [fitted]
-    found = [each for each in (_intervals_of_table(table,
-                                                   level) for table in tables) if each is not None]
-    if not found:
+    parsed = [each for each in (_intervals_of_table(table,
+                                                    level) for table in tables) if each is not None]
+    if not parsed:
         columns = dict.fromkeys(name for table in tables for name in table.columns)
         raise DataError("forest: expected a table with a column of estimates, named one of "
                         f"{listed(ESTIMATE)}, and columns 'lower' and 'upper' or one of standard "
                         f"errors. It has the columns {listed(columns)}")
-    return found[0]
+    return parsed[0]
 
 
 def _intervals_of_table(table: "pd.DataFrame", level: float) -> tuple | None:
     """What `_read` reads, of a table; None where it lacks estimates or bounds."""
     from scipy.stats import norm
 
-    have = {str(column).lower(): table[column] for column in table.columns}
+    cols = {str(column).lower(): table[column] for column in table.columns}
 
     def first(names: Sequence[str]) -> np.ndarray | None:
-        return next((np.asarray(have[name], float) for name in names if name in have), None)
+        return next((np.asarray(cols[name], float) for name in names if name in cols), None)
 
     value, low, high, error, weight = map(first, (ESTIMATE, LOWER, UPPER, ERROR, WEIGHT))
-    if value is not None and error is not None and ("lower" not in have or "upper" not in have):
+    if value is not None and error is not None and ("lower" not in cols or "upper" not in cols):
         half = norm.ppf(0.5 + level / 2) * error
         low, high = value - half, value + half
     if value is None or low is None or high is None:

@@ -49,40 +49,40 @@ def effects(fitted: FitOrEstimator, name: str | None = None, labels: Sequence | 
     sites = getattr(fitted, "_sites", {})
     hold("effects", name=(name, optional(TEXT)))
     if name is None:
-        have = list(sites) or groupings(fitted)
-        if len(have) != 1:
+        known = list(sites) or groupings(fitted)
+        if len(known) != 1:
             raise ModelError("effects: expected a fit with one grouping, but its groupings are "
-                             f"{listed(have)}. Name one of several, effects(fitted, "
+                             f"{listed(known)}. Name one of several, effects(fitted, "
                              "name='subject')")
-        name = have[0]
+        name = known[0]
     heading, name = name, sites.get(name, name)
-    mean, spread, found, columns = _moments_of_levels(fitted, name)
-    labels = found if labels is None else labels
+    mean, sd, levels, columns = _moments_of_levels(fitted, name)
+    labels = levels if labels is None else labels
     if mean.ndim not in (1, 2):
         raise ModelError(f"effects(name={name!r}): expected effects of the shape (levels,) or "
                          f"(levels, coefficients), got the shape {mean.shape}")
-    of_which = ""
+    suffix = ""
     if mean.ndim == 2:
-        several = range(mean.shape[1]) if columns is None else columns
-        j = place_of("effects", "coordinate", coordinate, several)
-        mean, spread = mean[:, j], spread[:, j]
-        of_which = f" on {'intercept' if several[j] == '1' else several[j]}"
+        coords = range(mean.shape[1]) if columns is None else columns
+        j = place_of("effects", "coordinate", coordinate, coords)
+        mean, sd = mean[:, j], sd[:, j]
+        suffix = f" on {'intercept' if coords[j] == '1' else coords[j]}"
     words = list(range(len(mean))) if labels is None else items(labels, "effects(labels)")
     if len(words) != len(mean):
         raise ModelError(f"effects(labels=...): expected {counted(len(mean), 'label')}, one for "
                          f"each level of '{name}', got {len(words)}")
-    order, middle = np.argsort(mean), mean.mean()
-    mean, spread, words = mean[order], REACH * spread[order], [words[i] for i in order]
+    order, overall = np.argsort(mean), mean.mean()
+    mean, sd, words = mean[order], REACH * sd[order], [words[i] for i in order]
     named = len(mean) <= MAX_NAMED_MEMBERS
     ax = axes_of(ax, (5.2, min(max(0.24 * len(mean) + 1.1, 2.4), 12) if named else 6.0))
-    place, apart = np.arange(len(mean)), np.abs(mean - middle) > spread
-    for which, colour in ((~apart, "0.55"), (apart, COLOURS[0])):
-        ax.errorbar(mean[which], place[which], xerr=spread[which], fmt="o", markersize=4,
+    positions, differs = np.arange(len(mean)), np.abs(mean - overall) > sd
+    for mask, colour in ((~differs, "0.55"), (differs, COLOURS[0])):
+        ax.errorbar(mean[mask], positions[mask], xerr=sd[mask], fmt="o", markersize=4,
                     linewidth=1.3, color=colour)
-    ax.axvline(middle, color="0.7", linewidth=1, linestyle=(0, (4, 2)), zorder=0)
-    ax.set_yticks(*((place, list(map(str, words))) if named else ([], [])))
+    ax.axvline(overall, color="0.7", linewidth=1, linestyle=(0, (4, 2)), zorder=0)
+    ax.set_yticks(*((positions, list(map(str, words))) if named else ([], [])))
     ax.set_ylim(-0.8, len(mean) - 0.2)
-    ax.set_xlabel(f"effect of {heading}{of_which}, with 95% intervals")
+    ax.set_xlabel(f"effect of {heading}{suffix}, with 95% intervals")
     return ax
 
 
@@ -93,19 +93,19 @@ def _moments_of_levels(
     the levels and the names of the coefficients; None where there are none."""
     fit = fitted if hasattr(fitted, "posterior") else fit_of("effects", fitted)
     try:
-        own = fit.posterior(name)
-        mean, spread = np.asarray(own.mean, float), np.sqrt(np.asarray(own.variance, float))
+        posterior = fit.posterior(name)
+        mean, sd = np.asarray(posterior.mean, float), np.sqrt(np.asarray(posterior.variance, float))
     except Refusal:  # of draws
-        own = np.asarray(fit.draws(DRAWS)[name], float)
-        mean, spread = own.mean(0), own.std(0)
+        posterior = np.asarray(fit.draws(DRAWS)[name], float)
+        mean, sd = posterior.mean(0), posterior.std(0)
     unit = getattr(fit, "units", {}).get(name)
     if unit is not None:  # of an estimator: in the units of its columns, by their names
-        return (unit.convert(name, {name: mean}), spread * unit.factor, unit.names.get(0),
+        return (unit.convert(name, {name: mean}), sd * unit.factor, unit.names.get(0),
                 unit.names.get(1))
     indexed = fit.structure.indexed.values() if hasattr(fit, "structure") else ()
     index = next((index for index in indexed for axis in index.axes if axis.parameter == name),
                  None)
-    return mean, spread, None if index is None else fit.names.get(index.input), None
+    return mean, sd, None if index is None else fit.names.get(index.input), None
 
 
 def groupings(fitted: FitOrEstimator) -> list[str]:
@@ -143,47 +143,47 @@ def components(fitted: FitOrEstimator, X: DataLike = None, ahead: DataLike = Non
         raise ModelError(f"components(fitted={parts!r:.80}): expected a StructuralTimeSeries, or a "
                          f"mapping from names of components to tables")
     for name, table in {**parts, **({} if ahead is None else {"ahead": ahead})}.items():
-        have = list(getattr(table, "columns", table if isinstance(table, Mapping) else ()))
-        if not {"value", "lower", "upper"} <= set(have):
+        names = list(getattr(table, "columns", table if isinstance(table, Mapping) else ()))
+        if not {"value", "lower", "upper"} <= set(names):
             raise ModelError(f"components: the table of the component {name!r} has the columns "
-                             f"{listed(have)}, expected the columns 'value', 'lower' and 'upper'. "
+                             f"{listed(names)}, expected the columns 'value', 'lower' and 'upper'. "
                              "Pass the result of estimator.components(X)")
-    seen = (np.zeros(0) if series is None
-            else numbers_of("components", "X", series, (1, 2)).ravel())
+    values = (np.zeros(0) if series is None
+              else numbers_of("components", "X", series, (1, 2)).ravel())
     count = len(parts) + (series is not None)
     if not count:
         raise ModelError("components(fitted={}): expected at least one component. Pass the result "
                          "of estimator.components(X)")
-    length = _steps(parts, None if series is None else seen)
+    length = _steps(parts, None if series is None else values)
     figure = figure_of((7.2, 0.6 + 1.55 * count))
     axes = np.atleast_1d(figure.subplots(count, sharex=True))
     for ax in axes:
         ax.spines[["top", "right"]].set_visible(False)
-    below = list(axes)
+    part_axes = list(axes)
     places, dated = steps_of(series, length + (0 if ahead is None else len(ahead)))
     if series is not None:
-        top = below.pop(0)
-        top.plot(places[: len(seen)], seen, color=INK, linewidth=1, marker=".", markersize=3,
+        ax0 = part_axes.pop(0)
+        ax0.plot(places[: len(values)], values, color=INK, linewidth=1, marker=".", markersize=3,
                  label="observed")
         if ahead is not None:
-            _band(top, places[len(seen) :], ahead, COLOURS[1], "forecast")
-            _legend(top, loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=2, borderaxespad=0.2)
-        top.set_ylabel(str(getattr(series, "name", None) or "series"))
-    for i, (ax, (name, table)) in enumerate(zip(below, parts.items(), strict=True)):
+            _band(ax0, places[len(values) :], ahead, COLOURS[1], "forecast")
+            _legend(ax0, loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=2, borderaxespad=0.2)
+        ax0.set_ylabel(str(getattr(series, "name", None) or "series"))
+    for i, (ax, (name, table)) in enumerate(zip(part_axes, parts.items(), strict=True)):
         _band(ax, places[: len(table)], table, COLOURS[(2 * i) % 6], None)
         ax.set_ylabel(name)
     axes[-1].set_xlabel("date" if dated else "time step")
     return axes
 
 
-def _steps(parts: Mapping, seen: np.ndarray | None) -> int:
+def _steps(parts: Mapping, values: np.ndarray | None) -> int:
     """How many time steps every component and the series have."""
-    have = {**{name: len(table["value"]) for name, table in parts.items()},
-            **({} if seen is None else {"X": len(seen)})}
-    if len(set(have.values())) > 1:
+    sizes = {**{name: len(table["value"]) for name, table in parts.items()},
+             **({} if values is None else {"X": len(values)})}
+    if len(set(sizes.values())) > 1:
         raise ModelError("components: X and each component must have the same number of time "
-                         f"steps, got {have}. Pass the X from which the components were computed")
-    return next(iter(have.values()))
+                         f"steps, got {sizes}. Pass the X from which the components were computed")
+    return next(iter(sizes.values()))
 
 
 def _band(ax, place: np.ndarray, table: "pd.DataFrame", colour: str, label: str | None) -> None:
@@ -208,25 +208,25 @@ def _scores_of(fitted: FitOrEstimator,
 
 def _draw_arrows(ax, tips: np.ndarray, words: list[str], near: float) -> None:
     """An arrow from 0 to each tip, (d, 2), with its word at a distance of others."""
-    for word, (across, up), more in zip(words, tips, _offsets_of_labels(tips, near), strict=True):
+    for word, (across, up), shift in zip(words, tips, _offsets_of_labels(tips, near), strict=True):
         ax.annotate("", (across, up), (0, 0), arrowprops={"arrowstyle": "->", "color": INK,
                                                          "linewidth": 1.2, "shrinkA": 0,
                                                          "shrinkB": 0})
-        aside = 4 if across >= 0 else -4, (3 if up >= 0 else -3) + more
-        ax.annotate(word, (across, up), xytext=aside,
+        offset = 4 if across >= 0 else -4, (3 if up >= 0 else -3) + shift
+        ax.annotate(word, (across, up), xytext=offset,
                     textcoords="offset points", fontsize=9, ha="left" if across >= 0 else "right",
                     va="bottom" if up >= 0 else "top")
 
 
 def _offsets_of_labels(tips: np.ndarray, near: float) -> list[float]:
     """How far, in points, each word is moved away from the words below it on its side."""
-    out, last = [0.0] * len(tips), {}
+    offsets, previous = [0.0] * len(tips), {}
     for i in np.argsort(tips[:, 1]):
         side = tips[i, 0] >= 0
-        place, more = last.get(side, (-np.inf, 0.0))
-        out[i] = more + 11.0 if tips[i, 1] - place < near else 0.0
-        last[side] = tips[i, 1], out[i]
-    return out
+        place, shift = previous.get(side, (-np.inf, 0.0))
+        offsets[i] = shift + 11.0 if tips[i, 1] - place < near else 0.0
+        previous[side] = tips[i, 1], offsets[i]
+    return offsets
 
 
 def biplot(fitted: FitOrEstimator, X: DataLike, names: Sequence[str] | None = None,
@@ -263,15 +263,15 @@ def biplot(fitted: FitOrEstimator, X: DataLike, names: Sequence[str] | None = No
     ax = axes_of(ax, (6.2, 5.4))
     kinds = [None] if groups is None else list(dict.fromkeys(groups))
     for i, kind in enumerate(kinds):
-        mine = slice(None) if groups is None else np.array([own is kind or own == kind
-                                                            for own in groups])
-        ax.scatter(*scores[mine, :2].T, s=14, alpha=0.7, linewidths=0, label=str(kind),
+        mask = slice(None) if groups is None else np.array([group is kind or group == kind
+                                                            for group in groups])
+        ax.scatter(*scores[mask, :2].T, s=14, alpha=0.7, linewidths=0, label=str(kind),
                    color="0.6" if groups is None else COLOURS[i % len(COLOURS)])
-    long = np.abs(scores[:, :2]).max() / max(np.abs(loadings[:, :2]).max(), 1e-300)
-    tips = loadings[:, :2] * 0.85 * long
-    wide, high = 1.35 * np.abs(np.concatenate([scores[:, :2], tips])).max(0)  # room for names
-    _draw_arrows(ax, tips, words, 0.08 * high)
-    ax.set(xlim=(-wide, wide), ylim=(-high, high))
+    scale = np.abs(scores[:, :2]).max() / max(np.abs(loadings[:, :2]).max(), 1e-300)
+    tips = loadings[:, :2] * 0.85 * scale
+    x_max, y_max = 1.35 * np.abs(np.concatenate([scores[:, :2], tips])).max(0)  # room for names
+    _draw_arrows(ax, tips, words, 0.08 * y_max)
+    ax.set(xlim=(-x_max, x_max), ylim=(-y_max, y_max))
     ax.axhline(0, color="0.85", linewidth=0.8, zorder=0)
     ax.axvline(0, color="0.85", linewidth=0.8, zorder=0)
     ax.set(xlabel=f"score of {axis} 1", ylabel=f"score of {axis} 2")

@@ -38,7 +38,7 @@ STATES = 10  # bars in a box at the most: of more states the most probable ones 
 LETTERS = 18  # of a state's label
 
 
-class Shown(NamedTuple):
+class DrawnNode(NamedTuple):
     """A node as it is drawn."""
 
     name: str
@@ -49,8 +49,8 @@ class Shown(NamedTuple):
 
 def graph_of(fit):
     """The DAG of the sites in rows, and what do() has set: name → its text."""
-    before = fit.model if fit.learnt is None else fit.learnt
-    dag, done = before.graph, {}
+    original = fit.model if fit.learnt is None else fit.learnt
+    dag, done = original.graph, {}
     for name in set(dag) - set(fit.model.graph):
         dag.remove_edges_from(list(dag.in_edges(name)))
         done[name] = _text(fit.simulate(1)[name][0]) if not fit.model.inputs else "set"
@@ -102,59 +102,59 @@ def select_nodes(dag, nodes) -> list[str]:
 
 
 def describe(fit: Fit, row: Mapping[str, Sequence], names: Iterable[str],
-             done: Mapping[str, str]) -> list[Shown]:
+             done: Mapping[str, str]) -> list[DrawnNode]:
     """Every node with its probabilities given the row, or its mean."""
     sites, marks = fit.structure.sites, [node_of(fit, row, name, done) for name in names]
-    empty = next(({n: [None] if sites[n].states else [np.nan]} for n in sites if sites[n].rows
+    blank = next(({n: [None] if sites[n].states else [np.nan]} for n in sites if sites[n].rows
                   and not sites[n].cells), {})
-    data = {**empty, **row}  # a row of data has at least one cell
-    asked = [mark.name for mark in marks if mark.name not in done and sites[mark.name].states
-             and not sites[mark.name].cells]
+    data = {**blank, **row}  # a row of data has at least one cell
+    queried = [mark.name for mark in marks if mark.name not in done and sites[mark.name].states
+               and not sites[mark.name].cells]
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*probability 0 under the fitted model",
                                 category=RuntimeWarning)
-        chances = fit.predict_proba(data, asked) if asked else {}
-    if any(not chance.sum() > 0.5 for chance in chances.values()):
+        probs = fit.predict_proba(data, queried) if queried else {}
+    if any(not chance.sum() > 0.5 for chance in probs.values()):
         raise DataError("draw_network: the evidence ("
                         f"{', '.join(f'{name} = {_text(row[name][0])}' for name in row)}) has "
                         "probability 0 under the model, so no other probability is defined. Change "
                         "at least one of these values")
-    out = []
+    nodes = []
     for mark in marks:
-        if mark.name in chances:
-            out.append(mark._replace(
-                bars=_bars(map(_text, fit.labels(mark.name)), chances[mark.name][0]), note=""
+        if mark.name in probs:
+            nodes.append(mark._replace(
+                bars=_bars(map(_text, fit.labels(mark.name)), probs[mark.name][0]), note=""
             ))
         elif mark.kind == "unseen" and not sites[mark.name].states:
             try:
                 note = f"mean {_text(fit.predict(data, mark.name)[0])}"
             except Refusal:  # it depends on a continuous node that is unseen as well
                 note = "mean unknown"
-            out.append(mark._replace(note=note))
+            nodes.append(mark._replace(note=note))
         else:
-            out.append(mark)
-    return out
+            nodes.append(mark)
+    return nodes
 
 
-def node_of(fit, row, name, done) -> Shown:
+def node_of(fit, row, name, done) -> DrawnNode:
     if name in done:
-        return Shown(name, "done", note=f"do: {done[name]}")
+        return DrawnNode(name, "done", note=f"do: {done[name]}")
     if name not in row:
-        return Shown(name, "unseen")
+        return DrawnNode(name, "unseen")
     if fit.structure.sites[name].states and np.ndim(row[name]) == 2 and not fit.structure.sites[
         name
     ].cells:
-        return Shown(name, "likelihood", note="likelihood")
-    return Shown(name, "seen", note=f"= {_text(row[name][0])}")
+        return DrawnNode(name, "likelihood", note="likelihood")
+    return DrawnNode(name, "seen", note=f"= {_text(row[name][0])}")
 
 
-def _bars(labels, chances) -> tuple:
-    pairs = [(label, float(chance)) for label, chance in zip(labels, chances, strict=True)]
+def _bars(labels, probs) -> tuple:
+    pairs = [(label, float(chance)) for label, chance in zip(labels, probs, strict=True)]
     if len(pairs) <= STATES:
         return tuple(pairs)
-    kept = sorted(sorted(range(len(pairs)), key=lambda i: -pairs[i][1])[: STATES - 1])
-    rest = sum(chance for i, (_, chance) in enumerate(pairs) if i not in kept)
-    return (*(pairs[i] for i in kept), (f"{len(pairs) - len(kept)} others", rest))
+    top = sorted(sorted(range(len(pairs)), key=lambda i: -pairs[i][1])[: STATES - 1])
+    other = sum(chance for i, (_, chance) in enumerate(pairs) if i not in top)
+    return (*(pairs[i] for i in top), (f"{len(pairs) - len(top)} others", other))
 
 
 def _text(value) -> str:
@@ -211,15 +211,15 @@ def draw_network(fitted: FitOrEstimator, evidence: Mapping[str, object] | None =
     fit = fit_of("draw_network", fitted)
     dag, done = graph_of(fit)
     row = row_of(fit, evidence, dag, done)
-    wanted = select_nodes(dag, nodes)
-    shown = describe(fit, row, wanted, done) if len(wanted) <= DETAILED else [
-        node_of(fit, row, name, done) for name in wanted
+    names = select_nodes(dag, nodes)
+    boxes = describe(fit, row, names, done) if len(names) <= DETAILED else [
+        node_of(fit, row, name, done) for name in names
     ]
-    return _draw(dag.subgraph(wanted), {node.name: node for node in shown}, len(wanted) <= DETAILED,
+    return _draw(dag.subgraph(names), {node.name: node for node in boxes}, len(names) <= DETAILED,
                  ax)
 
 
-def _draw(dag, shown: Mapping[str, Shown], detailed: bool, ax):
+def _draw(dag, shown: Mapping[str, DrawnNode], detailed: bool, ax):
     size = {name: (_box if detailed else _dot)(node) for name, node in shown.items()}
     layout = arrange(dag, size)
     left = min(layout.x[n] - w / 2 for n, (w, _) in size.items()) - 0.1
@@ -238,9 +238,9 @@ def _draw(dag, shown: Mapping[str, Shown], detailed: bool, ax):
     _arrows(ax, layout, size, shown, scale, detailed)
     for name, node in shown.items():
         level, (width, height) = layout.layer[name], size[name]
-        at = layout.x[name] - width / 2, layout.top[level] - _drop(layout.height[level], height,
-                                                                   detailed)
-        (_draw_box if detailed else _draw_dot)(ax, node, at, width, height, scale)
+        corner = layout.x[name] - width / 2, layout.top[level] - _drop(layout.height[level], height,
+                                                                       detailed)
+        (_draw_box if detailed else _draw_dot)(ax, node, corner, width, height, scale)
     return ax
 
 
@@ -282,9 +282,9 @@ def _write(ax, x, y, text, points, **style) -> None:
     ax.add_artist(_letters()(x, y, text, points=points, fontsize=points * _scale(ax), **style))
 
 
-def _drop(room: float, height: float, detailed: bool) -> float:
+def _drop(layer_height: float, height: float, detailed: bool) -> float:
     """How far below the top of its layer a node begins: boxes are centred, circles in line."""
-    return (room - height) / 2 if detailed else 0.0
+    return (layer_height - height) / 2 if detailed else 0.0
 
 
 def _text_width(text: str, points: float, weight: str = "normal") -> float:
@@ -297,7 +297,7 @@ def _text_width(text: str, points: float, weight: str = "normal") -> float:
     )[0] * 1.08 / 72
 
 
-def _box(node: Shown) -> tuple[float, float]:
+def _box(node: DrawnNode) -> tuple[float, float]:
     labels = max((_text_width(label, TEXT) for label, _ in node.bars), default=0.0)
     bars = labels + PAD + BAR + PERCENT if node.bars else _text_width(node.note, TEXT)
     lines = max(len(node.bars), bool(node.note))
@@ -305,19 +305,19 @@ def _box(node: Shown) -> tuple[float, float]:
                _text_width(node.name, NAME, "bold")) + 2 * PAD, (lines + 1.15) * LINE + 2 * PAD
 
 
-def _dot(node: Shown) -> tuple[float, float]:
+def _dot(node: DrawnNode) -> tuple[float, float]:
     lines = [node.name, *([node.note] if node.note else [])]
     return max(DOT, *(_text_width(line, TEXT) for line in lines)), DOT + 0.03 + 0.14 * len(lines)
 
 
-def _draw_box(ax, node: Shown, at, width, height, scale) -> None:
+def _draw_box(ax, node: DrawnNode, at, width, height, scale) -> None:
     from matplotlib.patches import FancyBboxPatch, Rectangle
 
     (x, y), (edge, estimator, colour) = at, STYLES[node.kind]
-    heavy = scale * (1.0 if node.kind == "unseen" else 2.0)
+    line_width = scale * (1.0 if node.kind == "unseen" else 2.0)
     box = f"round,pad=0,rounding_size={PAD}"
     frame = FancyBboxPatch((x, y - height), width, height, boxstyle=box, facecolor=estimator,
-                           edgecolor=edge, linewidth=heavy, zorder=3)
+                           edgecolor=edge, linewidth=line_width, zorder=3)
     frame.set_gid(node.name)
     ax.add_patch(frame)
     line = y - PAD - LINE / 2
@@ -344,7 +344,7 @@ def _percent(chance: float) -> str:
     return f"{chance:.0%}" if min(chance, 1 - chance) < 1e-9 else f"{chance:.1%}"
 
 
-def _draw_dot(ax, node: Shown, at, width, height, scale) -> None:
+def _draw_dot(ax, node: DrawnNode, at, width, height, scale) -> None:
     from matplotlib.patches import Circle
 
     (x, y), (edge, estimator, colour) = at, STYLES[node.kind]
@@ -393,12 +393,12 @@ def _arrows(ax, layout: Layout, size, shown, scale, detailed) -> None:
 def _edge(layout, size, point, upper: bool, detailed: bool) -> float:
     """Height at which an arrow enters or leaves."""
     level = layout.layer[point]
-    room = layout.height[level]
+    layer_height = layout.height[level]
     if point not in size:
         # the line through the layer belongs to the hop that leaves the waypoint
         return layout.top[level]
-    begin = layout.top[level] - _drop(room, size[point][1], detailed)
-    return begin if upper else begin - size[point][1]
+    top = layout.top[level] - _drop(layer_height, size[point][1], detailed)
+    return top if upper else top - size[point][1]
 
 
 def _ports(layout, size, detailed):
@@ -411,8 +411,8 @@ def _ports(layout, size, detailed):
             groups.setdefault(hop[end], []).append(hop)
         for point, hops in groups.items():
             hops.sort(key=lambda hop: layout.x[hop[1 - end]])  # noqa: B023
-            room = size[point][0] * 0.7 if point in size and detailed else 0.0
-            step = min(room / max(len(hops) - 1, 1), 0.3)
+            span = size[point][0] * 0.7 if point in size and detailed else 0.0
+            step = min(span / max(len(hops) - 1, 1), 0.3)
             for i, hop in enumerate(hops):
                 ports[hop] = layout.x[point] + step * (i - (len(hops) - 1) / 2)
     return leaving, entering

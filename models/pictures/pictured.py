@@ -20,7 +20,7 @@ MOMENTS = {  # kind of a column -> the mean and the variance of a cell, given it
 }
 
 
-class Asked(NamedTuple):
+class PictureData(NamedTuple):
     """A fit, and rows as numbers with the names of their columns."""
 
     fit: Fit
@@ -32,7 +32,7 @@ class Asked(NamedTuple):
     title: str  # what a state of the target is
 
 
-def ask(fitted, X, numbers=True) -> Asked:
+def ask(fitted, X, numbers=True) -> PictureData:
     """An estimator and its rows, or a Fit and its mapping, as what can be drawn.
 
     Args:
@@ -61,7 +61,7 @@ def ask(fitted, X, numbers=True) -> Asked:
     rows: tuple[list[str], DataLike, Callable] = (
         ([], None, dict) if X is None else _mapping_rows(X, numbers) if estimator is None
         else _table_rows(estimator, X, numbers))
-    return Asked(fit, target, *rows, classes, title)
+    return PictureData(fit, target, *rows, classes, title)
 
 
 def _table_rows(estimator, X, numbers: bool) -> tuple[list[str], DataLike, Callable]:
@@ -108,17 +108,17 @@ def floats(X) -> np.ndarray:
     return values
 
 
-def column_of(asked: Asked, column) -> int:
+def column_of(asked: PictureData, column) -> int:
     if isinstance(column, str) and column in asked.names:
         return asked.names.index(column)
-    whole = isinstance(column, int | np.integer) and not isinstance(column, bool)
-    if whole and -len(asked.names) <= column < len(asked.names):
+    is_index = isinstance(column, int | np.integer) and not isinstance(column, bool)
+    if is_index and -len(asked.names) <= column < len(asked.names):
         return int(column) % len(asked.names)
     raise ModelError(f"X has no column {column!r:.80}. Use one of {listed(asked.names)}, or an "
                      f"index below {len(asked.names)}")
 
 
-def normals(asked: Asked):
+def normals(asked: PictureData):
     """Means (m, d), covariances (m, d, d) of all normal components, and the state of the target
     that each belongs to (m,)."""
     params = asked.fit.params
@@ -140,29 +140,29 @@ def normals(asked: Asked):
     return mean.reshape(-1, d), covariance, owners
 
 
-def tables(estimator, asked: Asked):
+def tables(estimator, asked: PictureData):
     """Names of the rows of a profile, means (rows, k), variances (rows, k), and whether each is a
     probability.
 
     Raises:
         ModelError: a model whose columns have no parameters of their own in every component.
     """
-    fit, columns, found = asked.fit, getattr(estimator, "columns_", None), []
+    fit, columns, rows = asked.fit, getattr(estimator, "columns_", None), []
     if np.ndim(fit.params.get("mean", 0.0)) > 2:
         raise ModelError(f"model '{fit.model.name}' has several components in a class, so a class "
                          f"has no single mean. Use pictures.ellipses instead")
     for site in fit.structure.sites.values():
         if site.rows and site.name != asked.target:
-            found += _site_rows(estimator, asked, site)
+            rows += _site_rows(estimator, asked, site)
     if columns is not None:  # sites group columns by kind: back into their order
-        place = {str(name): i for i, name in enumerate(columns.names)}
-        found.sort(key=lambda row: place[row[0]])
-    texts = [name if state is None else f"{name} = {state}" for name, state, *_ in found]
-    return (texts, np.array([row[2] for row in found]), np.array([row[3] for row in found]),
-            [row[4] for row in found])
+        index = {str(name): i for i, name in enumerate(columns.names)}
+        rows.sort(key=lambda row: index[row[0]])
+    texts = [name if state is None else f"{name} = {state}" for name, state, *_ in rows]
+    return (texts, np.array([row[2] for row in rows]), np.array([row[3] for row in rows]),
+            [row[4] for row in rows])
 
 
-def _site_rows(estimator, asked: Asked, site) -> list[tuple]:
+def _site_rows(estimator, asked: PictureData, site) -> list[tuple]:
     """(column, category or None, means (k,), variances (k,), a probability?) for each row of the
     profile that a site has."""
     params, width, columns = (asked.fit.params, int(np.prod(site.cells, dtype=int)),

@@ -62,28 +62,28 @@ def effects_of(fitted: FitOrEstimator, column: str | int, X: DataLike = None, *,
     if not (isinstance(level, int | float) and 0 < level < 1):
         raise ModelError(f"effects_of(level={level!r:.80}): expected a probability, such as 0.95")
     columns = described(table)
-    names = [own.name for own in columns]
+    names = [col.name for col in columns]
     place = place_of("effects_of", "column", column, names)
     column, varied = names[place], columns[place]
     grid = _grid(varied)
     rows = _rows(table, columns, place, grid)
     ax = axes_of(ax)
     if fitted is not fit and hasattr(fitted, "predict_proba") and hasattr(fitted, "classes_"):
-        found = np.asarray(fitted.predict_proba(rows))
-        for each, colour, label in zip(found.T, palette(found.shape[1]), fitted.classes_,
-                                       strict=True):
-            _line(ax, varied, grid, each, None, None, colour, str(label))
+        probs = np.asarray(fitted.predict_proba(rows))
+        for curve, colour, label in zip(probs.T, palette(probs.shape[1]), fitted.classes_,
+                                        strict=True):
+            _line(ax, varied, grid, curve, None, None, colour, str(label))
         ax.set(ylabel="probability", ylim=(0, 1))
         legend(ax)
     else:
-        middle, low, high, band = _prediction_band(fitted, fit, rows, level)
-        _line(ax, varied, grid, middle, low, high, COLOURS[0], band)
+        mean, low, high, band = _prediction_band(fitted, fit, rows, level)
+        _line(ax, varied, grid, mean, low, high, COLOURS[0], band)
         ax.set_ylabel("predicted mean")
         if low is not None:
             legend(ax)
     if varied.numeric:
-        seen = np.asarray(_values(table, place), float)
-        ax.plot(seen, np.zeros(len(seen)), "|", color=INK, alpha=0.35, markersize=7,
+        observed = np.asarray(_values(table, place), float)
+        ax.plot(observed, np.zeros(len(observed)), "|", color=INK, alpha=0.35, markersize=7,
                 transform=ax.get_xaxis_transform(), clip_on=False)
     others = ", the others at their median or most frequent value" if len(names) > 1 else ""
     ax.set_xlabel(column)
@@ -108,15 +108,15 @@ def residuals(fitted: FitOrEstimator, X: DataLike, y: ArrayLike = None, *,
     Raises:
         ModelError: not fitted, no regression. DataError: no target, or no numbers.
     """
-    middle, rest, kind = _residuals("residuals", fitted, X, y)
+    mean, residual, kind = _residuals("residuals", fitted, X, y)
     ax = axes_of(ax)
     ax.axhline(0, color="0.6", linewidth=1, linestyle=(0, (4, 2)), zorder=0)
-    ax.plot(middle, rest, "o", color=COLOURS[0], markersize=4, alpha=0.6, markeredgewidth=0)
-    order = np.argsort(middle)
+    ax.plot(mean, residual, "o", color=COLOURS[0], markersize=4, alpha=0.6, markeredgewidth=0)
+    order = np.argsort(mean)
     parts = [part for part in np.array_split(order, min(BINS, max(len(order) // 10, 1)))
              if len(part)]
     if len(parts) > 1:
-        ax.plot([middle[part].mean() for part in parts], [rest[part].mean() for part in parts],
+        ax.plot([mean[part].mean() for part in parts], [residual[part].mean() for part in parts],
                 color=COLOURS[1], linewidth=1.6, label="mean")
         legend(ax)
     ax.set(xlabel="fitted value", ylabel=kind, title="residuals and fitted values")
@@ -140,13 +140,13 @@ def qq(fitted: FitOrEstimator, X: DataLike, y: ArrayLike = None, *, ax: "Axes | 
     """
     from scipy.stats import norm
 
-    _, rest, _ = _residuals("qq", fitted, X, y)
-    rest = np.sort((rest - rest.mean()) / max(rest.std(), 1e-300))
-    expected = norm.ppf((np.arange(len(rest)) + 0.5) / len(rest))
+    _, residual, _ = _residuals("qq", fitted, X, y)
+    residual = np.sort((residual - residual.mean()) / max(residual.std(), 1e-300))
+    expected = norm.ppf((np.arange(len(residual)) + 0.5) / len(residual))
     ax = axes_of(ax, (4.8, 4.6))
-    ends = [min(expected[0], rest[0]), max(expected[-1], rest[-1])]
-    ax.plot(ends, ends, color="0.6", linewidth=1, linestyle=(0, (4, 2)), zorder=0)
-    ax.plot(expected, rest, "o", color=COLOURS[0], markersize=4, alpha=0.7, markeredgewidth=0)
+    line = [min(expected[0], residual[0]), max(expected[-1], residual[-1])]
+    ax.plot(line, line, color="0.6", linewidth=1, linestyle=(0, (4, 2)), zorder=0)
+    ax.plot(expected, residual, "o", color=COLOURS[0], markersize=4, alpha=0.7, markeredgewidth=0)
     ax.set(xlabel="quantile of the normal", ylabel="standardised residual",
            title="normal quantiles of residuals")
     ax.title.set_fontsize(9)
@@ -169,20 +169,20 @@ def _residuals(call: str, fitted: FitOrEstimator, X: DataLike,
                             f"the observed values of a site. Add a column, one of {listed(sites)}")
         target = numbers_of(call, site, X[site], (1,))
         rows = {name: X[name] for name in X if name != site}
-        middle = np.asarray(fit.predict(rows, site), float)
-        return middle, target - middle, f"residual of {site}"
+        mean = np.asarray(fit.predict(rows, site), float)
+        return mean, target - mean, f"residual of {site}"
     if y is None:
         raise DataError(f"{call}: the target y of the estimator is missing. Pass {call}(estimator, "
                         f"X, y)")
     if not hasattr(fitted, "predict") or hasattr(fitted, "classes_"):
         raise ModelError(f"{call}: expected a regression, got {type(fitted).__name__}. For other "
                          "models use pictures.picture(fitted)")
-    target, middle = numbers_of(call, "y", y, (1,)), np.asarray(fitted.predict(X), float)
-    if len(target) != len(middle):
-        raise DataError(f"{call}: X has {counted(len(middle), 'row')}, y has {len(target)}. Pass "
+    target, mean = numbers_of(call, "y", y, (1,)), np.asarray(fitted.predict(X), float)
+    if len(target) != len(mean):
+        raise DataError(f"{call}: X has {counted(len(mean), 'row')}, y has {len(target)}. Pass "
                         "one y for each row of X")
     unit = getattr(y, "name", None)
-    return middle, target - middle, "residual" if unit is None else f"residual of {unit}"
+    return mean, target - mean, "residual" if unit is None else f"residual of {unit}"
 
 
 def _table_of(fitted: FitOrEstimator, X: DataLike) -> "pd.DataFrame":
@@ -218,30 +218,30 @@ def _grid(varied: Column) -> np.ndarray:
             raise DataError(f"effects_of: column '{varied.name}' of X has only missing values. "
                             "Pass rows with values of this column")
         low, high = np.asarray((varied.low, varied.high))
-        whole = varied.type == "integer" and high - low < POINTS
-        return np.arange(low, high + 1) if whole else np.linspace(low, high, POINTS)
+        is_integer = varied.type == "integer" and high - low < POINTS
+        return np.arange(low, high + 1) if is_integer else np.linspace(low, high, POINTS)
     return np.array(varied.labels, object)
 
 
 def _rows(table: "pd.DataFrame", columns: list[Column], place: int, grid: np.ndarray) -> DataLike:
     """Rows along the grid, in the form of the table."""
     parts = []
-    for j, own in enumerate(columns):
+    for j, col in enumerate(columns):
         series = _values(table, j)
-        value = grid if j == place else np.full(len(grid), own.middle if own.numeric else
-                                                _most(series, own.middle))
+        value = grid if j == place else np.full(len(grid), col.middle if col.numeric else
+                                                _mode(series, col.middle))
         parts.append(value)
     if isinstance(table, Mapping):
         return dict(zip(table, parts, strict=True))
     if hasattr(table, "iloc"):
-        made = pd.DataFrame(dict(zip(table.columns, parts, strict=True)))
+        frame = pd.DataFrame(dict(zip(table.columns, parts, strict=True)))
         kinds = {name: kind for name, kind in table.dtypes.items()
                  if isinstance(kind, pd.CategoricalDtype)}
-        return made.astype(kinds)
+        return frame.astype(kinds)
     return np.column_stack(parts)
 
 
-def _most(values: ArrayLike, text: Any) -> object:
+def _mode(values: ArrayLike, text: Any) -> object:
     """The most frequent value itself, of which `text` is the writing."""
     return next((value for value in np.asarray(values, object) if str(value) == text), text)
 
@@ -251,15 +251,15 @@ def _prediction_band(fitted: FitOrEstimator, fit: Fit, rows: DataLike, level: fl
     from scipy.stats import norm
 
     if fitted is fit:
-        site = next(name for name, own in fit.structure.sites.items()
-                    if own.rows and not own.factor)
+        site = next(name for name, node in fit.structure.sites.items()
+                    if node.rows and not node.factor)
         return *fit.predict(rows, site, interval=level), f"{level:.0%} of new rows"
-    takes = inspect.signature(fitted.predict).parameters
-    if "return_std" in takes:
-        middle, sd = fitted.predict(rows, return_std=True)
+    params = inspect.signature(fitted.predict).parameters
+    if "return_std" in params:
+        mean, sd = fitted.predict(rows, return_std=True)
         half = norm.ppf(0.5 + level / 2) * np.asarray(sd)
-        return middle, middle - half, middle + half, f"{level:.0%} interval"
-    if "interval" in takes:
+        return mean, mean - half, mean + half, f"{level:.0%} interval"
+    if "interval" in params:
         try:
             return *fitted.predict(rows, interval=level), f"{level:.0%} of new rows"
         except ModelError:  # of what is 0 or 1 there is none
@@ -267,10 +267,10 @@ def _prediction_band(fitted: FitOrEstimator, fit: Fit, rows: DataLike, level: fl
     return fitted.predict(rows), None, None, ""
 
 
-def _line(ax, varied: Column, grid, middle, low, high, colour, label: str) -> None:
-    middle = np.asarray(middle, float)
+def _line(ax, varied: Column, grid, mean, low, high, colour, label: str) -> None:
+    mean = np.asarray(mean, float)
     if varied.numeric:
-        ax.plot(grid, middle, color=colour, linewidth=1.8,
+        ax.plot(grid, mean, color=colour, linewidth=1.8,
                 label=label if low is None else "mean")
         if low is not None:
             ax.fill_between(grid, np.asarray(low, float), np.asarray(high, float), color=colour,
@@ -280,5 +280,5 @@ def _line(ax, varied: Column, grid, middle, low, high, colour, label: str) -> No
     if low is not None:
         ax.vlines(place, np.asarray(low, float), np.asarray(high, float), color=colour,
                   linewidth=2, label=label)
-    ax.plot(place, middle, "o", color=colour, label="mean" if low is not None else label)
-    ax.set_xticks(place, [str(each) for each in grid])
+    ax.plot(place, mean, "o", color=colour, label="mean" if low is not None else label)
+    ax.set_xticks(place, [str(value) for value in grid])

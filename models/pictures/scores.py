@@ -30,12 +30,12 @@ def confusion(truth, predicted, *, labels: Sequence | None = None, ax=None):
         raise DataError("confusion: the true and the predicted labels have the shapes "
                         f"{truth.shape} and {predicted.shape}, expected two lists of equal length. "
                         "Give one prediction for each true label")
-    kept = np.array([label is not None and label == label for label in truth])
-    truth, predicted = truth[kept], predicted[kept]
+    has_truth = np.array([label is not None and label == label for label in truth])
+    truth, predicted = truth[has_truth], predicted[has_truth]
     if labels is not None:
         labels = items(labels, "confusion(labels)")
-        if new := (set(truth) | set(predicted)) - set(labels):
-            raise DataError(f"confusion: the label {_sort_labels(new)[0]!r} is not in "
+        if unknown := (set(truth) | set(predicted)) - set(labels):
+            raise DataError(f"confusion: the label {_sort_labels(unknown)[0]!r} is not in "
                             f"labels=[{listed(labels)}]. Add it to labels=")
         rows = columns = list(labels)
     else:
@@ -79,8 +79,8 @@ def choosing(fitted, X=None, *, ax=None):
     _table("choosing", table)
     table = table.rename(columns={"n_states": "n_components"})
     table = table.reset_index() if "n_components" not in table.columns else table
-    found = [name for name in (*_CRITERIA, "score") if name in table.columns]
-    if "n_components" not in table.columns or not found:
+    criteria = [name for name in (*_CRITERIA, "score") if name in table.columns]
+    if "n_components" not in table.columns or not criteria:
         raise DataError("choosing: expected a table with the column 'n_components' and one of "
                         f"'bic', 'icl' and 'score', got the columns {listed(table.columns)}. Pass "
                         "the attribute table_ of an estimator that was fitted with several "
@@ -88,23 +88,23 @@ def choosing(fitted, X=None, *, ax=None):
     table = table.sort_values("n_components")
     ax, k = axes_of(ax), table["n_components"].to_numpy()
     lines, other = [], ax
-    for name, colour in zip(found, palette(len(found)), strict=True):
+    for name, colour in zip(criteria, palette(len(criteria)), strict=True):
         value = table[name].to_numpy(float)
         if name == "score":
             title, marker, style, best = "held-out score", "D", ":", int(np.nanargmax(value))
-            other = ax.twinx() if len(found) > 1 else ax
+            other = ax.twinx() if len(criteria) > 1 else ax
             other.set_ylabel("held-out log density per row (higher is better)")
             other.spines["top"].set_visible(False)
             other.spines["right"].set_visible(True)
         else:
             (title, marker, style), best = _CRITERIA[name], int(np.nanargmin(value))
-        on = other if name == "score" else ax
-        lines += on.plot(k, value, color=colour, marker=marker, linestyle=style, markersize=5,
-                         label=f"{title}: best at {k[best]}")
-        on.plot(k[best], value[best], "o", markersize=14, markerfacecolor="none",
-                markeredgecolor=colour, markeredgewidth=1.5)
-    if found != ["score"]:
-        ax.set_ylabel(" and ".join(_CRITERIA[name][0] for name in found if name in _CRITERIA)
+        panel = other if name == "score" else ax
+        lines += panel.plot(k, value, color=colour, marker=marker, linestyle=style, markersize=5,
+                            label=f"{title}: best at {k[best]}")
+        panel.plot(k[best], value[best], "o", markersize=14, markerfacecolor="none",
+                   markeredgecolor=colour, markeredgewidth=1.5)
+    if criteria != ["score"]:
+        ax.set_ylabel(" and ".join(_CRITERIA[name][0] for name in criteria if name in _CRITERIA)
                       + " (lower is better)")
     ax.set_xticks(k)
     ax.set_xlabel("number of components")
@@ -113,8 +113,7 @@ def choosing(fitted, X=None, *, ax=None):
     return ax
 
 
-# column -> title, its unit, standard error of the difference from the best, whether the greater is
-# the better
+# column -> title, unit, standard error of the difference from the best, whether greater is better
 _CRITERION = {
     "elpd_kfold": ("held-out log score", "natural log", "se_kfold_diff", True),
     "elpd_loo": ("leave-one-out log score", "natural log", "se_diff", True),
@@ -145,30 +144,26 @@ def comparison(table, criterion=None, *, ax=None):
     criterion = table.attrs.get("criterion", "bic") if criterion is None else criterion
     if (not isinstance(criterion, str) or criterion not in _CRITERION
         or criterion not in table.columns or table[criterion].isna().all()):
-        have = [name for name in _CRITERION if name in table.columns and table[name].notna().any()]
+        known = [name for name in _CRITERION if name in table.columns and table[name].notna().any()]
         raise DataError(f"comparison(criterion={criterion!r:.80}): the table has no column of this "
-                        f"criterion. Expected one of {listed(have)}")
+                        f"criterion. Expected one of {listed(known)}")
     title, unit, error, greater = _CRITERION[criterion]
     table = table.sort_values(criterion, ascending=not greater)
     value = table[criterion].to_numpy(float)
-    worse = (np.nanmax(value) - value) if greater else (value - np.nanmin(value))
+    gaps = (np.nanmax(value) - value) if greater else (value - np.nanmin(value))
     bars = (table[error].fillna(0.0).to_numpy(float) if error is not None and error in table.columns
             else np.zeros(len(value)))
     ax = axes_of(ax, (6.4, 1.4 + 0.36 * len(table)))
-    y = np.arange(len(table))
-    best = worse == 0
+    y, best = np.arange(len(table)), gaps == 0
     ax.axvline(0, color="0.8", linewidth=1, zorder=1)
-    widths = bars[~best] if bars.any() else None
-    ax.errorbar(worse[~best], y[~best], xerr=widths, fmt="o", color=COLOURS[0], capsize=3,
-                markersize=5, linewidth=1.4, zorder=3)
-    ax.plot(worse[best], y[best], "D", color=COLOURS[2], markersize=6, zorder=3)
+    ax.errorbar(gaps[~best], y[~best], xerr=bars[~best] if bars.any() else None, fmt="o",
+                color=COLOURS[0], capsize=3, markersize=5, linewidth=1.4, zorder=3)
+    ax.plot(gaps[best], y[best], "D", color=COLOURS[2], markersize=6, zorder=3)
     digits = 1 if np.abs(value[np.isfinite(value)]).max(initial=0.0) > 10 else 3
-    for at, low, number in zip(y, worse, value, strict=True):
-        ax.annotate("none" if np.isnan(low) else f"{number:.{digits}f}", (1.0, at),
-            xycoords=("axes fraction", "data"), xytext=(4, 0),
-                    # fmt: skip
-                    textcoords="offset points", va="center", fontsize=8, color="0.3",
-                    annotation_clip=False)
+    for y_i, low, number in zip(y, gaps, value, strict=True):
+        ax.annotate("none" if np.isnan(low) else f"{number:.{digits}f}", (1.0, y_i),
+                    xycoords=("axes fraction", "data"), xytext=(4, 0), va="center", fontsize=8,
+                    textcoords="offset points", color="0.3", annotation_clip=False)
     ax.set_yticks(y, list(map(str, table.index)))
     ax.set_ylim(len(table) - 0.4, -0.6)
     ax.set_xlabel(f"{title}: difference to the best ({unit})")
@@ -180,6 +175,6 @@ def _sort_labels(labels) -> list:
 
 
 def _table(call: str, table) -> None:
-    if not all(hasattr(table, own) for own in ("columns", "attrs", "sort_values")):
+    if not all(hasattr(table, attribute) for attribute in ("columns", "attrs", "sort_values")):
         raise ModelError(f"{call}(table={table!r:.80}): expected a DataFrame, got "
                          f"{type_of(table)}. Convert it by pandas.DataFrame(table)")

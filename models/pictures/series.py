@@ -54,10 +54,10 @@ def timeline(fitted: FitOrEstimator, X: DataLike, *, row: int = 0, column: int =
             raise DataError("timeline: for a Fit, X must be a mapping with one site, such as "
                             "{'y': y}, got "
                             f"{listed(X) if isinstance(X, Mapping) else type_of(X)}")
-        (name, given), = X.items()
+        (name, data), = X.items()
         path = fit.decode(X, [chains[0]])[chains[0]]
         row = _one_of("timeline", "row", row, len(path))
-        values, states = numbers_of("timeline", "X", given[row], (1, 2)), path[row]
+        values, states = numbers_of("timeline", "X", data[row], (1, 2)), path[row]
         names = list(map(str, fit.labels(chains[0])))
         states = np.array([names.index(str(state)) for state in states])
     else:
@@ -71,14 +71,14 @@ def timeline(fitted: FitOrEstimator, X: DataLike, *, row: int = 0, column: int =
     steps, dated = steps_of(X, len(values))
     half = (steps[1] - steps[0]) / 2 if len(steps) > 1 else 0.5
     edges = np.flatnonzero(np.diff(states)) + 1
-    for begin, end in zip([0, *edges], [*edges, len(states)], strict=True):
-        ax.axvspan(steps[begin] - half, steps[end - 1] + half, color=colours[states[begin]],
+    for start, end in zip([0, *edges], [*edges, len(states)], strict=True):
+        ax.axvspan(steps[start] - half, steps[end - 1] + half, color=colours[states[start]],
                    alpha=0.14, linewidth=0)
     ax.plot(steps, values[:, column], color="0.6", linewidth=0.9, zorder=2)
     for state, text in enumerate(names):
-        some = states == state
-        ax.plot(steps[some], values[some, column], "osD^vP*"[state % 7], color=colours[state],
-                markersize=4, label=f"state {text}, {some.mean():.0%} of the steps", zorder=3)
+        mask = states == state
+        ax.plot(steps[mask], values[mask, column], "osD^vP*"[state % 7], color=colours[state],
+                markersize=4, label=f"state {text}, {mask.mean():.0%} of the steps", zorder=3)
     ax.set(xlabel="date" if dated else "time step", ylabel=label,
            xlim=(steps[0] - half, steps[-1] + half))
     legend(ax, loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=3, borderaxespad=0.2)
@@ -108,12 +108,12 @@ def bands(fitted: FitOrEstimator, X: SiteValues, along: str, site: str | None = 
     if site is None:
         site = next((name for name in X if name in fit.structure.sites), None)
     rows = {name: value for name, value in X.items() if name != site}
-    middle, low, high = fit.predict(rows, site, interval=interval)
+    mean, low, high = fit.predict(rows, site, interval=interval)
     x = numbers_of("bands", "along", X[along], (1,))
     order, ax = np.argsort(x), axes_of(ax)
     ax.fill_between(x[order], np.asarray(low)[order], np.asarray(high)[order], color=COLOURS[0],
                     alpha=0.2, linewidth=0, label=f"{interval:.0%} of new rows")
-    ax.plot(x[order], np.asarray(middle)[order], color=COLOURS[0], label="mean")
+    ax.plot(x[order], np.asarray(mean)[order], color=COLOURS[0], label="mean")
     if site is not None and site in X:
         ax.plot(x, np.asarray(X[site], float), ".", color="0.35", markersize=5, label="observed")
     ax.set(xlabel=along, ylabel=site)
@@ -165,9 +165,9 @@ def intervals(fitted: FitOrEstimator, names: Iterable[str] | None = None, *,
         names = as_names("intervals", "names", names, list(fit.params))
         table = table[[entry.partition("[")[0] in names for entry in table.index]]
     value = table["mean"].to_numpy(float) if "mean" in table else table["value"].to_numpy(float)
-    spread = SPREAD * table["sd"].to_numpy(float) if "sd" in table else np.zeros(len(value))
-    low = table["5%"].to_numpy(float) if "5%" in table else value - spread
-    high = table["95%"].to_numpy(float) if "95%" in table else value + spread
+    half_width = SPREAD * table["sd"].to_numpy(float) if "sd" in table else np.zeros(len(value))
+    low = table["5%"].to_numpy(float) if "5%" in table else value - half_width
+    high = table["95%"].to_numpy(float) if "95%" in table else value + half_width
     ax, y = axes_of(ax, (6.4, 1.0 + 0.28 * len(table))), np.arange(len(table))
     ax.hlines(y, low, high, color=COLOURS[0], linewidth=2)
     ax.plot(value, y, "o", color=COLOURS[0], markersize=5)
@@ -179,7 +179,7 @@ def intervals(fitted: FitOrEstimator, names: Iterable[str] | None = None, *,
 
 def _one_of(call: str, name: str, value: ArrayLike, count: int) -> int:
     """A place among so many, from either end."""
-    whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
-    if not whole or not -count <= value < count:
+    is_integer = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    if not is_integer or not -count <= value < count:
         raise ModelError(f"{call}({name}={value!r:.80}): expected an integer from 0 to {count - 1}")
     return int(value)

@@ -104,34 +104,34 @@ class BayesianLinearRegression(FromMoments):
                 f"of columns. Fit at most {MAX_COLUMNS:,}, such as those most "
                 "correlated with y or the scores of ProbabilisticPCA, or use "
                 "GeneralizedLinearModel(penalty=...)")
-        found = moments(X, y, weights, centred)
-        free, chosen = found.rows - centred, isinstance(self.weight_scale, str)
-        if self.noise is None and (free <= 0 or chosen and free <= 1):
-            beside = " in addition to the intercept" * centred
-            told = f"n_samples={len(X)}" if weights is None else (
-                f"the sample weights sum to {found.rows:g} rows")
-            raise DataError(f"{told}: too few rows to estimate the standard deviation of the "
-                            f"noise{beside}{' and the scale of the coefficients' * chosen}. Give "
+        stats = moments(X, y, weights, centred)
+        dof, chosen = stats.rows - centred, isinstance(self.weight_scale, str)
+        if self.noise is None and (dof <= 0 or chosen and dof <= 1):
+            extra = " in addition to the intercept" * centred
+            count_text = f"n_samples={len(X)}" if weights is None else (
+                f"the sample weights sum to {stats.rows:g} rows")
+            raise DataError(f"{count_text}: too few rows to estimate the standard deviation of the "
+                            f"noise{extra}{' and the scale of the coefficients' * chosen}. Give "
                             "more rows, or BayesianLinearRegression(noise=1.0) with a known value")
-        self.moments_, self._scales, self.notes_ = found, [], []
-        each = isinstance(self.weight_scale, str) and self.weight_scale == "each"
-        groups = [[j] for j in range(d)] if each else [np.arange(d)]
+        self.moments_, self._scales, self.notes_ = stats, [], []
+        per_weight = isinstance(self.weight_scale, str) and self.weight_scale == "each"
+        groups = [[j] for j in range(d)] if per_weight else [np.arange(d)]
         variance = None if self.noise is None else float(self.noise) ** 2
         for i in range(y.shape[1]):
-            given, floor = evidence.problem(found, 0, d, i, centred), self._floor(y[:, i], centred)
+            system, floor = evidence.problem(stats, 0, d, i, centred), self._floor(y[:, i], centred)
             if chosen:
-                self._scales.append(evidence.choose(given, groups, floor, variance))
-                self._doubt_noise(self._scales[-1], given, i)
+                self._scales.append(evidence.choose(system, groups, floor, variance))
+                self._doubt_noise(self._scales[-1], system, i)
                 continue
             prior = np.broadcast_to(np.asarray(self.weight_scale, float) ** 2, d)
             if variance is None:
-                self._scales.append(evidence.choose_noise(given, prior, groups, floor))
+                self._scales.append(evidence.choose_noise(system, prior, groups, floor))
             else:
-                self._scales.append(evidence.evaluate(given, prior / variance, groups,
+                self._scales.append(evidence.evaluate(system, prior / variance, groups,
                                                       variance=variance))
-        self._weights = [evidence.posterior(found, 0, s.ratio, s.variance, i)
+        self._weights = [evidence.posterior(stats, 0, s.ratio, s.variance, i)
                          for i, s in enumerate(self._scales)]
-        if chosen and not each and d:
+        if chosen and not per_weight and d:
             self._doubt_units()
         self.__dict__.pop("fit_", None)
         return self
@@ -143,30 +143,30 @@ class BayesianLinearRegression(FromMoments):
         lengths = np.sqrt((self.moments_.root[:d, :d] ** 2).sum(0))
         if not (lengths > 0).all() or lengths.max() <= UNLIKE * lengths.min():
             return
-        for i, (found, scales) in enumerate(zip(self._weights, self._scales, strict=True)):
-            given = evidence.problem(self.moments_, 0, d, i, bool(self.fit_intercept))
-            alike = given._replace(root=given.root / lengths)
-            other = evidence.choose(alike, [np.arange(d)], 0.0, scales.variance)
-            free = evidence.posterior(self.moments_, 0, other.ratio / lengths**2, other.variance, i)
-            away = np.abs(found.mean - free.mean) / np.sqrt((free.spread**2).sum(1))
-            j = int(np.argmax(away))
-            if away[j] > HELD:
+        for i, (fitted, scales) in enumerate(zip(self._weights, self._scales, strict=True)):
+            system = evidence.problem(self.moments_, 0, d, i, bool(self.fit_intercept))
+            rescaled = system._replace(root=system.root / lengths)
+            ref = evidence.choose(rescaled, [np.arange(d)], 0.0, scales.variance)
+            ref_fit = evidence.posterior(self.moments_, 0, ref.ratio / lengths**2, ref.variance, i)
+            distance = np.abs(fitted.mean - ref_fit.mean) / np.sqrt((ref_fit.spread**2).sum(1))
+            j = int(np.argmax(distance))
+            if distance[j] > HELD:
                 names, unit = self._column_names, np.sqrt(self.moments_.rows)
                 text = ("one prior scale is used for columns with standard deviations from "
                         f"{lengths.min() / unit:.1g} to {lengths.max() / unit:.1g}. The "
-                        f"coefficient of column {names[j] if names else j!r} is {away[j]:.2g} "
+                        f"coefficient of column {names[j] if names else j!r} is {distance[j]:.2g} "
                         "standard deviations from its value for standardised columns. Standardise "
                         "the columns, or use weight_scale='each'")
                 self.notes_.append(text)
                 warnings.warn(f"BayesianLinearRegression: {text}", RuntimeWarning, stacklevel=3)
                 return
 
-    def _doubt_noise(self, scales, given: evidence.Problem, output: int) -> None:
+    def _doubt_noise(self, scales, system: evidence.Problem, output: int) -> None:
         """Say where weights meet few rows exactly, so that the evidence rises as the noise goes to
         0: the noise is then where it was let to, and not what anybody measured."""
-        total = given.rest + float(given.target @ given.target)
-        if (self.noise is not None or given.rows > self.n_features_in_
-            or scales.variance * given.rows > NONE * total):
+        total = system.rest + float(system.target @ system.target)
+        if (self.noise is not None or system.rows > self.n_features_in_
+            or scales.variance * system.rows > NONE * total):
             return
         of = "" if self._flat_target else f" of output {output}"
         text = (f"the noise{of} was estimated as nearly 0, {np.sqrt(scales.variance):.2g}, because "
@@ -191,29 +191,29 @@ class BayesianLinearRegression(FromMoments):
             mean, std = self.predict(X, return_std=True)
             return self._interval(mean, std, interval)
         X = self._asked(X)
-        away, d = X - self.moments_.mean[: X.shape[1]], X.shape[1]
+        diffs, d = X - self.moments_.mean[: X.shape[1]], X.shape[1]
         mean = self.moments_.mean[d:] + np.column_stack(
-            [away @ weights.mean for weights in self._weights]
+            [diffs @ weights.mean for weights in self._weights]
         )
         if not return_std:
             return self._output(mean)
         columns = []
         for weights, scales in zip(self._weights, self._scales, strict=True):
             bias = scales.variance / self.moments_.rows if self.fit_intercept else 0.0
-            columns.append(np.sqrt(scales.variance + bias + ((away @ weights.spread) ** 2).sum(1)))
+            columns.append(np.sqrt(scales.variance + bias + ((diffs @ weights.spread) ** 2).sum(1)))
         return self._output(mean), self._output(np.column_stack(columns))
 
     def _coefficients(self) -> tuple[np.ndarray, np.ndarray]:
         if not self._flat_target:
             raise ModelError("confint: y has several outputs, but confint is for one output, y of "
                              "the shape (n,). Fit each output separately")
-        found, mean = self._weights[0], self.moments_.mean[: self.n_features_in_]
-        errors = np.sqrt((found.spread**2).sum(1))
+        weights, mean = self._weights[0], self.moments_.mean[: self.n_features_in_]
+        errors = np.sqrt((weights.spread**2).sum(1))
         if not self.fit_intercept:
-            return found.mean, errors
-        level = self._scales[0].variance / self.moments_.rows
-        return (np.append(self.intercept_, found.mean),
-                np.append(np.sqrt(level + ((mean @ found.spread) ** 2).sum()), errors))
+            return weights.mean, errors
+        mean_var = self._scales[0].variance / self.moments_.rows
+        return (np.append(self.intercept_, weights.mean),
+                np.append(np.sqrt(mean_var + ((mean @ weights.spread) ** 2).sum()), errors))
 
     def confint(self, level=0.95):
         """See RegressionResults.confint; of the exact posterior at the chosen scales."""
@@ -232,10 +232,10 @@ class BayesianLinearRegression(FromMoments):
         centred = bool(self.fit_intercept)
         rows, weights = few_rows(self.moments_._replace(mean=0.0 * self.moments_.mean),
                                           centred)
-        length = np.sqrt((self.moments_.root[:, :d] ** 2).sum(0) / self.moments_.rows)
-        least = NIL / np.where(length > 0, length, 1.0)
+        rms = np.sqrt((self.moments_.root[:, :d] ** 2).sum(0) / self.moments_.rows)
+        min_scale = NIL / np.where(rms > 0, rms, 1.0)
         scale = np.maximum(np.sqrt(np.column_stack([s.ratio for s in self._scales])),
-                           least[:, None])
+                           min_scale[:, None])
         variance = np.array([s.variance for s in self._scales])
         model = linear_regression(outputs=None if self._flat_target else m, weight_scale="each",
                                   bias_scale=FLAT_PRIOR_SD if centred else 0.0)
@@ -266,8 +266,8 @@ class BayesianLinearRegression(FromMoments):
     @property
     def sigma_(self):
         """Posterior covariance of the weights given the scales, (d, d) or (m, d, d)."""
-        found = np.stack([weights.spread @ weights.spread.T for weights in self._weights])
-        return found[0] if self._flat_target else found
+        covariances = np.stack([weights.spread @ weights.spread.T for weights in self._weights])
+        return covariances[0] if self._flat_target else covariances
 
     @property
     def alpha_(self):
@@ -278,10 +278,10 @@ class BayesianLinearRegression(FromMoments):
     def lambda_(self):
         """Precisions of the weights, 1/s²: one number or (d,), or (m,) or (m, d)."""
         with np.errstate(divide="ignore"):
-            found = np.stack([1 / (scales.ratio * scales.variance) for scales in self._scales])
+            precisions = np.stack([1 / (scales.ratio * scales.variance) for scales in self._scales])
         if isinstance(self.weight_scale, str) and self.weight_scale == "shared":
-            found = found[:, 0]
-        return found[0] if self._flat_target else found
+            precisions = precisions[:, 0]
+        return precisions[0] if self._flat_target else precisions
 
     @property
     def log_evidence_(self):

@@ -41,23 +41,23 @@ class Problem(NamedTuple):
     offset: float  # −½ log|FᵀF|
 
 
-def problem(found: Moments, flat: int, d: int, output: int = 0, centred: bool = True) -> Problem:
+def problem(stats: Moments, flat: int, d: int, output: int = 0, centred: bool = True) -> Problem:
     """The regression of one output on d columns that stand behind `flat` ones.
 
     Raises:
         ValueError: a flat column is a linear combination of those before it; its number is the
             error's argument.
     """
-    root, last = found.root, flat + d
+    root, end = stats.root, flat + d
     lengths = np.sqrt((root**2).sum(0))
     for j in range(flat):
         if abs(root[j, j]) <= RANK * max(lengths[j], np.finfo(float).tiny):
             raise ValueError(j)
-    y = root[:, last + output]
-    rest = float((y[last:] ** 2).sum())
-    shift = -0.5 * np.log(found.rows) if centred else 0.0
+    y = root[:, end + output]
+    rest = float((y[end:] ** 2).sum())
+    shift = -0.5 * np.log(stats.rows) if centred else 0.0
     offset = shift - float(np.log(np.abs(np.diagonal(root)[:flat])).sum())
-    return Problem(root[flat:last, flat:last], y[flat:last], rest, found.rows - flat - centred,
+    return Problem(root[flat:end, flat:end], y[flat:end], rest, stats.rows - flat - centred,
                    offset)
 
 
@@ -77,25 +77,25 @@ class _Solved(NamedTuple):
     least: float  # Q
 
 
-def _solve(given: Problem, ratio: np.ndarray, floor: float, variance: float | None) -> _Solved:
+def _solve(system: Problem, ratio: np.ndarray, floor: float, variance: float | None) -> _Solved:
     d, scale = len(ratio), np.sqrt(ratio)
     stacked = np.zeros((2 * d, d + 1))
-    stacked[:d, :d], stacked[:d, d] = given.root * scale, given.target
+    stacked[:d, :d], stacked[:d, d] = system.root * scale, system.target
     stacked[d:, :d] = np.eye(d)
     r = np.triu(qr(stacked, mode="r", overwrite_a=True, check_finite=False)[0][: d + 1])
     unit = solve_triangular(r[:d, :d], r[:d, d], check_finite=False) if d else np.zeros(0)
-    least = given.rest + (r[d, d] ** 2 if len(r) > d else 0.0)
-    noise = max(least / given.rows, floor) if variance is None else variance
-    log = -0.5 * given.rows * np.log(2 * np.pi * noise) - least / (2 * noise)
-    return _Solved(log - np.log(np.abs(np.diagonal(r[:d, :d]))).sum() + given.offset, unit,
-                   r[:d, :d], least)
+    rss = system.rest + (r[d, d] ** 2 if len(r) > d else 0.0)
+    noise = max(rss / system.rows, floor) if variance is None else variance
+    log_density = -0.5 * system.rows * np.log(2 * np.pi * noise) - rss / (2 * noise)
+    return _Solved(log_density - np.log(np.abs(np.diagonal(r[:d, :d]))).sum() + system.offset, unit,
+                   r[:d, :d], rss)
 
 
-def evaluate(given: Problem, ratio: np.ndarray, groups, floor: float = 0.0,
+def evaluate(system: Problem, ratio: np.ndarray, groups, floor: float = 0.0,
              variance: float | None = None) -> Scales:
     """The evidence at given ratios; the noise at its best, or known."""
-    solved = _solve(given, ratio, floor, variance)
-    noise = max(solved.least / given.rows, floor) if variance is None else variance
+    solved = _solve(system, ratio, floor, variance)
+    noise = max(solved.least / system.rows, floor) if variance is None else variance
     return Scales(ratio, float(noise), float(solved.value),
                   _effective_number(solved.spread, groups))
 
@@ -108,7 +108,7 @@ def _effective_number(spread: np.ndarray, groups) -> np.ndarray:
     return np.array([shares[members].sum() for members in groups])
 
 
-def choose(given: Problem, groups, floor: float = 0.0, variance: float | None = None) -> Scales:
+def choose(system: Problem, groups, floor: float = 0.0, variance: float | None = None) -> Scales:
     """The scales of highest evidence: one ratio for each group of columns.
 
     One group: a search of the whole line by singular values, to the last digit. Each column its own
@@ -122,70 +122,70 @@ def choose(given: Problem, groups, floor: float = 0.0, variance: float | None = 
 
     Cost: O(d³) for one group, O(d³) an iteration for several; no row is touched.
     """
-    d = len(given.target)
-    one = _line(given, floor, variance)
+    d = len(system.target)
+    ratio = _best_ratio(system, floor, variance)
     if len(groups) == 1 or d == 0:
-        return evaluate(given, np.full(d, one), groups, floor, variance)
+        return evaluate(system, np.full(d, ratio), groups, floor, variance)
     if all(len(members) == 1 for members in groups):
-        starts = [np.full(d, one), np.zeros(d)]
-        found = [evaluate(given, _coordinate_ascent(given, start, variance), groups, floor,
-                          variance)
-                 for start in starts]
-        return max(found, key=lambda scales: scales.log_evidence)
-    return _several(given, groups, one, floor, variance)
+        starts = [np.full(d, ratio), np.zeros(d)]
+        candidates = [evaluate(system, _coordinate_ascent(system, start, variance), groups, floor,
+                               variance)
+                      for start in starts]
+        return max(candidates, key=lambda scales: scales.log_evidence)
+    return _newton(system, groups, ratio, floor, variance)
 
 
-def choose_noise(given: Problem, prior: np.ndarray, groups, floor: float = 0.0) -> Scales:
+def choose_noise(system: Problem, prior: np.ndarray, groups, floor: float = 0.0) -> Scales:
     """The noise of highest evidence, where the weights' prior variances (d,) are known in their own
     units: a search of the line."""
-    size = max(given.rest + float(given.target @ given.target), floor, np.finfo(float).tiny)
-    low, high = np.log(max(floor, 1e-30 * size)), np.log(size)
+    upper = max(system.rest + float(system.target @ system.target), floor, np.finfo(float).tiny)
+    low, high = np.log(max(floor, 1e-30 * upper)), np.log(upper)
 
-    def loss(log):
-        return -evaluate(given, prior / np.exp(log), groups, variance=np.exp(log)).log_evidence
+    def loss(log_v):
+        return -evaluate(system, prior / np.exp(log_v), groups, variance=np.exp(log_v)).log_evidence
 
     grid = np.linspace(low, high, 71)
-    best = int(np.argmin([loss(log) for log in grid]))
-    around = (grid[max(best - 1, 0)], grid[min(best + 1, len(grid) - 1)])
+    best = int(np.argmin([loss(log_v) for log_v in grid]))
+    bounds = (grid[max(best - 1, 0)], grid[min(best + 1, len(grid) - 1)])
     variance = float(
-        np.exp(minimize_scalar(loss, bounds=around, method="bounded", options={"xatol": 1e-10}).x)
+        np.exp(minimize_scalar(loss, bounds=bounds, method="bounded", options={"xatol": 1e-10}).x)
     )
-    return evaluate(given, prior / variance, groups, variance=variance)
+    return evaluate(system, prior / variance, groups, variance=variance)
 
 
-def _line(given: Problem, floor: float, variance: float | None) -> float:
+def _best_ratio(system: Problem, floor: float, variance: float | None) -> float:
     """The best single ratio."""
-    left, s, _ = np.linalg.svd(given.root) if len(given.target) else (np.zeros((0, 0)), np.zeros(0),
-                                                                      None)
-    square, z = s**2, (left.T @ given.target) ** 2
-    if not square.size or square[0] == 0:
+    u, s, _ = np.linalg.svd(system.root) if len(system.target) else (np.zeros((0, 0)), np.zeros(0),
+                                                                     None)
+    eigvals, z = s**2, (u.T @ system.target) ** 2
+    if not eigvals.size or eigvals[0] == 0:
         return 1.0
-    span = np.arange(LOW, HIGH + 1) - np.log(square[0])
+    grid = np.arange(LOW, HIGH + 1) - np.log(eigvals[0])
 
-    def slope(log):
+    def slope(log_ratio):
         """d log evidence / d log ρ."""
-        rho = np.exp(log)
-        shrunk = 1 / (1 + rho * square)
-        least = given.rest + (z * shrunk).sum()
-        noise = max(least / given.rows, floor) if variance is None else variance
-        return 0.5 * (rho * (z * square * shrunk**2).sum() / noise - (1 - shrunk).sum())
+        rho = np.exp(log_ratio)
+        shrink = 1 / (1 + rho * eigvals)
+        rss = system.rest + (z * shrink).sum()
+        noise = max(rss / system.rows, floor) if variance is None else variance
+        return 0.5 * (rho * (z * eigvals * shrink**2).sum() / noise - (1 - shrink).sum())
 
-    def value(log):
-        shrunk = 1 / (1 + np.exp(log) * square)
-        least = given.rest + (z * shrunk).sum()
-        noise = max(least / given.rows, floor) if variance is None else variance
-        return -0.5 * given.rows * np.log(noise) - 0.5 * least / noise + 0.5 * np.log(shrunk).sum()
+    def value(log_ratio):
+        shrink = 1 / (1 + np.exp(log_ratio) * eigvals)
+        rss = system.rest + (z * shrink).sum()
+        noise = max(rss / system.rows, floor) if variance is None else variance
+        return -0.5 * system.rows * np.log(noise) - 0.5 * rss / noise + 0.5 * np.log(shrink).sum()
 
-    values = [value(log) for log in span]
+    values = [value(log_ratio) for log_ratio in grid]
     i = int(np.argmax(values))
-    low, high = span[max(i - 1, 0)], span[min(i + 1, len(span) - 1)]
+    low, high = grid[max(i - 1, 0)], grid[min(i + 1, len(grid) - 1)]
     if slope(low) > 0 > slope(high):
         return float(np.exp(brentq(slope, low, high, xtol=1e-14)))
-    return float(np.exp(span[i]))
+    return float(np.exp(grid[i]))
 
 
-def _several(given: Problem, groups, one: float, floor: float, variance: float | None,
-             steps: int = 200) -> Scales:
+def _newton(system: Problem, groups, ratio: float, floor: float, variance: float | None,
+            steps: int = 200) -> Scales:
     """Several groups: Newton's steps in log ρ, uphill along every axis, halved until the evidence
     rises.
 
@@ -193,61 +193,61 @@ def _several(given: Problem, groups, one: float, floor: float, variance: float |
     noise and γ_g = d_g − tr C_gg, the gradient is ½ (N |u_g|²/Q − γ_g), and the curvature
     −½ (δ_gh tr C_gg − |C_gh|²) + N/2Q (2 u_gᵀC_gh u_h − δ_gh |u_g|² + |u_g|²|u_h|²/Q).
     """
-    of = np.empty(len(given.target), int)
+    group_of = np.empty(len(system.target), int)
     for g, members in enumerate(groups):
-        of[members] = g
-    member = np.eye(len(groups))[of]  # (d, groups)
-    gram, right = given.root.T @ given.root, given.root.T @ given.target
-    whole, top = given.rest + given.target @ given.target, member.T @ np.diagonal(gram)
+        group_of[members] = g
+    member = np.eye(len(groups))[group_of]  # (d, groups)
+    gram, rhs = system.root.T @ system.root, system.root.T @ system.target
+    total_ss, top = system.rest + system.target @ system.target, member.T @ np.diagonal(gram)
     # what Cholesky's digits bear
     low, high = (edge - np.log(np.maximum(top, np.finfo(float).tiny)) for edge in (LOW, 0.6 * HIGH))
 
     def look(logs, slopes=True):
-        scale = np.exp(0.5 * logs)[of]
+        scale = np.exp(0.5 * logs)[group_of]
         try:
             lower = np.linalg.cholesky(np.eye(len(scale)) + gram * scale[:, None] * scale)
         except np.linalg.LinAlgError:  # a scale so large that the digits are gone
             return (-np.inf,)
-        half = solve_triangular(lower, scale * right, lower=True, check_finite=False)
-        least = max(whole - half @ half, given.rest)
-        noise = max(least / given.rows, floor) if variance is None else variance
-        value = -0.5 * given.rows * np.log(noise) - 0.5 * least / noise - np.log(
+        half = solve_triangular(lower, scale * rhs, lower=True, check_finite=False)
+        rss = max(total_ss - half @ half, system.rest)
+        noise = max(rss / system.rows, floor) if variance is None else variance
+        value = -0.5 * system.rows * np.log(noise) - 0.5 * rss / noise - np.log(
             np.diagonal(lower)
         ).sum()
         if not slopes:
             return (value,)
         inverse = solve_triangular(lower, np.eye(len(scale)), lower=True, check_finite=False)
         c, u = inverse.T @ inverse, inverse.T @ half
-        trace, pull = member.T @ np.diagonal(c), member.T @ u**2
-        gradient = 0.5 * (pull / noise - (member.sum(0) - trace))
+        trace, sum_sq = member.T @ np.diagonal(c), member.T @ u**2
+        gradient = 0.5 * (sum_sq / noise - (member.sum(0) - trace))
         curvature = 0.5 * (member.T @ c**2 @ member - np.diag(trace))
-        weighed = member * u[:, None]
-        curvature += (2 * weighed.T @ c @ weighed - np.diag(pull)) / (2 * noise)
-        if variance is None and least / given.rows > floor:
-            curvature += np.outer(pull, pull) / (2 * given.rows * noise**2)
+        weighted = member * u[:, None]
+        curvature += (2 * weighted.T @ c @ weighted - np.diag(sum_sq)) / (2 * noise)
+        if variance is None and rss / system.rows > floor:
+            curvature += np.outer(sum_sq, sum_sq) / (2 * system.rows * noise**2)
         return value, gradient, curvature
 
-    logs = np.clip(np.full(len(groups), np.log(one)), low, high)
+    logs = np.clip(np.full(len(groups), np.log(ratio)), low, high)
     value, gradient, curvature = look(logs)
     for _ in range(steps):
-        inside = ~((logs <= low) & (gradient < 0) | (logs >= high) & (gradient > 0))
-        values, axes = np.linalg.eigh(curvature * np.outer(inside, inside))
-        step = axes @ ((axes.T @ (gradient * inside)) / np.maximum(np.abs(values), 1e-12))
+        is_free = ~((logs <= low) & (gradient < 0) | (logs >= high) & (gradient > 0))
+        values, axes = np.linalg.eigh(curvature * np.outer(is_free, is_free))
+        step = axes @ ((axes.T @ (gradient * is_free)) / np.maximum(np.abs(values), 1e-12))
         step *= min(1.0, 5.0 / max(np.abs(step).max(), 1e-300))
         for halving in range(30):
-            to = np.clip(logs + 0.5**halving * step, low, high)
-            if look(to, False)[0] > value:
+            proposal = np.clip(logs + 0.5**halving * step, low, high)
+            if look(proposal, False)[0] > value:
                 break
         else:
             break
-        before, logs = value, to
+        previous, logs = value, proposal
         value, gradient, curvature = look(logs)
-        if value - before <= 1e-12 * (1 + abs(value)):
+        if value - previous <= 1e-12 * (1 + abs(value)):
             break
-    return evaluate(given, np.exp(logs)[of], groups, floor, variance)
+    return evaluate(system, np.exp(logs)[group_of], groups, floor, variance)
 
 
-def _coordinate_ascent(given: Problem, start: np.ndarray, variance: float | None,
+def _coordinate_ascent(system: Problem, start: np.ndarray, variance: float | None,
                        sweeps: int = 1000) -> np.ndarray:
     """One ratio after the other at its maximum, in closed form; a ratio of 0 leaves its column out.
 
@@ -255,38 +255,38 @@ def _coordinate_ascent(given: Problem, start: np.ndarray, variance: float | None
     evidence is −N/2 log(Q₀ − q²u) + ½ log(1 − su), whose maximum is u = (N q² − s Q₀)/((N − 1) s
     q²).
     """
-    length = np.sqrt((given.root**2).sum(0))
-    length[length == 0] = 1.0
-    root = given.root / length
-    gram, b = root.T @ root, root.T @ given.target
-    whole, n = given.rest + given.target @ given.target, given.rows
-    ratio = start * length**2
+    norms = np.sqrt((system.root**2).sum(0))
+    norms[norms == 0] = 1.0
+    root = system.root / norms
+    gram, b = root.T @ root, root.T @ system.target
+    total_ss, n = system.rest + system.target @ system.target, system.rows
+    ratio = start * norms**2
     for _ in range(sweeps):
-        keep, before = ratio > 0, ratio.copy()
+        active, previous = ratio > 0, ratio.copy()
         # the weights' posterior covariance in units of the noise, 0 where a column is left out
-        part = np.zeros_like(gram)
-        part[np.ix_(keep, keep)] = np.linalg.pinv(
-            gram[np.ix_(keep, keep)] + np.diag(1 / ratio[keep]), rcond=1e-15, hermitian=True
+        cov = np.zeros_like(gram)
+        cov[np.ix_(active, active)] = np.linalg.pinv(
+            gram[np.ix_(active, active)] + np.diag(1 / ratio[active]), rcond=1e-15, hermitian=True
         )
         for j in range(len(ratio)):
             if ratio[j] > 0:
-                part -= np.outer(part[:, j], part[j]) / part[j, j]
-            part[j] = part[:, j] = 0.0
-            g = part @ gram[j]
-            s, q, least = gram[j, j] - gram[j] @ g, b[j] - b @ g, whole - b @ part @ b
+                cov -= np.outer(cov[:, j], cov[j]) / cov[j, j]
+            cov[j] = cov[:, j] = 0.0
+            g = cov @ gram[j]
+            s, q, rss = gram[j, j] - gram[j] @ g, b[j] - b @ g, total_ss - b @ cov @ b
             u = 0.0
             if s > 1e-12 and q != 0:
-                u = (n * q**2 - s * least) / ((n - 1) * s * q**2) if variance is None else (
+                u = (n * q**2 - s * rss) / ((n - 1) * s * q**2) if variance is None else (
                     1 - s * variance / q**2
                 ) / s
             u = min(max(u, 0.0), (1 - 1e-13) / s if s > 0 else 0.0)
             ratio[j] = u / (1 - s * u)
             if u > 0:
                 g[j] -= 1.0
-                part += u * np.outer(g, g)
-        if np.allclose(ratio, before, rtol=1e-10, atol=0.0):
+                cov += u * np.outer(g, g)
+        if np.allclose(ratio, previous, rtol=1e-10, atol=0.0):
             break
-    return ratio / length**2
+    return ratio / norms**2
 
 
 class Weights(NamedTuple):
@@ -296,17 +296,17 @@ class Weights(NamedTuple):
     spread: np.ndarray  # (flat + d, flat + d): half of the covariance, H Hᵀ
 
 
-def posterior(found: Moments, flat: int, ratio: np.ndarray, variance: float,
+def posterior(stats: Moments, flat: int, ratio: np.ndarray, variance: float,
               output: int = 0) -> Weights:
     """Mean and covariance of the weights of flat and other columns, by QR. A ratio of 0 is a weight
     of 0."""
-    d, last = len(ratio), flat + len(ratio)
+    d, end = len(ratio), flat + len(ratio)
     scale = np.concatenate([np.ones(flat), np.sqrt(ratio)])
-    stacked = np.zeros((last + d, last + 1))
-    stacked[:last, :last], stacked[:last, last] = (found.root[:last, :last] * scale,
-                                                   found.root[:last, last + output])
-    stacked[last:, flat:last] = np.eye(d)
+    stacked = np.zeros((end + d, end + 1))
+    stacked[:end, :end], stacked[:end, end] = (stats.root[:end, :end] * scale,
+                                               stats.root[:end, end + output])
+    stacked[end:, flat:end] = np.eye(d)
     r = np.triu(qr(stacked, mode="r", overwrite_a=True, check_finite=False)[0])
-    mean = solve_triangular(r[:last, :last], r[:last, last], check_finite=False)
-    half = solve_triangular(r[:last, :last], np.eye(last), check_finite=False)
-    return Weights(scale * mean, np.sqrt(variance) * scale[:, None] * half)
+    mean = solve_triangular(r[:end, :end], r[:end, end], check_finite=False)
+    cov_root = solve_triangular(r[:end, :end], np.eye(end), check_finite=False)
+    return Weights(scale * mean, np.sqrt(variance) * scale[:, None] * cov_root)

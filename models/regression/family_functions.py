@@ -34,10 +34,10 @@ def best_level(link: str, level: ArrayLike, offset: np.ndarray,
     Args:
         level: about that of an offset of 0.
     """
-    first = float(level) - float(np.mean(offset))
-    best = minimize_scalar(lambda b: deviance(inverse_link(link, b + offset)[0]),
-                           bracket=(first, first + 0.1 * max(abs(first), 1.0)))
-    return inverse_link(link, best.x + offset)[0]
+    start = float(level) - float(np.mean(offset))
+    optimum = minimize_scalar(lambda b: deviance(inverse_link(link, b + offset)[0]),
+                              bracket=(start, start + 0.1 * max(abs(start), 1.0)))
+    return inverse_link(link, optimum.x + offset)[0]
 
 
 def mean_of_y(family: str, mu: np.ndarray, extra: Mapping[str, float]) -> np.ndarray:
@@ -55,18 +55,18 @@ def variance_function(family: str, mu: np.ndarray, trials: ArrayLike | None,
                       extra: Mapping[str, float]) -> np.ndarray:
     """The variance of y, up to the dispersion: 1 of the normal, μ² of gamma, of student_t the
     square of its scale; of the binomial that of the rate. Arguments as of mean_of_y."""
-    zero, own = extra.get("zero_probability", 0.0), extra.get("concentration", np.inf)
-    known = {
+    zero, conc = extra.get("zero_probability", 0.0), extra.get("concentration", np.inf)
+    variances = {
         "normal": lambda: np.ones_like(mu), "gamma": lambda: mu**2, "poisson": lambda: mu,
-        "negative binomial": lambda: mu + mu**2 / own,
+        "negative binomial": lambda: mu + mu**2 / conc,
         "student_t": lambda: np.full_like(mu, extra["sigma"] ** 2),
-        "beta": lambda: mu * (1 - mu) / (1 + own),
+        "beta": lambda: mu * (1 - mu) / (1 + conc),
         "zero_inflated_poisson": lambda: (1 - zero) * (mu + zero * mu**2),
-        "zero_inflated_negative_binomial": lambda: (1 - zero) * mu * (1 + mu * (zero + 1 / own)),
+        "zero_inflated_negative_binomial": lambda: (1 - zero) * mu * (1 + mu * (zero + 1 / conc)),
         "hurdle_poisson": lambda: ((1 - zero) * (mu + mu**2) / -np.expm1(-mu)
                                    - mean_of_y(family, mu, extra) ** 2),
     }  # fmt: skip
-    return known.get(family, lambda: np.maximum(mu * (1 - mu), 1e-300) / trials)()
+    return variances.get(family, lambda: np.maximum(mu * (1 - mu), 1e-300) / trials)()
 
 
 def log_density(family: str, y: np.ndarray, mu: np.ndarray, trials: ArrayLike | None,
@@ -76,7 +76,7 @@ def log_density(family: str, y: np.ndarray, mu: np.ndarray, trials: ArrayLike | 
     Args:
         y: of the binomial the rate.
     """
-    zero, own = extra.get("zero_probability", 0.0), extra.get("concentration")
+    zero, conc = extra.get("zero_probability", 0.0), extra.get("concentration")
     with np.errstate(divide="ignore", invalid="ignore"):
         if family in ("bernoulli", "binomial"):
             return stats.binom.logpmf(np.round(y * trials), trials, mu)
@@ -86,19 +86,19 @@ def log_density(family: str, y: np.ndarray, mu: np.ndarray, trials: ArrayLike | 
         if family == "student_t":
             return stats.t.logpdf(y, extra["df"], mu, extra["sigma"])
         if family == "gamma":
-            return stats.gamma.logpdf(y, own, scale=mu / own)
+            return stats.gamma.logpdf(y, conc, scale=mu / conc)
         if family == "beta":
-            return stats.beta.logpdf(y, mu * own, (1 - mu) * own)
+            return stats.beta.logpdf(y, mu * conc, (1 - mu) * conc)
         count = stats.poisson.logpmf(y, mu)
-        if own:  # of what is no count −inf, as of the Poisson
+        if conc:  # of what is no count −inf, as of the Poisson
             with jax.enable_x64(True):
-                found = log_negative_binomial(np.asarray(y, float), own, np.asarray(mu, float))
-            count = np.where(np.isfinite(count), found, count)
+                log_probs = log_negative_binomial(np.asarray(y, float), conc, np.asarray(mu, float))
+            count = np.where(np.isfinite(count), log_probs, count)
         if family == "hurdle_poisson":
-            above = np.log1p(-zero) + count - np.log(-np.expm1(-mu))
-            return np.where(y == 0, np.log(zero), above)
-        added = np.where(y == 0, np.log(zero), -np.inf)
-        return np.logaddexp(added, np.log1p(-zero) + count)
+            positive = np.log1p(-zero) + count - np.log(-np.expm1(-mu))
+            return np.where(y == 0, np.log(zero), positive)
+        log_zero = np.where(y == 0, np.log(zero), -np.inf)
+        return np.logaddexp(log_zero, np.log1p(-zero) + count)
 
 
 def unit_deviance(family: str, y: np.ndarray, mu: np.ndarray, trials: ArrayLike | None,
@@ -112,7 +112,7 @@ def unit_deviance(family: str, y: np.ndarray, mu: np.ndarray, trials: ArrayLike 
     Raises:
         ModelError: no μ of the family gives its greatest density at every y.
     """
-    own, mu = extra.get("concentration"), np.asarray(mu, float)
+    conc, mu = extra.get("concentration"), np.asarray(mu, float)
     if family in ("poisson", "gamma", "negative binomial"):
         mu = np.maximum(mu, 1e-300)
     if family == "normal":
@@ -122,12 +122,12 @@ def unit_deviance(family: str, y: np.ndarray, mu: np.ndarray, trials: ArrayLike 
     if family == "gamma":
         return 2 * (np.log(mu / y) + y / mu - 1)
     if family == "negative binomial":
-        return 2 * (xlogy(y, y) - xlogy(y, mu) - (y + own) * np.log1p((y - mu) / (mu + own)))
+        return 2 * (xlogy(y, y) - xlogy(y, mu) - (y + conc) * np.log1p((y - mu) / (mu + conc)))
     if family == "student_t":
         return (extra["df"] + 1) * np.log1p((y - mu) ** 2 / (extra["sigma"] ** 2 * extra["df"]))
     if family == "beta":
-        best, found = (log_density(family, y, at, trials, extra) for at in (y, mu))
-        return 2 * np.maximum(best - found, 0.0)
+        saturated, fitted = (log_density(family, y, mean, trials, extra) for mean in (y, mu))
+        return 2 * np.maximum(saturated - fitted, 0.0)
     if family in ("bernoulli", "binomial"):
         return 2 * (xlogy(y, y) - xlogy(y, mu)
                     + xlogy(1 - y, 1 - y) - xlogy(1 - y, 1 - mu)) * trials

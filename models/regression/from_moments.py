@@ -64,15 +64,15 @@ class FromMoments(RegressionResults, RegressorMixin, Complete, NoProbabilities, 
         check(self)
         X = self._require_complete(X, reset=True)
         y = y if hasattr(y, "iloc") else np.asarray(y)
-        many = y.ndim == 2 and self._several
-        y = check_array(y if many else column_or_1d(y, warn=True), dtype=np.float64,
-                        ensure_2d=many, ensure_all_finite=False, input_name="y")
+        multi = y.ndim == 2 and self._several
+        y = check_array(y if multi else column_or_1d(y, warn=True), dtype=np.float64,
+                        ensure_2d=multi, ensure_all_finite=False, input_name="y")
         refuse_nonfinite("y", y)
         check_consistent_length(X, y)
-        weights, kept = self._weigh(X, sample_weight)
+        weights, kept_rows = self._weigh(X, sample_weight)
         self._flat_target = y.ndim == 1
         y = y[:, None] if y.ndim == 1 else y
-        return (X, y, weights) if kept is None else (X[kept], y[kept], weights)
+        return (X, y, weights) if kept_rows is None else (X[kept_rows], y[kept_rows], weights)
 
     def _asked(self, X) -> np.ndarray:  # type: ignore[override]
         check_is_fitted(self, "moments_")

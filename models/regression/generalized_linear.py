@@ -112,12 +112,12 @@ class HurdlePoisson(dist.Distribution):
         return jnp.where(value == 0, jnp.log(self.zero_probability), above)
 
     def sample(self, key, sample_shape=()):
-        first, second, third = jax.random.split(key, 3)
+        zero_key, time_key, rest_key = jax.random.split(key, 3)
         shape = (*sample_shape, *self.batch_shape)
         # the first event of the process before time 1, then a Poisson variable of the time left
-        share = jax.random.uniform(second, shape) * -jnp.expm1(-self.rate)
-        count = 1 + jax.random.poisson(third, self.rate + jnp.log1p(-share), shape)
-        return jnp.where(jax.random.uniform(first, shape) < self.zero_probability, 0, count)
+        share = jax.random.uniform(time_key, shape) * -jnp.expm1(-self.rate)
+        count = 1 + jax.random.poisson(rest_key, self.rate + jnp.log1p(-share), shape)
+        return jnp.where(jax.random.uniform(zero_key, shape) < self.zero_probability, 0, count)
 
     @property
     def mean(self):
@@ -205,9 +205,9 @@ def generalized_linear(
         else:
             noise = sample("sigma", dist.Exponential(1 / (noise_scale or 1.0)))
     eta = linear_predictor(x, (), weight_scale, bias_scale, unit) + offset
-    seen = family_of(eta, trials, family, link, noise, concentration, concentration_scale)
+    y_dist = family_of(eta, trials, family, link, noise, concentration, concentration_scale)
     with probml.rows():
-        sample("y", seen)
+        sample("y", y_dist)
 
 
 generalized_linear.summarized(regression_tables)
@@ -275,9 +275,9 @@ def _prior(scale, shape: tuple[int, ...]):
         return dist.ImproperUniform(constraints.real, (), shape) if shape else dist.ImproperUniform(
             constraints.real, (), ()
         )
-    spread = jnp.reshape(jnp.asarray(scale, float),
-                         (-1, *(1,) * (len(shape) - 1))) if jnp.ndim(scale) else scale
-    return (dist.Normal(0.0, spread * jnp.ones(shape)).to_event(len(shape))
+    sds = jnp.reshape(jnp.asarray(scale, float),
+                      (-1, *(1,) * (len(shape) - 1))) if jnp.ndim(scale) else scale
+    return (dist.Normal(0.0, sds * jnp.ones(shape)).to_event(len(shape))
             if shape else dist.Normal(0.0, scale))
 
 

@@ -67,7 +67,7 @@ from probml.models.regression.weak_priors import (
     units_of,
 )
 from probml.numerics.process.libraries import pd
-from probml.posteriors.units import ways_in_units
+from probml.posteriors.units import roots_in_units
 
 # whose coefficients are orthogonal to their other parameters: Fisher's information is known
 FISHER = ("normal", "bernoulli", "binomial", "poisson", "negative binomial", "gamma")
@@ -155,11 +155,11 @@ class GeneralizedLinearModel(OffsetResults, Numeric):
             ModelError, DataError, ValueError: a parameter, a cell or a weight that cannot be used,
                 by name; y outside the family's support.
         """
-        given = X
+        raw_X = X
         X, y, weights, rows = self._read(X, y, sample_weight)
-        count = (getattr(given, "shape", None) or np.asarray(given).shape)[0]
-        offset, trials = (checked_column(offset, "offset", count, rows),
-                          checked_column(trials, "trials", count, rows))
+        n_given = (getattr(raw_X, "shape", None) or np.asarray(raw_X).shape)[0]
+        offset, trials = (checked_column(offset, "offset", n_given, rows),
+                          checked_column(trials, "trials", n_given, rows))
         self._family = family = family_of_targets(self.family, trials)
         check_targets(family, y, trials, rows)
         self._link, weak = self.link or FAMILIES[family], self.engine == BAYES
@@ -167,10 +167,10 @@ class GeneralizedLinearModel(OffsetResults, Numeric):
             raise ModelError(f"GeneralizedLinearModel(penalty={self.penalty!r}, engine='bayes'): "
                              f"penalty= and engine='bayes' both give priors of the coefficients. "
                              f"Use one of them")
-        x, normal = self._frame(X, weights, always=weak), family == "normal"
+        x, is_normal = self._frame(X, weights, force=weak), family == "normal"
         (self._level, self._spread), (self._base, self._slope) = units_of(
             family, self._link, y, weights, self.fit_intercept, weak)
-        if weak and normal and self._link == "identity":
+        if weak and is_normal and self._link == "identity":
             refuse_exact(x, self._about(y), self.fit_intercept)
         data = {"x": x, "y": y.astype(int) if family in COUNTS else self._about(y),
                 "offset": None if offset is None else offset / self._slope, "trials": trials}
@@ -185,7 +185,7 @@ class GeneralizedLinearModel(OffsetResults, Numeric):
                                                  self.penalty)
         data |= {"weight_scale": self._unit / np.sqrt(self.penalty)} if self.penalty else {}
         # a point has the same coefficients whatever the noise
-        if normal and engine and engine.capabilities.finds == "point":
+        if is_normal and engine and engine.capabilities.finds == "point":
             data |= {"variance": 1.0}
         level = self._first_level(self._about(y), weights, trials)
         start = {"beta": np.zeros(X.shape[1])}
@@ -226,11 +226,11 @@ class GeneralizedLinearModel(OffsetResults, Numeric):
         variance, counts = variance_function(family, mu, trials, extra), y
         y = y / trials
         design, digits, rank = self._design(X), self._digits(X), self._rank(X, weights)
-        free = weights.sum() - rank
+        dof = weights.sum() - rank
         squares = weights * (y - mean_of_y(family, mu, extra)) ** 2
         pearson = float((squares / variance).sum())
         self.dispersion_ = (1.0 if family not in ("normal", "gamma")
-                            else pearson / free if free > 0 else np.nan)
+                            else pearson / dof if dof > 0 else np.nan)
         if family in FISHER:
             rows = design * (slope * np.sqrt(weights / variance))[:, None]
             if self.penalty:
@@ -238,24 +238,24 @@ class GeneralizedLinearModel(OffsetResults, Numeric):
                                         self.penalty / self._unit**2])
                 prior *= self.dispersion_ if family == "gamma" else 1.0
                 rows = np.concatenate([rows, np.diag(np.sqrt(prior))])
-            known, size, turned = directions(rows, digits)
-            self._learn_errors((turned[known] / size[known, None]) * np.sqrt(self.dispersion_),
-                               1 - (turned[known] ** 2).sum(0) > 1e-11)
+            known, singular, axes = directions(rows, digits)
+            self._learn_errors((axes[known] / singular[known, None]) * np.sqrt(self.dispersion_),
+                               1 - (axes[known] ** 2).sum(0) > 1e-11)
         else:
             self.covariance_ = self.fit_._covariance(self._coefficient_sites(), data,
                                                      row_weights(weights))
             self.standard_errors_ = np.sqrt(np.diag(self.covariance_))
         if family not in ZEROS:
             self.deviance_ = self._deviance(y, mu, weights, trials)
-            null = (self._null_means(y, offset, weights, trials) if self.fit_intercept
-                    else inverse_link(self._link, np.broadcast_to(offset, y.shape))[0])
-            self.null_deviance_ = self._deviance(y, null, weights, trials)
+            null_mu = (self._null_means(y, offset, weights, trials) if self.fit_intercept
+                       else inverse_link(self._link, np.broadcast_to(offset, y.shape))[0])
+            self.null_deviance_ = self._deviance(y, null_mu, weights, trials)
         if family == "normal":  # that of maximum likelihood, which the fit has not
             extra = {"sigma": np.sqrt(squares.sum() / weights.sum())}
         loglik = float((weights * log_density(family, y, mu, trials, extra)).sum())
-        others = len({*self.fit_.params} - {"intercept", "beta", "variance"}) + (family == "normal")
-        maximum = not (self.penalty or self.engine == BAYES or is_posterior(self.fit_))
-        self._learn_likelihood(loglik if maximum else None, rank + others, counts, weights)
+        n_more = len({*self.fit_.params} - {"intercept", "beta", "variance"}) + (family == "normal")
+        is_ml = not (self.penalty or self.engine == BAYES or is_posterior(self.fit_))
+        self._learn_likelihood(loglik if is_ml else None, rank + n_more, counts, weights)
 
     def _family_of_y(self) -> str:
         return getattr(self, "_family", self.family)
@@ -265,30 +265,30 @@ class GeneralizedLinearModel(OffsetResults, Numeric):
         offset = asked_offset(self.fit_, offset, len(X))
         return self._means(X, 0.0 if offset is None else offset)[0]
 
-    def _learn_errors(self, root: np.ndarray, unknown: np.ndarray) -> None:
+    def _learn_errors(self, root: np.ndarray, unidentified: np.ndarray) -> None:
         """The covariance of (b, β), and their standard errors as the summary has them: of a
         posterior its own.
 
         Args:
             root: columns of a root of the covariance of a point, (k, p), in the frame of X.
-            unknown: (p,), which no row tells.
+            unidentified: (p,), which no row tells.
         """
-        first, fit = int(self.fit_intercept), self.fit_
-        planes = ("intercept", "beta")[1 - first :]
+        n_const, fit = int(self.fit_intercept), self.fit_
+        planes = ("intercept", "beta")[1 - n_const :]
         if fit.belief.varies or self.engine == BAYES:
             self.covariance_ = fit._covariance(planes)
             self.standard_errors_ = np.sqrt(np.diag(self.covariance_))
             return
         if self._family == "normal" and 0 < self.dispersion_ < np.inf:
             fit = replace_given(fit, {"variance": self.dispersion_ / self._spread**2})
-        ways = {"beta": root[:, first:] / self._slope}
-        ways |= {"intercept": root[:, 0] / self._slope} if first else {}
-        ways = ways_in_units(fit.units, ways)
-        root = np.column_stack([ways[name] for name in planes])
+        roots = {"beta": root[:, n_const:] / self._slope}
+        roots |= {"intercept": root[:, 0] / self._slope} if n_const else {}
+        roots = roots_in_units(fit.units, roots)
+        root = np.column_stack([roots[name] for name in planes])
         self.covariance_ = root.T @ root
-        self.standard_errors_ = np.where(unknown, np.inf, np.sqrt(np.diag(self.covariance_)))
-        errors = {"intercept": self.standard_errors_[0]} if first else {}
-        self.fit_ = replace(fit, errors={"beta": self.standard_errors_[first:], **errors})
+        self.standard_errors_ = np.where(unidentified, np.inf, np.sqrt(np.diag(self.covariance_)))
+        errors = {"intercept": self.standard_errors_[0]} if n_const else {}
+        self.fit_ = replace(fit, errors={"beta": self.standard_errors_[n_const:], **errors})
 
     def _means(self, X, offset) -> tuple[np.ndarray, np.ndarray]:
         """μ and dμ/dη at rows X."""
@@ -331,9 +331,9 @@ class GeneralizedLinearModel(OffsetResults, Numeric):
     def log_prob(self, X, y, offset=None, trials=None):
         """log p(y | x) of every row, (n,), in units of y; where the engine has a posterior,
         averaged over it. Arguments as of fit."""
-        data, given = self.as_data(X, y), {"offset": offset, "trials": trials}
-        data |= {name: column for name, each in given.items()
-                 if (column := checked_column(each, name, len(data["x"]))) is not None}
+        data, columns = self.as_data(X, y), {"offset": offset, "trials": trials}
+        data |= {name: column for name, values in columns.items()
+                 if (column := checked_column(values, name, len(data["x"]))) is not None}
         data |= {} if offset is None else {"offset": data["offset"] / self._slope}
         return self.fit_.log_prob(data) - np.log(self._spread)
 
@@ -347,13 +347,13 @@ class GeneralizedLinearModel(OffsetResults, Numeric):
         trials = self._counted_trials(trials, len(y), "score")
         y, family, extra = y / trials, self._family_of_y(), self._family_parameters()
         if family in ZEROS:
-            rest, total = ((weights * (y - each) ** 2).sum() for each in (
+            unexplained, total = ((weights * (y - means) ** 2).sum() for means in (
                 mean_of_y(family, mu, extra), np.average(y, weights=weights)))
         else:
             offset = 0.0 if offset is None else checked_column(offset, "offset", len(y))
-            rest, total = (self._deviance(y, each, weights, trials)
-                           for each in (mu, self._null_means(y, offset, weights, trials)))
-        return float(1 - rest / total) if total > 0 else 0.0
+            unexplained, total = (self._deviance(y, means, weights, trials)
+                                  for means in (mu, self._null_means(y, offset, weights, trials)))
+        return float(1 - unexplained / total) if total > 0 else 0.0
 
     def table(self):
         """A pandas table: a row for the intercept and each column; estimate, standard error, z,
@@ -432,14 +432,14 @@ class RobustRegression(RegressionResults, Numeric):
         if n <= d + int(self.fit_intercept):
             raise DataError(f"n_samples={n}: the columns (n_features={d}) and an intercept fit "
                             f"every row exactly, so the residual scale is 0. Give more rows")
-        x = self._frame(X, weights, always=True)
-        self._level, self._spread = middle, spread = middle_and_spread(y, weights,
-                                                                       self.fit_intercept)
+        x = self._frame(X, weights, force=True)
+        self._level, self._spread = level, spread = middle_and_spread(y, weights,
+                                                                      self.fit_intercept)
         design = np.column_stack([x, np.ones(n)]) if self.fit_intercept else x
         root = np.sqrt(weights)
-        first = np.linalg.lstsq(design * root[:, None], (y - middle) / spread * root, rcond=None)[0]
-        left = (y - middle) / spread - design @ first
-        if np.sqrt(np.average(left**2, weights=weights)) < 1e-10:
+        coefs = np.linalg.lstsq(design * root[:, None], (y - level) / spread * root, rcond=None)[0]
+        resid = (y - level) / spread - design @ coefs
+        if np.sqrt(np.average(resid**2, weights=weights)) < 1e-10:
             raise DataError("a linear function of the columns fits every row of y exactly, so the "
                             "residual scale is 0 and a robust regression is undefined. Use "
                             "family='gaussian', or check y")
@@ -451,8 +451,8 @@ class RobustRegression(RegressionResults, Numeric):
         data = {"x": x, "y": self._about(y)}
         data |= {"weight_scale": self._unit / spread / np.sqrt(self.penalty)
                  } if self.penalty else {}
-        start = {"beta": first[:d], "variance": np.asarray(np.average(left**2, weights=weights))}
-        start |= {"intercept": np.asarray(first[d])} if self.fit_intercept else {}
+        start = {"beta": coefs[:d], "variance": np.asarray(np.average(resid**2, weights=weights))}
+        start |= {"intercept": np.asarray(coefs[d])} if self.fit_intercept else {}
         start |= {"df": np.asarray(4.0)} if self.df is None else {}
         engine = without_prior(self.engine or EM(tolerance=float(self.tol),
                                                  max_iterations=int(self.max_iter)), self.penalty)
@@ -464,10 +464,10 @@ class RobustRegression(RegressionResults, Numeric):
         self.coef_, self.intercept_ = coef[0], float(intercept[0]) + self._level
         self.scale_, self.df_ = (float(np.sqrt(params["variance"])) * spread,
                                  float(params.get("df", self.df or 0.0)))
-        maximum = not (self.penalty or is_posterior(self.fit_))
-        density = log_density("student_t", y, X @ self.coef_ + self.intercept_, 1,
-                              self._family_parameters())
-        self._learn_likelihood(float((weights * density).sum()) if maximum else None,
+        is_ml = not (self.penalty or is_posterior(self.fit_))
+        log_probs = log_density("student_t", y, X @ self.coef_ + self.intercept_, 1,
+                                self._family_parameters())
+        self._learn_likelihood(float((weights * log_probs).sum()) if is_ml else None,
                                self._rank(X, weights) + 1 + (self.df is None), y, weights)
         return self
 

@@ -193,8 +193,8 @@ class polynomial:  # a function with a setting, as functools.partial, but equal 
         self.degree = degree
 
     def __call__(self, x):
-        powers = jnp if not isinstance(x, np.ndarray) else np
-        return powers.concatenate([x**i for i in range(1, self.degree + 1)], -1)
+        xp = jnp if not isinstance(x, np.ndarray) else np
+        return xp.concatenate([x**i for i in range(1, self.degree + 1)], -1)
 
     def __eq__(self, other):
         return isinstance(other, polynomial) and other.degree == self.degree

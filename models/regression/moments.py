@@ -26,26 +26,26 @@ class Moments(NamedTuple):
     root: np.ndarray  # (p, p) upper triangular, RᵀR the scatter about the mean
 
 
-def moments(table, beside=None, weights=None, centred: bool = True) -> Moments:
+def moments(table, extra=None, weights=None, centred: bool = True) -> Moments:
     """One pass over the rows of a table (n, p), a piece at a time. Cost: 2 n p².
 
     Args:
         table: an array (n, p); the last columns are the outputs, so that the root of the others
             does not depend on them.
-        beside: further columns, (n,) or (n, q): the outputs, say.
+        extra: further columns, (n,) or (n, q): the outputs, say.
         weights: (n,) or None; a row counts so many times.
         centred: about the mean; else about 0.
     """
     table = np.asarray(table)
-    beside = np.zeros((len(table), 0)) if beside is None else np.asarray(beside).reshape(len(table),
-                                                                                         -1)
-    n, p = len(table), table.shape[1] + beside.shape[1]
-    size, total = max(CELLS // max(p, 1), 64 * p, 1), None
-    for start in range(0, n, size):
-        rows, w = np.concatenate([table[start : start + size], beside[start : start + size]], 1,
+    extra = np.zeros((len(table), 0)) if extra is None else np.asarray(extra).reshape(len(table),
+                                                                                      -1)
+    n, p = len(table), table.shape[1] + extra.shape[1]
+    chunk, total = max(CELLS // max(p, 1), 64 * p, 1), None
+    for start in range(0, n, chunk):
+        rows, w = np.concatenate([table[start : start + chunk], extra[start : start + chunk]], 1,
                                  dtype=float), None
         if weights is not None:
-            w = np.asarray(weights[start : start + size], float)
+            w = np.asarray(weights[start : start + chunk], float)
         count = float(len(rows)) if w is None else float(w.sum())
         mean = np.zeros(p)
         if centred and count > 0:
@@ -54,18 +54,18 @@ def moments(table, beside=None, weights=None, centred: bool = True) -> Moments:
             mean = mean + ((rows - mean).mean(0) if w is None else w @ (rows - mean) / count)
         rows = rows - mean
         part = Moments(count, mean, _triangle(rows if w is None else rows * np.sqrt(w)[:, None], p))
-        total = part if total is None else together(total, part, centred)
+        total = part if total is None else merged(total, part, centred)
     return present(total)
 
 
-def together(a: Moments, b: Moments, centred: bool = True) -> Moments:
+def merged(a: Moments, b: Moments, centred: bool = True) -> Moments:
     """The moments of two parts' rows together."""
     rows = a.rows + b.rows
     if not centred or not rows:
         return Moments(rows, a.mean, _triangle(np.concatenate([a.root, b.root]), a.root.shape[1]))
-    apart = b.mean - a.mean
-    between = np.sqrt(a.rows * b.rows / rows) * apart[None]
-    return Moments(rows, a.mean + b.rows / rows * apart,
+    shift = b.mean - a.mean
+    between = np.sqrt(a.rows * b.rows / rows) * shift[None]
+    return Moments(rows, a.mean + b.rows / rows * shift,
                    _triangle(np.concatenate([a.root, b.root, between]), a.root.shape[1]))
 
 
@@ -78,29 +78,29 @@ def _triangle(rows: np.ndarray, p: int) -> np.ndarray:
     """
     if len(rows) > TALL * p > 0:
         try:
-            first = np.linalg.cholesky(rows.T @ rows)
-            inside = solve_triangular(first, rows.T, lower=True, check_finite=False)
-            second = np.linalg.cholesky(inside @ inside.T)
+            chol1 = np.linalg.cholesky(rows.T @ rows)
+            whitened = solve_triangular(chol1, rows.T, lower=True, check_finite=False)
+            chol2 = np.linalg.cholesky(whitened @ whitened.T)
         except np.linalg.LinAlgError:
-            second = None
-        if second is not None and np.abs(second - np.eye(p)).max() < 0.1:
-            return (first @ second).T
-    out = np.zeros((p, p))
+            chol2 = None
+        if chol2 is not None and np.abs(chol2 - np.eye(p)).max() < 0.1:
+            return (chol1 @ chol2).T
+    padded = np.zeros((p, p))
     r = qr(rows, mode="r", check_finite=False)[0][:p]
-    out[: len(r)] = np.triu(r)
-    return out
+    padded[: len(r)] = np.triu(r)
+    return padded
 
 
-def few_rows(found: Moments, centred: bool = True) -> tuple[np.ndarray, np.ndarray]:
+def few_rows(stats: Moments, centred: bool = True) -> tuple[np.ndarray, np.ndarray]:
     """p + 1 rows and their weights with the same number, mean and scatter: any Gaussian model of
     the columns has the same likelihood.
 
     Returns:
         rows (p + 1, p), weights (p + 1,), Σ weights = n. Not centred: p rows.
     """
-    p = len(found.mean)
+    p = len(stats.mean)
     if not centred:
-        return found.root * np.sqrt(p / found.rows), np.full(p, found.rows / p)
+        return stats.root * np.sqrt(p / stats.rows), np.full(p, stats.rows / p)
     # (p + 1, p): columns of length 1, at right angles to one another and to 1
-    away = helmert(p + 1).T @ found.root
-    return found.mean + away * np.sqrt((p + 1) / found.rows), np.full(p + 1, found.rows / (p + 1))
+    diffs = helmert(p + 1).T @ stats.root
+    return stats.mean + diffs * np.sqrt((p + 1) / stats.rows), np.full(p + 1, stats.rows / (p + 1))

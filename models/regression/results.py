@@ -95,8 +95,8 @@ class RegressionResults:
     def _coefficients(self) -> tuple[np.ndarray, np.ndarray]:
         """Estimates and standard errors, (p,) each, in the user's units."""
         sites = self._coefficient_sites()
-        found = in_units(self.fit_.units, self.fit_.params)
-        estimate = np.concatenate([np.ravel(found.get(name, self.fit_.params[name]))
+        converted = in_units(self.fit_.units, self.fit_.params)
+        estimate = np.concatenate([np.ravel(converted.get(name, self.fit_.params[name]))
                                    for name in sites])
         errors = getattr(self, "standard_errors_", None)
         if errors is None:
@@ -146,13 +146,13 @@ class RegressionResults:
 
     def _bounds(self, bounds: np.ndarray, tails: np.ndarray):
         return pd.DataFrame(bounds, index=self._coefficient_names(),
-                            columns=[f"{100 * each:.6g}%" for each in tails])
+                            columns=[f"{100 * tail:.6g}%" for tail in tails])
 
     # Residuals
 
     def _family_parameters(self) -> Mapping[str, float]:
-        return {name: getattr(self, own) for name, own in FAMILY_PARAMETERS.items()
-                if hasattr(self, own)}
+        return {name: getattr(self, attribute) for name, attribute in FAMILY_PARAMETERS.items()
+                if hasattr(self, attribute)}
 
     def fitted(self, X):
         """E[y | x] of every row, (n,): the mean of predict(X)."""
@@ -187,13 +187,13 @@ class RegressionResults:
         if len(mu) != len(y):
             raise DataError(f"residuals: X has {counted(len(mu), 'row')}, y has {len(y)}. Pass one "
                             "y for each row of X")
-        left = y / n - mean_of_y(family, mu, extra)
+        resid = y / n - mean_of_y(family, mu, extra)
         if kind == "pearson":
-            return left / np.sqrt(variance_function(family, mu, n, extra))
+            return resid / np.sqrt(variance_function(family, mu, n, extra))
         if kind == "deviance":
-            return np.sign(left) * np.sqrt(np.maximum(unit_deviance(family, y / n, mu, n, extra),
-                                                      0.0))
-        return left
+            return np.sign(resid) * np.sqrt(np.maximum(unit_deviance(family, y / n, mu, n, extra),
+                                                       0.0))
+        return resid
 
     def _numbers_of(self, y) -> np.ndarray:
         check_is_fitted(self, "fit_")
@@ -260,17 +260,17 @@ def likelihood_ratio_test(small: FitOrEstimator, large: FitOrEstimator):
     """
     from scipy.stats import chi2
 
-    both = {"small": small, "large": large}
-    for name, each in both.items():
-        if not isinstance(each, RegressionResults) or each._row_sums is None:
+    models = {"small": small, "large": large}
+    for name, model in models.items():
+        if not isinstance(model, RegressionResults) or model._row_sums is None:
             raise ModelError(f"likelihood_ratio_test({name}=...): expected a fitted regression, "
-                             f"such as GeneralizedLinearModel or MixedModel, got {type_of(each)}")
-        if each.loglik_ is None:
+                             f"such as GeneralizedLinearModel or MixedModel, got {type_of(model)}")
+        if model.loglik_ is None:
             raise ModelError(f"likelihood_ratio_test({name}=...): the estimate of this "
-                             f"{type(each).__name__} is not a maximum of the likelihood, because "
+                             f"{type(model).__name__} is not a maximum of the likelihood, because "
                              f"it has a posterior or a penalty. Use probml.compare")
-    ours, others = small._row_sums, large._row_sums
-    if ours.shape != others.shape or not np.allclose(ours, others, rtol=1e-9):
+    small_sums, large_sums = small._row_sums, large._row_sums
+    if small_sums.shape != large_sums.shape or not np.allclose(small_sums, large_sums, rtol=1e-9):
         raise DataError(f"likelihood_ratio_test: the models were fitted to different rows or y "
                         f"({small.n_observations_:.0f} and {large.n_observations_:.0f} rows). Fit "
                         "both to the rows in which no column of either model is missing")
@@ -278,20 +278,20 @@ def likelihood_ratio_test(small: FitOrEstimator, large: FitOrEstimator):
         raise ModelError("likelihood_ratio_test: the two models have different fixed effects and "
                          "restricted likelihoods (reml=True), which cannot be compared. Fit both "
                          "with reml=False")
-    df, gained = large.n_parameters_ - small.n_parameters_, large.loglik_ - small.loglik_
+    df, gain = large.n_parameters_ - small.n_parameters_, large.loglik_ - small.loglik_
     if df <= 0:
         raise ModelError(f"likelihood_ratio_test: the second model must be the larger one, but the "
                          f"models have {small.n_parameters_} and {large.n_parameters_} parameters. "
                          f"Give a smaller model first, then one with further terms")
-    if gained < -1e-4 * (1 + abs(small.loglik_)) ** 0.5:
+    if gain < -1e-4 * (1 + abs(small.loglik_)) ** 0.5:
         raise ModelError("likelihood_ratio_test: the log-likelihood of the larger model is lower "
-                         f"than that of the smaller one, by {-gained:.4g}. Give the larger model "
+                         f"than that of the smaller one, by {-gain:.4g}. Give the larger model "
                          "all terms of the smaller one. If it has them, fit it with more "
                          "iterations")
-    statistic = max(2 * gained, 0.0)
-    found = {name: [each.n_parameters_, each.aic_, each.bic_, each.loglik_, -2 * each.loglik_]
-             for name, each in both.items()}
-    table = pd.DataFrame.from_dict(found, orient="index", columns=[
+    statistic = max(2 * gain, 0.0)
+    rows = {name: [model.n_parameters_, model.aic_, model.bic_, model.loglik_, -2 * model.loglik_]
+            for name, model in models.items()}
+    table = pd.DataFrame.from_dict(rows, orient="index", columns=[
         "parameters", "AIC", "BIC", "log-likelihood", "deviance"])
     return table.astype({"parameters": int}).assign(
         chi2=[np.nan, statistic], df=[np.nan, df], p=[np.nan, chi2.sf(statistic, df)])
@@ -310,9 +310,9 @@ def posterior_rows(fit: Fit, names: Sequence[str], index: Sequence[str]) -> np.n
     Args:
         index: what the rows are called.
     """
-    size = {name: np.size(value) for name, value in fit.params.items()}
-    first = dict(zip(size, np.cumsum([0, *size.values()]), strict=False))
-    rows = np.concatenate([first[name] + np.arange(size[name]) for name in names])
+    sizes = {name: np.size(value) for name, value in fit.params.items()}
+    offsets = dict(zip(sizes, np.cumsum([0, *sizes.values()]), strict=False))
+    rows = np.concatenate([offsets[name] + np.arange(sizes[name]) for name in names])
     return fit.summary().iloc[rows].set_axis(index)
 
 
@@ -332,8 +332,8 @@ def expected_response(fit: Fit, family: str, inputs: SiteValues, units: tuple[fl
         ModelError: an interval of y that is 0 or 1; no probability.
     """
     rows = len(next(value for value in inputs.values() if value is not None))
-    nothing = {"offset": np.zeros(rows), "trials": np.ones(rows, int)}
-    data = {name: nothing[name] if value is None else value for name, value in inputs.items()
+    defaults = {"offset": np.zeros(rows), "trials": np.ones(rows, int)}
+    data = {name: defaults[name] if value is None else value for name, value in inputs.items()
             if name in fit.model.inputs}
     if family == "bernoulli":
         if interval is not None:
@@ -341,7 +341,7 @@ def expected_response(fit: Fit, family: str, inputs: SiteValues, units: tuple[fl
                              f"Omit interval=; predict(X) is the probability of 1")
         return fit.predict_proba(data, "y", unknown="new")[:, 1]
     level, unit = units
-    found = fit.predict(data, "y", interval=interval, unknown="new")
-    found = [each / data.get("trials", 1) * unit + level
-             for each in (found if interval else [found])]
-    return Interval(*found) if interval else found[0]
+    answers = fit.predict(data, "y", interval=interval, unknown="new")
+    answers = [answer / data.get("trials", 1) * unit + level
+               for answer in (answers if interval else [answers])]
+    return Interval(*answers) if interval else answers[0]

@@ -76,13 +76,13 @@ def smoothing(h, lines: int = 1, curves: tuple = (), wide: float = 1e6, shape=0.
                                 f"{total}, but h has {counted(h.shape[-1], 'column')}. Give "
                                 "numbers that add up to the columns of h")
     variance = sample("variance", dist.InverseGamma(shape, rate))
-    spread = jnp.full(lines, wide)
+    sds = jnp.full(lines, wide)
     if curves:
         smoothness = sample("smoothness", dist.HalfCauchy(1.0).expand([len(curves)]).to_event(1))
-        spread = jnp.concatenate([spread, jnp.concatenate(
+        sds = jnp.concatenate([sds, jnp.concatenate(
             [jnp.broadcast_to(smoothness[j], (size,)) for j, size in enumerate(curves)]
         )])
-    beta = sample("beta", dist.Normal(0.0, spread * jnp.sqrt(variance)).to_event(1))
+    beta = sample("beta", dist.Normal(0.0, sds * jnp.sqrt(variance)).to_event(1))
     bias = sample("intercept", dist.Normal(0.0, wide * jnp.sqrt(variance)))
     with probml.rows():
         sample("y", dist.Normal(h @ beta + bias, jnp.sqrt(variance)))
@@ -106,11 +106,11 @@ def bspline_basis(z, knots=3, boundary=None) -> np.ndarray:
             or beyond the boundary.
     """
     z = _vector(z)
-    ends = (z.min(), z.max()) if boundary is None else _floats(boundary)
-    if ends is None or np.shape(ends) != (2,) or boundary is not None and not ends[0] < ends[1]:
+    edges = (z.min(), z.max()) if boundary is None else _floats(boundary)
+    if edges is None or np.shape(edges) != (2,) or boundary is not None and not edges[0] < edges[1]:
         raise probml.ModelError(f"bspline_basis(boundary={boundary!r:.200}): expected two numbers, "
                                 f"the lower first, or None")
-    low, high = ends
+    low, high = edges
     hold("bspline_basis", knots=(knots, ("an integer from 0 to 100,000, or increasing numbers",
                                          _knots)))
     inner = np.asarray(knots, float) if np.ndim(knots) else np.quantile(
@@ -128,26 +128,26 @@ def bspline_basis(z, knots=3, boundary=None) -> np.ndarray:
 def _floats(values) -> np.ndarray | None:
     """Finite numbers; None: they are none."""
     try:
-        found = floats(values)
+        array = floats(values)
     except (TypeError, ValueError):
         return None
-    return found if np.isfinite(found).all() else None
+    return array if np.isfinite(array).all() else None
 
 
 def _knots(knots) -> bool:
-    found = _floats(knots)
-    if found is None or found.ndim > 1:
+    array = _floats(knots)
+    if array is None or array.ndim > 1:
         return False
-    return found.ndim == 1 or integer(0, 100_000)[1](knots)
+    return array.ndim == 1 or integer(0, 100_000)[1](knots)
 
 
 def _vector(z) -> np.ndarray:
-    found = _floats(z)
-    if found is None or found.ndim != 1 or not found.size or not np.isfinite(found).all():
+    array = _floats(z)
+    if array is None or array.ndim != 1 or not array.size or not np.isfinite(array).all():
         raise probml.DataError("the column of a spline must be a vector of finite numbers, got "
                                f"{described(z)}. Drop missing values, and pass one column at "
                                "a time")
-    return found
+    return array
 
 
 class Local(NamedTuple):
@@ -161,9 +161,9 @@ class Local(NamedTuple):
         """(n, width)."""
         from scipy.sparse import csr_array  # late, here and below: few models smooth
 
-        few, n = self.values.shape
-        index = (self.first[:, None] + np.arange(few)).ravel()
-        return csr_array((self.values.T.ravel(), index, np.arange(0, few * n + 1, few)),
+        n_local, n = self.values.shape
+        index = (self.first[:, None] + np.arange(n_local)).ravel()
+        return csr_array((self.values.T.ravel(), index, np.arange(0, n_local * n + 1, n_local)),
                          shape=(n, self.width))
 
 
@@ -173,29 +173,29 @@ def _splines(knots: np.ndarray, x: np.ndarray) -> Local:
     from scipy.interpolate import BSpline
 
     low, high = knots[DEGREE], knots[-DEGREE - 1]
-    inside = np.clip(x, low, high)
-    found = BSpline.design_matrix(inside, knots, DEGREE)  # a row's four stand side by side
-    first, values = found.indices[:: DEGREE + 1].astype(int), found.data.reshape(-1, DEGREE + 1).T
-    beyond = x - inside
-    if beyond.any():
+    clipped = np.clip(x, low, high)
+    matrix = BSpline.design_matrix(clipped, knots, DEGREE)  # a row's four stand side by side
+    first, values = matrix.indices[:: DEGREE + 1].astype(int), matrix.data.reshape(-1, DEGREE + 1).T
+    excess = x - clipped
+    if excess.any():
         k = len(knots) - DEGREE - 1
-        for edge, start, away in ((low, 0, np.minimum(beyond, 0)),
-                                  (high, k - DEGREE - 1, np.maximum(beyond, 0))):
+        for edge, start, outside in ((low, 0, np.minimum(excess, 0)),
+                                     (high, k - DEGREE - 1, np.maximum(excess, 0))):
             slope = BSpline(knots, np.eye(k), DEGREE).derivative()(edge)[start : start + DEGREE + 1]
-            values = values + slope[:, None] * away
+            values = values + slope[:, None] * outside
     return Local(first, values, len(knots) - DEGREE - 1)
 
 
 def _weighted_products(a: Local, b: Local, weights) -> np.ndarray:
     """Σ over rows of weight × a's columns × b's columns, (a.width, b.width)."""
-    out = np.zeros(a.width * b.width)
+    acc = np.zeros(a.width * b.width)
     for i, left in enumerate(a.values if weights is None else a.values * weights):
         for j, right in enumerate(b.values):
             if a is b and j < i:
                 continue
-            part = np.bincount((a.first + i) * b.width + b.first + j, left * right, len(out))
-            out += part if a is not b or i == j else part + part.reshape(a.width, b.width).T.ravel()
-    return out.reshape(a.width, b.width)
+            part = np.bincount((a.first + i) * b.width + b.first + j, left * right, len(acc))
+            acc += part if a is not b or i == j else part + part.reshape(a.width, b.width).T.ravel()
+    return acc.reshape(a.width, b.width)
 
 
 class Curve(NamedTuple):
@@ -209,8 +209,8 @@ class Curve(NamedTuple):
     def columns(self, x) -> np.ndarray:
         """(n, k − 1): the line, then the columns w with a prior of one scale; with the constant
         they span the B-splines."""
-        found = _splines(self.knots, _vector(x)).sparse()
-        return np.column_stack([found @ self.line, found @ self.turn])
+        splines = _splines(self.knots, _vector(x)).sparse()
+        return np.column_stack([splines @ self.line, splines @ self.turn])
 
 
 def curve(x, knots: int = 20, penalty: str = "curvature") -> Curve:
@@ -230,15 +230,15 @@ def curve(x, knots: int = 20, penalty: str = "curvature") -> Curve:
     if len(distinct) < 4:
         raise probml.DataError("a curve needs at least 4 distinct values, but the column has only "
                                f"{listed(distinct)}. Fit a straight line to this column instead")
-    inner = min(int(knots), len(distinct) - 3)
+    n_inner = min(int(knots), len(distinct) - 3)
     low, high = distinct[0], distinct[-1]
     if penalty == "differences":
-        step = (high - low) / (inner + 1)
-        grid = low + step * np.arange(-DEGREE, inner + 2 + DEGREE)
+        step = (high - low) / (n_inner + 1)
+        grid = low + step * np.arange(-DEGREE, n_inner + 2 + DEGREE)
         grid[DEGREE], grid[-DEGREE - 1] = low, high
     else:
-        middle = np.quantile(distinct, np.linspace(0, 1, inner + 2)[1:-1])
-        grid = np.concatenate([[low] * 4, middle, [high] * 4])
+        quantiles = np.quantile(distinct, np.linspace(0, 1, n_inner + 2)[1:-1])
+        grid = np.concatenate([[low] * 4, quantiles, [high] * 4])
     k = len(grid) - DEGREE - 1
     # the coefficients of the line x
     greville = np.array([grid[i + 1 : i + 1 + DEGREE].mean() for i in range(k)])
@@ -255,11 +255,11 @@ def _bending(knots: np.ndarray, width: float) -> np.ndarray:
     from scipy.interpolate import BSpline
 
     edges = np.unique(knots)
-    middle, half = (edges[1:] + edges[:-1]) / 2, np.diff(edges) / 2
-    points = (middle[:, None] + half[:, None] * np.array([-1, 1]) / np.sqrt(3)).ravel()
+    centres, half = (edges[1:] + edges[:-1]) / 2, np.diff(edges) / 2
+    points = (centres[:, None] + half[:, None] * np.array([-1, 1]) / np.sqrt(3)).ravel()
     eye = np.eye(len(knots) - DEGREE - 1)
-    bent = BSpline(knots, eye, DEGREE).derivative(2)(points) * width**2
-    return bent.T @ (bent * np.repeat(half / width, 2)[:, None])
+    curvature = BSpline(knots, eye, DEGREE).derivative(2)(points) * width**2
+    return curvature.T @ (curvature * np.repeat(half / width, 2)[:, None])
 
 
 class Design(NamedTuple):
@@ -281,21 +281,21 @@ class Design(NamedTuple):
 
     def slopes(self) -> np.ndarray:
         """How much a unit of each column raises its line, (d,)."""
-        out = 1 / np.asarray(self.scale, float)
+        slopes = 1 / np.asarray(self.scale, float)
         for j, basis in self.curves.items():
-            ends = basis.knots[DEGREE], basis.knots[-DEGREE - 1]
-            out[j] = np.diff(basis.columns(np.array(ends))[:, 0])[0] / (ends[1] - ends[0])
-        return out
+            bounds = basis.knots[DEGREE], basis.knots[-DEGREE - 1]
+            slopes[j] = np.diff(basis.columns(np.array(bounds))[:, 0])[0] / (bounds[1] - bounds[0])
+        return slopes
 
     def parts(self, X: np.ndarray) -> list[Local]:
         """The columns before they are mixed: of a curve its B-splines, of a linear column
         itself."""
-        found, zero = [], np.zeros(len(X), int)
+        parts, zero = [], np.zeros(len(X), int)
         for j in range(X.shape[1]):
             line = ((X[:, j] - self.centre[j]) / self.scale[j])[None]
-            found.append(_splines(self.curves[j].knots, X[:, j]) if j in self.curves
+            parts.append(_splines(self.curves[j].knots, X[:, j]) if j in self.curves
                          else Local(zero, line, 1))
-        return found
+        return parts
 
     def sparse(self, X: np.ndarray) -> "csr_array":
         """`parts` side by side."""
@@ -309,18 +309,18 @@ class Design(NamedTuple):
         for j in range(len(self.centre)):
             starts.append(width)
             width += len(self.curves[j].line) if j in self.curves else 1
-        out, at = np.zeros(
+        matrix, column = np.zeros(
             (width, len(self.centre) + sum(c.turn.shape[1] for c in self.curves.values()))
         ), len(self.centre)
         for j, start in enumerate(starts):
             if j not in self.curves:
-                out[start, j] = 1.0
+                matrix[start, j] = 1.0
                 continue
             basis = self.curves[j]
             end, size = start + len(basis.line), basis.turn.shape[1]
-            out[start:end, j], out[start:end, at : at + size] = basis.line, basis.turn
-            at += size
-        return out
+            matrix[start:end, j], matrix[start:end, column : column + size] = basis.line, basis.turn
+            column += size
+        return matrix
 
 
 def design(X: np.ndarray, knots, penalty: str, linear=(), weights=None) -> Design:
@@ -360,13 +360,13 @@ def smooth_moments(basis: Design, X: np.ndarray, y: np.ndarray, weights=None) ->
               for j, b in enumerate(parts) if i <= j}
     scatter = np.block([[blocks[i, j] if i <= j else blocks[j, i].T for j in range(len(parts))]
                         for i in range(len(parts))])
-    one = Local(zero, np.ones((1, len(y))), 1)
-    mean = np.concatenate([_weighted_products(part, one, weights)[:, 0] for part in parts]) / total
+    ones = Local(zero, np.ones((1, len(y))), 1)
+    mean = np.concatenate([_weighted_products(part, ones, weights)[:, 0] for part in parts]) / total
     scatter -= total * np.outer(mean, mean)
-    whole = np.block([[mix, np.zeros((len(mix), 1))], [np.zeros((1, p - 1)), np.ones((1, 1))]])
+    mix_all = np.block([[mix, np.zeros((len(mix), 1))], [np.zeros((1, p - 1)), np.ones((1, 1))]])
     values, vectors = np.linalg.eigh(scatter)
-    half = np.sqrt(np.maximum(values, 0.0))[:, None] * vectors.T @ whole
-    root = np.triu(np.linalg.qr(half, mode="r"))
+    factor = np.sqrt(np.maximum(values, 0.0))[:, None] * vectors.T @ mix_all
+    root = np.triu(np.linalg.qr(factor, mode="r"))
     root = np.concatenate([root, np.zeros((p - len(root), p))])
     if root[-1, -1] ** 2 <= DIGITS * (root[:, -1] ** 2).sum():
         return moments(basis.columns(X), y, weights)

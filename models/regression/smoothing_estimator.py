@@ -102,9 +102,9 @@ class SmoothingSpline(FromMoments):
             raise DataError(f"{'n_samples=' if weights is None else 'the sample weights sum to '}"
                             f"{rows:g}: an intercept and a slope for each column need more than "
                             f"{counted(d + 1, 'row')}. Give more rows, or fewer columns")
-        found = smooth_moments(self.design_, X, y[:, 0], weights)
+        stats = smooth_moments(self.design_, X, y[:, 0], weights)
         try:
-            given = evidence.problem(found, d, size)
+            system = evidence.problem(stats, d, size)
         except ValueError as error:
             raise DataError(
                 f"{self._column(error.args[0])} of X is constant, or a linear combination of "
@@ -112,39 +112,39 @@ class SmoothingSpline(FromMoments):
             ) from None
         floor, variance = self._floor(y), None if self.noise is None else float(self.noise) ** 2
         if self.lam is None and groups:
-            scales = evidence.choose(given, groups, floor, variance)
+            scales = evidence.choose(system, groups, floor, variance)
         else:
             if np.ndim(self.lam) == 1 and len(self.lam) != len(groups):
                 raise ModelError(f"SmoothingSpline(lam={self.lam!r}): expected one number, or "
                                  f"a list with one number for each curve ({len(groups)})")
-            each = np.broadcast_to(1.0 if self.lam is None else self.lam, len(groups))
+            lams = np.broadcast_to(1.0 if self.lam is None else self.lam, len(groups))
             ratio = np.concatenate([np.zeros(0), *(np.full(len(m), 1 / lam)
-                                                   for m, lam in zip(groups, each, strict=True))])
-            scales = evidence.evaluate(given, ratio, groups, floor, variance)
-        self.moments_, self._scales = found, scales
-        self._weights = evidence.posterior(found, d, scales.ratio, scales.variance)
+                                                   for m, lam in zip(groups, lams, strict=True))])
+            scales = evidence.evaluate(system, ratio, groups, floor, variance)
+        self.moments_, self._scales = stats, scales
+        self._weights = evidence.posterior(stats, d, scales.ratio, scales.variance)
         self.__dict__.pop("fit_", None)
         return self
 
     def _lines(self, d: int) -> set[int]:
         """`linear` as indices."""
-        names, found = list(getattr(self, "feature_names_in_", [])), set()
+        names, lines = list(getattr(self, "feature_names_in_", [])), set()
         if not isinstance(self.linear, Iterable | Integral) or (
                 isinstance(self.linear, np.ndarray) and not self.linear.ndim):
             raise ModelError(f"SmoothingSpline(linear={self.linear!r}): expected columns, by name "
                              f"or index, such as ['age'] or [0, 2], or () for none")
-        given = [self.linear] if isinstance(self.linear, str | Integral) else list(self.linear)
-        for column in given:
+        columns = [self.linear] if isinstance(self.linear, str | Integral) else list(self.linear)
+        for column in columns:
             if (isinstance(column, Integral) and not isinstance(column, bool)
                     and 0 <= int(column) < d):
-                found.add(int(column))
+                lines.add(int(column))
             elif column in names:
-                found.add(names.index(column))
+                lines.add(names.index(column))
             else:
                 known = listed(names) if names else f"0 … {d - 1}"
                 raise ModelError(f"SmoothingSpline(linear={self.linear!r}): {column!r} is not a "
                                  f"column of X. Use one of its columns, {known}")
-        return found
+        return lines
 
     def predict(self, X, return_std=False, interval=None):
         """The posterior mean of b + Σ f_j(x_j) at rows X, and its standard deviation: of the curve,
@@ -162,12 +162,12 @@ class SmoothingSpline(FromMoments):
             return self._interval(mean, np.sqrt(std**2 + self._scales.variance), interval)
         X = self._asked(X)
         mix, centre = self.design_.mixing(), self.moments_.mean
-        found = self.design_.sparse(X)
-        mean = centre[-1] - centre[:-1] @ self._weights.mean + found @ (mix @ self._weights.mean)
+        splines = self.design_.sparse(X)
+        mean = centre[-1] - centre[:-1] @ self._weights.mean + splines @ (mix @ self._weights.mean)
         if not return_std:
             return mean
-        away = found @ (mix @ self._weights.spread) - centre[:-1] @ self._weights.spread
-        return mean, np.sqrt(self._scales.variance / self.moments_.rows + (away**2).sum(1))
+        deviations = splines @ (mix @ self._weights.spread) - centre[:-1] @ self._weights.spread
+        return mean, np.sqrt(self._scales.variance / self.moments_.rows + (deviations**2).sum(1))
 
     def as_data(self, X, y=None) -> dict[str, np.ndarray]:
         """Rows as the data of `fit_`: the columns of the basis and y, about the means of the rows

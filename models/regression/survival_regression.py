@@ -62,21 +62,21 @@ class CensoredLogTime(dist.Distribution):
         self.errors = errors
         shape = jnp.broadcast_shapes(*map(jnp.shape, (loc, scale, kind, upper)))
         self.loc, self.scale, self.kind, self.upper = (
-            jnp.broadcast_to(each, shape) for each in (loc, scale, kind, upper))
+            jnp.broadcast_to(value, shape) for value in (loc, scale, kind, upper))
         super().__init__(shape, validate_args=validate_args)
 
     def log_prob(self, value):
-        density, above, below, _ = ERRORS[self.errors]
+        log_pdf, log_sf, log_cdf, _ = ERRORS[self.errors]
         low, high = (value - self.loc) / self.scale, (self.upper - self.loc) / self.scale
         # in branches that are not taken a value at which all derivatives are finite
-        inside = self.kind == INTERVAL
-        first, last = jnp.where(inside, low, 0.0), jnp.where(inside, high, 1.0)
-        gap = jnp.minimum(above(last) - above(first), -1e-30)
-        between = above(first) + jnp.log(-jnp.expm1(gap))
+        is_interval = self.kind == INTERVAL
+        z_low, z_high = jnp.where(is_interval, low, 0.0), jnp.where(is_interval, high, 1.0)
+        gap = jnp.minimum(log_sf(z_high) - log_sf(z_low), -1e-30)
+        between = log_sf(z_low) + jnp.log(-jnp.expm1(gap))
         return jnp.select(
             [self.kind == EXACT, self.kind == RIGHT, self.kind == LEFT],
-            [density(low) - jnp.log(self.scale), above(low),
-             below(jnp.where(self.kind == LEFT, high, 0.0))], between)
+            [log_pdf(low) - jnp.log(self.scale), log_sf(low),
+             log_cdf(jnp.where(self.kind == LEFT, high, 0.0))], between)
 
     def sample(self, key, sample_shape=()):
         shape = (*sample_shape, *self.batch_shape)

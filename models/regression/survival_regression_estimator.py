@@ -100,15 +100,15 @@ class SurvivalRegression(RegressionResults, Numeric):
         if not self.n_events_:
             raise DataError("every row is right censored, so the likelihood has no maximum. Give "
                             "at least one row with an event")
-        first, last = np.log(np.where(low > 0, low, high)), np.log(np.where(kind == RIGHT, low,
+        lower, upper = np.log(np.where(low > 0, low, high)), np.log(np.where(kind == RIGHT, low,
                                                                            high))
-        self._level, weak = (float(np.average(first, weights=weights)) if self.fit_intercept
+        self._level, weak = (float(np.average(lower, weights=weights)) if self.fit_intercept
                              else 0.0), self.engine == BAYES
-        data = {"x": self._frame(X, weights, always=True), "y": first - self._level,
-                "upper": last - self._level, "kind": kind}
-        scales = {"weight_scale": 2.5, "bias_scale": 2.5} if weak else {}
-        scales |= {} if self.fit_intercept else {"bias_scale": 0}
-        model = survival_regression(distribution=self.distribution, **scales)
+        data = {"x": self._frame(X, weights, force=True), "y": lower - self._level,
+                "upper": upper - self._level, "kind": kind}
+        priors = {"weight_scale": 2.5, "bias_scale": 2.5} if weak else {}
+        priors |= {} if self.fit_intercept else {"bias_scale": 0}
+        model = survival_regression(distribution=self.distribution, **priors)
         engine: Any = None if weak else self.engine or MAP(prior=False)
         self._found(model.fit(data, engine, weights=row_weights(weights), seed=self._seed()))
         params = self.fit_.params
@@ -119,17 +119,17 @@ class SurvivalRegression(RegressionResults, Numeric):
         self.covariance_ = self.fit_._covariance(self._coefficient_sites(), data,
                                                  row_weights(weights))
         self.standard_errors_ = np.sqrt(np.diag(self.covariance_))
-        self._learn_loglik(X, first, last, kind, weights, np.column_stack([low, high]))
+        self._learn_loglik(X, lower, upper, kind, weights, np.column_stack([low, high]))
         return self
 
-    def _learn_loglik(self, X, first, last, kind, weights, times) -> None:
+    def _learn_loglik(self, X, lower, upper, kind, weights, times) -> None:
         with jax.enable_x64(True):
-            logs = np.asarray(CensoredLogTime(
+            log_probs = np.asarray(CensoredLogTime(
                 DISTRIBUTIONS[self.distribution], jnp.asarray(X @ self.coef_ + self.intercept_),
-                self.scale_, jnp.asarray(kind), jnp.asarray(last)).log_prob(jnp.asarray(first)))
-        logs = logs - np.where(kind == EXACT, first, 0.0)  # densities of times
-        maximum = not (self.engine == BAYES or is_posterior(self.fit_))
-        self._learn_likelihood(float((weights * logs).sum()) if maximum else None,
+                self.scale_, jnp.asarray(kind), jnp.asarray(upper)).log_prob(jnp.asarray(lower)))
+        log_probs = log_probs - np.where(kind == EXACT, lower, 0.0)  # densities of times
+        is_ml = not (self.engine == BAYES or is_posterior(self.fit_))
+        self._learn_likelihood(float((weights * log_probs).sum()) if is_ml else None,
                                self._rank(X, weights) + (self.distribution != "exponential"),
                                times, weights)
 
@@ -150,10 +150,10 @@ class SurvivalRegression(RegressionResults, Numeric):
             raise DataError(f"y has the shape {times.shape}. Give one time for each row, (n,); or, "
                             "for interval censoring, two bounds of each time, (n, 2), without "
                             "event=")
-        good = (low >= 0) & (high > 0) & (low <= high) & np.isfinite(low) & (high > 0) & ~(
+        valid = (low >= 0) & (high > 0) & (low <= high) & np.isfinite(low) & (high > 0) & ~(
             (low == 0) & np.isinf(high))
-        if not good.all():
-            row = int(np.argmin(good))
+        if not valid.all():
+            row = int(np.argmin(valid))
             raise DataError(f"y is {shortly(times[row].tolist())} in row {row}, expected a time "
                             "above 0. With two columns, give two times, the earlier first")
         return low, high
@@ -220,11 +220,11 @@ class SurvivalRegression(RegressionResults, Numeric):
             eta = (self._require_complete(X, reset=False) @ np.asarray(draws["beta"], float).T
                    + np.asarray(draws.get("intercept", 0.0), float)).T
             scale = np.reshape(draws.get("scale", scale), (-1, 1))
-        above = ERRORS[DISTRIBUTIONS[self.distribution]][1]
+        log_sf = ERRORS[DISTRIBUTIONS[self.distribution]][1]
         with jax.enable_x64(True):
-            found = [np.exp(np.asarray(above(jnp.asarray((np.log(t) - eta) / scale))))
-                     for t in times]
-        return np.column_stack([np.reshape(each, (-1, eta.shape[-1])).mean(0) for each in found])
+            curves = [np.exp(np.asarray(log_sf(jnp.asarray((np.log(t) - eta) / scale))))
+                      for t in times]
+        return np.column_stack([np.reshape(probs, (-1, eta.shape[-1])).mean(0) for probs in curves])
 
     def fitted(self, X):
         """The median time of every row, (n,), as predict."""
@@ -234,12 +234,12 @@ class SurvivalRegression(RegressionResults, Numeric):
         """Harrell's concordance: the share of pairs of rows, of which one is known to have the
         earlier time, that predict puts in this order; 0.5 is chance."""
         low, high = self._times(y, event)
-        found = self.predict(X)
+        times = self.predict(X)
         earlier = high[:, None] < low[None, :]
         earlier |= (high[:, None] == low[None, :]) & np.isinf(high)[None, :]
         if not earlier.any():
             raise DataError("score: the concordance needs pairs of rows of which one is known to "
                             "have the earlier event. Because of censoring there is no such pair. "
                             "Give more rows with observed events")
-        right = (found[:, None] < found[None, :]) + 0.5 * (found[:, None] == found[None, :])
-        return float(right[earlier].mean())
+        concordant = (times[:, None] < times[None, :]) + 0.5 * (times[:, None] == times[None, :])
+        return float(concordant[earlier].mean())

@@ -60,18 +60,18 @@ def check_targets(family: str, y: np.ndarray, trials: np.ndarray | None, rows: n
             way round.
     """
     words, valid = SUPPORTS[family]
-    if not (good := valid(y)).all():
-        row = int(rows[np.argmin(good)])
-        counts = (". For counts of successes use family='binomial' with trials="
-                  * (family == "bernoulli"))
-        raise DataError(f"y is {y[np.argmin(good)]:g} in row {row}, but family={family!r} needs "
-                        f"{words}. Correct the value, or use another family{counts}")
+    if not (allowed := valid(y)).all():
+        row = int(rows[np.argmin(allowed)])
+        hint = (". For counts of successes use family='binomial' with trials="
+                * (family == "bernoulli"))
+        raise DataError(f"y is {y[np.argmin(allowed)]:g} in row {row}, but family={family!r} needs "
+                        f"{words}. Correct the value, or use another family{hint}")
     if family != "binomial" and trials is not None:
         raise DataError(f"trials= is only for family='binomial', got family={family!r}. Omit "
                         f"trials=")
-    wrong = np.zeros(len(y), bool) if trials is None else (trials < 1) | (y > trials)
-    if trials is not None and wrong.any():
-        i = int(np.argmax(wrong))
+    invalid = np.zeros(len(y), bool) if trials is None else (trials < 1) | (y > trials)
+    if trials is not None and invalid.any():
+        i = int(np.argmax(invalid))
         raise DataError(f"y (successes) is {y[i]:g} and trials is {trials[i]:g} in row {rows[i]}. "
                         "Expected trials of at least 1, and y of at most trials. Correct this row")
 

@@ -63,7 +63,7 @@ def units_of(family: str, link: str, y: np.ndarray, weights: np.ndarray, centred
         ModelError: weak priors where the linear predictor is in units of y, a count.
     """
     if family in REAL and link == "identity":
-        return (moved := middle_and_spread(y, weights, centred)), moved
+        return (affine := middle_and_spread(y, weights, centred)), affine
     if not weak or link not in DIVIDED:
         return (0.0, 1.0), (0.0, 1.0)
     if family not in (*COUNTS, "beta"):
@@ -88,11 +88,11 @@ def refuse_exact(x: np.ndarray | None, y: np.ndarray, intercept: bool) -> None:
     """
     design = np.ones((len(y), int(intercept)))
     design = design if x is None else np.column_stack([design, x])
-    few = 16 * (design.shape[1] + 1)
-    for step in dict.fromkeys((max(len(y) // few, 1), 1)):  # some rows that are off are enough
-        some, told = design[::step], y[::step]
-        beta, _, rank, _ = np.linalg.lstsq(some, told)
-        if len(told) <= rank or np.sqrt(np.mean((told - some @ beta) ** 2)) > 1e-10:
+    n_rows = 16 * (design.shape[1] + 1)
+    for step in dict.fromkeys((max(len(y) // n_rows, 1), 1)):  # some rows that are off are enough
+        rows, targets = design[::step], y[::step]
+        beta, _, rank, _ = np.linalg.lstsq(rows, targets)
+        if len(targets) <= rank or np.sqrt(np.mean((targets - rows @ beta) ** 2)) > 1e-10:
             return
     raise DataError("a linear function of the columns fits every row of y exactly, for example "
                     "because y is constant. The residual standard deviation can then not be "
@@ -102,6 +102,6 @@ def refuse_exact(x: np.ndarray | None, y: np.ndarray, intercept: bool) -> None:
 def middle_and_spread(y: np.ndarray, weights: np.ndarray, centred: bool) -> Affine:
     """The mean of y, 0 where there is no intercept, and the standard deviation about it; 1 if
     there is none."""
-    middle = np.average(y, weights=weights) if centred else 0.0
-    spread = float(np.sqrt(np.average((y - middle) ** 2, weights=weights)))
-    return float(middle), spread or 1.0
+    mean = np.average(y, weights=weights) if centred else 0.0
+    spread = float(np.sqrt(np.average((y - mean) ** 2, weights=weights)))
+    return float(mean), spread or 1.0

@@ -20,14 +20,14 @@ def chain_tables(estimates: Estimates) -> list[Table]:
     """Start and transition probabilities."""
     k = estimates.values["transition"].shape[-1]
     index = groups(estimates, "z", k, "state")
-    out = []
+    tables = []
     if "initial" in estimates:
-        out.append(estimates.across("Start probabilities", index, ["probability"],
-                                    estimates.of("initial")))
+        tables.append(estimates.across("Start probabilities", index, ["probability"],
+                                       estimates.of("initial")))
     if np.ndim(estimates.values["transition"]) == 2:
-        out.append(estimates.across("Transition probabilities", index.rename("from"),
-                                    index.rename("to"), estimates.of("transition")))
-    return out
+        tables.append(estimates.across("Transition probabilities", index.rename("from"),
+                                       index.rename("to"), estimates.of("transition")))
+    return tables
 
 
 def hidden_markov_tables(estimates: Estimates) -> list[Table]:
@@ -36,24 +36,24 @@ def hidden_markov_tables(estimates: Estimates) -> list[Table]:
     k, emission = settings["k"], canonical(settings["emission"])
     index, d = groups(estimates, "z", k, "state"), settings["d"]
     variables = estimates.columns("y", d, ("mean", 1), ("rate", 1), ("probs", 1))
-    out = chain_tables(estimates)
+    tables = chain_tables(estimates)
     if "mean" in estimates:
-        out.append(by_group(estimates, "Means", variables, index, estimates.of("mean")))
+        tables.append(by_group(estimates, "Means", variables, index, estimates.of("mean")))
     if "scale" in estimates:
-        out.append(by_group(estimates, "Standard deviations", variables, index,
-                            estimates.of("scale")))
+        tables.append(by_group(estimates, "Standard deviations", variables, index,
+                               estimates.of("scale")))
     if "precision" in estimates:
-        out += scatter(estimates, variables, index, "precision", emission)
+        tables += scatter(estimates, variables, index, "precision", emission)
     if "rate" in estimates:
-        out.append(by_group(estimates, "Poisson rates", variables, index, estimates.of("rate")))
+        tables.append(by_group(estimates, "Poisson rates", variables, index, estimates.of("rate")))
     if "probs" in estimates:
         symbols = settings["symbols"]
         rows = (estimates.labels("y", symbols, "symbol") if emission == "categorical"
                 else variables)
         heading = ("Emission probabilities" if emission == "categorical"
                    else "Probabilities of 1")
-        out.append(by_group(estimates, heading, rows, index, estimates.of("probs")))
-    return out
+        tables.append(by_group(estimates, heading, rows, index, estimates.of("probs")))
+    return tables
 
 
 def series_tables(estimates: Estimates) -> list[Table]:
@@ -65,8 +65,8 @@ def series_tables(estimates: Estimates) -> list[Table]:
             return ["level", "slope"]
         return [label] if size == 1 else [f"{label} {i + 1}" for i in range(size)]
 
-    out = estimates.named("Standard deviations of the components", _COMPONENTS, labels)
-    return out + (coefficients(estimates) if "beta" in estimates or not out else [])
+    tables = estimates.named("Standard deviations of the components", _COMPONENTS, labels)
+    return tables + (coefficients(estimates) if "beta" in estimates or not tables else [])
 
 
 def dynamic_factor_tables(estimates: Estimates) -> list[Table]:

@@ -43,11 +43,11 @@ def factor_tables(estimates: Estimates, rotation: Callable | None = None) -> lis
                                                 traced=rotation is None))
     estimates.words["precision"] = "uniqueness"
     mean = estimates.of("mean")
-    both = estimates.function(lambda loadings, precision: jnp.sqrt(
+    sd = estimates.function(lambda loadings, precision: jnp.sqrt(
         (loadings**2).sum(-1) + 1 / precision), "loadings", "precision")
-    located = Quantity.stacked([mean, both])
+    mean_sd = Quantity.stacked([mean, sd])
     return [Table.concatenated("Loadings", [table, shares], 1),
-            estimates.across("Means and standard deviations", items, ["mean", "sd"], located)]
+            estimates.across("Means and standard deviations", items, ["mean", "sd"], mean_sd)]
 
 
 def item_tables(estimates: Estimates) -> list[Table]:
@@ -56,6 +56,6 @@ def item_tables(estimates: Estimates) -> list[Table]:
     d = estimates.values["difficulty"].shape[0]
     items = estimates.columns("y", d, ("difficulty", 0))
     a, b = estimates.of("discrimination"), estimates.of("difficulty")
-    wide = a.map(lambda each: np.broadcast_to(each, (d,)))
+    slopes = a.map(lambda array: np.broadcast_to(array, (d,)))
     return [estimates.across("Items", items, pd.Index(["discrimination (a)", "difficulty (b)"]),
-                             Quantity.stacked([wide, b]))]
+                             Quantity.stacked([slopes, b]))]

@@ -12,6 +12,6 @@ REGRESSION = INTERCEPT | SIGMA
 def of_mixed(settings: Mapping[str, Any]) -> dict[str, str]:
     """Those of mixed_model, whose parameters bear the names of its groupings."""
     groupings = settings["effects"]
-    own = {f"{name}_spread": f"sd_{name}" for name in groupings} | {
+    renamed = {f"{name}_spread": f"sd_{name}" for name in groupings} | {
         f"{name}_turn": f"corr_cholesky_{name}" for name in groupings}
-    return {old: new for old, new in (REGRESSION | own).items() if old not in groupings}
+    return {old: new for old, new in (REGRESSION | renamed).items() if old not in groupings}

@@ -35,8 +35,8 @@ def shares(estimates: Estimates, index: "pd.Index", name: str = "weights",
 def by_group(estimates: Estimates, heading: str, variables: Sequence, index: "pd.Index",
              quantity: Quantity) -> Table:
     """Variables in rows, components in columns, of an array (components, variables)."""
-    wide = quantity.map(lambda each: np.reshape(each, (len(index), -1)).T)
-    return estimates.across(heading, variables, index, wide)
+    table = quantity.map(lambda array: np.reshape(array, (len(index), -1)).T)
+    return estimates.across(heading, variables, index, table)
 
 
 def _deviations(shape: int, precision):
@@ -65,14 +65,14 @@ def scatter(estimates: Estimates, variables: list, index: "pd.Index", name: str 
         raise ModelError(f"covariance={covariance!r:.60}: expected one of {listed(COVARIANCES)}")
     columns = pd.Index(["all"], name=index.name) if tied else index
     rows = ["every variable"] if shape == 0 and len(variables) > 1 else variables
-    out = [by_group(estimates, "Standard deviations", rows, columns,
-                    estimates.function(partial(_deviations, shape), name))]
+    tables = [by_group(estimates, "Standard deviations", rows, columns,
+                       estimates.function(partial(_deviations, shape), name))]
     if shape == 2 and len(variables) > 1:
         pairs = np.triu_indices(len(variables), 1)
         labels = [f"{variables[i]}, {variables[j]}" for i, j in zip(*pairs, strict=True)]
-        out.append(by_group(estimates, "Correlations", labels, columns,
-                            estimates.function(partial(_correlations, pairs), name)))
-    return out
+        tables.append(by_group(estimates, "Correlations", labels, columns,
+                               estimates.function(partial(_correlations, pairs), name)))
+    return tables
 
 
 def gaussian_tables(estimates: Estimates) -> list[Table]:
@@ -125,9 +125,9 @@ def naive_bayes_tables(estimates: Estimates) -> list[Table]:
     out = [shares(estimates, index, heading=heading)]
     parts: dict[str, list[tuple[list, Quantity]]] = {}
     tables = []
-    for name, written in settings["features"].items():
-        kind = (written if isinstance(written, str) else written[0]
-                if isinstance(written, tuple | list) else "categorical")
+    for name, feature in settings["features"].items():
+        kind = (feature if isinstance(feature, str) else feature[0]
+                if isinstance(feature, tuple | list) else "categorical")
         if kind == "categorical":
             tables.append(_categories(estimates, name, index))
             continue
@@ -135,12 +135,12 @@ def naive_bayes_tables(estimates: Estimates) -> list[Table]:
         variables = estimates.columns(name, int(np.prod(shape, dtype=int)))
         for ending, title, function in _NUMBERS[kind]:
             site = f"{name}_{ending}"
-            found = estimates.of(site) if function is None else estimates.function(function, site)
-            flat = found.map(lambda each: np.reshape(each, (size, -1)))
+            values = estimates.of(site) if function is None else estimates.function(function, site)
+            flat = values.map(lambda each: np.reshape(each, (size, -1)))
             parts.setdefault(title, []).append((variables, flat))
-    for title, own in parts.items():
-        joined = Quantity.concatenated([each for _, each in own], 1)
-        out.append(by_group(estimates, title, [v for names, _ in own for v in names], index,
+    for title, blocks in parts.items():
+        joined = Quantity.concatenated([each for _, each in blocks], 1)
+        out.append(by_group(estimates, title, [v for names, _ in blocks for v in names], index,
                             joined))
     if tables:
         out.append(Table.concatenated(CATEGORIES, tables))

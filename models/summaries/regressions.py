@@ -51,8 +51,8 @@ def coefficients(estimates: Estimates, heading: str = "Coefficients",
     if np.ndim(estimates.values.get("beta", 0)) == 2:
         size = estimates.values["beta"].shape[1]
         index = estimates.labels("y", size, "y")
-        each = [part.map(lambda own: np.reshape(own, (-1, size))) for part in parts]
-        return [estimates.across(heading, labels, index, Quantity.concatenated(each, 0))]
+        matrices = [part.map(lambda array: np.reshape(array, (-1, size))) for part in parts]
+        return [estimates.across(heading, labels, index, Quantity.concatenated(matrices, 0))]
     return [estimates.listed(heading, labels, Quantity.concatenated(parts))]
 
 
@@ -60,8 +60,8 @@ def scales(estimates: Estimates) -> list[Table]:
     """Residual standard deviation, dispersion, degrees of freedom."""
     def labels(name: str, label: str, found: Quantity) -> list[str]:
         size = found.value.size
-        return [label] if size == 1 else [f"{label}, {own}"
-                                          for own in estimates.labels("y", size, "y")]
+        return [label] if size == 1 else [f"{label}, {label_of_y}"
+                                          for label_of_y in estimates.labels("y", size, "y")]
 
     return estimates.named("Scale", _SCALES, labels)
 
@@ -88,13 +88,13 @@ def _random(estimates: Estimates) -> Table:
     rows, columns, correlation = [], [], []
     for name, (_, width) in estimates.settings["effects"].items():
         estimates.shown.add(name)
-        found = estimates.of(f"sd_{name}").map(np.ravel)
+        sds = estimates.of(f"sd_{name}").map(np.ravel)
         own = _columns_of(estimates, name, width)
         rows += [(name, each) for each in own]
-        columns.append(found)
+        columns.append(sds)
         matrix = None
         if f"corr_cholesky_{name}" in estimates:
-            matrix = estimates.function(lambda turn: turn @ turn.T, f"corr_cholesky_{name}").value
+            matrix = estimates.function(lambda chol: chol @ chol.T, f"corr_cholesky_{name}").value
         correlation += [["" if matrix is None or j >= i else f"{matrix[i, j]:.2f}"
                          for j in range(width - 1)] for i in range(width)]
     for name, label in (("sigma", "Residual"), ("concentration", "Dispersion")):
@@ -117,7 +117,7 @@ def _columns_of(estimates: Estimates, name: str, width: int) -> Sequence:
     known = None if unit is None else unit.names.get(1)
     if known is None:
         known = ["1"] if width == 1 else estimates.names(f"sd_{name}", 0)
-    return ["(Intercept)" if str(own) == "1" else str(own) for own in known]
+    return ["(Intercept)" if str(column) == "1" else str(column) for column in known]
 
 
 def spline_tables(estimates: Estimates) -> list[Table]:
@@ -151,17 +151,17 @@ def experts_tables(estimates: Estimates) -> list[Table]:
     if weights.value.ndim == 3:
         states = estimates.names("weights", 1)
         experts = pd.MultiIndex.from_product([experts, states], names=["expert", "class"])
-    out = [estimates.across("Coefficients of the experts", terms, experts, weights.map(
-        lambda each: np.reshape(each, (-1, len(terms))).T))]
+    tables = [estimates.across("Coefficients of the experts", terms, experts, weights.map(
+        lambda array: np.reshape(array, (-1, len(terms))).T))]
     if "precision" in estimates:
         sd = estimates.function(lambda precision: precision**-0.5, "precision")
-        out.append(estimates.across("Residual standard deviations", experts, ["sd"], sd))
+        tables.append(estimates.across("Residual standard deviations", experts, ["sd"], sd))
     if "gate" in estimates:
         gate = estimates.of("gate")
-        out.append(estimates.across(
+        tables.append(estimates.across(
             f"Coefficients of the gate (log odds against expert {k - 1})", terms,
             pd.Index(range(k - 1), name="expert"), gate))
     if "shares" in estimates:
-        out.append(estimates.across("Mixing proportions", experts, ["share"],
-                                    estimates.of("shares")))
-    return out
+        tables.append(estimates.across("Mixing proportions", experts, ["share"],
+                                       estimates.of("shares")))
+    return tables

@@ -58,9 +58,9 @@ def _programs_of(likelihood: Callable, jit: Callable = jax.jit) -> _Programs:
         return likelihood(scores).log_prob(y)
 
     def slopes(scores, y):
-        slope, bend = jax.jvp(jax.grad(lambda f: logs(f, y).sum()), (scores,),
-                              (jnp.ones_like(scores),))
-        return slope, -bend
+        slope, curvature = jax.jvp(jax.grad(lambda f: logs(f, y).sum()), (scores,),
+                                   (jnp.ones_like(scores),))
+        return slope, -curvature
 
     return _Programs(jit(slopes), jit(logs),
                      jit(lambda y: likelihood(jnp.zeros_like(y)).support(y)))
@@ -144,7 +144,7 @@ class Boosted(Estimator):
         # the trees keep six digits of a number
         self._middle, self._unit = middle_and_unit(X)
         X = (X - self._middle) / self._unit
-        train, held = self._split(len(y))
+        train, held_out = self._split(len(y))
         self.base_score_ = self._constant(y[train], programs)
         scores = np.full(len(y), self.base_score_)
         self.trees_, train_score, held_score = [], [], []
@@ -156,8 +156,8 @@ class Boosted(Estimator):
                                          min_samples_leaf=self.min_samples_leaf).fit(X[train], g)
             leaf = tree.apply(X[train])
             # |h|: rows at which the log-likelihood is not concave
-            up, bend = (np.bincount(leaf, part, tree.tree_.node_count) for part in (g, np.abs(h)))
-            step = self._safe(np.where(bend > MIN_CURVATURE, up / np.maximum(bend, MIN_CURVATURE),
+            grad, curv = (np.bincount(leaf, part, tree.tree_.node_count) for part in (g, np.abs(h)))
+            step = self._safe(np.where(curv > MIN_CURVATURE, grad / np.maximum(curv, MIN_CURVATURE),
                                        0.0), leaf,
                               scores[train], y[train], programs)
             tree.tree_.value[:, 0, 0] = step
@@ -169,12 +169,12 @@ class Boosted(Estimator):
                 raise DataError(f"Boosted: the log-likelihood is {train_score[-1]} after "
                                 f"{counted(len(self.trees_), 'tree')}, which is not finite. Lower "
                                 "learning_rate, or use a likelihood with heavier tails")
-            if len(held):
-                held_score.append(logs[held].mean())
+            if len(held_out):
+                held_score.append(logs[held_out].mean())
                 if len(held_score) - 1 - int(np.argmax(held_score)) >= PATIENCE:
                     break
-        kept = int(np.argmax(held_score)) + 1 if len(held) else len(self.trees_)
-        self.trees_, self.n_estimators_ = self.trees_[:kept], kept
+        n_best = int(np.argmax(held_score)) + 1 if len(held_out) else len(self.trees_)
+        self.trees_, self.n_estimators_ = self.trees_[:n_best], n_best
         self.train_score_, self.validation_score_ = np.array(train_score), np.array(held_score)
         return self
 
@@ -193,28 +193,28 @@ class Boosted(Estimator):
         if len(y) != len(X):
             raise DataError(f"Boosted: X has {counted(len(X), 'row')}, y has {len(y)}: "
                             "inconsistent numbers of samples. Pass one y for each row of X")
-        found: list = []
+        captured: list = []
         try:
             with jax.enable_x64(True):
-                jax.eval_shape(lambda f: found.append(self._likelihood()(f)), np.zeros(len(y)))
+                jax.eval_shape(lambda f: captured.append(self._likelihood()(f)), np.zeros(len(y)))
         except Exception as error:  # of the user's function, which may raise anything
-            said = f"{type(error).__name__}: {error}".splitlines()[0]
+            message = f"{type(error).__name__}: {error}".splitlines()[0]
             raise ModelError(f"Boosted: the function likelihood= failed for an array of scores\n"
-                             f"{said}\nExpected a function written in jax.numpy, such as "
+                             f"{message}\nExpected a function written in jax.numpy, such as "
                              "lambda f: dist.StudentT(4, f, 2.0)") from error
-        given = found[0]
-        if not isinstance(given, dist.Distribution) or given.shape() != (len(y),):
-            got = (f"the shape {given.shape()}" if isinstance(given, dist.Distribution)
-                   else f"an object of the type {type(given).__name__}")
+        result = captured[0]
+        if not isinstance(result, dist.Distribution) or result.shape() != (len(y),):
+            got = (f"the shape {result.shape()}" if isinstance(result, dist.Distribution)
+                   else f"an object of the type {type(result).__name__}")
             raise DataError("Boosted: the function likelihood= must return a NumPyro distribution "
                             f"of the shape ({len(y)},), one value for each score, got {got}. "
                             "Write, for example, lambda f: dist.Normal(f, 1.0)")
         with jax.enable_x64(True):
-            within = np.asarray(programs.within(y)) & np.isfinite(y)
-        if not within.all():
-            row = int(np.argmin(within))
+            in_support = np.asarray(programs.within(y)) & np.isfinite(y)
+        if not in_support.all():
+            row = int(np.argmin(in_support))
             raise DataError(f"Boosted: y is {y[row]:g} in row {row}, which is not a possible value "
-                            f"of the likelihood, {type(given).__name__}. Check this value, or "
+                            f"of the likelihood, {type(result).__name__}. Check this value, or "
                             "choose another likelihood=")
         return y
 
@@ -225,14 +225,14 @@ class Boosted(Estimator):
 
     def _constant(self, y: np.ndarray, programs: _Programs) -> float:
         """The best score without any tree, by Newton's steps."""
-        score, far = 0.0, 4.0
+        score, max_step = 0.0, 4.0
         for _ in range(STEPS):
             with jax.enable_x64(True):
                 g, h = (float(np.asarray(part).sum())
                         for part in programs.slopes(np.full(len(y), score), y))
             step = g / h if h > MIN_CURVATURE * len(y) else np.sign(g)
-            score += float(np.clip(step, -far, far))
-            far = 2 * far if abs(step) > far else 4.0  # as of y in grams
+            score += float(np.clip(step, -max_step, max_step))
+            max_step = 2 * max_step if abs(step) > max_step else 4.0  # as of y in grams
             if abs(step) < 1e-12:
                 break
         if not abs(step) < 1e-3:

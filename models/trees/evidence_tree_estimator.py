@@ -52,7 +52,7 @@ class GrowingList(NamedTuple):
     rules: np.ndarray  # (m,) splits there are at a node; 1 where it has none
 
 
-class Weighed(NamedTuple):
+class PruningWeights(NamedTuple):
     """What is known of the prunings of a tree.
 
     Args:
@@ -76,7 +76,8 @@ def log_leaf(counts: np.ndarray, concentration: float) -> np.ndarray:
             - k * gammaln(concentration) + gammaln(k * concentration))
 
 
-def weigh_prunings(tree: GrowingList, concentration: float, base: float, power: float) -> Weighed:
+def weigh_prunings(tree: GrowingList, concentration: float, base: float,
+                   power: float) -> PruningWeights:
     """All prunings of a tree.
 
     Args:
@@ -90,32 +91,33 @@ def weigh_prunings(tree: GrowingList, concentration: float, base: float, power: 
         if tree.left[t] < 0:  # as grown: it could not be split, and is a leaf surely
             mean[t] = best[t] = leaf[t]
             continue
-        chance = base * (1.0 + tree.depth[t]) ** -power
+        p_split = base * (1.0 + tree.depth[t]) ** -power
         children = tree.left[t], tree.right[t]
-        ends = np.log1p(-chance) + leaf[t] if chance < 1 else -np.inf
-        rule = np.log(chance / tree.rules[t]) if chance > 0 else -np.inf
-        goes, most = rule + mean[[*children]].sum(), rule + best[[*children]].sum()
-        mean[t] = np.logaddexp(ends, goes)
-        split[t], kept[t] = np.exp(goes - mean[t]), most > ends
-        best[t] = max(ends, most)
-    return Weighed(float(mean[0]), float(best[0]), split, kept)
+        log_stop = np.log1p(-p_split) + leaf[t] if p_split < 1 else -np.inf
+        rule = np.log(p_split / tree.rules[t]) if p_split > 0 else -np.inf
+        log_split, best_split = rule + mean[[*children]].sum(), rule + best[[*children]].sum()
+        mean[t] = np.logaddexp(log_stop, log_split)
+        split[t], kept[t] = np.exp(log_split - mean[t]), best_split > log_stop
+        best[t] = max(log_stop, best_split)
+    return PruningWeights(float(mean[0]), float(best[0]), split, kept)
 
 
-def shares(tree: GrowingList, found: Weighed, average: bool, concentration: float) -> np.ndarray:
+def shares(tree: GrowingList, weighed: PruningWeights, average: bool,
+           concentration: float) -> np.ndarray:
     """(m, classes): the predictive of a row whose way ends at a node (and, of an inner node, of one
     that would go no further), all prunings averaged or by the best."""
     p = tree.counts + concentration
     p = p / p.sum(-1, keepdims=True)
-    go = found.split if average else found.kept.astype(float)
-    out, chance = np.zeros_like(p), np.zeros(len(p))
-    chance[0] = 1.0
+    p_go = weighed.split if average else weighed.kept.astype(float)
+    probs, reach = np.zeros_like(p), np.zeros(len(p))
+    reach[0] = 1.0
     for t in range(len(p)):
         inner = tree.left[t] >= 0
-        stays = chance[t] * (1 - go[t] if inner else 1.0)
-        out[t] += stays * p[t]
+        p_stop = reach[t] * (1 - p_go[t] if inner else 1.0)
+        probs[t] += p_stop * p[t]
         for child in (tree.left[t], tree.right[t]) if inner else ():
-            chance[child], out[child] = chance[t] * go[t], out[t]
-    return out
+            reach[child], probs[child] = reach[t] * p_go[t], probs[t]
+    return probs
 
 
 UNIT: Rule = ("a number between 0 and 1",
@@ -179,9 +181,9 @@ class EvidenceTree(Classifier):
 
         check(self)
         X, codes, weights = self._batch(X, y, sample_weight, None, True)
-        seen = ~np.isnan(codes.astype(float))
-        X, codes = X[seen], codes[seen].astype(int)
-        weights = None if weights is None else weights[seen]
+        labelled = ~np.isnan(codes.astype(float))
+        X, codes = X[labelled], codes[labelled].astype(int)
+        weights = None if weights is None else weights[labelled]
         # the trees keep six digits of a number
         self._middle, self._unit = middle_and_unit(X)
         X = (X - self._middle) / self._unit
@@ -196,11 +198,11 @@ class EvidenceTree(Classifier):
         for t in np.flatnonzero(left >= 0):
             depth[left[t]] = depth[right[t]] = depth[t] + 1
         self._grown = GrowingList(left, right, counts, depth, _rules(grown, X))
-        found = weigh_prunings(self._grown, self.concentration, self.base, self.power)
-        self._shares = shares(self._grown, found, self.average, self.concentration)
-        self.tree_, self.log_evidence_ = grown, found.log_evidence
-        self.n_leaves_ = int(round(_leaves(self._grown, found.kept.astype(float))))
-        self.expected_leaves_ = _leaves(self._grown, found.split)
+        weighed = weigh_prunings(self._grown, self.concentration, self.base, self.power)
+        self._shares = shares(self._grown, weighed, self.average, self.concentration)
+        self.tree_, self.log_evidence_ = grown, weighed.log_evidence
+        self.n_leaves_ = int(round(_leaves(self._grown, weighed.kept.astype(float))))
+        self.expected_leaves_ = _leaves(self._grown, weighed.split)
         return self
 
     def predict_proba(self, X):
@@ -212,19 +214,19 @@ class EvidenceTree(Classifier):
 
 def _rules(grown: Any, X: np.ndarray) -> np.ndarray:
     """How many splits there are at every node: columns, and cuts between two of their values."""
-    ways = grown.decision_path(X).tocsc()
-    out = np.ones(ways.shape[1])
+    paths = grown.decision_path(X).tocsc()
+    n_rules = np.ones(paths.shape[1])
     for t in np.flatnonzero(grown.tree_.children_left >= 0):
-        here = X[ways.indices[ways.indptr[t] : ways.indptr[t + 1]]].astype(np.float32)
-        ordered = np.sort(here, 0)  # unseen cells last
-        out[t] = max(int((np.diff(ordered, axis=0) > 0).sum()), 1)
-    return out
+        values = X[paths.indices[paths.indptr[t] : paths.indptr[t + 1]]].astype(np.float32)
+        ordered = np.sort(values, 0)  # unseen cells last
+        n_rules[t] = max(int((np.diff(ordered, axis=0) > 0).sum()), 1)
+    return n_rules
 
 
-def _leaves(tree: GrowingList, go: np.ndarray) -> float:
+def _leaves(tree: GrowingList, p_split: np.ndarray) -> float:
     """Leaves, expected where a node that is reached is split with such probabilities."""
-    count = np.ones(len(go))
-    for t in reversed(range(len(go))):
+    count = np.ones(len(p_split))
+    for t in reversed(range(len(p_split))):
         if tree.left[t] >= 0:
-            count[t] = (1 - go[t]) + go[t] * (count[tree.left[t]] + count[tree.right[t]])
+            count[t] = (1 - p_split[t]) + p_split[t] * (count[tree.left[t]] + count[tree.right[t]])
     return float(count[0])

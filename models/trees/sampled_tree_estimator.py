@@ -99,14 +99,14 @@ class SampledTree(Classifier):
         """
         check(self)
         X, codes, weights = self._batch(X, y, sample_weight, None, True)
-        seen = ~np.isnan(codes.astype(float))
-        X, codes = X[seen], codes[seen].astype(int)
-        weights = np.ones(len(X)) if weights is None else weights[seen]
+        labelled = ~np.isnan(codes.astype(float))
+        X, codes = X[labelled], codes[labelled].astype(int)
+        weights = np.ones(len(X)) if weights is None else weights[labelled]
         low, high = np.nanmin(X, 0, initial=0.0), np.nanmax(X, 0, initial=0.0)
         self._below = low - (high - low) - 1.0
         X = np.where(np.isnan(X), self._below, X)
         prior = float(self.base), float(self.power), float(self.concentration)
-        self.trees_, logs = [], []
+        self.trees_, log_densities = [], []
         for random in np.random.default_rng(self._seed()).spawn(self.chains):
             chain = Chain(X, codes, weights, len(self.classes_), prior, random)
             trees, density = [], []
@@ -116,8 +116,8 @@ class SampledTree(Classifier):
                     trees.append(chain.tree())
                     density.append(chain.log_density())
             self.trees_.append(trees)
-            logs.append(density)
-        self.log_density_ = np.array(logs)
+            log_densities.append(density)
+        self.log_density_ = np.array(log_densities)
         self.leaves_ = np.array([[tree.leaves for tree in trees] for trees in self.trees_])
         self.expected_leaves_ = float(self.leaves_.mean())
         self.r_hat_ = self._r_hat()
@@ -135,15 +135,15 @@ class SampledTree(Classifier):
         if self.draws < 4 or np.ptp(self.log_density_) <= 1e-9:
             return 1.0  # too few to halve; or all trees are one
         with np.errstate(divide="ignore", invalid="ignore"):
-            found = float(split_gelman_rubin(self.log_density_))
-        return found if np.isfinite(found) else np.inf  # each chain stayed where it was
+            r_hat = float(split_gelman_rubin(self.log_density_))
+        return r_hat if np.isfinite(r_hat) else np.inf  # each chain stayed where it was
 
     def _chain_discrepancy(self, X) -> float:
         """The mean absolute difference between the probabilities of each chain and those of all
         chains."""
-        own = np.array([sum(tree.predict(X) for tree in trees) / len(trees)
-                        for trees in self.trees_])
-        return float(np.abs(own - own.mean(0)).mean())
+        probs = np.array([sum(tree.predict(X) for tree in trees) / len(trees)
+                          for trees in self.trees_])
+        return float(np.abs(probs - probs.mean(0)).mean())
 
     def predict_proba(self, X):
         """p(class | row), (n, classes), the mean over all trees."""
@@ -202,8 +202,8 @@ class Chain:
         """log p(node is a leaf) + log p(its labels)."""
         a, b, c = self.prior
         k, n = self.classes, node.counts
-        out = (gammaln(n + c).sum() - gammaln(n.sum() + k * c) - k * gammaln(c) + gammaln(k * c))
-        return float(out + (np.log1p(-a * (1.0 + node.depth) ** -b) if node.rules else 0.0))
+        leaf = (gammaln(n + c).sum() - gammaln(n.sum() + k * c) - k * gammaln(c) + gammaln(k * c))
+        return float(leaf + (np.log1p(-a * (1.0 + node.depth) ** -b) if node.rules else 0.0))
 
     def log_density(self) -> float:
         """log p(tree, labels)."""
@@ -212,42 +212,42 @@ class Chain:
                    else self.evidence(node) for node in self.nodes())
 
     def nodes(self) -> list[Node]:
-        out, left = [], [self.root]
-        while left:
-            node = left.pop()
-            out.append(node)
-            left.extend(node.children)
-        return out
+        nodes, stack = [], [self.root]
+        while stack:
+            node = stack.pop()
+            nodes.append(node)
+            stack.extend(node.children)
+        return nodes
 
     def step(self) -> None:
         """One proposal, taken or not."""
         nodes = self.nodes()
-        able = [node for node in nodes if not node.children and node.rules]
-        ends = [node for node in nodes if node.children and not any(child.children for child
+        growable = [node for node in nodes if not node.children and node.rules]
+        prunable = [node for node in nodes if node.children and not any(child.children for child
                                                                      in node.children)]
         kind = int(self.random.integers(3))
-        if kind == GROW and able:
-            self._grow(able[self.random.integers(len(able))], len(able), ends)
-        elif kind == PRUNE and ends:
-            self._prune(ends[self.random.integers(len(ends))], len(ends), able)
-        elif kind == CHANGE and ends:
-            node = ends[self.random.integers(len(ends))]
+        if kind == GROW and growable:
+            self._grow(growable[self.random.integers(len(growable))], len(growable), prunable)
+        elif kind == PRUNE and prunable:
+            self._prune(prunable[self.random.integers(len(prunable))], len(prunable), growable)
+        elif kind == CHANGE and prunable:
+            node = prunable[self.random.integers(len(prunable))]
             column, cut, children = self._split(node)
             if self._accept(sum(map(self.evidence, children))
                             - sum(map(self.evidence, node.children))):
                 node.column, node.cut, node.children = column, cut, children
 
-    def _grow(self, leaf: Node, able: int, ends: list[Node]) -> None:
+    def _grow(self, leaf: Node, n_growable: int, prunable: list[Node]) -> None:
         column, cut, children = self._split(leaf)
         # above it there may be one that had two leaves, and no longer has
-        fewer = any(leaf is child for node in ends for child in node.children)
-        ratio = self._gain(leaf, children) + np.log(able) - np.log(len(ends) + 1 - fewer)
+        fewer = any(leaf is child for node in prunable for child in node.children)
+        ratio = self._gain(leaf, children) + np.log(n_growable) - np.log(len(prunable) + 1 - fewer)
         if self._accept(ratio):
             leaf.column, leaf.cut, leaf.children = column, cut, children
 
-    def _prune(self, node: Node, ends: int, able: list[Node]) -> None:
-        without = len(able) - sum(bool(child.rules) for child in node.children) + 1
-        ratio = -self._gain(node, node.children) + np.log(ends) - np.log(without)
+    def _prune(self, node: Node, n_prunable: int, growable: list[Node]) -> None:
+        n_after = len(growable) - sum(bool(child.rules) for child in node.children) + 1
+        ratio = -self._gain(node, node.children) + np.log(n_prunable) - np.log(n_after)
         if self._accept(ratio):
             node.column, node.cut, node.children = -1, np.nan, ()
 
@@ -261,11 +261,11 @@ class Chain:
         cuts = np.array([len(each) - 1 for each in node.values])
         rule = int(self.random.integers(cuts.sum()))
         column = int(np.searchsorted(np.cumsum(cuts), rule, side="right"))
-        at = rule - int(cuts[:column].sum())
-        low, high = node.values[column][at : at + 2]
-        below = self.X[node.rows, column] <= low
-        children = (self._node(node.rows[below], node.depth + 1),
-                    self._node(node.rows[~below], node.depth + 1))
+        index = rule - int(cuts[:column].sum())
+        low, high = node.values[column][index : index + 2]
+        is_low = self.X[node.rows, column] <= low
+        children = (self._node(node.rows[is_low], node.depth + 1),
+                    self._node(node.rows[~is_low], node.depth + 1))
         return column, float(low + (high - low) / 2), children
 
     def _accept(self, ratio: float) -> bool:
@@ -305,9 +305,9 @@ class Tree:
 
     def predict(self, X: np.ndarray) -> np.ndarray:
         """p(class) of rows, (n, classes)."""
-        at = np.zeros(len(X), int)
-        while (inner := np.flatnonzero(self.columns[at] >= 0)).size:
-            node = at[inner]
-            above = X[inner, self.columns[node]] > self.cuts[node]
-            at[inner] = self.children[node, above.astype(int)]
-        return self.shares[at]
+        nodes = np.zeros(len(X), int)
+        while (inner := np.flatnonzero(self.columns[nodes] >= 0)).size:
+            node = nodes[inner]
+            is_high = X[inner, self.columns[node]] > self.cuts[node]
+            nodes[inner] = self.children[node, is_high.astype(int)]
+        return self.shares[nodes]

@@ -89,12 +89,12 @@ class Certificate:
 
     def __str__(self) -> str:
         rejected = self.rejected
-        shown = self.table.copy()
-        shown["p_value"] = shown["p_value"].map(lambda p: f"{p:.2g}")
+        frame = self.table.copy()
+        frame["p_value"] = frame["p_value"].map(lambda p: f"{p:.2g}")
         for name in ("50%", "80%", "90%"):
-            shown[name] = shown[name].map(lambda share: f"{share:.0%}")
-        shown["verdict"] = [rejected.get(name, "uniform") for name in shown.index]
-        wide = {"index_names": False, "max_rows": None, "line_width": None}
+            frame[name] = frame[name].map(lambda share: f"{share:.0%}")
+        frame["verdict"] = [rejected.get(name, "uniform") for name in frame.index]
+        style = {"index_names": False, "max_rows": None, "line_width": None}
         lines = [
             f"simulation-based calibration of {self.model} with {self.engine}: "
             f"{'passed' if self.passed else 'NOT passed'}",
@@ -104,9 +104,9 @@ class Certificate:
             f"rejects if p < "
             f"{self.threshold:.2g}. The columns 50%, 80% and 90% give the share of true values "
             "inside the central posterior intervals of these probabilities:",
-            shown.to_string(**wide),
+            frame.to_string(**style),
             "prior predictive distribution:",
-            self.prior_predictive.to_string(float_format=lambda x: f"{x:.3g}", na_rep="", **wide),
+            self.prior_predictive.to_string(float_format=lambda x: f"{x:.3g}", na_rep="", **style),
         ]
         if self.failures:
             first = next(iter(self.failures.values()))
@@ -119,12 +119,12 @@ class Certificate:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        first = str(self).partition("\n")[0]
+        headline = str(self).partition("\n")[0]
         tables = (table(records_of(self.table), "quantities"),
                   table(records_of(self.prior_predictive), "prior predictive distribution of the "
                                                            "data"))
         kind = "good" if self.passed else "warn"
-        return noted(f'<p class="{kind}">{"✓" if self.passed else "⚠"} {escape(first)}</p>'
+        return noted(f'<p class="{kind}">{"✓" if self.passed else "⚠"} {escape(headline)}</p>'
                      f"{''.join(tables)}")
 
 
@@ -157,26 +157,26 @@ def check(
     engine = None if engine is None else checked(engine, "check")
     if engine is not None and engine.capabilities.finds == "point":
         raise simulated.no_posterior(engine)
-    held, shown = simulated.template(model, data, rows, steps)
-    plan = held.plan()
+    parsed, has_data = simulated.template(model, data, rows, steps)
+    plan = parsed.plan()
     if engine is None:
-        engine = Exact() if refusal(Exact(), held) is None else NUTS()
+        engine = Exact() if refusal(Exact(), parsed) is None else NUTS()
     with contextlib.suppress(DataError):  # of placeholders
-        engine.refuse(Problem(held, plan))
-    truth, columns = simulated.simulated(held, plan, int(simulations), seed, simulator)
-    sets = [simulated.fill_template(held, {name: values[i] for name, values in columns.items()})
+        engine.refuse(Problem(parsed, plan))
+    truth, columns = simulated.simulated(parsed, plan, int(simulations), seed, simulator)
+    sets = [simulated.fill_template(parsed, {name: values[i] for name, values in columns.items()})
             for i in range(simulations)]
-    ranked, how = engine.for_simulations()
-    plan = planned(sets[0], ranked)  # as a fit has it
+    sampler, method = engine.for_simulations()
+    plan = planned(sets[0], sampler)  # as a fit has it
     engine.refuse(Problem(sets[0], plan))
-    found, failures = simulated.all_of(ranked, sets, plan, truth, seed, RANKED_DRAWS, progress)
-    kept = [i for i in range(simulations) if i not in failures]
-    loaded, known = load.load(sets[kept[0]], plan)
+    fits, failures = simulated.fit_all(sampler, sets, plan, truth, seed, RANKED_DRAWS, progress)
+    valid = [i for i in range(simulations) if i not in failures]
+    loaded, known = load.load(sets[valid[0]], plan)
     exchange = [] if plan.complete else exchanges(
-        plan, {name: found[kept[0]].values[name][-1] for name in plan.free}, known, loaded)
-    levels, effective = _levels(held.structure, plan, exchange, truth, found, kept, seed)
-    return _certificate(model, engine, how, held, levels, effective, failures,
-                        _prior_predictive(held, columns, shown), exchange, simulator)
+        plan, {name: fits[valid[0]].values[name][-1] for name in plan.free}, known, loaded)
+    levels, effective = _levels(parsed.structure, plan, exchange, truth, fits, valid, seed)
+    return _certificate(model, engine, method, parsed, levels, effective, failures,
+                        _prior_predictive(parsed, columns, has_data), exchange, simulator)
 
 
 # Ranks
@@ -190,38 +190,38 @@ def quantities(structure: Structure, exchange: list[Exchange],
     does not depend on their order; of those with two such axes (transitions) the diagonal and the
     off-diagonal entries are sorted.
     """
-    out = {}
+    result = {}
     for name, value in values.items():
         value, labels = np.asarray(value), None
-        for each in exchange:
-            axes = dict(each.axes).get(name, ())
+        for group in exchange:
+            axes = dict(group.axes).get(name, ())
             if len(axes) == 1:
                 value = np.sort(value, 1 + axes[0])
             elif len(axes) == 2:
-                moved = np.moveaxis(value, (1 + axes[0], 1 + axes[1]), (1, 2))
-                stay = np.eye(each.states, dtype=bool)
-                value = np.concatenate([np.sort(moved[:, stay], 1), np.sort(moved[:, ~stay], 1)], 1)
-                kept = [f"stay {i}" for i in range(each.states)] + [
-                    f"move {i}" for i in range(each.states * (each.states - 1))
+                pairs = np.moveaxis(value, (1 + axes[0], 1 + axes[1]), (1, 2))
+                diag = np.eye(group.states, dtype=bool)
+                value = np.concatenate([np.sort(pairs[:, diag], 1), np.sort(pairs[:, ~diag], 1)], 1)
+                kinds = [f"stay {i}" for i in range(group.states)] + [
+                    f"move {i}" for i in range(group.states * (group.states - 1))
                 ]
                 tails = [f", {', '.join(map(str, i))}" if i else ""
                          for i in np.ndindex(value.shape[2:])]
-                labels = [f"{name}[{k}{tail}]" for k in kept for tail in tails]
+                labels = [f"{name}[{k}{tail}]" for k in kinds for tail in tails]
         if labels is None:
             triangle = structure.sites[name].domain.triangular
-            some = np.tril(np.ones(value.shape[-2:], bool)) if triangle else None
-            index = [i for i in np.ndindex(value.shape[1:]) if some is None or some[i[-2:]]]
-            word = "sorted " if any(name in dict(each.axes) for each in exchange) else ""
-            out |= {f"{name}[{word}{', '.join(map(str, i))}]"
-                    if i else name: value[(slice(None), *i)] for i in index}
+            mask = np.tril(np.ones(value.shape[-2:], bool)) if triangle else None
+            index = [i for i in np.ndindex(value.shape[1:]) if mask is None or mask[i[-2:]]]
+            prefix = "sorted " if any(name in dict(group.axes) for group in exchange) else ""
+            result |= {f"{name}[{prefix}{', '.join(map(str, i))}]"
+                       if i else name: value[(slice(None), *i)] for i in index}
         else:
-            out |= dict(zip(labels, value.reshape(len(value), -1).T, strict=True))
-    return out
+            result |= dict(zip(labels, value.reshape(len(value), -1).T, strict=True))
+    return result
 
 
 def _levels(
     structure: Structure, plan: Plan, exchange: list, truth: Mapping,
-    found: Mapping[int, simulated.Drawn], kept: list[int], seed: int
+    fits: Mapping[int, simulated.Drawn], valid: list[int], seed: int
 ) -> "tuple[pd.DataFrame, np.ndarray]":
     """The rank of the true value among the draws, plus a uniform number, divided by the number of
     ranks: uniform in (0, 1); and effective draws.
@@ -231,33 +231,33 @@ def _levels(
     random = np.random.default_rng([seed, 5])
     true = quantities(structure, exchange, truth)
     names = [name for name in true]
-    drawn = [{**quantities(structure, exchange, {n: found[i].values[n] for n in truth}),
-              LIKELIHOOD: found[i].likelihood} for i in kept]
-    true[LIKELIHOOD] = np.array([found[i].true_likelihood if i in found else np.nan
+    drawn = [{**quantities(structure, exchange, {n: fits[i].values[n] for n in truth}),
+              LIKELIHOOD: fits[i].likelihood} for i in valid]
+    true[LIKELIHOOD] = np.array([fits[i].true_likelihood if i in fits else np.nan
                                  for i in range(len(next(iter(true.values()))))])
-    if all(np.isfinite(true[LIKELIHOOD][i]) for i in kept):
+    if all(np.isfinite(true[LIKELIHOOD][i]) for i in valid):
         names.append(LIKELIHOOD)
     # (simulations, draws, quantities)
-    every = np.stack([np.stack([draws[name] for name in names], -1) for draws in drawn])
-    size = every.shape[1]
-    effective = np.full(len(kept), size)
-    if any(found[i].chain for i in kept):
+    all_draws = np.stack([np.stack([draws[name] for name in names], -1) for draws in drawn])
+    size = all_draws.shape[1]
+    effective = np.full(len(valid), size)
+    if any(fits[i].chain for i in valid):
         with np.errstate(invalid="ignore"):
             # (simulations, quantities)
-            worth = diagnostics.effective(np.moveaxis(every, 1, 0)[None])
-        effective = np.clip(np.nan_to_num(np.nanmin(np.where(np.isnan(worth), size, worth), 1)), 2,
+            ess = diagnostics.effective(np.moveaxis(all_draws, 1, 0)[None])
+        effective = np.clip(np.nan_to_num(np.nanmin(np.where(np.isnan(ess), size, ess), 1)), 2,
                             size).astype(int)
-    levels = np.empty((len(kept), len(names)))
-    for row, (i, draws) in enumerate(zip(kept, every, strict=True)):
+    levels = np.empty((len(valid), len(names)))
+    for row, (i, draws) in enumerate(zip(valid, all_draws, strict=True)):
         count = min(effective[row], RANKED_DRAWS)
-        thin = draws[np.linspace(0, size - 1, count).round().astype(int)]
-        at = np.array([true[name][i] for name in names])
-        rank = (thin < at).sum(0) + random.integers(0, (thin == at).sum(0) + 1)
+        thinned = draws[np.linspace(0, size - 1, count).round().astype(int)]
+        truths = np.array([true[name][i] for name in names])
+        rank = (thinned < truths).sum(0) + random.integers(0, (thinned == truths).sum(0) + 1)
         levels[row] = (rank + random.random(len(names))) / (count + 1)
-    return pd.DataFrame(levels, pd.Index(kept, name="simulation"), names), effective
+    return pd.DataFrame(levels, pd.Index(valid, name="simulation"), names), effective
 
 
-def _certificate(model: Bound, engine: Engine, how: object, held: dataset.Data,
+def _certificate(model: Bound, engine: Engine, method: object, data: dataset.Data,
                  levels: "pd.DataFrame", effective: np.ndarray, failures: dict[int, str],
                  predictive: object, exchange: Any, simulator: Any) -> Certificate:
     from scipy.stats import chisquare
@@ -268,9 +268,9 @@ def _certificate(model: Bound, engine: Engine, how: object, held: dataset.Data,
     for name in levels.columns:
         level = levels[name].to_numpy()
         counts = np.bincount(np.minimum((level * bins).astype(int), bins - 1), minlength=bins)
-        inside = {f"{share:.0%}": float((np.abs(level - 0.5) < share / 2).mean())
-                  for share in (0.5, 0.8, 0.9)}
-        records[name] = {"p_value": float(chisquare(counts).pvalue), **inside}
+        coverage = {f"{share:.0%}": float((np.abs(level - 0.5) < share / 2).mean())
+                    for share in (0.5, 0.8, 0.9)}
+        records[name] = {"p_value": float(chisquare(counts).pvalue), **coverage}
     notes = [f"the states of '{e.site}' are exchangeable, so their parameters were sorted before "
              f"the true values were ranked" for e in exchange]
     if simulator is not None:
@@ -281,39 +281,39 @@ def _certificate(model: Bound, engine: Engine, how: object, held: dataset.Data,
             f"{MIN_EFFECTIVE_DRAWS}, so the ranks are inaccurate. Give the engine more draws"
         )
     table = pd.DataFrame.from_dict(records, orient="index")
-    if how:
-        notes.append(f"fit of each data set: {how}, thinned to at most {RANKED_DRAWS} draws")
-    return Certificate(repr(model), repr(engine), held.table.rows, levels, table,
+    if method:
+        notes.append(f"fit of each data set: {method}, thinned to at most {RANKED_DRAWS} draws")
+    return Certificate(repr(model), repr(engine), data.table.rows, levels, table,
                        predictive,
                        effective, failures, tuple(notes), bins)
 
 
-def _prior_predictive(held: dataset.Data, columns: Mapping[str, np.ndarray],
-                      shown: bool) -> "pd.DataFrame":
+def _prior_predictive(data: dataset.Data, columns: Mapping[str, np.ndarray],
+                      has_data: bool) -> "pd.DataFrame":
     """Prior predictive checks of each observed site: the distribution of single values, and the
     rank of the data's mean among the simulated ones.
 
     Of a site with states, a row for the share of each state.
     """
-    records, held = {}, without_masked(held, {})
+    records, data = {}, without_masked(data, {})
     for name, values in columns.items():
-        site, column = held.structure.sites[name], held.table.columns[name]
-        seen = np.ones(values.shape[1:], bool) if column.seen is None else column.seen
-        drawn = values[:, seen].astype(float)  # (simulations, seen cells)
-        actual = column.values[seen].astype(float)
+        site, column = data.structure.sites[name], data.table.columns[name]
+        mask = np.ones(values.shape[1:], bool) if column.seen is None else column.seen
+        drawn = values[:, mask].astype(float)  # (simulations, seen cells)
+        actual = column.values[mask].astype(float)
         if site.states is not None:
-            labels = held.labels.get(name, tuple(range(site.states)))
+            labels = data.labels.get(name, tuple(range(site.states)))
             parts = {f"{name} = {label}": (drawn == s, actual == s)
                      for s, label in enumerate(labels)}
         else:
             parts = {name: (drawn, actual)}
-        for label, (draws, own) in parts.items():
+        for label, (draws, obs) in parts.items():
             means = draws.mean(1)
-            of = means if site.states is not None else draws
-            low, middle, high = np.quantile(of, (0.05, 0.5, 0.95))
-            record = {"mean": of.mean(), "sd": of.std(), "5%": low, "50%": middle, "95%": high}
-            if shown:
-                record |= {"data": own.mean(), "means below": (means < own.mean()).mean() + 0.5
-                           * (means == own.mean()).mean()}
+            stat = means if site.states is not None else draws
+            low, middle, high = np.quantile(stat, (0.05, 0.5, 0.95))
+            record = {"mean": stat.mean(), "sd": stat.std(), "5%": low, "50%": middle, "95%": high}
+            if has_data:
+                record |= {"data": obs.mean(), "means below": (means < obs.mean()).mean() + 0.5
+                           * (means == obs.mean()).mean()}
             records[label] = record
     return pd.DataFrame.from_dict(records, orient="index")

@@ -89,13 +89,13 @@ def distribution(probabilities: object, verb: str) -> np.ndarray:
         raise DataError(f"{verb}(probabilities): expected an array of shape (n, k), one row for "
                         f"each case and one column for each state, got shape {p.shape}{remedy}")
     total = p.sum(-1)
-    bad = ~((p >= 0).all(-1) & (np.abs(total - 1) <= SUM_TOLERANCE))
-    if bad.any():
-        where = tuple(map(int, np.argwhere(bad)[0]))
-        row = where[0] if len(where) == 1 else where
+    invalid = ~((p >= 0).all(-1) & (np.abs(total - 1) <= SUM_TOLERANCE))
+    if invalid.any():
+        index = tuple(map(int, np.argwhere(invalid)[0]))
+        row = index[0] if len(index) == 1 else index
         raise DataError(
-            f"{verb}(probabilities): row {row} is {listed(np.round(p[where], 4))}, with the sum "
-            f"{total[where]:.4g}; expected probabilities of at least 0 that sum to 1. Pass the "
+            f"{verb}(probabilities): row {row} is {listed(np.round(p[index], 4))}, with the sum "
+            f"{total[index]:.4g}; expected probabilities of at least 0 that sum to 1. Pass the "
             f"result of predict_proba"
         )
     return p / total[..., None]
@@ -157,7 +157,7 @@ def _frame(loss: Mapping):
 
 def named(codes: np.ndarray, names: Sequence) -> np.ndarray:
     """Codes as names, −1 as None."""
-    same = len(set(map(type, names))) == 1 and type(names[0]) in (str, int, float, bool)
-    if same and not (codes == REJECTED).any():
+    same_type = len(set(map(type, names))) == 1 and type(names[0]) in (str, int, float, bool)
+    if same_type and not (codes == REJECTED).any():
         return np.array(list(names))[codes]
     return np.fromiter([*names, None], object, len(names) + 1)[codes]

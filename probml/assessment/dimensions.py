@@ -36,9 +36,9 @@ def along(structure: Structure, columns: Mapping[str, tuple],
     Args:
         columns: input or site of rows → the names of its columns. labels: site → of its states.
     """
-    asked = []
+    edges = []
     for name, names in columns.items():
-        asked += [(p, site.name, name) for site in structure.sites.values()
+        edges += [(p, site.name, name) for site in structure.sites.values()
                   if site.rows and (name in site.inputs or name == site.name
                                     and site.family is not None and site.time is None
                                     and site.cells == (len(names),))
@@ -47,17 +47,17 @@ def along(structure: Structure, columns: Mapping[str, tuple],
     for name, names in reversed(list(labels.items())):
         site = structure.sites.get(name)
         if site is not None and site.states == len(names):
-            asked += [(p, child, name) for child in structure.children[name]
+            edges += [(p, child, name) for child in structure.children[name]
                       for p in structure.parameters if len(names) in structure.sites[p].shape]
-    asked = [ask for ask in asked if ask[0] in structure.programs[ask[1]][1]]
-    out: dict[tuple[str, int], tuple] = {}
-    found = _dependences(structure, tuple(asked)) if asked else ()
-    for (parameter, child, name), table in zip(asked, jax.device_get(found), strict=True):
+    edges = [edge for edge in edges if edge[0] in structure.programs[edge[1]][1]]
+    by_axis: dict[tuple[str, int], tuple] = {}
+    tables = _dependences(structure, tuple(edges)) if edges else ()
+    for (parameter, child, name), table in zip(edges, jax.device_get(tables), strict=True):
         names = columns[name] if name == child or name not in structure.sites else labels[name]
         for axis in range(len(structure.sites[parameter].shape)):
             if _one_to_one(table, axis, len(names)):
-                out[parameter, axis] = tuple(names)
-    return out
+                by_axis[parameter, axis] = tuple(names)
+    return by_axis
 
 
 def _has_axes_that_fit(structure: Structure, parameter: str, child: str, count: int) -> bool:
@@ -71,15 +71,15 @@ def _one_to_one(table: np.ndarray, axis: int, count: int) -> bool:
     *shape) bool."""
     if table.shape[1 + axis] != count:
         return False
-    rest = tuple(i for i in range(1, table.ndim) if i != 1 + axis)
-    return bool((table.any(rest) == np.eye(count, dtype=bool)).all())
+    others = tuple(i for i in range(1, table.ndim) if i != 1 + axis)
+    return bool((table.any(others) == np.eye(count, dtype=bool)).all())
 
 
 @jit(static_argnums=(0, 1), seldom=ONCE)
-def _dependences(structure: Structure, asked: tuple[tuple[str, str, str], ...]) -> list[jax.Array]:
+def _dependences(structure: Structure, edges: tuple[tuple[str, str, str], ...]) -> list[jax.Array]:
     """For (parameter, site, name of columns or states): (columns, *shape), whether an entry affects
     a column."""
-    return [_dependence_on_columns(structure, *ask) for ask in asked]
+    return [_dependence_on_columns(structure, *edge) for edge in edges]
 
 
 def _dependence_on_columns(structure: Structure, parameter: str, child: str,
@@ -98,18 +98,18 @@ def _dependence_on_columns(structure: Structure, parameter: str, child: str,
              if name not in structure.sites else structure.sites[name].states or 0)
 
     def at(i):
-        moved = dict(env)
+        inputs = dict(env)
         if name != child:
-            moved[name] = (jnp.full_like(env[name], i) if name in structure.sites else
-                           jnp.where(jnp.arange(count) == i, env[name], 0))
+            inputs[name] = (jnp.full_like(env[name], i) if name in structure.sites else
+                            jnp.where(jnp.arange(count) == i, env[name], 0))
 
         def arguments(value: jax.Array):
-            out = evaluate(program, *({**moved, parameter: value}[other] for other in takes))
+            outputs = evaluate(program, *({**inputs, parameter: value}[other] for other in takes))
             if name == child:
-                out = [_by_column(site.layout(leaf, site.traits.argument_event[key]),
-                                  bool(site.event), count)[i]
-                       for key, leaf in zip(site.arguments, out, strict=True)]
-            return jnp.concatenate([jnp.ravel(leaf) for leaf in out
+                outputs = [_by_column(site.layout(leaf, site.traits.argument_event[key]),
+                                      bool(site.event), count)[i]
+                           for key, leaf in zip(site.arguments, outputs, strict=True)]
+            return jnp.concatenate([jnp.ravel(leaf) for leaf in outputs
                                     if jnp.issubdtype(leaf.dtype, jnp.floating)])
 
         return (jax.jacrev(arguments)(env[parameter]) != 0).any(0)
@@ -122,10 +122,10 @@ def _by_column(cells: jax.Array, vector: bool, count: int) -> jax.Array:
     the columns, of a matrix both."""
     if not vector:
         return cells.reshape(count, -1)
-    own = cells.reshape(-1, *cells.shape[1:])[0]
-    if own.shape == (count,):
-        return own[:, None]
-    return jnp.diagonal(own)[:, None] if own.shape == (count, count) else jnp.zeros((count, 1))
+    first = cells.reshape(-1, *cells.shape[1:])[0]
+    if first.shape == (count,):
+        return first[:, None]
+    return jnp.diagonal(first)[:, None] if first.shape == (count, count) else jnp.zeros((count, 1))
 
 
 class Dimensions:
@@ -137,26 +137,26 @@ class Dimensions:
             that site's.
     """
 
-    def __init__(self, fit: Fitted, held: "Data"):
-        self.structure, self.held = held.structure, held
-        self.labels = {**fit.names, **held.labels}
+    def __init__(self, fit: Fitted, data: "Data"):
+        self.structure, self.held = data.structure, data
+        self.labels = {**fit.names, **data.labels}
         self.taken: dict[str, tuple] = {}  # dimension → (its meaning, its size)
         self.coords: dict[str, ArrayLike] = {}
-        self.rows = self._name("rows", ("plate", "rows"), held.table.rows)
-        index = held.table.index
-        plain = index is not None and getattr(index, "nlevels", 1) == 1
-        self.coords[self.rows] = np.asarray(index) if plain else np.arange(held.table.rows)
+        self.rows = self._name("rows", ("plate", "rows"), data.table.rows)
+        index = data.table.index
+        is_flat = index is not None and getattr(index, "nlevels", 1) == 1
+        self.coords[self.rows] = np.asarray(index) if is_flat else np.arange(data.table.rows)
         self.columns = fit.columns
         self.entries = named_entries(fit, self.labels)
 
     def _name(self, name: str, meaning: tuple, size: int) -> str:
         """A name that no site has (xarray would take the site for the dimension's coordinates) and
         no other dimension."""
-        for free in (name, f"{name}_dim", *(f"{name}_{i}" for i in range(2, 100))):
-            if free not in (*self.structure.named, *self.structure.model.inputs, "chain", "draw"):
-                if self.taken.setdefault(free, (meaning, size)) == (meaning, size):
-                    self.coords.setdefault(free, np.arange(size))
-                    return free
+        for choice in (name, f"{name}_dim", *(f"{name}_{i}" for i in range(2, 100))):
+            if choice not in (*self.structure.named, *self.structure.model.inputs, "chain", "draw"):
+                if self.taken.setdefault(choice, (meaning, size)) == (meaning, size):
+                    self.coords.setdefault(choice, np.arange(size))
+                    return choice
         raise AssertionError(f"a hundred dimensions have the name '{name}'")
 
     def _name_axes(self, name: str, shape: tuple) -> list[str]:
@@ -172,10 +172,10 @@ class Dimensions:
         for i, (plate, size) in enumerate(site.plates):
             axis = len(site.batch) - 1 - i
             if axis < 0 or site.batch[axis] != size:
-                fitting = [a for a, found in enumerate(site.batch) if found == size]
-                if len(fitting) != 1 or list(plates.values()).count(size) > 1:
+                matches = [a for a, length in enumerate(site.batch) if length == size]
+                if len(matches) != 1 or list(plates.values()).count(size) > 1:
                     continue
-                axis = fitting[0]
+                axis = matches[0]
             dims[axis] = self._name(plate, ("plate", plate), size)
         for axis, dim in enumerate(dims):
             if (name, axis) in self.entries:
@@ -227,8 +227,8 @@ class Dimensions:
 
 def _array(labels: tuple) -> np.ndarray:
     """Labels as an array; as text unless all are numbers, or all text."""
-    plain = len(set(map(type, labels))) == 1 and isinstance(labels[0], str | int | float | bool)
-    return np.array(labels if plain else [str(label) for label in labels])
+    is_plain = len(set(map(type, labels))) == 1 and isinstance(labels[0], str | int | float | bool)
+    return np.array(labels if is_plain else [str(label) for label in labels])
 
 
 def named_entries(fit: Fitted, labels: Mapping[str, tuple]) -> dict[tuple[str, int], tuple]:
@@ -241,27 +241,27 @@ def named_entries(fit: Fitted, labels: Mapping[str, tuple]) -> dict[tuple[str, i
         return {}
     known = {name: columns for name, columns in fit.columns.items() if name in structure.sites
              or name in structure.model.inputs}
-    said = {(name, axis): tuple(names) for name, unit in fit.units.items()
-            for axis, names in unit.names.items()}
-    found = (_entries_of_classes(structure, labels) | along(structure, known, labels)
-             | entries(structure, labels) | said)
-    return _entries_of_deterministics(structure, found) | found
+    declared = {(name, axis): tuple(names) for name, unit in fit.units.items()
+                for axis, names in unit.names.items()}
+    by_axis = (_entries_of_classes(structure, labels) | along(structure, known, labels)
+               | entries(structure, labels) | declared)
+    return _entries_of_deterministics(structure, by_axis) | by_axis
 
 
 def _entries_of_deterministics(structure: Structure,
-             found: Mapping[tuple[str, int], tuple]) -> dict[tuple[str, int], tuple]:
+             known: Mapping[tuple[str, int], tuple]) -> dict[tuple[str, int], tuple]:
     """Names of the entries of deterministics outside rows, from those of the parameters that they
     are computed from: `a = mu + tau * z` has the names of z."""
-    out: dict[tuple[str, int], tuple] = {}
-    for name in structure.derived if found else ():
-        for axis, standing in enumerate(indices.parameter_axes(structure.programs, structure.sites,
+    by_axis: dict[tuple[str, int], tuple] = {}
+    for name in structure.derived if known else ():
+        for axis, aligned in enumerate(indices.parameter_axes(structure.programs, structure.sites,
                                                                  name)[0]):
             size = structure.named[name].shape[axis]
-            found_names = {tuple(_shifted(found[name, at], shift, size))
-                           for name, at, shift in standing if (name, at) in found}
-            if len(found_names) == 1:
-                out[name, axis] = found_names.pop()
-    return out
+            candidates = {tuple(_shifted(known[name, source_axis], shift, size))
+                          for name, source_axis, shift in aligned if (name, source_axis) in known}
+            if len(candidates) == 1:
+                by_axis[name, axis] = candidates.pop()
+    return by_axis
 
 
 def _shifted(names: tuple, shift: int, size: int) -> list:
@@ -273,17 +273,17 @@ def _entries_of_classes(structure: Structure,
                         labels: Mapping[str, tuple]) -> dict[tuple[str, int], tuple]:
     """(parameter, axis) → labels of a site whose logits or probabilities run along it: the columns
     of a softmax are classes."""
-    out: dict[tuple[str, int], tuple] = {}
-    for z, own in labels.items():
+    by_axis: dict[tuple[str, int], tuple] = {}
+    for z, classes in labels.items():
         site = structure.sites.get(z)
-        if site is None or site.states != len(own) or not site.kind.startswith("Categorical"):
+        if site is None or site.states != len(classes) or not site.kind.startswith("Categorical"):
             continue
         (axes, *_) = indices.parameter_axes(structure.programs, structure.sites, z)
         for parameter, axis, shift in axes[-1] if axes else ():
             if parameter in structure.sites:
                 size = structure.sites[parameter].shape[axis]
-                out[parameter, axis] = tuple(_shifted(tuple(own), -shift, size))
-    return out
+                by_axis[parameter, axis] = tuple(_shifted(tuple(classes), -shift, size))
+    return by_axis
 
 
 def entry(name: str, index: tuple[int, ...], entries: dict[tuple[str, int], tuple]) -> str:
@@ -298,16 +298,16 @@ def entry(name: str, index: tuple[int, ...], entries: dict[tuple[str, int], tupl
 def entries(structure: Structure, labels: Mapping[str, tuple]) -> dict[tuple[str, int], tuple]:
     """(parameter, axis) → the names of the entries along it, from labels of index inputs; others
     are numbered."""
-    out: dict[tuple[str, int], tuple] = {}
+    by_axis: dict[tuple[str, int], tuple] = {}
     if not any(name in structure.model.inputs for name in labels):
-        return out
+        return by_axis
     for names in together({name: index for name, index in structure.indexed.items()
                            if not index.cells}):
         base, _ = bounds(structure.indexed[name] for name in names)
         for name in (name for name in names if name in labels):
             codes = {base + k: label for k, label in enumerate(labels[name])}
             for axis in structure.indexed[name].axes:
-                at = {axis.scale * code + axis.offset: label for code, label in codes.items()}
+                words = {axis.scale * code + axis.offset: label for code, label in codes.items()}
                 size = structure.sites[axis.parameter].shape[axis.axis]
-                out[axis[:2]] = tuple(at.get(position, position) for position in range(size))
-    return out
+                by_axis[axis[:2]] = tuple(words.get(position, position) for position in range(size))
+    return by_axis

@@ -20,7 +20,7 @@ from probml.queries.fitted import Fitted
 from probml.typing import PyTree
 
 
-def groups(fit: Fitted, held: dataset.Data, names: Dimensions, count: int, outside: Iterable[str],
+def groups(fit: Fitted, data: dataset.Data, names: Dimensions, count: int, outside: Iterable[str],
            seen: Iterable[str], group: Callable) -> dict[str, PyTree]:
     """Both groups, of `count` draws in one chain, seed 0.
 
@@ -31,13 +31,13 @@ def groups(fit: Fitted, held: dataset.Data, names: Dimensions, count: int, outsi
     Raises:
         Refusal: a loss, a prior that weighs by a factor or is improper: none can be drawn from.
     """
-    structure, seen = held.structure, tuple(seen)
+    structure, seen = data.structure, tuple(seen)
     sites = structure.sites
     own = (*(name for name in outside if name in sites and not sites[name].rows),
            *(name for name, site in structure.deterministics.items() if not site.rows))
-    given = {name: value for name, value in {**fit.given, **held.table.values}.items()
+    given = {name: value for name, value in {**fit.given, **data.table.values}.items()
              if name in sites}
-    drawn = from_prior(structure, held, (*own, *seen), given, int(count), 0, "to_arviz(prior=...)")
+    drawn = from_prior(structure, data, (*own, *seen), given, int(count), 0, "to_arviz(prior=...)")
     chain = {name: value[None] for name, value in drawn.items()}
     return {"prior": group({name: chain[name] for name in own}, names.of_parameter),
             "prior_predictive": group({name: chain[name] for name in seen}, names.of_row_site)}
@@ -55,13 +55,13 @@ class LeftOut(NamedTuple):
     good: float  # above which a row's k says that its term cannot be relied on
 
 
-def needed() -> None:
+def require_arviz() -> None:
     """Refuse before anything is computed.
 
     Raises:
         ModelError: no ArviZ is installed.
     """
-    if _old() is None:
+    if _legacy_arviz() is None:
         _part("arviz_base")
 
 
@@ -72,9 +72,9 @@ def container(groups: Mapping[str, PyTree]) -> Any:
     Raises:
         ModelError: neither is installed.
     """
-    old = _old()
-    if old is not None:
-        return old.InferenceData(**groups)
+    arviz = _legacy_arviz()
+    if arviz is not None:
+        return arviz.InferenceData(**groups)
     _part("arviz_base")
     from xarray import DataTree
 
@@ -90,23 +90,23 @@ def leave_one_out(draws: Mapping[str, np.ndarray], logs: np.ndarray) -> LeftOut:
     Raises:
         ModelError: no ArviZ is installed.
     """
-    old = _old()
+    arviz = _legacy_arviz()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of bad k, whose number is reported
-        if old is not None:
-            found = old.loo(old.from_dict(posterior=dict(draws), log_likelihood={"row": logs}),
-                            pointwise=True)
-            elpd, p, terms = found["elpd_loo"], found["p_loo"], found["loo_i"]
+        if arviz is not None:
+            result = arviz.loo(arviz.from_dict(posterior=dict(draws), log_likelihood={"row": logs}),
+                               pointwise=True)
+            elpd, p, terms = result["elpd_loo"], result["p_loo"], result["loo_i"]
         else:
             stats, base = _part("arviz_stats"), _part("arviz_base")
-            found = stats.loo(base.from_dict({"posterior": dict(draws),
-                                              "log_likelihood": {"row": logs}}), pointwise=True)
-            elpd, p, terms = found.elpd, found.p, found.elpd_i
-    return LeftOut(float(elpd), float(found["se"]), float(p), np.asarray(terms, float),
-                   np.asarray(found["pareto_k"], float), float(found["good_k"]))
+            result = stats.loo(base.from_dict({"posterior": dict(draws),
+                                               "log_likelihood": {"row": logs}}), pointwise=True)
+            elpd, p, terms = result.elpd, result.p, result.elpd_i
+    return LeftOut(float(elpd), float(result["se"]), float(p), np.asarray(terms, float),
+                   np.asarray(result["pareto_k"], float), float(result["good_k"]))
 
 
-def _old() -> Any | None:
+def _legacy_arviz() -> Any | None:
     """arviz 0.2x, its announcements left out; None where it is absent or of another generation."""
     try:
         with warnings.catch_warnings():

@@ -68,9 +68,9 @@ class Calibration:
         calibration error."""
         records = {"top label": self.curve, **self.curves}
         columns = ("predicted", "observed")
-        means = [{c: float((each["rows"] * each[c]).sum() / self.rows) for c in columns}
-                 for each in records.values()]
-        errors = [{"ece": _error(each)} for each in records.values()]
+        means = [{c: float((curve["rows"] * curve[c]).sum() / self.rows) for c in columns}
+                 for curve in records.values()]
+        errors = [{"ece": _error(curve)} for curve in records.values()]
         return pd.DataFrame([a | b for a, b in zip(means, errors, strict=True)],
                             index=pd.Index(records, name="label"))
 
@@ -79,10 +79,10 @@ class Calibration:
                   f"score {self.brier:.4f}")
         errors = (f"expected calibration error {self.ece:.4f} of the most probable label, "
                   f"{self.ece_classwise:.4f} classwise ({self.strategy} bins)")
-        shown = self.curve.round(4).to_string(index=False)
+        curve_text = self.curve.round(4).to_string(index=False)
         return (f"{counted(self.rows, 'row')}: "
                 f"{scores}\n{errors}\n{self.table().round(4).to_string()}\nreliability of the most "
-                f"probable label:\n{shown}")
+                f"probable label:\n{curve_text}")
 
     __repr__ = __str__
 
@@ -138,12 +138,12 @@ def calibration(
         raise ModelError(f"calibration(strategy={strategy!r:.80}): expected one of "
                          f"{listed(STRATEGIES)}")
     codes, p = _with_known_truth(truth, p, names)
-    n, best = len(codes), p.argmax(1)
-    right, hit = best == codes, np.eye(len(names))[codes]
-    curve = _curve(p[np.arange(n), best], right, bins, strategy)
-    curves = {name: _curve(p[:, k], hit[:, k], bins, strategy) for k, name in enumerate(names)}
-    accuracy, log_score, brier = _scores(codes, p, hit)
-    classwise = float(np.mean([_error(each) for each in curves.values()]))
+    n, predicted = len(codes), p.argmax(1)
+    correct, one_hot = predicted == codes, np.eye(len(names))[codes]
+    curve = _curve(p[np.arange(n), predicted], correct, bins, strategy)
+    curves = {name: _curve(p[:, k], one_hot[:, k], bins, strategy) for k, name in enumerate(names)}
+    accuracy, log_score, brier = _scores(codes, p, one_hot)
+    classwise = float(np.mean([_error(label_curve) for label_curve in curves.values()]))
     return Calibration(n, names, accuracy, log_score, brier, _error(curve), classwise, curve,
                        curves, strategy)
 
@@ -151,26 +151,26 @@ def calibration(
 def compute_calibration(fit: Fitted, data: object, site: str | None, plug_in: bool, bins: int,
                         strategy: str) -> Calibration:
     """See Fit.calibration."""
-    held = fit._read(data)
-    held.structure.need_rows("calibration")
+    rows = fit._read(data)
+    rows.structure.need_rows("calibration")
     sites = [s for s in fit.structure.sites.values() if s.rows and s.states
-             and s.name in held.table.columns]
+             and s.name in rows.table.columns]
     if site is None and not sites:
         raise ModelError("calibration: expected data with observed values of a discrete site of "
                          f"model '{fit.model.name}', but the data contain only "
-                         f"{listed(held.table.columns)}. Add such values. For a continuous site x, "
+                         f"{listed(rows.table.columns)}. Add such values. For a continuous site x, "
                          "compare its values with the bounds of predict(data, 'x', interval=0.9)")
     if site is None and len(sites) != 1:
         raise ModelError(f"calibration: the data contain {counted(len(sites), 'discrete site')}, "
                          f"{listed([s.name for s in sites])}. Choose one of them, "
                          f"site='{sites[0].name}'")
     name = fit._checked_row_site(site or sites[0].name)
-    column = held.table.columns.get(name)
+    column = rows.table.columns.get(name)
     if column is None or column.likelihood is not None:
         raise DataError(f"calibration: expected a column '{name}' of true labels (not of label "
-                        f"probabilities), got the columns {listed(held.table.columns)}. Add the "
+                        f"probabilities), got the columns {listed(rows.table.columns)}. Add the "
                         f"true labels to the data as '{name}'")
-    p = asking.answer(fit, held.without([name]), [("probability", name)], plug_in)[1][
+    p = asking.answer(fit, rows.without([name]), [("probability", name)], plug_in)[1][
         "probability", name]
     truth = tables.to_labels(column.values, fit.names.get(name)).astype(object)
     if column.seen is not None:
@@ -199,20 +199,20 @@ def _with_known_truth(truth: object, p: np.ndarray, names: tuple) -> tuple[np.nd
     return codes, p.reshape(-1, p.shape[-1])[known]
 
 
-def _curve(predicted: np.ndarray, came: np.ndarray, bins: int, strategy: str) -> "pd.DataFrame":
+def _curve(predicted: np.ndarray, outcomes: np.ndarray, bins: int, strategy: str) -> "pd.DataFrame":
     """The bins that have rows; a value on an edge belongs to the lower one, as in scikit-learn's
     calibration_curve."""
     edges = np.linspace(0, 1, bins + 1) if strategy == "uniform" else np.unique(
         np.quantile(predicted, np.linspace(0, 1, bins + 1))
     )
     edges = edges if len(edges) > 1 else np.repeat(edges, 2)
-    at = np.searchsorted(edges[1:-1], predicted)
-    count = np.bincount(at, minlength=len(edges) - 1)
-    kept = count > 0
-    predicted, observed = (np.bincount(at, values, len(count))[kept] / count[kept]
-                           for values in (predicted, came))
-    low, high = edges[:-1][kept], edges[1:][kept]
-    return pd.DataFrame({"low": low, "high": high, "rows": count[kept], "predicted": predicted,
+    bin_index = np.searchsorted(edges[1:-1], predicted)
+    count = np.bincount(bin_index, minlength=len(edges) - 1)
+    nonempty = count > 0
+    predicted, observed = (np.bincount(bin_index, values, len(count))[nonempty] / count[nonempty]
+                           for values in (predicted, outcomes))
+    low, high = edges[:-1][nonempty], edges[1:][nonempty]
+    return pd.DataFrame({"low": low, "high": high, "rows": count[nonempty], "predicted": predicted,
                          "observed": observed})
 
 
@@ -222,8 +222,8 @@ def _error(curve: "pd.DataFrame") -> float:
     )
 
 
-def _scores(codes: np.ndarray, p: np.ndarray, hit: np.ndarray) -> tuple[float, float, float]:
+def _scores(codes: np.ndarray, p: np.ndarray, one_hot: np.ndarray) -> tuple[float, float, float]:
     with np.errstate(divide="ignore"):
         log_score = np.log(p[np.arange(len(codes)), codes]).mean()
-    accuracy, brier = (p.argmax(1) == codes).mean(), ((p - hit) ** 2).sum(1).mean()
+    accuracy, brier = (p.argmax(1) == codes).mean(), ((p - one_hot) ** 2).sum(1).mean()
     return float(accuracy), float(log_score), float(brier)

@@ -75,11 +75,11 @@ class Replicated(NamedTuple):
     bins: tuple[Bins, ...]
 
 
-def replicated(fit: Fitted, held: dataset.Data, columns: Mapping[str, tuple] = MappingProxyType({}),
+def replicated(fit: Fitted, data: dataset.Data, columns: Mapping[str, tuple] = MappingProxyType({}),
                categories: Mapping[str, Sequence] = MappingProxyType({})) -> Replicated | None:
     """
     Args:
-        held: the rows, and their inputs, as the model reads them.
+        data: the rows, and their inputs, as the model reads them.
         columns: site → the names of its columns in the user's table; else those of the fit.
         categories: site → the categories of each of its columns.
 
@@ -90,60 +90,60 @@ def replicated(fit: Fitted, held: dataset.Data, columns: Mapping[str, tuple] = M
         Refusal: a loss, a factor: none can be drawn from.
     Cost: a simulation of all rows a table.
     """
-    held.structure.need_rows("replicated tables")
-    held = without_masked(held, {**fit.point, **fit.given})
-    sites = held.structure.sites
-    names = tuple(name for name, column in held.table.columns.items()
+    data.structure.need_rows("replicated tables")
+    data = without_masked(data, {**fit.point, **fit.given})
+    sites = data.structure.sites
+    names = tuple(name for name, column in data.table.columns.items()
                   if column.likelihood is None and not sites[name].factor)
-    numbers = sum(held.table.columns[name].values.size for name in names)
+    numbers = sum(data.table.columns[name].values.size for name in names)
     count = min(REPLICATES, MAX_NUMBERS // max(numbers, 1))
     if not names or count < MIN_REPLICATES:
         return None
-    tables = replicate(fit, held, {} if fit.certain else fit._draws(count, 0), names, count)
+    tables = replicate(fit, data, {} if fit.certain else fit._draws(count, 0), names, count)
     statistics: list[Statistic] = []
     bins: list[Bins] = []
     for name in names:
-        observed = np.asarray(held.table.columns[name].values_or_nan, float)
+        observed = np.asarray(data.table.columns[name].values_or_nan, float)
         replicates = np.where(np.isnan(observed), np.nan, tables[name].astype(float))
         if name in fit.units:
-            observed, replicates = (fit.units[name].convert(name, {name: each})
-                                    for each in (observed, replicates))
+            observed, replicates = (fit.units[name].convert(name, {name: array})
+                                    for array in (observed, replicates))
         names_of = columns.get(name) or fit.columns.get(name, ())
         low = 0 if sites[name].finite else sites[name].low or 0
-        for i, (label, at) in enumerate(_cells(fit, name, observed.shape[1:], names_of)):
-            own = observed[:, *at].ravel() + low, replicates[:, :, *at].reshape(count, -1) + low
-            if np.isnan(own[0]).all():
+        for i, (label, idx) in enumerate(_cells(fit, name, observed.shape[1:], names_of)):
+            pair = observed[:, *idx].ravel() + low, replicates[:, :, *idx].reshape(count, -1) + low
+            if np.isnan(pair[0]).all():
                 continue
             if sites[name].finite:
                 labels = (categories.get(name, ())[i : i + 1] or [fit.labels(name)])[0]
-                statistics += _state_shares(label, labels, *own)
+                statistics += _state_shares(label, labels, *pair)
                 continue
-            level = sites[name].time is not None and _is_diffuse(*own)
-            if level:
-                label, own = f"{label} − its mean", tuple(
-                    values - np.nanmean(values, -1, keepdims=True) for values in own)
-            statistics += [_statistic(label, of, float(statistic(own[0])),
-                                      statistic(own[1], axis=1))
-                           for of, statistic in list(STATISTICS.items())[level:]]
-            bins.append(_histogram(label, *own))
+            centred = sites[name].time is not None and _is_diffuse(*pair)
+            if centred:
+                label, pair = f"{label} − its mean", tuple(
+                    values - np.nanmean(values, -1, keepdims=True) for values in pair)
+            statistics += [_statistic(label, stat_name, float(statistic(pair[0])),
+                                      statistic(pair[1], axis=1))
+                           for stat_name, statistic in list(STATISTICS.items())[centred:]]
+            bins.append(_histogram(label, *pair))
     return Replicated(count, fit.certain, tuple(statistics), tuple(bins))
 
 
 def _cells(fit: Fitted, name: str, shape: tuple[int, ...],
-           own: Sequence[str]) -> list[tuple[str, tuple]]:
+           columns: Sequence[str]) -> list[tuple[str, tuple]]:
     """The first cells of a site, named as its columns in the user's table; all steps of a cell are
     one."""
     time = fit.structure.named[name].time
     sizes = [1 if axis == time else size for axis, size in enumerate(shape)]
-    out = []
+    cells = []
     for index in list(np.ndindex(*sizes))[:MAX_CELLS]:
-        at = tuple(slice(None) if axis == time else i for axis, i in enumerate(index))
+        slices = tuple(slice(None) if axis == time else i for axis, i in enumerate(index))
         cell = [i for axis, i in enumerate(index) if axis != time]
-        label = (own[cell[0]] if len(cell) == 1 and len(own) == sizes[-1] else
-                 f"{name}[{', '.join(map(str, cell))}]" if cell else own[0] if len(own) == 1
+        label = (columns[cell[0]] if len(cell) == 1 and len(columns) == sizes[-1] else
+                 f"{name}[{', '.join(map(str, cell))}]" if cell else columns[0] if len(columns) == 1
                  else name)
-        out.append((label, at))
-    return out
+        cells.append((label, slices))
+    return cells
 
 
 def _is_diffuse(observed: np.ndarray, replicates: np.ndarray) -> bool:
@@ -161,11 +161,11 @@ def _state_shares(name: str, labels: tuple, observed: np.ndarray,
             for code, label in list(enumerate(labels))[len(labels) == 2 : MAX_STATES]]
 
 
-def _statistic(name: str, of: str, seen: float, replicates: np.ndarray) -> Statistic:
+def _statistic(name: str, stat_name: str, observed: float, replicates: np.ndarray) -> Statistic:
     low, middle, high = np.nanquantile(replicates, (0.025, 0.5, 0.975))
-    same = np.isclose(replicates, seen, rtol=1e-6)
-    above = float(((replicates > seen) & ~same).mean() + 0.5 * same.mean())
-    return Statistic(name, of, seen, float(low), float(middle), float(high), above)
+    ties = np.isclose(replicates, observed, rtol=1e-6)
+    above = float(((replicates > observed) & ~ties).mean() + 0.5 * ties.mean())
+    return Statistic(name, stat_name, observed, float(low), float(middle), float(high), above)
 
 
 def _histogram(name: str, observed: np.ndarray, replicates: np.ndarray) -> Bins:
@@ -181,9 +181,9 @@ def _histogram(name: str, observed: np.ndarray, replicates: np.ndarray) -> Bins:
             np.ceil((known.min() - 0.5 * unit - low) / width), 0)
     edges = low + width * np.arange(int(np.ceil((high - low) / width - 1e-6)) + 1)
     edges = np.append(edges, edges[-1] + width) if edges[-1] <= known.max() else edges
-    each = np.stack([np.histogram(row[~np.isnan(row)], edges)[0] for row in replicates])
+    counts = np.stack([np.histogram(row[~np.isnan(row)], edges)[0] for row in replicates])
     return Bins(name, edges, np.histogram(known, edges)[0],
-                *np.quantile(each, (0.025, 0.5, 0.975), axis=0))
+                *np.quantile(counts, (0.025, 0.5, 0.975), axis=0))
 
 
 def _rounding(known: np.ndarray) -> float | None:

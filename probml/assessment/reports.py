@@ -22,7 +22,7 @@ from probml.fits.standard_errors import NOTE, StandardErrors
 from probml.numerics.compiling import ASKED, jit
 from probml.numerics.transfer import placed, placed_all, random_key
 from probml.posteriors import diagnostics
-from probml.posteriors.units import density, deviations, in_units, ways_in_units
+from probml.posteriors.units import density, deviations, in_units, roots_in_units
 from probml.queries import asking, outside, queries, simulation, step_posteriors
 from probml.queries.fitted import Fitted
 from probml.typing import ArrayLike, PyTree, SiteValues
@@ -51,15 +51,15 @@ def summary(fit: Fitted, errors: StandardErrors | None = None):
             records.append({"parameter": label} | {c: v[index] for c, v in columns.items()})
     order = sorted(dict.fromkeys(column for record in records for column in record),
                    key="note".__eq__)  # notes last
-    out = Estimates(records, columns=order or ["parameter", "value"]).set_index("parameter")
-    if "note" in out:
-        out["note"] = out["note"].fillna("")
+    table = Estimates(records, columns=order or ["parameter", "value"]).set_index("parameter")
+    if "note" in table:
+        table["note"] = table["note"].fillna("")
     if errors is not None and (errors.root or fit.errors):
-        out.attrs["sd"] = NOTE
-    found = (*fit.warnings, *([errors.posterior] if errors and errors.posterior else []))
-    if found:
-        out.attrs["warnings"] = tuple(map(str, found))
-    return rows_by_old_names(out, fit.model.renamed)
+        table.attrs["sd"] = NOTE
+    findings = (*fit.warnings, *([errors.posterior] if errors and errors.posterior else []))
+    if findings:
+        table.attrs["warnings"] = tuple(map(str, findings))
+    return rows_by_old_names(table, fit.model.renamed)
 
 
 def covariance(fit: Fitted, names: Sequence[str],
@@ -67,13 +67,13 @@ def covariance(fit: Fitted, names: Sequence[str],
     """See Fit._covariance; `errors` of a point."""
     roots = _covariance_roots(fit, names)
     if not roots.keys() >= set(names):
-        found = errors()
-        roots = {**roots, **({} if found is None else found.root)}
-    size = [int(np.prod(np.shape(fit.params[name]), dtype=int)) for name in names]
+        result = errors()
+        roots = {**roots, **({} if result is None else result.root)}
+    sizes = [int(np.prod(np.shape(fit.params[name]), dtype=int)) for name in names]
     if not roots.keys() >= set(names):
-        return np.full((sum(size), sum(size)), np.nan)
+        return np.full((sum(sizes), sum(sizes)), np.nan)
     root = np.concatenate([roots[name].reshape(-1, count) for name, count in zip(
-        names, size, strict=True)], 1)
+        names, sizes, strict=True)], 1)
     return root.T @ root
 
 
@@ -84,12 +84,12 @@ def standard_errors(fit: Fitted, names: Sequence[str],
     restricted = fit.by is not None and fit.by.capabilities.restricts
     if known.keys() >= set(names) and (restricted or not fit.belief.partly):
         return {name: known[name] for name in names}
-    found = errors()
-    return {name: standard_error(fit, StandardErrors({}, {}) if found is None else found, name,
+    result = errors()
+    return {name: standard_error(fit, StandardErrors({}, {}) if result is None else result, name,
                         known.get(name))["sd"] for name in names}
 
 
-def _covariance_roots(fit: Fitted, asked: Collection[str] = ()) -> dict[str, np.ndarray]:
+def _covariance_roots(fit: Fitted, requested: Collection[str] = ()) -> dict[str, np.ndarray]:
     """Columns of a root of the joint covariance of a posterior in closed form, or of draws, in the
     units of the user's columns, name → (k, *shape); of a closed form only for parameters with
     joint units, and those asked for."""
@@ -97,10 +97,10 @@ def _covariance_roots(fit: Fitted, asked: Collection[str] = ()) -> dict[str, np.
     if fit.belief.exact:
         mixed = {name: unit for name, unit in fit.units.items() if not unit.is_elementwise}
         others = {other for unit in mixed.values() for other in unit.others}
-        names &= {*mixed, *others, *asked}
+        names &= {*mixed, *others, *requested}
     if not (fit.belief.varies and names):
         return {}
-    return ways_in_units(fit.units, fit.belief.root(fit._plan, fit._known(), names))
+    return roots_in_units(fit.units, fit.belief.root(fit._plan, fit._known(), names))
 
 
 def posterior_deviations(fit: Fitted) -> dict[str, np.ndarray]:
@@ -108,8 +108,8 @@ def posterior_deviations(fit: Fitted) -> dict[str, np.ndarray]:
     if fit.belief.chains is not None:
         return {}
     roots = deviations(_covariance_roots(fit))
-    alone = fit.point if fit.belief.exact else fit.belief.partly
-    factors = {name: fit.units[name].factor if name in fit.units else 1.0 for name in alone
+    closed_form = fit.point if fit.belief.exact else fit.belief.partly
+    factors = {name: fit.units[name].factor if name in fit.units else 1.0 for name in closed_form
                if name not in roots and (name not in fit.units or fit.units[name].is_elementwise)}
     return roots | {name: np.sqrt(np.asarray(_variance(fit.posterior(name)), float)) * factor
                     for name, factor in factors.items()}
@@ -141,13 +141,13 @@ def standard_error(fit: Fitted, errors: StandardErrors, name: str,
     """
     if name in fit.errors:
         return {"sd": fit.errors[name]}
-    why = errors.reasons.get(name, errors.reasons.get("", ""))
+    reason = errors.reasons.get(name, errors.reasons.get("", ""))
     sd = deviations({name: errors.root.get(name, np.full(1, np.nan))})[name]
     if given is not None and name not in errors.root:
         return {"sd": given, "note": f"the sd does not include the uncertainty of the other "
-                                     f"parameters, because {why}"}
+                                     f"parameters, because {reason}"}
     sd = sd if given is None else np.hypot(sd, given)
-    return {"sd": sd} | ({"note": np.where(np.isnan(sd), why, "")} if why else {})
+    return {"sd": sd} | ({"note": np.where(np.isnan(sd), reason, "")} if reason else {})
 
 
 def estimate_columns(fit: Fitted, name: str, value: np.ndarray, draws: Mapping[str, np.ndarray],
@@ -172,12 +172,12 @@ def summary_of_draws(fit: Fitted, draws: np.ndarray) -> dict[str, np.ndarray]:
     """The columns of a table for draws (chains, draws, ...); for those of chains with convergence
     diagnostics."""
     low, high = np.quantile(draws, (0.05, 0.95), (0, 1))
-    out = {"mean": draws.mean((0, 1)), "sd": draws.std((0, 1)), "5%": low, "95%": high}
+    columns = {"mean": draws.mean((0, 1)), "sd": draws.std((0, 1)), "5%": low, "95%": high}
     if fit.belief.stats:
-        out |= {"ess_bulk": diagnostics.effective(draws),
-                "ess_tail": diagnostics.effective(draws, tail=True),
-                "r_hat": diagnostics.r_hat(draws)}
-    return out
+        columns |= {"ess_bulk": diagnostics.effective(draws),
+                    "ess_tail": diagnostics.effective(draws, tail=True),
+                    "r_hat": diagnostics.r_hat(draws)}
+    return columns
 
 
 def posterior_draws(fit: Fitted) -> dict[str, np.ndarray]:
@@ -199,7 +199,7 @@ def posterior_draws(fit: Fitted) -> dict[str, np.ndarray]:
     return {name: np.asarray(value)[None] for name, value in drawn.items()}
 
 
-def log_likelihood(fit: Fitted, held: dataset.Data, draws: Mapping[str, np.ndarray]) -> np.ndarray:
+def log_likelihood(fit: Fitted, data: dataset.Data, draws: Mapping[str, np.ndarray]) -> np.ndarray:
     """log p(row | θ) of every draw of θ and every row, the latent discrete sites of the row summed
     out: (chains, draws, n), nats.
 
@@ -213,14 +213,14 @@ def log_likelihood(fit: Fitted, held: dataset.Data, draws: Mapping[str, np.ndarr
         Refusal: a missing continuous cell that others depend on.
     Cost: an evidence of all rows a draw, and memory of chains × draws × n numbers.
     """
-    held.structure.need_rows("the likelihood of rows")
-    held, flat, lead = _at_draws(fit, held, draws)
-    held = held.trimmed()
-    plan, order = (plan := held.plan()), layout.order(held, plan)
-    rows, known = load.load(held, plan, keep=order, params=fit.point)
+    data.structure.need_rows("the likelihood of rows")
+    data, flat, chain_shape = _at_draws(fit, data, draws)
+    data = data.trimmed()
+    plan, order = (plan := data.plan()), layout.order(data, plan)
+    rows, known = load.load(data, plan, keep=order, params=fit.point)
     logs = np.asarray(queries.row_logs(plan, flat, known, rows))  # (draws, chunks, b)
-    return np.stack([load.unload(log, held.table.rows, order) for log in logs]).reshape(
-        *lead, held.table.rows
+    return np.stack([load.unload(log, data.table.rows, order) for log in logs]).reshape(
+        *chain_shape, data.table.rows
     )
 
 
@@ -234,12 +234,12 @@ def own_data(fit: Fitted, data: object, verb: str) -> dataset.Data:
     if data is None and fit.data is None:
         raise ModelError(f"{verb}: a Fit by {short_name(fit.engine)} does not store the data to "
                          "which it was fitted. Pass these data, as a mapping or table")
-    held = present(fit.data) if data is None else fit._read(data)
-    if not held.table.columns and not (held.structure.losses
-                                       and (held.table.inputs or fit.model.whole)):
+    rows = present(fit.data) if data is None else fit._read(data)
+    if not rows.table.columns and not (rows.structure.losses
+                                       and (rows.table.inputs or fit.model.whole)):
         raise ModelError(f"{verb}: the data contain no observed value of a site of model "
                          f"'{fit.model.name}'. Pass the data to which the model was fitted")
-    return held
+    return rows
 
 
 class _Groups(NamedTuple):
@@ -264,10 +264,10 @@ class _Groups(NamedTuple):
         attrs = {name: {} if low.get(name) else names.states(name) for name in values}
         arrays = {name: xarray.DataArray(v, dims=(*front, *layout(name)), attrs=attrs[name])
                   for name, v in values.items()}
-        used = {dim for array in arrays.values() for dim in array.dims}
-        coords = {dim: labels for dim, labels in names.coords.items() if dim in used}
+        used_dims = {dim for array in arrays.values() for dim in array.dims}
+        coords = {dim: labels for dim, labels in names.coords.items() if dim in used_dims}
         sizes = {dim: size for array in arrays.values() for dim, size in array.sizes.items()}
-        coords |= {dim: np.arange(sizes[dim]) for dim in ("chain", "draw") if dim in used}
+        coords |= {dim: np.arange(sizes[dim]) for dim in ("chain", "draw") if dim in used_dims}
         return xarray.Dataset(arrays, coords, {"inference_library": "probml",
                                                "model": repr(fit.model), "engine": fit.engine,
                                                "status": fit.ending,
@@ -280,42 +280,42 @@ def to_arviz(fit: Fitted, data: object = None, prior: int | None = None):
         raise ModelError("to_arviz(): this Fit was returned by do(). Call to_arviz() of the Fit on "
                          "which do() was called, whose posterior is the same")
     draws = posterior_draws(fit)
-    held = own_data(fit, data, "to_arviz()")
-    either_arviz.needed()
-    seen = [name for name in held.table.columns if held.table.columns[name].likelihood is None]
-    _check_entries(fit, held, seen, draws)
-    names = dimensions.Dimensions(fit, held)
+    rows = own_data(fit, data, "to_arviz()")
+    either_arviz.require_arviz()
+    obs = [name for name in rows.table.columns if rows.table.columns[name].likelihood is None]
+    _check_entries(fit, rows, obs, draws)
+    names = dimensions.Dimensions(fit, rows)
     group: Any = _Groups(fit, names)
     latents = _row_latents(fit, draws) if data is None else {}
-    inside = _row_values(fit, held, draws, latents) | latents
-    more = step_posteriors.draw_steps_by_chain(fit, draws)
-    posterior = {**draws, **outside.chains(fit, draws), **inside, **more}
+    row_values = _row_values(fit, rows, draws, latents) | latents
+    steps = step_posteriors.draw_steps_by_chain(fit, draws)
+    posterior = {**draws, **outside.chains(fit, draws), **row_values, **steps}
 
     def layout(name: str) -> tuple[str, ...]:
-        if name in more:
-            return tuple(f"{name}_dim_{i}" for i in range(more[name].ndim - 2))
-        return names.of_row_site(name) if name in inside else names.of_parameter(name)
+        if name in steps:
+            return tuple(f"{name}_dim_{i}" for i in range(steps[name].ndim - 2))
+        return names.of_row_site(name) if name in row_values else names.of_parameter(name)
 
     groups = {"posterior": group(posterior, layout)}
     if prior is not None:
-        groups |= either_arviz.groups(fit, held, names, prior, draws, seen, group)
+        groups |= either_arviz.groups(fit, rows, names, prior, draws, obs, group)
     if fit.belief.stats:
         groups["sample_stats"] = group(_sample_stats(fit.belief.stats), lambda name: (), units={})
     if fit.model.whole:
-        groups |= whole_arviz.groups(fit, names, held.inputs_of_one_row, {**draws, **more}, group,
+        groups |= whole_arviz.groups(fit, names, rows.inputs_of_one_row, {**draws, **steps}, group,
                                      MAX_ROW_NUMBERS)
     else:
-        groups |= _row_groups(fit, held, draws, seen, group)
+        groups |= _row_groups(fit, rows, draws, obs, group)
     return either_arviz.container(groups)
 
 
-def _check_entries(fit: Fitted, held: dataset.Data, seen: Sequence[str],
+def _check_entries(fit: Fitted, data: dataset.Data, obs: Sequence[str],
                    draws: Mapping[str, np.ndarray]) -> None:
     """Refuse groups of rows with more than MAX_ROW_NUMBERS numbers."""
-    (chains, count), n = next(iter(draws.values())).shape[:2], held.table.rows
-    sized = [*(fit.structure.sites[name] for name in seen),
+    (chains, count), n = next(iter(draws.values())).shape[:2], data.table.rows
+    sites = [*(fit.structure.sites[name] for name in obs),
              *(site for site in fit.structure.deterministics.values() if site.rows)]
-    entries = chains * count * n * (1 + sum(math.prod(site.along(held.steps)) for site in sized))
+    entries = chains * count * n * (1 + sum(math.prod(site.along(data.steps)) for site in sites))
     if entries > MAX_ROW_NUMBERS and not fit.model.whole:
         raise Refusal(
             f"to_arviz(): {counted(chains * count, 'draw')} for each of {counted(n, 'row')} need "
@@ -333,7 +333,7 @@ def _sample_stats(stats: SiteValues) -> dict[str, np.ndarray]:
     return {name: np.asarray(value) for name, value in named.items()}
 
 
-def _row_groups(fit: Fitted, held: dataset.Data, draws: dict, seen: list[str],
+def _row_groups(fit: Fitted, data: dataset.Data, draws: dict, obs: list[str],
                 group: _Groups) -> dict[str, PyTree]:
     """The groups of rows: log-likelihood, posterior predictive, observed and constant data."""
     groups, names = {}, group.names
@@ -343,8 +343,8 @@ def _row_groups(fit: Fitted, held: dataset.Data, draws: dict, seen: list[str],
                       "probml.compare(fits, weights=...), or repeat rows instead of weights",
                       ReliabilityWarning, stacklevel=4)
     try:
-        logs = log_likelihood(fit, held, draws) - _log_unit_change(fit, held, seen)
-        groups["log_likelihood"] = group({seen[0] if len(seen) == 1 else "row": logs},
+        logs = log_likelihood(fit, data, draws) - _log_unit_change(fit, data, obs)
+        groups["log_likelihood"] = group({obs[0] if len(obs) == 1 else "row": logs},
                                          lambda name: (names.rows,), units={})
     except Refusal as why:
         if not fit.belief.rows(1, 0):
@@ -355,103 +355,103 @@ def _row_groups(fit: Fitted, held: dataset.Data, draws: dict, seen: list[str],
                       stacklevel=4)
     count = math.prod(next(iter(draws.values())).shape[:2])
     try:
-        made = outside.by_chain(lambda flat: replicate(fit, held, flat, seen, count), draws)
-        groups["posterior_predictive"] = group(made, names.of_row_site)
+        replicated = outside.by_chain(lambda flat: replicate(fit, data, flat, obs, count), draws)
+        groups["posterior_predictive"] = group(replicated, names.of_row_site)
     except Refusal as why:
         warnings.warn("to_arviz(): the result does not contain the group posterior_predictive, "
                       f"because rows cannot be simulated ({why}). Functions such as "
                       "arviz.plot_ppc need this group", RuntimeWarning, stacklevel=4)
-    groups["observed_data"] = group({name: held.table.columns[name].values_or_nan for name in seen},
+    groups["observed_data"] = group({name: data.table.columns[name].values_or_nan for name in obs},
                                     names.of_row_site, ())
-    if held.table.inputs:
-        groups["constant_data"] = group(held.table.inputs, names.covariate, ())
+    if data.table.inputs:
+        groups["constant_data"] = group(data.table.inputs, names.covariate, ())
     return groups
 
 
-def _log_unit_change(fit: Fitted, held: dataset.Data, seen: Collection[str]) -> np.ndarray:
+def _log_unit_change(fit: Fitted, data: dataset.Data, obs: Collection[str]) -> np.ndarray:
     """The log of the change of units of a row, (n,), which log p(row) in the user's units is lower
     by."""
-    out = np.zeros(held.table.rows)
-    for name in (name for name in seen if name in fit.units):
-        column = held.table.columns[name]
-        known = np.ones(column.values.shape, bool) if column.seen is None else column.seen
-        out = out + density(fit.units[name], known)
-    return out
+    log_scale = np.zeros(data.table.rows)
+    for name in (name for name in obs if name in fit.units):
+        column = data.table.columns[name]
+        mask = np.ones(column.values.shape, bool) if column.seen is None else column.seen
+        log_scale = log_scale + density(fit.units[name], mask)
+    return log_scale
 
 
-def replicate(fit: Fitted, held: dataset.Data, draws: SiteValues, names: Sequence[str],
+def replicate(fit: Fitted, data: dataset.Data, draws: SiteValues, names: Sequence[str],
               count: int) -> dict[str, np.ndarray]:
     """Replicated rows, each table with its own draw of the parameters: site → (count, n, *cells).
 
     Args:
         draws: site outside rows → (count, ...); of a point none.
     """
-    given = {**fit.given, **held.table.values, **(fit.point if fit.certain else {})}
-    made = simulation.simulate_draws(
-        held.structure, tuple(names),
+    given = {**fit.given, **data.table.values, **(fit.point if fit.certain else {})}
+    simulated = simulation.simulate_draws(
+        data.structure, tuple(names),
         {name: placed(value) for name, value in draws.items() if name not in given},
-        placed_all(given), held.table.inputs,
-        random_key(0), held.table.rows, count, held.steps)
-    return {name: np.asarray(value) for name, value in made.items()}
+        placed_all(given), data.table.inputs,
+        random_key(0), data.table.rows, count, data.steps)
+    return {name: np.asarray(value) for name, value in simulated.items()}
 
 
-def _at_draws(fit: Fitted, held: dataset.Data, draws: Mapping[str, np.ndarray]) -> tuple[
+def _at_draws(fit: Fitted, data: dataset.Data, draws: Mapping[str, np.ndarray]) -> tuple[
     dataset.Data, dict[str, jax.Array], tuple[int, int]
 ]:
     """The data with all discrete sites outside rows as given; the draws of unknown sites,
     (chains × draws, ...); the numbers of chains and draws."""
     draws = {name: np.asarray(value) for name, value in draws.items()
-             if name not in held.table.values}
-    outside = {name: value[0, 0] for name, value in draws.items()
-               if held.structure.sites[name].discrete}
-    held = held._replace(table=replace(held.table,
-                                       values={**fit.given, **held.table.values, **outside}))
+             if name not in data.table.values}
+    discrete = {name: value[0, 0] for name, value in draws.items()
+                if data.structure.sites[name].discrete}
+    data = data._replace(table=replace(data.table,
+                                       values={**fit.given, **data.table.values, **discrete}))
     draws = draws or {"": np.zeros((1, 1))}
     flat = {name: placed(value.reshape(-1, *value.shape[2:])) for name, value in draws.items()}
-    return held, flat, next(iter(draws.values())).shape[:2]
+    return data, flat, next(iter(draws.values())).shape[:2]
 
 
 def _row_latents(fit: Fitted, draws: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """The continuous latent variables of the fitted rows, and deterministics of these, at every
     draw: site → (chains, draws, n, *cells)."""
-    inside = getattr(fit.belief, "inside", {})
+    row_draws = getattr(fit.belief, "inside", {})
     return outside.by_chain(lambda flat: simulation.within(
-        fit, {name: flat[name] for name in draws}, {name: flat[name] for name in inside}, 0),
-        {**draws, **inside})
+        fit, {name: flat[name] for name in draws}, {name: flat[name] for name in row_draws}, 0),
+        {**draws, **row_draws})
 
 
-def _row_values(fit: Fitted, held: dataset.Data, draws: dict[str, np.ndarray],
+def _row_values(fit: Fitted, data: dataset.Data, draws: dict[str, np.ndarray],
                known: Collection[str] = ()) -> dict[str, np.ndarray]:
     """The deterministics in rows, at every draw, (chains, draws, n, *cells), averaged over the
     latent discrete sites given the observed cells of the row; without those in `known`. Those with
     other missing parents are left out, with a warning."""
-    names, lacking = [], []
-    for site in held.structure.deterministics.values():
+    names, omitted = [], []
+    for site in data.structure.deterministics.values():
         if site.rows and site.name not in known:
-            (names if all(fit._is_observed_or_summed(held, parent) for parent in site.parents)
-             else lacking).append(site.name)
-    if lacking:
+            (names if all(fit._is_observed_or_summed(data, parent) for parent in site.parents)
+             else omitted).append(site.name)
+    if omitted:
         warnings.warn(
-            f"to_arviz(): the result does not contain {listed(lacking)}, because these values are "
+            f"to_arviz(): the result does not contain {listed(omitted)}, because these values are "
             "computed from missing values of the data, which were not sampled. Use "
-            f"fit.predict(data, '{lacking[0]}') for their means",
+            f"fit.predict(data, '{omitted[0]}') for their means",
             RuntimeWarning,
             stacklevel=4,
         )
     if not names:
         return {}
-    held, flat, lead = _at_draws(fit, held, draws)
-    plan = held.plan(tuple(names))
-    order = layout.order(held, plan)
-    rows, own = load.load(held, plan, keep=order, params=fit.point)
-    made = queries.row_values(plan, tuple(names), flat, own, rows)
-    out = {}
+    data, flat, chain_shape = _at_draws(fit, data, draws)
+    plan = data.plan(tuple(names))
+    order = layout.order(data, plan)
+    rows, row_known = load.load(data, plan, keep=order, params=fit.point)
+    means = queries.row_values(plan, tuple(names), flat, row_known, rows)
+    results = {}
     for name in names:
-        values, time = np.asarray(made[name]), plan.structure.named[name].time
-        values = np.stack([asking.back(held, order, value, name) for value in values])
+        values, time = np.asarray(means[name]), plan.structure.named[name].time
+        values = np.stack([asking.back(data, order, value, name) for value in values])
         # steps after the last observed one are not reported
-        if time is not None and held.lengths is not None:
-            dead = np.arange(present(held.steps)) >= held.lengths[:, None]
-            np.moveaxis(values, 2 + time, 2)[:, dead] = np.nan
-        out[name] = values.reshape(*lead, *values.shape[1:])
-    return out
+        if time is not None and data.lengths is not None:
+            is_padding = np.arange(present(data.steps)) >= data.lengths[:, None]
+            np.moveaxis(values, 2 + time, 2)[:, is_padding] = np.nan
+        results[name] = values.reshape(*chain_shape, *values.shape[1:])
+    return results

@@ -42,7 +42,7 @@ class Drawn(NamedTuple):
     chain: bool  # autocorrelated, as of MCMC
 
 
-def all_of(
+def fit_all(
     engine: Engine, sets: Sequence[dataset.Data], plan: Plan, truth: Mapping[str, np.ndarray],
     seed: int, draws: int, progress: bool
 ) -> tuple[dict[int, Drawn], dict[int, str]]:
@@ -56,25 +56,25 @@ def all_of(
     Raises:
         Refusal: the engine finds no posterior, or none of the first few data sets.
     """
-    at = [{name: value[i] for name, value in truth.items()} for i in range(len(sets))]
+    truths = [{name: value[i] for name, value in truth.items()} for i in range(len(sets))]
     problems = [Problem(data, plan, *load.load(data, plan), seed=seed) for data in sets]
     workers = min(2, os.cpu_count() or 1) if jax.default_backend() == "cpu" else 1
-    judged, failures = {}, {}
+    fits, failures = {}, {}
 
     @in_same_precision
     def refit_one(i: int):
         try:
-            judged[i] = _fitted(engine, replace(problems[i], seed=seed + i), at[i], draws)
+            fits[i] = _fitted(engine, replace(problems[i], seed=seed + i), truths[i], draws)
         except (ModelError, DataError) as error:
             failures[i] = str(error)
-            if not judged and len(failures) >= MAX_FIRST_FAILURES:
+            if not fits and len(failures) >= MAX_FIRST_FAILURES:
                 raise
         bar.advance(1)
 
     with Progress("check", len(sets), progress) as bar:
         refit_one(0)  # compiles what the others use
         in_threads(bar, refit_one, range(1, len(sets)), workers)
-    return judged, dict(sorted(failures.items()))
+    return fits, dict(sorted(failures.items()))
 
 
 def no_posterior(engine: Engine) -> Refusal:
@@ -89,13 +89,13 @@ def _fitted(engine: Engine, problem: Problem, truth: Mapping, draws: int) -> Dra
     outcome = engine.run(fitting.reduce_rows(engine, problem))
     if outcome.status is Status.COLLAPSED:
         raise Refusal(f"{type(engine).__name__}: {outcome.status.headline}")
-    found = fitting.posterior(plan, outcome, known, problem.rows)
-    if plan.free and not found.varies:
+    post = fitting.posterior(plan, outcome, known, problem.rows)
+    if plan.free and not post.varies:
         raise no_posterior(engine)
     values = {name: np.asarray(value).reshape(-1, *np.shape(value)[2:])
-              for name, value in present(found.chains).items()} if found.stats else jax.device_get(
-                  found.draw(plan, known, draws, problem.seed))
-    return _with_log_likelihoods(problem, values, truth, bool(found.stats))
+              for name, value in present(post.chains).items()} if post.stats else jax.device_get(
+                  post.draw(plan, known, draws, problem.seed))
+    return _with_log_likelihoods(problem, values, truth, bool(post.stats))
 
 
 def _with_log_likelihoods(problem: Problem, values: Mapping, truth: Mapping,
@@ -105,9 +105,9 @@ def _with_log_likelihoods(problem: Problem, values: Mapping, truth: Mapping,
     if not plan.free:
         return Drawn(dict(values), np.zeros(count), np.nan, chain)
     complete = all(name in truth for name in plan.free)
-    own = {name: np.concatenate([values[name], np.asarray(truth[name], values[name].dtype)[None]])
-           if complete else values[name] for name in plan.free}
-    logs = np.asarray(_likelihoods(plan, {n: jnp.asarray(v) for n, v in own.items()},
+    draws = {name: np.concatenate([values[name], np.asarray(truth[name], values[name].dtype)[None]])
+             if complete else values[name] for name in plan.free}
+    logs = np.asarray(_likelihoods(plan, {n: jnp.asarray(v) for n, v in draws.items()},
                                    problem.known, problem.rows))
     return Drawn(dict(values), logs[:count], float(logs[-1]) if complete else np.nan, chain)
 
@@ -142,27 +142,27 @@ def template(model: Bound, data: DataLike, rows: int | None,
         raise ModelError(f"check: the number of rows to simulate is unknown. Pass data, "
                          f"model.check(data), or, if model '{model.name}' has no inputs, pass the "
                          f"number, model.check(rows=100)")
-    held = with_measures(read.read(model, data, rows=rows, steps=steps))
-    soft = next((name for name, column in held.table.columns.items()
-                 if column.likelihood is not None), None)
-    if soft is not None:
-        raise Refusal(f"check: '{soft}' is given as label probabilities (one column for each "
+    parsed = with_measures(read.read(model, data, rows=rows, steps=steps))
+    soft_name = next((name for name, column in parsed.table.columns.items()
+                      if column.likelihood is not None), None)
+    if soft_name is not None:
+        raise Refusal(f"check: '{soft_name}' is given as label probabilities (one column for each "
                       f"state), which check cannot simulate. Give one state in each row, or drop "
-                      f"'{soft}' from the data")
-    if held.table.columns:
-        return held.trimmed(), True
-    sites, columns = held.structure.sites, {}
+                      f"'{soft_name}' from the data")
+    if parsed.table.columns:
+        return parsed.trimmed(), True
+    sites, columns = parsed.structure.sites, {}
     for site in sites.values():
         latent = site.states is not None and any(sites[child].rows
-                                                 for child in held.structure.children[site.name])
+                                                 for child in parsed.structure.children[site.name])
         if site.rows and not latent and not site.factor:
-            shape = (held.table.rows, *site.along(held.steps))
+            shape = (parsed.table.rows, *site.along(parsed.steps))
             columns[site.name] = tables.Column(np.zeros(shape,
                                                         np.int32 if site.discrete else float), None)
-    return held._replace(table=replace(held.table, columns=columns)), False
+    return parsed._replace(table=replace(parsed.table, columns=columns)), False
 
 
-def simulated(held: dataset.Data, plan: Plan, simulations: int, seed: int, simulator: Bound | None
+def simulated(data: dataset.Data, plan: Plan, simulations: int, seed: int, simulator: Bound | None
               ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
     """True values of the sites outside rows, and the observed columns: name → (simulations, ...).
 
@@ -170,26 +170,26 @@ def simulated(held: dataset.Data, plan: Plan, simulations: int, seed: int, simul
         Refusal: a prior or a site that cannot be drawn from, or whose draws are not finite.
             ModelError: another model's sites differ.
     """
-    structure = held.structure if simulator is None else _simulator_structure(held, plan, simulator)
-    given = {name: value for name, value in held.table.values.items() if name in structure.sites}
+    structure = data.structure if simulator is None else _simulator_structure(data, plan, simulator)
+    given = {name: value for name, value in data.table.values.items() if name in structure.sites}
     sites = structure.sites
     outside = tuple(s for s in (*plan.free, *plan.globals) if s in sites
-                    and sites[s].shape == held.structure.sites[s].shape)
-    seen = tuple(held.table.columns)
-    drawn = from_prior(structure, held, (*outside, *seen), given, simulations, seed, "check")
+                    and sites[s].shape == data.structure.sites[s].shape)
+    observed = tuple(data.table.columns)
+    drawn = from_prior(structure, data, (*outside, *observed), given, simulations, seed, "check")
     for name, value in drawn.items():
-        bad = ~np.isfinite(value) | ((value < 0) if sites[name].discrete else False)
-        if bad.any():
-            count = int(bad.reshape(simulations, -1).any(1).sum())
+        invalid = ~np.isfinite(value) | ((value < 0) if sites[name].discrete else False)
+        if invalid.any():
+            count = int(invalid.reshape(simulations, -1).any(1).sum())
             raise Refusal(
                 f"check: in {count} of {simulations} simulations the simulated values of '{name}' "
                 f"({sites[name].kind}) are infinite or overflow. Use narrower priors of "
                 f"{listed(list(sites[name].parents) or [name])}"
             )
-    return {name: drawn[name] for name in outside}, {name: drawn[name] for name in seen}
+    return {name: drawn[name] for name in outside}, {name: drawn[name] for name in observed}
 
 
-def from_prior(structure: Structure, held: dataset.Data, names: tuple[str, ...], given: Mapping,
+def from_prior(structure: Structure, data: dataset.Data, names: tuple[str, ...], given: Mapping,
                count: int, seed: int, verb: str) -> dict[str, np.ndarray]:
     """`count` data sets with the inputs of these rows, each with its own draw from the prior: site
     → (count, ...).
@@ -202,7 +202,7 @@ def from_prior(structure: Structure, held: dataset.Data, names: tuple[str, ...],
             more numbers than MOST.
     """
     structure.need_likelihood(verb)
-    sites, n = structure.sites, held.table.rows
+    sites, n = structure.sites, data.table.rows
     flat = next((s.name for s in sites.values() if s.entry.improper and s.name not in given
                  and not s.rows), None)
     if structure.prior_factors or flat is not None:
@@ -212,40 +212,40 @@ def from_prior(structure: Structure, held: dataset.Data, names: tuple[str, ...],
                 f"as sample('{flat}', dist.Normal(0, 10)), or give its value in the data, "
                 f"'{flat}': ...")
         raise Refusal(f"{verb}: model '{structure.model.name}' cannot be simulated, because {what}")
-    size = count * n * sum(math.prod(structure.named[name].along(held.steps)) for name in names
+    size = count * n * sum(math.prod(structure.named[name].along(data.steps)) for name in names
                            if structure.named[name].rows)
     if size > MAX_SIMULATED_NUMBERS:
         raise Refusal(f"{verb}: {count} simulated data sets of {counted(n, 'row')} have "
                       f"{size:,.0f} numbers, more than the limit of {MAX_SIMULATED_NUMBERS:,.0f}. "
                       "Pass fewer rows, or a smaller "
                       f"{'simulations' if verb == 'check' else 'prior'}=")
-    drawn = simulate_draws(structure, names, {}, given, held.table.inputs, random_key(seed), n,
-                           count, held.steps)
+    drawn = simulate_draws(structure, names, {}, given, data.table.inputs, random_key(seed), n,
+                           count, data.steps)
     return {name: np.asarray(value) for name, value in drawn.items()}
 
 
-def _simulator_structure(held: dataset.Data, plan: Plan, simulator: Bound) -> Structure:
+def _simulator_structure(data: dataset.Data, plan: Plan, simulator: Bound) -> Structure:
     """The structure of the other model that simulates the rows.
 
     Raises:
         ModelError: it lacks an observed site, or shares no parameter.
     """
-    inputs = {name: (a.shape[1:], a.dtype.kind) for name, a in held.table.inputs.items()}
+    inputs = {name: (a.shape[1:], a.dtype.kind) for name, a in data.table.inputs.items()}
     missing = next((name for name in simulator.inputs if name not in inputs), None)
     if missing is not None:
         raise ModelError(f"check(simulator={simulator!r}): the simulator has the input "
                          f"'{missing}', which the data do not contain; the data contain the inputs "
                          f"{listed(inputs)}. Add '{missing}' to the data")
     structure, sites = (structure_of(simulator, {name: inputs[name] for name in simulator.inputs}),
-                        held.structure.sites)
-    for name in held.table.columns:
+                        data.structure.sites)
+    for name in data.table.columns:
         other = structure.sites.get(name)
-        if other is None or not other.rows or other.along(held.steps) != sites[name].along(
-            held.steps
+        if other is None or not other.rows or other.along(data.steps) != sites[name].along(
+            data.steps
         ):
-            got = "no such site" if other is None else f"the shape {other.along(held.steps)}"
+            got = "no such site" if other is None else f"the shape {other.along(data.steps)}"
             raise ModelError(f"check(simulator={simulator!r}): the checked model has site '{name}' "
-                             f"with shape {sites[name].along(held.steps)} in each row, but the "
+                             f"with shape {sites[name].along(data.steps)} in each row, but the "
                              f"simulator has {got}. Give the simulator this site with this shape")
     shared = [n for n in (*plan.free, *plan.globals) if n in structure.sites
               and structure.sites[n].shape == sites[n].shape]
@@ -257,10 +257,10 @@ def _simulator_structure(held: dataset.Data, plan: Plan, simulator: Bound) -> St
     return structure
 
 
-def fill_template(held: dataset.Data, values: Mapping[str, np.ndarray]) -> dataset.Data:
+def fill_template(data: dataset.Data, values: Mapping[str, np.ndarray]) -> dataset.Data:
     """The template with simulated values in its observed cells."""
     columns = {
         name: replace(column, values=values[name].astype(column.values.dtype, copy=False))
-        for name, column in held.table.columns.items()
+        for name, column in data.table.columns.items()
     }
-    return held._replace(table=replace(held.table, columns=columns))
+    return data._replace(table=replace(data.table, columns=columns))

@@ -35,43 +35,43 @@ def _logs(model: Bound, inputs: Mapping, draws: Mapping):
                        draws)
 
 
-def _log_unit_change(fit: Fitted, own: Any, name: str) -> np.ndarray | float:
+def _log_unit_change(fit: Fitted, observed: Any, name: str) -> np.ndarray | float:
     """The log of the change of units, which log densities in the user's units are lower by."""
     if name not in fit.units:
         return 0.0
-    known = ~np.isnan(np.asarray(own.value, float))
-    return density(fit.units[name], known.reshape(-1, *known.shape[own.batch:])).reshape(
-        known.shape[: own.batch])
+    mask = ~np.isnan(np.asarray(observed.value, float))
+    return density(fit.units[name], mask.reshape(-1, *mask.shape[observed.batch:])).reshape(
+        mask.shape[: observed.batch])
 
 
 def groups(fit: Fitted, names: Dimensions, inputs: SiteValues,
-           draws: Mapping[str, np.ndarray], group: Callable, most: float) -> dict[str, PyTree]:
+           draws: Mapping[str, np.ndarray], group: Callable, limit: float) -> dict[str, PyTree]:
     """The groups observed_data and log_likelihood; the latter is left out, with a warning, where
     observed sites depend on what is summed or integrated out.
 
     Args:
         group: (name → array, dims of a name, leading dims) → the group.
-        most: numbers that may be in memory.
+        limit: numbers that may be in memory.
     """
-    seen = fit.model.generative.observed(fit.model.bound, inputs)
-    lead = next(iter(draws.values())).shape[:2]
-    numbers = lead[0] * lead[1] * sum(each.value.size for each in seen.values())
-    if numbers > most:
-        raise Refusal(f"to_arviz(): {lead[0] * lead[1]} draws of the observed sites need arrays "
-                      f"with {numbers:,.0f} numbers, more than the limit of {most:,.0f}. Fit with "
+    observed = fit.model.generative.observed(fit.model.bound, inputs)
+    shape = next(iter(draws.values())).shape[:2]
+    numbers = shape[0] * shape[1] * sum(site.value.size for site in observed.values())
+    if numbers > limit:
+        raise Refusal(f"to_arviz(): {shape[0] * shape[1]} draws of the observed sites need arrays "
+                      f"with {numbers:,.0f} numbers, more than the limit of {limit:,.0f}. Fit with "
                       f"fewer draws")
-    dims = {name: names.of_plated_site(name, each.value.shape, each.batch, each.plates)
-            for name, each in seen.items()}
-    out = {"observed_data": group({name: each.value for name, each in seen.items()},
-                                  dims.__getitem__, ())} if seen else {}
+    dims = {name: names.of_plated_site(name, site.value.shape, site.batch, site.plates)
+            for name, site in observed.items()}
+    result = {"observed_data": group({name: site.value for name, site in observed.items()},
+                                     dims.__getitem__, ())} if observed else {}
     if logs := log_likelihood(fit, inputs, draws):
-        out["log_likelihood"] = group({name: log - _log_unit_change(fit, seen[name], name)
-                                       for name, log in logs.items()},
-                                      lambda name: dims[name][: seen[name].batch], units={})
+        result["log_likelihood"] = group({name: log - _log_unit_change(fit, observed[name], name)
+                                          for name, log in logs.items()},
+                                         lambda name: dims[name][: observed[name].batch], units={})
     else:
         warnings.warn("to_arviz(): the result has no group log_likelihood. The observed values "
                       "depend on the same latent variables, so a single value has no "
                       "log-likelihood of its own. Use probml.compare, which compares by the log "
                       "evidence",
                       RuntimeWarning, stacklevel=4)
-    return out
+    return result

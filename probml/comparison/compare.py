@@ -139,27 +139,27 @@ class _Scores:
 
 def _evaluate(contestants: Mapping, splits: Any, rows: int, seed: int) -> _Scores:
     """The criteria of every model that can be evaluated."""
-    out = _Scores()
+    scores = _Scores()
     for name, contestant in contestants.items():
         try:
-            out.records[name], out.missing[name] = contestant.point()
+            scores.records[name], scores.missing[name] = contestant.point()
         except ModelError as error:
-            out.failed[name] = str(error)
+            scores.failed[name] = str(error)
             continue
         try:
-            found, out.loo[name] = contestant.leave_one_out()
-            out.records[name] |= found
+            values, scores.loo[name] = contestant.leave_one_out()
+            scores.records[name] |= values
         except ModelError as error:
-            out.missing[name] |= dict.fromkeys(LOO, str(error))
+            scores.missing[name] |= dict.fromkeys(LOO, str(error))
         if splits is not None:
             try:
-                found = [{FOLDS[0]: contestant.held_out(*split, seed)} for split in splits]
-                out.folds[name] = mean_over_folds(splits, rows, found)[FOLDS[0]]
+                values = [{FOLDS[0]: contestant.held_out(*split, seed)} for split in splits]
+                scores.folds[name] = mean_over_folds(splits, rows, values)[FOLDS[0]]
             except ModelError as error:
-                out.missing[name] |= dict.fromkeys(FOLDS, str(error))
+                scores.missing[name] |= dict.fromkeys(FOLDS, str(error))
                 warnings.warn(f"compare: '{name}' has no held-out score. Correct this model, or "
                               f"omit folds=. The reason: {error}", UserWarning, stacklevel=3)
-    return out
+    return scores
 
 
 def _ranked(scores: _Scores, bounds: tuple[str, ...], folded: bool, rows: int,
@@ -178,11 +178,11 @@ def _ranked(scores: _Scores, bounds: tuple[str, ...], folded: bool, rows: int,
     order = (*(("elpd_kfold",) if folded else ()), "log_evidence", *bounds, "elpd_loo")
     criterion = next((column for column in order if table[column].notna().all()), "bic")
     table = table.sort_values(criterion, ascending=criterion == "bic", kind="stable")
-    bad = table["bad_k"][table["bad_k"] > 0]
+    unreliable = table["bad_k"][table["bad_k"] > 0]
     notes = [f"the elpd_loo of '{name}' is unreliable: the Pareto k (a diagnostic of leave-one-out "
              f"cross-validation) is above its limit in {k:.0f} of {counted(rows, 'row')}. Use "
              "compare(..., folds=10)"
-             for name, k in bad.items()]
+             for name, k in unreliable.items()]
     if criterion in BOUND:
         notes.append("the models are ranked by a lower bound of the log evidence. The gap between "
                      "the bound and the log evidence differs from model to model. For a mixture of "
@@ -210,7 +210,7 @@ def _refuse_weights(fits: object, weights: object, target: str) -> None:
 def _contestants(fits: object, data: object, weights: object,
                  engines: Mapping[str, Engine]) -> dict[str, ComparedFit]:
     fits = checked(fits, engines)
-    rows, out = rows_of_each(fits, data), {}
+    rows, contestants = rows_of_each(fits, data), {}
     for name, fit in fits.items():
         if not isinstance(fit, Fit):
             remedy = (". Pass its attribute fit_, which is a Fit" if hasattr(fit, "fit_") else
@@ -222,30 +222,30 @@ def _contestants(fits: object, data: object, weights: object,
             raise ModelError(f"compare(fits): '{name}' was fitted to data that are read in "
                              f"batches, but compare needs all rows in memory. Hold out some "
                              f"batches, and compare fit.score(...) of the fits on these batches")
-        own, weight = weighed(rows[name], weights)
-        held = reports.own_data(fit, own, f"compare('{name}')")
-        held = _with_weights(str(name), fit, held, weight)
+        own_rows, weight = weighed(rows[name], weights)
+        obs = reports.own_data(fit, own_rows, f"compare('{name}')")
+        obs = _with_weights(str(name), fit, obs, weight)
         kind = ComparedDensity if fit.model.whole else ComparedFit
-        out[name] = kind(str(name), fit, held, engines.get(name))
-    return out
+        contestants[name] = kind(str(name), fit, obs, engines.get(name))
+    return contestants
 
 
-def _with_weights(name: str, fit: Fit, held: Data, weights: object) -> Data:
+def _with_weights(name: str, fit: Fit, obs: Data, weights: object) -> Data:
     """The rows of a fit with their weights.
 
     Raises:
         DataError: the fit had weights, and there are none here, or the other way round; another
             number of rows.
     """
-    n = held.table.rows
+    n = obs.table.rows
     if weights is not None:
-        held = held._replace(weights=read_weights(weights, n))
-    if fit.weighted and held.weights is None:
+        obs = obs._replace(weights=read_weights(weights, n))
+    if fit.weighted and obs.weights is None:
         raise DataError(f"compare: '{name}' was fitted with weights of rows, but compare was "
                         f"called without weights. Pass the weights of the fit, compare(..., "
                         f"weights=...)")
-    if held.weights is not None and not fit.weighted and fit.by is not None and (
-            np.asarray(held.weights) != 1).any():
+    if obs.weights is not None and not fit.weighted and fit.by is not None and (
+            np.asarray(obs.weights) != 1).any():
         raise DataError(f"compare: '{name}' was fitted without weights of rows, but compare was "
                         f"called with weights. Omit weights=, or fit '{name}' with these weights")
     rows: float | None = fit.data.table.rows if fit.data is not None else None
@@ -254,7 +254,7 @@ def _with_weights(name: str, fit: Fit, held: Data, weights: object) -> Data:
     if rows is not None and abs(rows - n) > 0.5:
         raise DataError(f"compare: '{name}' was fitted to {counted(round(rows), 'row')}, but the "
                         f"data have {n}. Pass the fitted rows, each row once")
-    return held
+    return obs
 
 
 def _same_rows(contestants: Mapping[str, ComparedFit]) -> tuple[int, np.ndarray]:
@@ -280,11 +280,11 @@ def _same_rows(contestants: Mapping[str, ComparedFit]) -> tuple[int, np.ndarray]
             )
         for site in ours:
             a, b = np.asarray(ours[site]), np.asarray(theirs[site])
-            same = a.shape == b.shape and (
+            is_equal = a.shape == b.shape and (
                 np.isclose(a, b, rtol=1e-6, atol=0) | (np.isnan(a) & np.isnan(b))
             )
-            if not np.all(same):
-                where = (f", first in row {int(np.argwhere(~same)[0, 0])}" if a.shape == b.shape
+            if not np.all(is_equal):
+                where = (f", first in row {int(np.argwhere(~is_equal)[0, 0])}" if a.shape == b.shape
                          else f": shapes {a.shape} and {b.shape}")
                 raise DataError(f"compare: '{first.name}' and '{other.name}' were fitted to "
                                 f"different values of '{site}'{where}. Fit all models to the same "
@@ -299,18 +299,18 @@ def _differences(table: "pd.DataFrame", terms: Mapping[str, np.ndarray],
                  columns: tuple[str, ...], weights: np.ndarray) -> None:
     """Sums of terms over rows and of their differences from the best model's, with standard errors
     √(n · variance over rows); a row of weight 2 is two rows."""
-    value, error, difference, its_error = columns[0], columns[1], columns[-2], columns[-1]
+    value, error, difference, diff_error = columns[0], columns[1], columns[-2], columns[-1]
     if not terms:
         return
-    table.loc[list(terms), [value, error]] = [_sum(each, weights) for each in terms.values()]
+    table.loc[list(terms), [value, error]] = [_sum(values, weights) for values in terms.values()]
     best = max(terms, key=lambda name: table[value][name])
-    table.loc[list(terms), [difference, its_error]] = [_sum(each - terms[best], weights)
-                                                       for each in terms.values()]
+    table.loc[list(terms), [difference, diff_error]] = [_sum(values - terms[best], weights)
+                                                        for values in terms.values()]
 
 
 def _sum(terms: np.ndarray, weights: np.ndarray) -> tuple[float, float]:
-    some = ~np.isnan(terms) & (weights > 0)
-    terms, weights = terms[some], weights[some]
+    mask = ~np.isnan(terms) & (weights > 0)
+    terms, weights = terms[mask], weights[mask]
     if not len(terms):
         return 0.0, 0.0
     with np.errstate(invalid="ignore"):

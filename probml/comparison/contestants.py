@@ -70,16 +70,16 @@ class ComparedFit:
         if not fit.model.whole:  # which has a joint likelihood
             self.held.structure.need_likelihood("compare")
         loglik, count = self.likelihood()
-        out = {"loglik": loglik, "parameters": count, "aic": -2 * loglik + 2 * count,
+        row = {"loglik": loglik, "parameters": count, "aic": -2 * loglik + 2 * count,
                "bic": -2 * loglik + count * np.log(self.count)}
         if fit.log_evidence is not None:
-            return out | {"log_evidence": float(fit.log_evidence),
+            return row | {"log_evidence": float(fit.log_evidence),
                           "bound": float(fit.log_evidence)}, {}
         if fit.bound is not None:
-            return out | {"bound": float(fit.bound)}, dict.fromkeys(
+            return row | {"bound": float(fit.bound)}, dict.fromkeys(
                 EVIDENCE, f"{short_name(fit.engine)} gives only a lower bound of the log marginal "
                           f"likelihood (log evidence), in the column `bound`")
-        return out, dict.fromkeys(EVIDENCE, f"{short_name(fit.engine)} does not compute the log "
+        return row, dict.fromkeys(EVIDENCE, f"{short_name(fit.engine)} does not compute the log "
                                             f"marginal likelihood (log evidence); fit with "
                                             f"probml.Exact() if all priors are conjugate, or with "
                                             f"probml.Laplace() for an approximation")
@@ -89,9 +89,9 @@ class ComparedFit:
         parameters on which rows depend."""
         fit = self.fit
         values = {**fit.given, **self.held.table.values}
-        held = self.held._replace(table=replace(self.held.table, values=values)).trimmed()
-        plan = held.plan(effects=fit.belief.partly)  # as they were when the point was found
-        rows, known = load.load(held, plan, held.weights, params=fit.point)
+        trimmed = self.held._replace(table=replace(self.held.table, values=values)).trimmed()
+        plan = trimmed.plan(effects=fit.belief.partly)  # as they were when the point was found
+        rows, known = load.load(trimmed, plan, trimmed.weights, params=fit.point)
         loglik = float(loglik_of(plan, {name: placed(fit.point[name]) for name in plan.free},
                                  known, rows))
         return loglik, 0 if fit.outcome is Status.KNOWN else freedom(plan)
@@ -106,20 +106,20 @@ class ComparedFit:
             draws = reports.posterior_draws(self.fit)
         except Refusal as why:
             raise ModelError(str(why)) from None
-        either_arviz.needed()
+        either_arviz.require_arviz()
         if (self.weights != np.floor(self.weights)).any():
             raise ModelError("compare: leave-one-out cross-validation needs weights that are whole "
                              "numbers, the counts of each row. Fit with such weights, or use "
                              "compare(..., folds=10)")
         logs = self.logs(draws)
-        found = either_arviz.leave_one_out(draws, logs)
-        out = {"elpd_loo": found.elpd, "se": found.se, "p_loo": found.p,
-               "bad_k": int(((found.k > found.good) & (self.weights > 0)).sum())}
+        loo = either_arviz.leave_one_out(draws, logs)
+        row = {"elpd_loo": loo.elpd, "se": loo.se, "p_loo": loo.p,
+               "bad_k": int(((loo.k > loo.good) & (self.weights > 0)).sum())}
         if self.held.weights is not None:
-            every = logs.reshape(-1, logs.shape[-1]).astype(float)
-            whole = np.logaddexp.reduce(every, 0) - np.log(len(every))
-            out["p_loo"] = float(self.weights @ (whole - found.terms))
-        return out, found.terms
+            flat_logs = logs.reshape(-1, logs.shape[-1]).astype(float)
+            log_mean = np.logaddexp.reduce(flat_logs, 0) - np.log(len(flat_logs))
+            row["p_loo"] = float(self.weights @ (log_mean - loo.terms))
+        return row, loo.terms
 
     def held_out(self, train: np.ndarray, test: np.ndarray, seed: int) -> np.ndarray:
         """log p(row | the training rows) of the test rows."""
@@ -134,12 +134,12 @@ class ComparedDensity(ComparedFit):
     @functools.cached_property
     def _observed(self) -> dict[str, ObservedSite]:
         model = self.fit.model
-        found = model.generative.observed(model.bound, self.held.inputs_of_one_row)
-        if not found:
+        sites = model.generative.observed(model.bound, self.held.inputs_of_one_row)
+        if not sites:
             raise ModelError(f"compare: model '{self.name}' has no likelihood, because its "
                              f"function has numpyro.factor statements and no observed site. Write "
                              f"the likelihood as numpyro.sample(..., obs=...)")
-        return found
+        return sites
 
     @property
     def rows(self) -> int:
@@ -154,11 +154,11 @@ class ComparedDensity(ComparedFit):
         return self.rows
 
     def logs(self, draws: Mapping[str, np.ndarray]) -> np.ndarray:
-        found = whole_arviz.log_likelihood(self.fit, self.held.inputs_of_one_row, draws)
-        if set(found) != set(self._observed):
+        logs = whole_arviz.log_likelihood(self.fit, self.held.inputs_of_one_row, draws)
+        if set(logs) != set(self._observed):
             raise ModelError("the observed values depend on the same latent variables, so a single "
                              "value has no likelihood of its own. Compare the column log_evidence")
-        return np.concatenate([found[name].reshape(*found[name].shape[:2], -1)[..., site.known]
+        return np.concatenate([logs[name].reshape(*logs[name].shape[:2], -1)[..., site.known]
                                for name, site in self._observed.items()], -1)
 
     def held_out(self, train: np.ndarray, test: np.ndarray, seed: int) -> np.ndarray:
@@ -177,10 +177,10 @@ def freedom(plan: Plan) -> int:
     """Unbounded coordinates of the parameters on which rows, or discrete sites outside them, or
     effects of groups, depend."""
     sites, structure = plan.structure.sites, plan.structure
-    direct = {p for s in sites.values() if s.rows or s.discrete or s.name in plan.effects
-              for p in structure.programs[s.name][1]}
+    relevant = {p for s in sites.values() if s.rows or s.discrete or s.name in plan.effects
+                for p in structure.programs[s.name][1]}
     return sum(math.prod(shape) for name, shape in density.unbounded_shapes(plan).items()
-               if name in direct)
+               if name in relevant)
 
 
 def checked(fits: object, engines: Mapping[str, Engine]) -> Mapping:

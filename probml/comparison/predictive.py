@@ -65,16 +65,16 @@ class _Predictor(ComparedFit):
 
     def answer(self, train: np.ndarray, test: np.ndarray, seed: int) -> Answer:
         fit = refit(self.fit, self.held.taken(train), self.engine, seed)
-        shown, losses = as_codes(self.held.taken(test)), fit.structure.losses
-        blind = {**shown, self.target: np.full(len(test), np.nan)}
+        observed, losses = as_codes(self.held.taken(test)), fit.structure.losses
+        masked = {**observed, self.target: np.full(len(test), np.nan)}
         why = f"the model has a loss ('{losses[0]}') and no likelihood" if losses else None
         if not self.discrete:
-            density = None if losses else fit.log_prob(shown) - fit.log_prob(blind)
-            return Answer(np.asarray(fit.predict(blind, self.target)), density=density, why=why)
+            density = None if losses else fit.log_prob(observed) - fit.log_prob(masked)
+            return Answer(np.asarray(fit.predict(masked, self.target)), density=density, why=why)
         labels = np.fromiter(self.fit.labels(self.target), object)
         if losses:
-            return Answer(labels[np.asarray(fit.predict(blind, self.target), int)], why=why)
-        p = np.asarray(fit.predict_proba(blind, self.target), float)
+            return Answer(labels[np.asarray(fit.predict(masked, self.target), int)], why=why)
+        p = np.asarray(fit.predict_proba(masked, self.target), float)
         return Answer(labels[p.argmax(1)], p, labels)
 
 
@@ -100,23 +100,23 @@ class _ComparedEstimator:
         def at(index: np.ndarray):
             return self.rows.iloc[index] if hasattr(self.rows, "iloc") else self.rows[index]
 
-        what = type(self.estimator).__name__
+        kind = type(self.estimator).__name__
         train = train[~missing(self.truth[train])]
         try:
             estimator = clone(self.estimator).fit(at(train), np.array(self.truth[train].tolist()))
             value = np.asarray(estimator.predict(at(test)))
         except ValueError as error:
-            raise ModelError(f"fitting {what} to the training rows, or predicting the test rows, "
+            raise ModelError(f"fitting {kind} to the training rows, or predicting the test rows, "
                              f"failed: {error}. Call its fit and predict on these rows to find the "
                              "cause") from error
         if not self.discrete:
             if not hasattr(estimator, "log_prob"):
-                return Answer(value, why=f"{what} has no method log_prob(X, y), which returns log "
+                return Answer(value, why=f"{kind} has no method log_prob(X, y), which returns log "
                               f"densities")
-            found = estimator.log_prob(at(test), self.truth[test].astype(float))
-            return Answer(value, density=np.asarray(found))
+            log_density = estimator.log_prob(at(test), self.truth[test].astype(float))
+            return Answer(value, density=np.asarray(log_density))
         if not hasattr(estimator, "predict_proba"):
-            return Answer(value, why=f"{what} has no method predict_proba, which returns class "
+            return Answer(value, why=f"{kind} has no method predict_proba, which returns class "
                           f"probabilities")
         probabilities = np.asarray(estimator.predict_proba(at(test)), float)
         return Answer(value, probabilities, estimator.classes_)
@@ -128,56 +128,56 @@ def predictions(fits: Mapping[str, FitOrEstimator], data: object, target: str, f
     contestants, truth = _contestants(fits, data, target, engines)
     kinds = {name: contestant.discrete for name, contestant in contestants.items()}
     if len(set(kinds.values())) > 1:
-        one, other = (next(name for name, kind in kinds.items() if kind is wanted)
-                      for wanted in (True, False))
+        one, other = (next(name for name, kind in kinds.items() if kind is is_class)
+                      for is_class in (True, False))
         raise ModelError(f"compare(target='{target}'): '{one}' predicts '{target}' as a class and "
                          f"'{other}' as a number. Compare only classifiers, or only regressions")
     discrete = next(iter(kinds.values()))
-    known = np.flatnonzero(~missing(truth))
-    if len(known) < 2:
-        raise DataError(f"compare(target='{target}'): '{target}' is observed in {len(known)} of "
+    with_y = np.flatnonzero(~missing(truth))
+    if len(with_y) < 2:
+        raise DataError(f"compare(target='{target}'): '{target}' is observed in {len(with_y)} of "
                         f"{counted(len(truth), 'row')}, but at least 2 are needed. Give more rows "
                         f"with values of '{target}'")
-    others = np.setdiff1d(np.arange(len(truth)), known)
-    splits = _splits(truth, known, others, folds, discrete, seed)
-    scores, plain = (DISCRETE, "accuracy") if discrete else (CONTINUOUS, "rmse")
+    no_y = np.setdiff1d(np.arange(len(truth)), with_y)
+    splits = _splits(truth, with_y, no_y, folds, discrete, seed)
+    scores, fallback = (DISCRETE, "accuracy") if discrete else (CONTINUOUS, "rmse")
     if discrete:
         _refuse_absent(truth, splits, target)
     terms: dict[str, dict[str, np.ndarray]] = {}
     failed: dict[str, str] = {}
-    lacking: dict[str, dict[str, str]] = {}
+    reasons_for: dict[str, dict[str, str]] = {}
     for name, contestant in contestants.items():
         try:
             terms[name], why = _terms(contestant, truth, splits, seed)
-            lacking[name] = {} if why is None else dict.fromkeys(
-                [score for score in scores if score != plain], why)
+            reasons_for[name] = {} if why is None else dict.fromkeys(
+                [score for score in scores if score != fallback], why)
         except (ModelError, DataError) as error:
             failed[name] = str(error)
-            lacking[name] = dict.fromkeys(scores, str(error))
+            reasons_for[name] = dict.fromkeys(scores, str(error))
     warn_of_failed("compare", failed, contestants)
     table = _table(terms, scores, truth)
     scored = int(max((np.isfinite(t).sum() for each in terms.values() for t in each.values()),
                      default=0))
     # a model that could not be evaluated at all does not affect the criterion
-    alive = table.notna().any(axis=1)
-    criterion = next((score for score in scores if table[score][alive].notna().all()), plain)
+    evaluated = table.notna().any(axis=1)
+    criterion = next((score for score in scores if table[score][evaluated].notna().all()), fallback)
     table = table.sort_values(criterion, ascending=not scores[criterion], kind="stable")
-    notes = [f"'{target}' is missing in {counted(len(others), 'row')}. Models of probml were "
-             "fitted with these rows, estimators without them"] if len(others) else []
-    reasons = {name: why for name, why in lacking.items() if why}
+    notes = [f"'{target}' is missing in {counted(len(no_y), 'row')}. Models of probml were "
+             "fitted with these rows, estimators without them"] if len(no_y) else []
+    reasons = {name: why for name, why in reasons_for.items() if why}
     table.attrs |= {"criterion": criterion, "rows": scored, "target": target, "folds": len(splits),
                     "missing": reasons, "notes": notes}
     return table
 
 
-def _splits(truth: np.ndarray, known: np.ndarray, others: np.ndarray, folds: object, discrete: bool,
+def _splits(truth: np.ndarray, with_y: np.ndarray, no_y: np.ndarray, folds: object, discrete: bool,
             seed: int) -> list[tuple[np.ndarray, np.ndarray]]:
     """Training and test rows of every fold: rows without the target are never test rows."""
     if folds is None or isinstance(folds, int | np.integer) or hasattr(folds, "split"):
-        found = splits_of(FOLDS if folds is None else folds, len(known), seed,
-                          truth[known] if discrete else None)
-        return [(np.concatenate([known[train], others]), known[test]) for train, test in found]
-    return [(train, np.intersect1d(test, known))
+        splits = splits_of(FOLDS if folds is None else folds, len(with_y), seed,
+                           truth[with_y] if discrete else None)
+        return [(np.concatenate([with_y[train], no_y]), with_y[test]) for train, test in splits]
+    return [(train, np.intersect1d(test, with_y))
             for train, test in splits_of(folds, len(truth), seed)]
 
 
@@ -190,46 +190,46 @@ def _contestants(fits: object, data: object, target: str,
     if data is None:
         raise ModelError(f"compare(target='{target}'): the data are missing. Pass data with the "
                          f"column '{target}'")
-    out, first, truth = {}, None, np.empty(0)
+    contestants, first, truth = {}, None, np.empty(0)
     for name, rows in rows_of_each(fits, data).items():
-        mine = _truth(rows, target, name)
+        y = _truth(rows, target, name)
         if first is None:
-            first, truth = name, mine
-        elif len(mine) != len(truth) or not (
-                (mine == truth) | missing(mine) & missing(truth)).all():
+            first, truth = name, y
+        elif len(y) != len(truth) or not (
+                (y == truth) | missing(y) & missing(truth)).all():
             raise DataError(f"compare(target='{target}'): '{first}' and '{name}' were fitted to "
                             f"different rows, or to different values of '{target}'. Fit all models "
                             f"to the same rows")
-        out[name] = _contestant(str(name), fits[name], rows, target, mine, engines.get(name))
-    return out, truth
+        contestants[name] = _contestant(str(name), fits[name], rows, target, y, engines.get(name))
+    return contestants, truth
 
 
-def _contestant(name: str, given: object, rows: object, target: str, truth: np.ndarray,
+def _contestant(name: str, model: object, rows: object, target: str, truth: np.ndarray,
                 engine: Engine | None) -> Any:
-    if isinstance(given, Fit):
-        site = given.structure.sites.get(target)
+    if isinstance(model, Fit):
+        site = model.structure.sites.get(target)
         if site is None or not site.rows or site.factor or site.cells:
             what = ("is not a site" if site is None else "has several values per row" if site.rows
                     else "is sampled outside rows()")
             raise ModelError(f"compare(target='{target}'): expected a site with one value per row, "
-                             f"but '{target}' {what} in model '{given.model.name}' of '{name}'. "
+                             f"but '{target}' {what} in model '{model.model.name}' of '{name}'. "
                              "Choose another target")
-        return _Predictor(name, given, reports.own_data(given, rows, f"compare('{name}')"),
+        return _Predictor(name, model, reports.own_data(model, rows, f"compare('{name}')"),
                           engine, target)
     try:
         from sklearn.base import is_classifier, is_regressor
     except ModuleNotFoundError as error:
-        raise ModelError(f"compare(fits): expected a Fit for '{name}', got {type_of(given)}. "
+        raise ModelError(f"compare(fits): expected a Fit for '{name}', got {type_of(model)}. "
                          f"Estimators can be compared only if scikit-learn is installed ({error}). "
                          "Install it: pip install 'probml[sklearn]'") from None
-    if isinstance(given, type) or not hasattr(given, "get_params") or not (is_classifier(given)
-                                                                           or is_regressor(given)):
-        what = f"the class {given.__name__}" if isinstance(given, type) else type_of(given)
+    if isinstance(model, type) or not hasattr(model, "get_params") or not (is_classifier(model)
+                                                                           or is_regressor(model)):
+        what = f"the class {model.__name__}" if isinstance(model, type) else type_of(model)
         raise ModelError(
             "compare(fits): expected a Fit, or a classifier or regressor with the interface of "
             f"scikit-learn, for '{name}', got {what}. Pass an object, such as LogisticRegression()"
         )
-    return _ComparedEstimator(name, given, _columns(rows, target, name), truth)
+    return _ComparedEstimator(name, model, _columns(rows, target, name), truth)
 
 
 def _truth(rows: DataLike, target: str, name: str) -> np.ndarray:
@@ -254,8 +254,8 @@ def _columns(rows: DataLike, target: str, name: str) -> DataLike:
     rows = as_pandas(rows)
     if hasattr(rows, "columns"):
         return rows.drop(columns=[target])
-    given = {site: as_pandas(values) for site, values in rows.items() if site != target}
-    arrays = {site: np.asarray(values) for site, values in given.items()}
+    sources = {site: as_pandas(values) for site, values in rows.items() if site != target}
+    arrays = {site: np.asarray(values) for site, values in sources.items()}
     if not arrays:
         raise DataError(f"compare: the data of '{name}' have only the column '{target}'. Add the "
                         f"columns from which '{target}' is to be predicted")
@@ -266,18 +266,18 @@ def _columns(rows: DataLike, target: str, name: str) -> DataLike:
                         f"but '{target}' has {counted(n, 'row')}. Give both the same number of "
                         "rows")
     flat = {site: array.reshape(n, -1) for site, array in arrays.items()}
-    tables = {site: value for site, value in given.items() if is_table(value)}
+    tables = {site: value for site, value in sources.items() if is_table(value)}
     if not tables and all(array.dtype.kind in "fiub" for array in flat.values()):
         return np.concatenate(list(flat.values()), 1)
-    parts: dict[str, Any] = {}
+    columns: dict[str, Any] = {}
     for site, array in flat.items():
-        named = ({str(label): tables[site][label].array for label in tables[site].columns}
-                 if site in tables else
-                 {f"{site}{j}" if array.shape[1] > 1 else site: array[:, j]
-                  for j in range(array.shape[1])})
-        parts |= {f"{site}.{label}" if label in parts else label: column
-                  for label, column in named.items()}
-    return pd.DataFrame(parts)
+        part = ({str(label): tables[site][label].array for label in tables[site].columns}
+                if site in tables else
+                {f"{site}{j}" if array.shape[1] > 1 else site: array[:, j]
+                 for j in range(array.shape[1])})
+        columns |= {f"{site}.{label}" if label in columns else label: column
+                    for label, column in part.items()}
+    return pd.DataFrame(columns)
 
 
 def _refuse_absent(truth: np.ndarray, splits: list, target: str) -> None:
@@ -314,12 +314,12 @@ def _scores(answer: Answer, truth: np.ndarray, discrete: bool) -> dict[str, np.n
     if answer.probabilities is None:
         return out
     order = {label: k for k, label in enumerate(answer.labels)}
-    at = np.array([order.get(label, -1) for label in truth])
+    codes = np.array([order.get(label, -1) for label in truth])
     # a label that a model does not know has probability 0 there
-    p, right = answer.probabilities, at >= 0
-    own = np.where(right, p[np.arange(len(at)), at], 0.0)
+    p, is_known = answer.probabilities, codes >= 0
+    p_truth = np.where(is_known, p[np.arange(len(codes)), codes], 0.0)
     with np.errstate(divide="ignore"):
-        return {"log_score": np.log(own), **out, "brier": (p**2).sum(1) - 2 * own + 1}
+        return {"log_score": np.log(p_truth), **out, "brier": (p**2).sum(1) - 2 * p_truth + 1}
 
 
 def _table(terms: Mapping[str, Mapping[str, np.ndarray]], scores: Mapping[str, bool],
@@ -329,21 +329,21 @@ def _table(terms: Mapping[str, Mapping[str, np.ndarray]], scores: Mapping[str, b
     table = pd.DataFrame(np.nan, index=pd.Index(terms, name="model"),
                          columns=[*names, *(["r2"] if "rmse" in scores else [])])
     for score, greater in scores.items():
-        each = pd.DataFrame({name: found[score] for name, found in terms.items() if score in found})
-        if each.empty:
+        rows = pd.DataFrame({name: found[score] for name, found in terms.items() if score in found})
+        if rows.empty:
             continue
-        mean = each.mean()
+        mean = rows.mean()
         if score == "rmse":  # its root; terms by the derivative of the root
-            scored = each.notna().all(axis=1).to_numpy()
-            spread = float(np.var(truth[scored].astype(float)))
-            table.loc[mean.index, "r2"] = 1 - mean / spread if spread > 0 else np.nan
+            scored = rows.notna().all(axis=1).to_numpy()
+            variance = float(np.var(truth[scored].astype(float)))
+            table.loc[mean.index, "r2"] = 1 - mean / variance if variance > 0 else np.nan
             mean = mean**0.5
-            each = each / (2 * mean.clip(lower=np.finfo(float).tiny))
+            rows = rows / (2 * mean.clip(lower=np.finfo(float).tiny))
         best = mean.idxmax() if greater else mean.idxmin()
         with np.errstate(invalid="ignore"):
-            away, difference = each.sub(each[best], axis=0), mean - mean[best]
-            away[best] = difference[best] = 0.0
-            errors = [np.sqrt(part.var(ddof=0) / each.count()) for part in (each, away)]
-        own = [score, f"se_{score}", f"{score}_diff", f"se_{score}_diff"]
-        table.loc[mean.index, own] = np.stack([mean, errors[0], difference, errors[1]], 1)
+            differences, difference = rows.sub(rows[best], axis=0), mean - mean[best]
+            differences[best] = difference[best] = 0.0
+            errors = [np.sqrt(part.var(ddof=0) / rows.count()) for part in (rows, differences)]
+        columns = [score, f"se_{score}", f"{score}_diff", f"se_{score}_diff"]
+        table.loc[mean.index, columns] = np.stack([mean, errors[0], difference, errors[1]], 1)
     return table

@@ -130,17 +130,17 @@ def _from_pandas(what: str, value: "pd.Series | pd.DataFrame | pd.Index", rows: 
         value = pd.Series(value)
     columns = ([value.iloc[:, j] for j in range(value.shape[1])] if isinstance(value, pd.DataFrame)
                else [value])
-    kind = getattr(columns[0], "dtype", None) if columns else None
-    if isinstance(kind, pd.CategoricalDtype) and all(column.dtype == kind for column in columns):
-        codes = np.stack([column.cat.set_categories(kind.categories).cat.codes
+    dtype = getattr(columns[0], "dtype", None) if columns else None
+    if isinstance(dtype, pd.CategoricalDtype) and all(column.dtype == dtype for column in columns):
+        codes = np.stack([column.cat.set_categories(dtype.categories).cat.codes
                           for column in columns], 1).astype(np.int32)
-        return Raw(codes if value.ndim == 2 else codes[:, 0], tuple(kind.categories.tolist()),
-                   Categories.ORDERED if kind.ordered else Categories.LISTED)
-    if isinstance(kind, pd.StringDtype) and value.ndim == 1:
-        codes, seen = pd.factorize(value)  # −1: missing
-        order = np.argsort(np.asarray(seen, object).astype(str))
+        return Raw(codes if value.ndim == 2 else codes[:, 0], tuple(dtype.categories.tolist()),
+                   Categories.ORDERED if dtype.ordered else Categories.LISTED)
+    if isinstance(dtype, pd.StringDtype) and value.ndim == 1:
+        codes, labels = pd.factorize(value)  # −1: missing
+        order = np.argsort(np.asarray(labels, object).astype(str))
         place = np.append(np.argsort(order), -1).astype(np.int32)
-        return Raw(place[codes], tuple(str(label) for label in seen[order]))
+        return Raw(place[codes], tuple(str(label) for label in labels[order]))
     return _from_numpy(what, value.to_numpy() if hasattr(value, "to_numpy") else value, rows)
 
 
@@ -176,32 +176,32 @@ def _from_objects(what: str, a: np.ndarray, rows: bool):
     if Decimal in set(map(type, flat.tolist())):  # comparisons with its signalling NaN raise
         flat = np.array([np.nan if isinstance(v, Decimal) and v.is_nan() else v
                          for v in flat.tolist()], object)
-    hidden = missing(flat)
-    seen = flat[~hidden].tolist()
-    kinds = set(map(type, seen))
-    odd = [kind for kind in kinds if not issubclass(kind, (*NUMBERS, str))]
-    if all(issubclass(kind, NUMBERS) for kind in kinds):
-        out = np.array(seen) if len(seen) == flat.size else np.where(hidden, np.nan, flat).astype(
+    is_na = missing(flat)
+    known = flat[~is_na].tolist()
+    types = set(map(type, known))
+    bad_types = [kind for kind in types if not issubclass(kind, (*NUMBERS, str))]
+    if all(issubclass(kind, NUMBERS) for kind in types):
+        out = np.array(known) if len(known) == flat.size else np.where(is_na, np.nan, flat).astype(
             np.float64
         )
         return Raw((out if out.dtype.kind in "biuf" else out.astype(np.float64)).reshape(a.shape))
-    if not odd:
-        return coded(a, hidden.reshape(a.shape))
-    if a.ndim == 1 and kinds <= {list, tuple, np.ndarray}:
+    if not bad_types:
+        return coded(a, is_na.reshape(a.shape))
+    if a.ndim == 1 and types <= {list, tuple, np.ndarray}:
         return _from_numpy(what, flat.tolist(), rows)
-    bad = np.array([type(v) in odd for v in flat.tolist()]) & ~hidden
+    bad = np.array([type(v) in bad_types for v in flat.tolist()]) & ~is_na
     deny(bad.reshape(a.shape), what, a, "numbers, labels or None", rows,
-         f"Convert values of type {odd[0].__name__} to numbers or text.")
+         f"Convert values of type {bad_types[0].__name__} to numbers or text.")
 
 
-def coded(a: np.ndarray, hidden: np.ndarray):
+def coded(a: np.ndarray, is_na: np.ndarray):
     """Values as codes of their sorted distinct labels, numbers before text."""
-    seen = a[~hidden].tolist()
-    labels = sorted(set(seen), key=lambda v: (isinstance(v, str), v))
+    known = a[~is_na].tolist()
+    labels = sorted(set(known), key=lambda v: (isinstance(v, str), v))
     "".join(v for v in labels if isinstance(v, str)).encode()  # raises for lone surrogates
     lookup = {label: code for code, label in enumerate(labels)}
     codes = np.full(a.shape, -1, np.int32)
-    codes[~hidden] = [lookup[v] for v in seen]
+    codes[~is_na] = [lookup[v] for v in known]
     return Raw(codes, tuple(str(v) if isinstance(v, str) else v for v in labels))
 
 
@@ -216,8 +216,8 @@ def deny(bad: np.ndarray, what: str, values: "np.ndarray | Raw | None", must: st
         got = (got.tolist() if isinstance(got, np.ndarray) else shortly(str(got))
                if isinstance(got, str) and values is not None else got)
         cell = i[1:] if rows else i
-        behind = f"cell {cell[0] if len(cell) == 1 else cell}" * bool(cell)
-        said = f"{what} must be {must}, got {got}"
+        where = f"cell {cell[0] if len(cell) == 1 else cell}" * bool(cell)
+        text = f"{what} must be {must}, got {got}"
         if not rows or not i:
-            raise DataError(f"{said}{f' in {behind}' * bool(cell)}. {hint}")
-        raise RowError(f"{said} in ", i[0], f"{f', {behind}' * bool(cell)}. {hint}")
+            raise DataError(f"{text}{f' in {where}' * bool(cell)}. {hint}")
+        raise RowError(f"{text} in ", i[0], f"{f', {where}' * bool(cell)}. {hint}")

@@ -149,29 +149,29 @@ class Data(NamedTuple):
     def trimmed(self) -> "Data":
         """The same data, in which the steps after the last observed one of each row are padding:
         they sum to one, whatever the parameters are."""
-        sites, shown = self.structure.sites, self.observed_steps()
-        lengths = None if shown is None else ragged.count_steps(shown)
+        sites, observed = self.structure.sites, self.observed_steps()
+        lengths = None if observed is None else ragged.count_steps(observed)
         if lengths is None:
             return self
-        dead, columns = np.arange(self.steps or 0) >= lengths[:, None], dict(self.table.columns)
+        padded, columns = np.arange(self.steps or 0) >= lengths[:, None], dict(self.table.columns)
         for name, column in columns.items():
             if sites[name].time is not None and column.seen is not None:
-                seen = column.seen | np.expand_dims(dead, [
+                mask = column.seen | np.expand_dims(padded, [
                     1 + i for i in range(column.seen.ndim - 1) if i != sites[name].time])
-                columns[name] = replace(column, seen=None if seen.all() else seen)
+                columns[name] = replace(column, seen=None if mask.all() else mask)
         return self._replace(table=replace(self.table, columns=columns), lengths=lengths)
 
     def observed_steps(self) -> np.ndarray | None:
         """The steps at which any cell is observed, bool (rows, steps); None where a site along time
         is completely observed."""
-        along = [name for name in self.table.columns if self.structure.sites[name].time is not None]
-        if not along or any(self.table.columns[name].seen is None for name in along):
+        timed = [name for name in self.table.columns if self.structure.sites[name].time is not None]
+        if not timed or any(self.table.columns[name].seen is None for name in timed):
             return None
-        return np.logical_or.reduce([self._units(name).any(-1) for name in along])
+        return np.logical_or.reduce([self._units(name).any(-1) for name in timed])
 
-    def extended(self, last: np.ndarray, more: int, read: Callable,
+    def extended(self, last: np.ndarray, n_steps: int, read: Callable,
                  inputs: SiteValues) -> "Data":
-        """The same rows with `more` missing steps from the step `last` of each row on.
+        """The same rows with `n_steps` missing steps from the step `last` of each row on.
 
         Args:
             read: makes Data of a mapping name → array.
@@ -179,22 +179,22 @@ class Data(NamedTuple):
         """
         table, sites, timed = self.table, self.structure.sites, self.structure.timed
         missing = [name for name in timed
-                   if np.shape(inputs.get(name, 0))[:2] != (table.rows, more)]
+                   if np.shape(inputs.get(name, 0))[:2] != (table.rows, n_steps)]
         if missing:
-            shape = (table.rows, more, *table.inputs[missing[0]].shape[2:])
+            shape = (table.rows, n_steps, *table.inputs[missing[0]].shape[2:])
             got = np.shape(inputs.get(missing[0], 0))
             raise ModelError(f"forecast: the model has the input '{missing[0]}'. Pass its values "
                              f"at the forecast steps, {missing[0]}=..., an array of shape {shape}, "
                              f"got shape {got}")
         out: dict[str, ArrayLike] = dict(table.values)
-        at = last[:, None] + np.arange(more)
+        step_index = last[:, None] + np.arange(n_steps)
         for name, codes in table.inputs.items():
             array = coding.as_labels(self.structure, table.labels, name, codes)
             if name in timed:
                 array = np.concatenate(
-                    [array, np.zeros((table.rows, more, *array.shape[2:]), array.dtype)], 1
+                    [array, np.zeros((table.rows, n_steps, *array.shape[2:]), array.dtype)], 1
                 )
-                array[np.arange(table.rows)[:, None], at] = inputs[name]
+                array[np.arange(table.rows)[:, None], step_index] = inputs[name]
             out[name] = array
         for name, column in table.columns.items():
             time = sites[name].time
@@ -206,7 +206,7 @@ class Data(NamedTuple):
             if column.seen is not None:
                 value = np.where(column.seen, value, np.nan)
             if time is not None:
-                pad = [(0, more if axis == 1 + time else 0) for axis in range(value.ndim)]
+                pad = [(0, n_steps if axis == 1 + time else 0) for axis in range(value.ndim)]
                 value = np.pad(value, pad, constant_values=np.nan)
             labels = table.labels.get(name)
             out[name] = value if labels is None else np.array([*labels, None], object)[
@@ -218,16 +218,16 @@ class Data(NamedTuple):
         """Single steps as rows; `picks` are their numbers, counted row by row."""
         return self.stretches(picks // self.steps, picks % self.steps, 1)._replace(lengths=None)
 
-    def stretches(self, rows: np.ndarray, begins: np.ndarray, steps: int) -> "Data":
-        """Windows of `steps` steps as rows: of the rows `rows`, from the steps `begins` on."""
-        at = begins[:, None] + np.arange(steps)
+    def stretches(self, rows: np.ndarray, starts: np.ndarray, steps: int) -> "Data":
+        """Windows of `steps` steps as rows: of the rows `rows`, from the steps `starts` on."""
+        step_index = starts[:, None] + np.arange(steps)
 
         def window(array: np.ndarray, axis: int | None) -> np.ndarray:
             return array[rows] if axis is None else np.moveaxis(
-                np.moveaxis(array, 1 + axis, 1)[rows[:, None], at], 1, 1 + axis
+                np.moveaxis(array, 1 + axis, 1)[rows[:, None], step_index], 1, 1 + axis
             )
 
-        lengths = None if self.lengths is None else np.clip(self.lengths[rows] - begins, 0, steps)
+        lengths = None if self.lengths is None else np.clip(self.lengths[rows] - starts, 0, steps)
         return self._indexed(rows, len(rows), window)._replace(steps=steps, lengths=lengths)
 
     def taken(self, index: np.ndarray | slice) -> "Data":
@@ -348,14 +348,14 @@ class Data(NamedTuple):
         Raises:
             Refusal: a vector is partially observed whose family cannot integrate coordinates out.
         """
-        sites, columns, found = self.structure.sites, self.table.columns, {}
+        sites, columns, holes = self.structure.sites, self.table.columns, {}
         for name, column in columns.items():
             site = sites[name]
-            if column.seen is None or site.discrete and not column.torn:
+            if column.seen is None or site.discrete and not column.partial:
                 continue
-            if column.torn and site.traits.fill is None:
-                some = column.seen.reshape(self.table.rows, -1, math.prod(site.event))
-                row = int(np.argwhere(some.any(-1) & ~some.all(-1))[0, 0])
+            if column.partial and site.traits.fill is None:
+                mask = column.seen.reshape(self.table.rows, -1, math.prod(site.event))
+                row = int(np.argwhere(mask.any(-1) & ~mask.all(-1))[0, 0])
                 raise Refusal(
                     f"site '{name}' ({site.kind}) has observed and missing elements in row {row}, "
                     f"but a vector of this distribution must be observed completely or be missing "
@@ -370,13 +370,13 @@ class Data(NamedTuple):
                 elif child in columns and child in (*plan.observed, *plan.variables,
                                                     *plan.cellwise):
                     # label probabilities are evidence, though no cell of theirs is observed
-                    every = columns[child].seen is None or columns[child].likelihood is not None
-                    latent = missing & (True if every else self._units(child).any(-1))
+                    full = columns[child].seen is None or columns[child].likelihood is not None
+                    latent = missing & (True if full else self._units(child).any(-1))
                 else:
                     continue
                 if latent.any():
-                    found[name] = found.get(name, False) | latent.any(-1)
-        return found
+                    holes[name] = holes.get(name, False) | latent.any(-1)
+        return holes
 
     def with_observed_codes(self, name: str, codes: np.ndarray) -> np.ndarray:
         """Codes of a site, its observed cells replaced by those of the data, with which the codes
@@ -389,19 +389,19 @@ class Data(NamedTuple):
     def _units(self, name: str) -> np.ndarray:
         """Whether cells of a site are observed, (rows, steps or 1, cells)."""
         column, time = self.table.columns[name], self.structure.sites[name].time
-        seen = np.ones(column.values.shape, bool) if column.seen is None else column.seen
-        steps = 1 if time is None else seen.shape[1 + time]
-        seen = seen if time is None else np.moveaxis(seen, 1 + time, 1)
-        return seen.reshape(self.table.rows, steps, -1)
+        mask = np.ones(column.values.shape, bool) if column.seen is None else column.seen
+        steps = 1 if time is None else mask.shape[1 + time]
+        mask = mask if time is None else np.moveaxis(mask, 1 + time, 1)
+        return mask.reshape(self.table.rows, steps, -1)
 
     def descendants(self, name: str) -> list[str]:
         """The sites and deterministic sites that depend on a site, directly or through others, the
         nearest first."""
-        found, stack = [], list(self.structure.children[name])
+        reached, stack = [], list(self.structure.children[name])
         while stack:
             child = stack.pop(0)
-            if child not in found:
-                found.append(child)
+            if child not in reached:
+                reached.append(child)
                 stack += self.structure.children[child]
-        return found + [site.name for site in self.structure.deterministics.values()
-                        if {name, *found} & set(site.parents)]
+        return reached + [site.name for site in self.structure.deterministics.values()
+                          if {name, *reached} & set(site.parents)]

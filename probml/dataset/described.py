@@ -87,10 +87,10 @@ def described(data: DataLike, name: str = "column") -> list[Column]:
     """
     data = as_pandas(data)
     if is_table(data):
-        return [column_of(str(own), data[own] if hasattr(data, "loc") and data.columns.is_unique
-                          else data.iloc[:, j]) for j, own in enumerate(names_of(data))]
+        return [column_of(str(key), data[key] if hasattr(data, "loc") and data.columns.is_unique
+                          else data.iloc[:, j]) for j, key in enumerate(names_of(data))]
     if isinstance(data, Mapping):
-        return [column for own, values in data.items() for column in described(values, str(own))]
+        return [column for key, values in data.items() for column in described(values, str(key))]
     if hasattr(data, "toarray"):
         data = data.toarray()
     if isinstance(data, Sequence) and not isinstance(data, str):
@@ -128,33 +128,33 @@ def column_of(name: str, values: object) -> Column:
     if kind.kind == "O" and not isinstance(kind, pd.CategoricalDtype):
         series = series.infer_objects()
         kind = series.dtype
-    gaps = series.isna()
-    known = series[~gaps]
-    common: dict[str, Any] = {"name": name, "rows": count, "missing": int(gaps.sum())}
+    is_na = series.isna()
+    known = series[~is_na]
+    shared: dict[str, Any] = {"name": name, "rows": count, "missing": int(is_na.sum())}
     if not len(known):
-        return Column(type="number" if pd.api.types.is_numeric_dtype(kind) else "text", **common)
+        return Column(type="number" if pd.api.types.is_numeric_dtype(kind) else "text", **shared)
     example = known.iloc[0]
     if pd.api.types.is_bool_dtype(kind):
         return Column(type="boolean", labels=tuple(map(bool, sorted(known.unique()))),
-                      distinct=known.nunique(), example=bool(example), **common)
+                      distinct=known.nunique(), example=bool(example), **shared)
     if pd.api.types.is_numeric_dtype(kind) and not pd.api.types.is_complex_dtype(kind):
         numbers = known.to_numpy(float)
-        whole = bool((numbers == np.round(numbers)).all() and np.abs(numbers).max() < 2**53)
-        number = int if whole else float
-        return Column(type="integer" if whole else "number", low=number(numbers.min()),
+        is_integer = bool((numbers == np.round(numbers)).all() and np.abs(numbers).max() < 2**53)
+        number = int if is_integer else float
+        return Column(type="integer" if is_integer else "number", low=number(numbers.min()),
                       high=number(numbers.max()), middle=float(np.median(numbers)),
-                      distinct=int(known.nunique()) if whole else 0, example=number(example),
-                      **common)
+                      distinct=int(known.nunique()) if is_integer else 0, example=number(example),
+                      **shared)
     if pd.api.types.is_datetime64_any_dtype(kind) or isinstance(kind, pd.PeriodDtype):
         low, high = known.min(), known.max()
-        return Column(type="date", low=_day(low), high=_day(high), example=_day(example), **common)
+        return Column(type="date", low=_day(low), high=_day(high), example=_day(example), **shared)
     labels = (list(kind.categories) if isinstance(kind, pd.CategoricalDtype)
               else list(known.astype(str).unique()))
     order = labels if isinstance(kind, pd.CategoricalDtype) else sorted(labels)
-    few = len(order) <= max(CATEGORIES, count // 2)
-    most = str(known.astype(str).mode().iloc[0])
-    return Column(type="category" if few else "text", labels=tuple(map(str, order[:CATEGORIES])),
-                  distinct=len(order), middle=most, example=str(example), **common)
+    is_cat = len(order) <= max(CATEGORIES, count // 2)
+    mode = str(known.astype(str).mode().iloc[0])
+    return Column(type="category" if is_cat else "text", labels=tuple(map(str, order[:CATEGORIES])),
+                  distinct=len(order), middle=mode, example=str(example), **shared)
 
 
 def _day(value: object) -> str:

@@ -19,11 +19,11 @@ OURS = ("pandas", "pyarrow")  # libraries whose tables are read without narwhals
 def as_table(data: object) -> DataLike:
     """A table of another library as pandas, one with Arrow's C stream interface alone as a pyarrow
     Table; anything else unchanged."""
-    found = to_pandas(data)
-    library = type(found).__module__.partition(".")[0]
-    if library in ("pandas", "pyarrow") or not hasattr(found, "__arrow_c_stream__"):
-        return found
-    return pa.table(found)
+    table = to_pandas(data)
+    library = type(table).__module__.partition(".")[0]
+    if library in ("pandas", "pyarrow") or not hasattr(table, "__arrow_c_stream__"):
+        return table
+    return pa.table(table)
 
 
 def to_pandas(data: object) -> DataLike:
@@ -31,14 +31,14 @@ def to_pandas(data: object) -> DataLike:
     Polars collected; anything else unchanged."""
     if not _foreign(data):
         return data
-    found = nw.from_native(data, pass_through=True, allow_series=True)
-    if isinstance(found, nw.LazyFrame):  # of other libraries, a source of rows
+    frame = nw.from_native(data, pass_through=True, allow_series=True)
+    if isinstance(frame, nw.LazyFrame):  # of other libraries, a source of rows
         return to_pandas(data.collect()) if type(data).__module__.startswith("polars") else data
-    if isinstance(found, nw.Series):
-        return _column(found)
-    if not isinstance(found, nw.DataFrame):
+    if isinstance(frame, nw.Series):
+        return _column(frame)
+    if not isinstance(frame, nw.DataFrame):
         return data
-    return pd.DataFrame({name: _column(found[name]) for name in found.columns})
+    return pd.DataFrame({name: _column(frame[name]) for name in frame.columns})
 
 
 def as_pandas(data: DataLike) -> DataLike:
@@ -64,8 +64,8 @@ def _column(series: "pd.Series") -> ArrayLike:
         return pd.Series(pd.Categorical(series.to_list(), known, ordered=kind == nw.Enum),
                          name=series.name)
     if kind.is_numeric():
-        whole = series if not series.null_count() else series.cast(nw.Float64)
-        return pd.Series(whole.to_numpy(), name=series.name)
+        filled = series if not series.null_count() else series.cast(nw.Float64)
+        return pd.Series(filled.to_numpy(), name=series.name)
     return pd.Series(series.to_list(), name=series.name, dtype=object)
 
 
@@ -76,21 +76,21 @@ def like(given: DataLike, columns: Mapping[str, np.ndarray]) -> DataLike:
     if not is_table(given):
         return dict(columns)
     table, module = as_pandas(given), type(given).__module__.partition(".")[0]
-    own = {str(name): i for i, name in enumerate(table.columns)}
-    flat = {name: _filled_column(table.iloc[:, own[name]], value) if name in own
+    index = {str(name): i for i, name in enumerate(table.columns)}
+    flat = {name: _filled_column(table.iloc[:, index[name]], value) if name in index
             else shortest(value)
             for name, value in _flat(columns).items()}
     if module == "pyarrow":
-        return pa.table(_ordered(own, flat, {name: given.column(i) for name, i in own.items()}))
+        return pa.table(_ordered(index, flat, {name: given.column(i) for name, i in index.items()}))
     if module == "pandas":
-        stay = {name: table.iloc[:, i].array for name, i in own.items()}
-        out = pd.DataFrame(_ordered(own, flat, stay), index=given.index)
+        unchanged = {name: table.iloc[:, i].array for name, i in index.items()}
+        out = pd.DataFrame(_ordered(index, flat, unchanged), index=given.index)
         kinds = {name: given[name].dtype for name in given.columns if name in out.columns}
         return out.astype({name: kind for name, kind in kinds.items()
                            if isinstance(kind, pd.CategoricalDtype)})
     frame = nw.from_native(given)
-    stay = {name: frame[frame.columns[i]].to_native() for name, i in own.items()}
-    return nw.from_dict(_ordered(own, flat, stay),
+    unchanged = {name: frame[frame.columns[i]].to_native() for name, i in index.items()}
+    return nw.from_dict(_ordered(index, flat, unchanged),
                         backend=nw.get_native_namespace(frame)).to_native()
 
 
@@ -107,23 +107,23 @@ def native(answer: DataLike, given: object) -> DataLike:
         return type(answer)(native(each, given) for each in answer)
     if type(answer).__module__.partition(".")[0] != "pandas":
         return answer
-    whole = nw.from_native(given, allow_series=True)
-    library = nw.get_native_namespace(whole)
+    frame = nw.from_native(given, allow_series=True)
+    library = nw.get_native_namespace(frame)
     if not is_table(answer):
         name = "" if answer.name is None else str(answer.name)
         return nw.new_series(name, answer.to_numpy(), backend=library).to_native()
     columns = {str(name): answer.iloc[:, j].to_numpy() for j, name in enumerate(answer.columns)}
     columns = {name: column.astype("datetime64[us]") if column.dtype.kind == "M" else column
                for name, column in columns.items()}  # a unit that all libraries have
-    kinds = whole.schema if isinstance(whole, nw.DataFrame) else {}
+    kinds = frame.schema if isinstance(frame, nw.DataFrame) else {}
     return nw.from_dict(columns, backend=library).with_columns(
         *(nw.col(name).cast(kinds[name]) for name, column in columns.items()
           if column.dtype.kind == "M" and name in kinds)).to_native()
 
 
-def _ordered(own: Iterable[str], flat: Mapping, stay: Mapping) -> dict[str, np.ndarray]:
+def _ordered(names: Iterable[str], flat: Mapping, unchanged: Mapping) -> dict[str, np.ndarray]:
     """Columns in the order of a table, then those that it does not have."""
-    return {**{name: flat[name] if name in flat else stay[name] for name in own}, **flat}
+    return {**{name: flat[name] if name in flat else unchanged[name] for name in names}, **flat}
 
 
 def _filled_column(column: "pd.Series", filled: np.ndarray) -> np.ndarray:
@@ -131,10 +131,10 @@ def _filled_column(column: "pd.Series", filled: np.ndarray) -> np.ndarray:
     filled = shortest(filled)
     if filled.dtype.kind != "f" or not pd.api.types.is_numeric_dtype(column):
         return filled
-    seen = column.notna().to_numpy()
-    if seen.all():
+    mask = column.notna().to_numpy()
+    if mask.all():
         return column.to_numpy()
-    return np.where(seen, column.to_numpy(float, na_value=np.nan), filled)
+    return np.where(mask, column.to_numpy(float, na_value=np.nan), filled)
 
 
 def shortest(values: object) -> np.ndarray:
@@ -144,14 +144,14 @@ def shortest(values: object) -> np.ndarray:
     if values.dtype != np.float32:
         return values
     out = values.astype(float)
-    wide, size = out.copy(), np.abs(out)
-    usual = (size > 1e-15) & (size < 1e15)  # so that powers of ten are exact
-    place = np.floor(np.log10(np.where(usual, size, 1.0)))
+    double, size = out.copy(), np.abs(out)
+    is_usual = (size > 1e-15) & (size < 1e15)  # so that powers of ten are exact
+    exponent = np.floor(np.log10(np.where(is_usual, size, 1.0)))
     for digits in (9, 8, 7, 6):  # nine always identify a float32
-        scale = 10.0 ** np.abs(digits - 1 - place)
-        rounded = np.where(digits - 1 >= place, np.rint(wide * scale) / scale,
-                           np.rint(wide / scale) * scale)
-        out = np.where(usual & (rounded.astype(np.float32) == values), rounded, out)
+        scale = 10.0 ** np.abs(digits - 1 - exponent)
+        rounded = np.where(digits - 1 >= exponent, np.rint(double * scale) / scale,
+                           np.rint(double / scale) * scale)
+        out = np.where(is_usual & (rounded.astype(np.float32) == values), rounded, out)
     return out
 
 
@@ -160,8 +160,8 @@ def _flat(columns: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     out = {}
     for name, value in columns.items():
         value = np.asarray(value)
-        for at in np.ndindex(value.shape[1:]):
-            out[f"{name}[{', '.join(map(str, at))}]" if at else name] = value[:, *at]
+        for index in np.ndindex(value.shape[1:]):
+            out[f"{name}[{', '.join(map(str, index))}]" if index else name] = value[:, *index]
     return out
 
 
@@ -181,14 +181,14 @@ def check_order(data: object, weights: object = None) -> None:
     columns: dict[Any, Any] = dict(data) if isinstance(data, Mapping) else {"data": data}
     if weights is not None:
         columns["weights"] = weights
-    held = [(name, value.index) for name, value in columns.items()
-            if type(value).__module__.partition(".")[0] == "pandas" and hasattr(value, "iloc")]
-    for (one, first), (name, index) in zip(held, held[1:], strict=False):
+    indexes = [(name, value.index) for name, value in columns.items()
+               if type(value).__module__.partition(".")[0] == "pandas" and hasattr(value, "iloc")]
+    for (other, first), (name, index) in zip(indexes, indexes[1:], strict=False):
         if (len(first) == len(index) and not first.equals(index) and first.is_unique
                 and index.is_unique and first.isin(index).all()):
-            raise DataError(f"the index of '{name}' has the same labels as that of '{one}' in "
+            raise DataError(f"the index of '{name}' has the same labels as that of '{other}' in "
                             f"another order, but rows are matched by position. Give both in the "
-                            f"same order, {one}.loc[{name}.index], or pass '{name}' without an "
+                            f"same order, {other}.loc[{name}.index], or pass '{name}' without an "
                             f"index, {name}.to_numpy()")
 
 
@@ -199,10 +199,10 @@ def check_once(data: object) -> None:
     """
     if not is_table(data):
         return
-    held = [str(name) for name in names_of(data)]
-    name = next((name for name, count in Counter(held).items() if count > 1), None)
+    cols = [str(name) for name in names_of(data)]
+    name = next((name for name, count in Counter(cols).items() if count > 1), None)
     if name is not None:
-        raise DataError(f"the table has {held.count(name)} columns named '{name}'. Rename them, or "
+        raise DataError(f"the table has {cols.count(name)} columns named '{name}'. Rename them, or "
                         f"keep the first of each, table.loc[:, ~table.columns.duplicated()]")
 
 
@@ -257,19 +257,19 @@ def in_columns(name: str, table: DataLike, columns: Sequence[str], what: str) ->
     Raises:
         DataError: one of them is missing.
     """
-    own = tuple(map(str, names_of(table)))
-    if own == tuple(columns):
+    names = tuple(map(str, names_of(table)))
+    if names == tuple(columns):
         return table
-    missing = [column for column in columns if column not in own]
+    missing = [column for column in columns if column not in names]
     if missing:
         raise DataError(f"'{name}' has no column {missing[0]!r}. Expected the columns of {what}, "
-                        f"{listed(columns)}, got {listed(own)}. Add or rename the column")
-    place = {column: i for i, column in enumerate(own)}
-    at, table = [place[column] for column in columns], to_pandas(table)
-    return table.iloc[:, at] if hasattr(table, "iloc") else table.select(at)
+                        f"{listed(columns)}, got {listed(names)}. Add or rename the column")
+    position = {column: i for i, column in enumerate(names)}
+    order, table = [position[column] for column in columns], to_pandas(table)
+    return table.iloc[:, order] if hasattr(table, "iloc") else table.select(order)
 
 
-def alike(name: str, tables: Sequence) -> Sequence:
+def same_columns(name: str, tables: Sequence) -> Sequence:
     """Sequences of a site, those that are tables with the columns of the first, in its order.
 
     Raises:
@@ -288,11 +288,11 @@ def aligned(data: DataLike, columns: Mapping[str, tuple[str, ...]]) -> DataLike:
     Raises:
         DataError: a column of the fit is missing.
     """
-    own = [name for name in columns_of(data) if name in columns]
-    if not own:
+    names = [name for name in columns_of(data) if name in columns]
+    if not names:
         return data
     out = dict(data)
-    for name in own:
+    for name in names:
         value = out[name]
         out[name] = (in_columns(name, value, columns[name], "the fitted data") if is_table(value)
                      else [in_columns(name, part, columns[name], "the fitted data")
@@ -303,18 +303,18 @@ def aligned(data: DataLike, columns: Mapping[str, tuple[str, ...]]) -> DataLike:
 # The names of a table's columns compared with those of a model
 
 
-def closest_name(name: object, own: Iterable[str]) -> str | None:
-    """The name of `own` closest to a mistyped one, ignoring case; None where none is close."""
-    small = {each.lower(): each for each in own}
-    found = difflib.get_close_matches(str(name).lower(), small, 1)
-    return small[found[0]] if found else None
+def closest_name(name: object, names: Iterable[str]) -> str | None:
+    """The name of `names` closest to a mistyped one, ignoring case; None where none is close."""
+    by_lower = {candidate.lower(): candidate for candidate in names}
+    matches = difflib.get_close_matches(str(name).lower(), by_lower, 1)
+    return by_lower[matches[0]] if matches else None
 
 
 def select_known_columns(items: SiteValues, expected: Mapping[str, Any],
-                         inputs: Sequence[str], asked: bool,
+                         inputs: Sequence[str], has_fit: bool,
                          model: str) -> dict[str, ArrayLike]:
     """The columns of a table that a model uses. Others are ignored if all of the model's are there.
-    With a fit (`asked`) one may be absent, the one to predict, with a warning.
+    With a fit (`has_fit`) one may be absent, the one to predict, with a warning.
 
     Args:
         expected: site → tables.Expected.
@@ -327,10 +327,10 @@ def select_known_columns(items: SiteValues, expected: Mapping[str, Any],
     if not extra:
         return dict(items)
     close = next((name for name in extra if closest_name(name, absent)), None)
-    whole = any(e.cells not in ((), (1,)) for e in expected.values() if e.name in absent)
-    if close is not None or whole or len(extra) == len(items):
+    has_vectors = any(e.cells not in ((), (1,)) for e in expected.values() if e.name in absent)
+    if close is not None or has_vectors or len(extra) == len(items):
         check(extra[0] if close is None else close, True, expected, inputs, model)
-    if len(absent) > asked:
+    if len(absent) > has_fit:
         raise DataError(f"model '{model}': the table has no column '{absent[0]}', and has the "
                         f"column '{extra[0]}', which the model does not use. If '{extra[0]}' "
                         f"contains the values of '{absent[0]}', rename it; if '{absent[0]}' is "
@@ -352,10 +352,10 @@ def check(name: str, frame: bool, expected: Mapping[str, Any], inputs: Sequence[
     vectors = [e.name for e in expected.values() if e.rows and e.cells not in ((), (1,))]
     if name not in expected:
         # those in rows first
-        own = sorted(expected, key=lambda n: not expected[n].rows) + [
+        known = sorted(expected, key=lambda n: not expected[n].rows) + [
             i for i in inputs if i not in expected
         ]
-        raise unknown_name(model, name, own, own, frame and vectors and (
+        raise unknown_name(model, name, known, known, frame and vectors and (
             f"'{vectors[0]}' has several values per row. Pass a mapping, such as "
             f"{{'{vectors[0]}': table[['a', 'b']]}}"))
     if frame and (name in vectors or not expected[name].rows):

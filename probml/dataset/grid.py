@@ -31,23 +31,23 @@ class Places(NamedTuple):
         """(n, places, ...) → (m, ...), in the order of the table."""
         return np.asarray(array)[self.row, self.place]
 
-    def spread(self, what: str, column: object, rows: int, width: int, unseen: bool) -> ArrayLike:
+    def spread(self, what: str, column: object, rows: int, width: int, as_nan: bool) -> ArrayLike:
         """A column (m, ...) → (rows, width, ...).
 
         Args:
             what: the column, in words.
-            unseen: padding is missing; else it holds the first row's value.
+            as_nan: padding is missing; else it holds the first row's value.
         """
         raw = as_raw(what, column, True)
         if len(raw.values) != len(self.row):
             raise DataError(f"{what} has {counted(len(raw.values), 'row')}, but the column that "
                             f"links this table to the other one has {len(self.row)}. Give all "
                             "columns of a table the same length")
-        values, full = raw.values, len(self.row) == rows * width
-        if unseen and not full and raw.labels is None and values.dtype.kind != "f":
+        values, is_full = raw.values, len(self.row) == rows * width
+        if as_nan and not is_full and raw.labels is None and values.dtype.kind != "f":
             values = values.astype(np.result_type(values.dtype, np.float32))
-        blank = 0 if full else -1 if raw.labels is not None else np.nan
-        fill = blank if unseen else _first(what, raw)
+        blank = 0 if is_full else -1 if raw.labels is not None else np.nan
+        fill = blank if as_nan else _first(what, raw)
         out = np.full((rows, width, *values.shape[1:]), fill, values.dtype)
         out[self.row, self.place] = values
         return out if raw.labels is None else _labelled(out, raw)
@@ -102,14 +102,14 @@ def positions(what: str, column: object, rows: Mapping[Hashable, int], other: st
         DataError: a key that the other table does not have.
     """
     values, codes = keys_of(what, column)
-    found = np.array([rows.get(value, -1) for value in values], int)[codes]
-    if (found < 0).any():
-        at = int(np.argmax(found < 0))
-        raise DataError(f"{what} is {values[codes[at]]!r} in row {at}, which is not a key of "
+    row = np.array([rows.get(value, -1) for value in values], int)[codes]
+    if (row < 0).any():
+        bad = int(np.argmax(row < 0))
+        raise DataError(f"{what} is {values[codes[bad]]!r} in row {bad}, which is not a key of "
                         f"{other}; its keys are {listed(rows)}. Add a "
                         f"row with this key to {other} (its other values may be NaN), or drop "
-                        f"row {at}")
-    return Places(found, places_in_groups(found))
+                        f"row {bad}")
+    return Places(row, places_in_groups(row))
 
 
 def places_in_groups(groups: np.ndarray) -> np.ndarray:

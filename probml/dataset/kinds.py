@@ -53,25 +53,25 @@ def _resolve_kinds(model: Bound, specs: tuple) -> tuple:
     given = {name: (shape, kind) for name, shape, kind in specs}
     try:
         indexed = _codes(structure_of(model, given))
-        plain = {name: (shape, "f") if kind in "iu" and name not in indexed else (shape, kind)
-                 for name, (shape, kind) in given.items()}
-        return tuple((plain if plain == given or _runs(model, plain) else given).items())
+        floats = {name: (shape, "f") if kind in "iu" and name not in indexed else (shape, kind)
+                  for name, (shape, kind) in given.items()}
+        return tuple((floats if floats == given or _runs(model, floats) else given).items())
     except ModelError as error:
-        plain = {name: (shape, "f") if kind in "iu" else (shape, kind)
-                 for name, (shape, kind) in given.items()}
-        if plain != given and _runs(model, plain):
-            return tuple(plain.items())
-        whole = {name: (shape, "i") if kind in "fb" else (shape, kind)
-                 for name, (shape, kind) in given.items()}
-        if whole == given:
+        floats = {name: (shape, "f") if kind in "iu" else (shape, kind)
+                  for name, (shape, kind) in given.items()}
+        if floats != given and _runs(model, floats):
+            return tuple(floats.items())
+        ints = {name: (shape, "i") if kind in "fb" else (shape, kind)
+                for name, (shape, kind) in given.items()}
+        if ints == given:
             raise
         try:
-            found = {**given, **{name: whole[name] for name in structure_of(model, whole).indexed
+            mixed = {**given, **{name: ints[name] for name in structure_of(model, ints).indexed
                                  if name in given}}
-            structure_of(model, found)
+            structure_of(model, mixed)
         except ModelError:
             raise error from None
-        return tuple(found.items())
+        return tuple(mixed.items())
 
 
 def _runs(model: Bound, specs: Mapping[str, tuple]) -> bool:
@@ -89,8 +89,8 @@ def refuse_long(name: str, raw: Raw) -> None:
     Raises:
         DataError: integers that the function uses as integers exceed JAX's.
     """
-    ends = np.iinfo(np.int64 if jax.config.jax_enable_x64 else np.int32)
-    deny((raw.values < ends.min) | (raw.values > ends.max), f"the input '{name}'",
-         raw.values, f"in {ends.min} … {ends.max}", hint="The model function uses this input as "
+    info = np.iinfo(np.int64 if jax.config.jax_enable_x64 else np.int32)
+    deny((raw.values < info.min) | (raw.values > info.max), f"the input '{name}'",
+         raw.values, f"in {info.min} … {info.max}", hint="The model function uses this input as "
                                                          "an integer. Subtract the first value, "
                                                          "or use other units.")

@@ -61,8 +61,8 @@ class Labels(NamedTuple):
         if isinstance(index, pd.PeriodIndex):
             return pd.period_range(index[-1] + 1, periods=steps, name=index.name)
         if isinstance(index, pd.DatetimeIndex | pd.TimedeltaIndex):
-            every = _frequency(index)
-            if every is None:
+            freq = _frequency(index)
+            if freq is None:
                 warnings.warn(
                     "the dates of X have no regular frequency (the last are "
                     f"{listed(map(str, index[-2:]))}), so the forecast has the step numbers 1 "
@@ -71,14 +71,14 @@ class Labels(NamedTuple):
                     stacklevel=5)
                 return numbered
             series = pd.date_range if isinstance(index, pd.DatetimeIndex) else pd.timedelta_range
-            return series(index[-1], periods=steps + 1, freq=every, name=index.name)[1:]
+            return series(index[-1], periods=steps + 1, freq=freq, name=index.name)[1:]
         if not pd.api.types.is_integer_dtype(index.dtype):
             return numbered
-        apart = np.unique(np.diff(index.to_numpy())) if len(index) > 1 else np.ones(1, int)
-        if len(apart) != 1 or not apart[0]:
+        gaps = np.unique(np.diff(index.to_numpy())) if len(index) > 1 else np.ones(1, int)
+        if len(gaps) != 1 or not gaps[0]:
             return numbered
-        first, every = int(index[-1]), int(apart[0])
-        return pd.RangeIndex(first + every, first + every * (steps + 1), every, name=index.name)
+        first, freq = int(index[-1]), int(gaps[0])
+        return pd.RangeIndex(first + freq, first + freq * (steps + 1), freq, name=index.name)
 
 
 def tables_of(labels: Iterable[Labels | None], parts: Iterable, names: Sequence | None = None,
@@ -93,10 +93,10 @@ def tables_of(labels: Iterable[Labels | None], parts: Iterable, names: Sequence 
         framed: whether answers about arrays are DataFrames, too.
     """
     out = []
-    for own, part in zip(labels, parts, strict=True):
-        if own is not None:
-            part = own.table(part, names, own.following(len(part)) if ahead else None)
-        out.append(pd.DataFrame(part, columns=names) if own is None and framed else part)
+    for label_set, part in zip(labels, parts, strict=True):
+        if label_set is not None:
+            part = label_set.table(part, names, label_set.following(len(part)) if ahead else None)
+        out.append(pd.DataFrame(part, columns=names) if label_set is None and framed else part)
     return out
 
 
@@ -106,12 +106,12 @@ def left_out(index: "pd.Index") -> tuple[int, Any]:
     if (not isinstance(index, pd.DatetimeIndex | pd.PeriodIndex) or len(index) < MIN_DATED_STEPS
         or index.hasnans or isinstance(index, pd.DatetimeIndex) and _frequency(index) is not None):
         return 0, None
-    apart = np.diff(index.asi8).astype(float)
-    ratio = apart / (np.median(apart) or np.nan)
-    gap = ratio > 1.5
-    if not 0 < gap.mean() < MAX_GAPS or (np.abs(ratio[~gap] - 1) > MAX_UNEVEN).any():
+    gaps = np.diff(index.asi8).astype(float)
+    ratio = gaps / (np.median(gaps) or np.nan)
+    is_gap = ratio > 1.5
+    if not 0 < is_gap.mean() < MAX_GAPS or (np.abs(ratio[~is_gap] - 1) > MAX_UNEVEN).any():
         return 0, None
-    return int(np.round(ratio[gap] - 1).sum()), index[int(np.argmax(gap))]
+    return int(np.round(ratio[is_gap] - 1).sum()), index[int(np.argmax(is_gap))]
 
 
 def _frequency(index: "pd.Index") -> object:

@@ -15,24 +15,24 @@ from probml.language.measured import Measure
 from probml.structure.site import Site
 
 
-def with_measures(held: Data) -> Data:
+def with_measures(data: Data) -> Data:
     """The same data, with the values of sites that are computed from their columns.
 
     Cost: one pass over these columns; none for a source, whose profile has the moments.
     """
-    sites = held.structure.sites
-    measured = moments_by_column(held, [name for name in sites if name not in held.table.values])
-    values = {**values_of(sites, measured), **held.table.values}
-    return held._replace(measured=measured, table=replace(held.table, values=values))
+    sites = data.structure.sites
+    measured = moments_by_column(data, [name for name in sites if name not in data.table.values])
+    values = {**values_of(sites, measured), **data.table.values}
+    return data._replace(measured=measured, table=replace(data.table, values=values))
 
 
-def moments_by_column(held: Data, names: Iterable[str]) -> dict[str, Moments | None]:
+def moments_by_column(data: Data, names: Iterable[str]) -> dict[str, Moments | None]:
     """Column → its moments, for the columns on which the sites `names` depend; None where every
     cell is missing."""
-    sites = held.structure.sites
+    sites = data.structure.sites
     columns = {measure.of for measure in (sites[name].measure for name in names)
                if measure is not None}
-    return {of: moments_of(held, of) for of in sorted(columns)}
+    return {column: moments_of(data, column) for column in sorted(columns)}
 
 
 def merged(one: Mapping[str, Moments | None],
@@ -52,25 +52,25 @@ def values_of(sites: Mapping[str, Site],
             if site.measure is not None and site.measure.of in measured}
 
 
-def moments_of(held: Data, name: str) -> Moments | None:
+def moments_of(data: Data, name: str) -> Moments | None:
     """The moments of a column, over rows and steps; None where every cell is missing."""
-    if held.survey is not None:
-        return held.survey.profile.moments.get(name)
-    column = held.table.columns.get(name)
+    if data.survey is not None:
+        return data.survey.profile.moments.get(name)
+    column = data.table.columns.get(name)
     if column is None or column.likelihood is not None:
         return None
-    if held.structure.sites[name].time is not None:
-        return along_steps(held, name, held.weights)
-    return Moments.of(column, held.weights)
+    if data.structure.sites[name].time is not None:
+        return along_steps(data, name, data.weights)
+    return Moments.of(column, data.weights)
 
 
-def _value(measure: Measure, found: Moments | None, shape: tuple[int, ...]) -> np.ndarray:
+def _value(measure: Measure, moments: Moments | None, shape: tuple[int, ...]) -> np.ndarray:
     """The value of a site from the moments of its column; the stated one if there are none."""
-    if found is None:
+    if moments is None:
         return np.full(shape, measure.stated)
-    mean = np.asarray(found.mean, float)
+    mean = np.asarray(moments.mean, float)
     if measure.statistic == "sd":
-        spread = np.sqrt(found.square / np.maximum(found.weight, np.finfo(float).tiny))
+        spread = np.sqrt(moments.square / np.maximum(moments.weight, np.finfo(float).tiny))
         # for a constant column the absolute value of the constant
         size = np.where(np.abs(mean) > 0, np.abs(mean), 1.0)
         value = measure.times * np.where(spread > ROUNDING * np.abs(mean), spread, size)

@@ -38,48 +38,48 @@ class Moments(NamedTuple):
         return functools.reduce(cls.merged, map_in_threads(at, range(0, rows, size)))
 
     @classmethod
-    def _of(cls, values: np.ndarray, seen: np.ndarray | None,
+    def _of(cls, values: np.ndarray, mask: np.ndarray | None,
             weights: np.ndarray | None) -> "Moments":
-        if weights is None and seen is None:
-            away = values.astype(float)
-            mean = _mean(away)
-            away -= mean
+        if weights is None and mask is None:
+            diff = values.astype(float)
+            mean = _mean(diff)
+            diff -= mean
             return cls(np.full(mean.shape, float(len(values))), mean,
-                       np.einsum("i...,i...->...", away, away))
+                       np.einsum("i...,i...->...", diff, diff))
         share = np.ones(len(values)) if weights is None else weights
-        if seen is None:
+        if mask is None:
             weight = np.full(values.shape[1:], share.sum())
             mean = np.tensordot(share, values, 1) / np.where(weight > 0, weight, 1.0)
-            away = values - mean
+            diff = values - mean
         else:
-            weight = np.tensordot(share, seen, 1)
-            some = np.where(weight > 0, weight, 1.0)
-            mean = np.tensordot(share, np.where(seen, values, 0.0), 1) / some
+            weight = np.tensordot(share, mask, 1)
+            safe_weight = np.where(weight > 0, weight, 1.0)
+            mean = np.tensordot(share, np.where(mask, values, 0.0), 1) / safe_weight
             # a cell that is missing in all rows gets the mean of the others
             mean = np.where(weight > 0, mean, (weight * mean).sum() / max(weight.sum(), 1e-300))
-            away = np.where(seen, values - mean, 0.0)
-        return cls(weight, mean, np.einsum("i,i...,i...->...", share, away, away))
+            diff = np.where(mask, values - mean, 0.0)
+        return cls(weight, mean, np.einsum("i,i...,i...->...", share, diff, diff))
 
     @classmethod
-    def about(cls, away: np.ndarray, centre: np.ndarray) -> "Moments":
-        """The moments of completely observed cells from `away`, (n, *cells), float64, cells less
+    def about(cls, diff: np.ndarray, centre: np.ndarray) -> "Moments":
+        """The moments of completely observed cells from `diff`, (n, *cells), float64, cells less
         a guess of their means, `centre`: the sum of squares about the means is that about the guess
         minus n × (error of the guess)², which is precise if the guess is within a few standard
         deviations.
 
         Cost: two reads, no copy of the rows.
         """
-        n, off = float(len(away)), _mean(away)
-        square = np.einsum("i...,i...->...", away, away) - n * off**2
-        return cls(np.full(off.shape, n), centre + off, np.maximum(square, 0.0))
+        n, mean_error = float(len(diff)), _mean(diff)
+        square = np.einsum("i...,i...->...", diff, diff) - n * mean_error**2
+        return cls(np.full(mean_error.shape, n), centre + mean_error, np.maximum(square, 0.0))
 
     def merged(self, other: Self) -> Self:
         """The moments of both parts together."""
         weight = self.weight + other.weight
         share = other.weight / np.where(weight > 0, weight, 1.0)
-        away = other.mean - self.mean
-        return type(self)(weight, self.mean + share * away,
-                          self.square + other.square + self.weight * share * away**2)
+        shift = other.mean - self.mean
+        return type(self)(weight, self.mean + share * shift,
+                          self.square + other.square + self.weight * share * shift**2)
 
 
 def _mean(values: np.ndarray) -> np.ndarray:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from probml.dataset.frames import alike, as_pandas, native
+from probml.dataset.frames import as_pandas, native, same_columns
 from probml.dataset.labels import Labels, labels_of, tables_of
 from probml.dataset.sources import arrow
 from probml.errors import DataError, counted, listed
@@ -17,12 +17,12 @@ from probml.typing import ArrayLike, DataLike, SiteValues
 MATRICES = 3  # axes of sequences of vectors
 
 
-def padded(name: str, value: ArrayLike, unseen: bool = True) -> ArrayLike:
+def padded(name: str, value: ArrayLike, as_nan: bool = True) -> ArrayLike:
     """A list of sequences, (steps, ...) each, as one array (rows, most steps, ...); anything else
     unchanged.
 
     Args:
-        unseen: pad with missing cells; else with zeros, for inputs.
+        as_nan: pad with missing cells; else with zeros, for inputs.
 
     Raises:
         DataError: an empty sequence, or sequences of different width.
@@ -30,7 +30,7 @@ def padded(name: str, value: ArrayLike, unseen: bool = True) -> ArrayLike:
     objects = isinstance(value, np.ndarray) and value.dtype.hasobject and value.ndim == 1
     if not objects and not isinstance(value, list | tuple):
         return value
-    value = value if objects else alike(name, value)
+    value = value if objects else same_columns(name, value)
     read = [(part, None) if isinstance(part, np.ndarray | np.generic | float | int) else
             labels_of(as_pandas(part)) for part in value]
     parts = [np.asarray(part) for part, _ in read]
@@ -52,8 +52,8 @@ def padded(name: str, value: ArrayLike, unseen: bool = True) -> ArrayLike:
         )
     kind, missing = np.dtype(object), cast(Any, None)
     if {part.dtype.kind for part in parts} <= set("biuf"):
-        kind, missing = np.result_type(*parts, *[np.float32] * unseen), np.nan
-    out = np.full((len(parts), max(lengths), *parts[0].shape[1:]), missing if unseen else 0, kind)
+        kind, missing = np.result_type(*parts, *[np.float32] * as_nan), np.nan
+    out = np.full((len(parts), max(lengths), *parts[0].shape[1:]), missing if as_nan else 0, kind)
     for row, part in zip(out, parts, strict=True):
         row[: len(part)] = part
     return out
@@ -98,22 +98,22 @@ class SequenceTables(NamedTuple):
             return values
         names = None if name is None else [name] if values.ndim < MATRICES else [
             f"{name}[{i}]" for i in range(values.shape[-1])]
-        found = tables_of(self.labels, values, names, ahead=True)
-        found = [native(part, own) for part, own in zip(found, self.tables, strict=True)]
-        return found[0] if self.alone else found
+        tables = tables_of(self.labels, values, names, ahead=True)
+        tables = [native(part, own) for part, own in zip(tables, self.tables, strict=True)]
+        return tables[0] if self.alone else tables
 
 
 def sequence_tables(structure: Structure, data: object) -> dict[str, SequenceTables]:
     """Site with an axis of time → its sequences, for those that are given as tables."""
     out = {}
     for name, value in data.items() if isinstance(data, Mapping) else ():
-        site, alone = structure.sites.get(name), _is_single_sequence(structure, name, value)
-        if site is None or site.time is None or not (alone or isinstance(value, list | tuple)):
+        site, is_single = structure.sites.get(name), _is_single_sequence(structure, name, value)
+        if site is None or site.time is None or not (is_single or isinstance(value, list | tuple)):
             continue
-        tables = [value] if alone else list(value)
+        tables = [value] if is_single else list(value)
         labels = [labels_of(as_pandas(part))[1] for part in tables]
         if any(own is not None for own in labels):
-            out[name] = SequenceTables(tables, labels, alone)
+            out[name] = SequenceTables(tables, labels, is_single)
     return out
 
 
@@ -137,16 +137,16 @@ def along_time(structure: Structure, items: SiteValues,
     Raises:
         DataError: sites of different lengths; no length at all.
     """
-    out, lengths, each = {}, {}, {}
+    out, lengths, list_lengths = {}, {}, {}
     for name, value in items.items():
         site = structure.sites.get(name)
         time = 0 if name in structure.timed else getattr(site, "time", None)
         if time is not None:
             if _is_single_sequence(structure, name, value):
                 value = [value]
-            before, value = value, padded(name, value, name not in structure.timed)
-            if value is not before:
-                each[name] = np.array([len(part) for part in before])
+            given, value = value, padded(name, value, name not in structure.timed)
+            if value is not given:
+                list_lengths[name] = np.array([len(part) for part in given])
             shape = np.shape(value)
             if len(shape) <= 1 + time:
                 cells = "".join(f", {size}" for size in (
@@ -158,16 +158,16 @@ def along_time(structure: Structure, items: SiteValues,
                 )
             lengths[name] = shape[1 + time]
         out[name] = value
-    known = structure.declared or (next(iter(lengths.values())) if lengths else steps)
-    if known is None:
+    n_steps = structure.declared or (next(iter(lengths.values())) if lengths else steps)
+    if n_steps is None:
         names = [site.name for site in structure.sites.values() if site.time is not None]
         raise DataError(f"model '{structure.model.name}': the number of time steps is unknown, "
                         f"because the data contain none of {listed(names)}. Give data for one of "
                         "these sites, or give the number, such as steps=10")
-    odd = next((name for name, length in lengths.items() if length != known), None)
+    odd = next((name for name, length in lengths.items() if length != n_steps), None)
     if odd is not None:
         other = next((f"'{name}' has {length}" for name, length in lengths.items()
-                      if length == known), f"this model needs {known}")
+                      if length == n_steps), f"this model needs {n_steps}")
         raise DataError(
             f"'{odd}' has {counted(lengths[odd], 'time step')}, but {other}. All sites need the "
             "same number of steps, shape (rows, steps, ...). Pad shorter sequences with NaN, or "
@@ -176,18 +176,18 @@ def along_time(structure: Structure, items: SiteValues,
     if 0 in lengths.values():
         raise DataError(f"'{next(iter(lengths))}' is empty: it has 0 time steps, expected at least "
                         "1. Check how the data were read or filtered.")
-    for (one, mine), (other, theirs) in itertools.pairwise(each.items()):
+    for (one, mine), (other, theirs) in itertools.pairwise(list_lengths.items()):
         if len(mine) == len(theirs) and (mine != theirs).any():
             i = int(np.argmax(mine != theirs))
             raise DataError(f"sequence {i}: '{one}' has {counted(mine[i], 'step')}, but '{other}' "
                             f"has {theirs[i]}. Give both the same number of steps, with NaN where "
                             "a value is missing.")
-    return out, int(known), next(iter(each.values()), None)
+    return out, int(n_steps), next(iter(list_lengths.values()), None)
 
 
-def count_steps(shown: np.ndarray) -> np.ndarray | None:
-    """The length of each row, up to its last step that is observed in `shown`, (rows, steps); None
+def count_steps(mask: np.ndarray) -> np.ndarray | None:
+    """The length of each row, up to its last step that is observed in `mask`, (rows, steps); None
     where that is the last step in every row."""
-    steps = shown.shape[1]
-    lengths = np.where(shown.any(1), steps - shown[:, ::-1].argmax(1), 0)
+    steps = mask.shape[1]
+    lengths = np.where(mask.any(1), steps - mask[:, ::-1].argmax(1), 0)
     return None if (lengths == steps).all() else lengths

@@ -55,11 +55,11 @@ def check(structure: Structure, table: tables.Table) -> None:
             wrong = values > bound if end == "upper_bound" else values < bound
             wrong = wrong if column.seen is None else wrong & column.seen
             if wrong.any():
-                where = tuple(int(i) for i in np.argwhere(wrong)[0])
-                cell = f", cell [{listed(where[1:])}]" if where[1:] else ""
+                index = tuple(int(i) for i in np.argwhere(wrong)[0])
+                cell = f", cell [{listed(index[1:])}]" if index[1:] else ""
                 raise DataError(
-                    f"'{name}' ({site.kind}) is {values[where]:g} in row {where[0]}{cell}, but "
-                    f"must be at {'most' if end == 'upper_bound' else 'least'} {bound[where]:g} in "
+                    f"'{name}' ({site.kind}) is {values[index]:g} in row {index[0]}{cell}, but "
+                    f"must be at {'most' if end == 'upper_bound' else 'least'} {bound[index]:g} in "
                     "this row. Correct this value, or the bound, which the model computes from "
                     f"{' and '.join(repr(t) for t in takes)}"
                 )
@@ -107,24 +107,24 @@ def read(
         DataError: see tables.read and coding.indices.read.
     """
     frames.check_order(data)
-    known = {} if data is None else frames.as_table(data)
-    _check_columns(model, known)
-    inputs = {name: _read_input(model, known, name, rows, shapes or {}) for name in model.inputs}
+    frame = {} if data is None else frames.as_table(data)
+    _check_columns(model, frame)
+    inputs = {name: _read_input(model, frame, name, rows, shapes or {}) for name in model.inputs}
     raws = {name: found.raw for name, found in inputs.items()}
     structure = kinds.structure_for_inputs(model, raws, shapes or {},
                                            {name: found.spec for name, found in inputs.items()})
-    frames.refuse_computed(model.name, structure.deterministics, _columns(known))
-    _refuse_settings(model, structure, known)
-    asked = labels is not None
+    frames.refuse_computed(model.name, structure.deterministics, _columns(frame))
+    _refuse_settings(model, structure, frame)
+    has_fit = labels is not None
     padding = {name: found.padding for name, found in inputs.items() if found.padding is not None}
-    codes = (coding.read(structure, raws, labels or {}, padding, unknown, asked) if raws
+    codes = (coding.read(structure, raws, labels or {}, padding, unknown, has_fit) if raws
              else coding.Codes({}, {}, {}))
-    known, length, given = _read_sequences(structure, known, steps)
+    frame, length, given = _read_sequences(structure, frame, steps)
     expected = {site.name: expected_of(site, structure, length) for site in structure.sites.values()
                 if not site.factor}
     labels = {**structure.labels, **(labels or {})}
-    table = tables.read(known, expected, model.inputs, labels, model=model.name, rows=rows,
-                        codes=codes.values, asked=asked)
+    table = tables.read(frame, expected, model.inputs, labels, model=model.name, rows=rows,
+                        codes=codes.values, has_fit=has_fit)
     table = replace(table, labels={**table.labels, **codes.labels})
     check(structure, table)
     if length is not None and len(structure.chains) > len(structure.markov):
@@ -140,11 +140,11 @@ def refuse_some_labels(data: Data) -> Data:
         DataError: the rows have labels for some states only, and it matters which: see
             coding.labels.refuse_some.
     """
-    for name, own in data.table.labels.items():
+    for name, labels in data.table.labels.items():
         site = data.structure.sites.get(name)
-        naming.refuse_some(name, own, functools.partial(why_ordered, data.structure, name),
+        naming.refuse_some(name, labels, functools.partial(why_ordered, data.structure, name),
                            "pass integer codes, and the text as a separate input" if site is None
-                           else naming.ORDER.format(name=name, last=len(own) - 1))
+                           else naming.ORDER.format(name=name, last=len(labels) - 1))
     return data
 
 
@@ -157,45 +157,45 @@ class _Input(NamedTuple):
     padding: np.ndarray | None
 
 
-def _columns(known: Any) -> Collection[str]:
+def _columns(frame: Any) -> Collection[str]:
     """The names of the columns of a table or a mapping."""
-    return getattr(known, "column_names", known if hasattr(known, "__contains__") else ())
+    return getattr(frame, "column_names", frame if hasattr(frame, "__contains__") else ())
 
 
-def _refuse_settings(model: Bound, structure: Structure, known: object) -> None:
+def _refuse_settings(model: Bound, structure: Structure, frame: object) -> None:
     """
     Raises:
         DataError: the data give a setting, which would have no effect. Of a table, whose other
             columns are ignored, only one that is not set when the model is built.
     """
-    for name in model.at_default if frames.is_table(known) else model.bound:
-        if name in _columns(known) and name not in (*structure.named, *model.inputs):
+    for name in model.at_default if frames.is_table(frame) else model.bound:
+        if name in _columns(frame) and name not in (*structure.named, *model.inputs):
             raise DataError(describe_setting(model.name, name, model.bound[name]))
 
 
-def _check_columns(model: Bound, known: dict[str, ArrayLike]) -> None:
+def _check_columns(model: Bound, frame: dict[str, ArrayLike]) -> None:
     """Refuses data that are no table or mapping, duplicate names, and sites that do() sets."""
-    frames.check_once(known)
-    if isinstance(known, str | bytes | list | tuple | jax.Array):
-        tables.read(known, {}, list(model.inputs), model=model.name)  # raises
-    done = next((name for name, _ in model.interventions
-                 if name in getattr(known, "column_names", known)), None)
-    if done is not None:
-        raise DataError(f"the data contain '{done}', but do() sets '{done}' to a fixed "
-                               f"value in every row. Drop '{done}' from the data")
+    frames.check_once(frame)
+    if isinstance(frame, str | bytes | list | tuple | jax.Array):
+        tables.read(frame, {}, list(model.inputs), model=model.name)  # raises
+    fixed = next((name for name, _ in model.interventions
+                  if name in getattr(frame, "column_names", frame)), None)
+    if fixed is not None:
+        raise DataError(f"the data contain '{fixed}', but do() sets '{fixed}' to a fixed "
+                               f"value in every row. Drop '{fixed}' from the data")
 
 
-def _read_input(model: Bound, known: dict[str, ArrayLike], name: str, rows: int | None,
+def _read_input(model: Bound, frame: dict[str, ArrayLike], name: str, rows: int | None,
                 shapes: Mapping) -> _Input:
     """An input of the data, padded, with the shape that it has in an earlier fit."""
-    if name not in _columns(known):
-        tables.read(known, {}, [name], model=model.name, rows=rows)  # raises, naming the input
-    value = ragged.of_column(known[name])
-    full = ragged.padded(name, value, unseen=False)
-    padded = full is not value
+    if name not in _columns(frame):
+        tables.read(frame, {}, [name], model=model.name, rows=rows)  # raises, naming the input
+    value = ragged.of_column(frame[name])
+    array = ragged.padded(name, value, as_nan=False)
+    padded = array is not value
     # text is padded with None
-    full = ragged.padded(name, value) if padded and full.dtype.hasobject else full
-    raw = arrays.as_raw(f"the input '{name}'", full, True)
+    array = ragged.padded(name, value) if padded and array.dtype.hasobject else array
+    raw = arrays.as_raw(f"the input '{name}'", array, True)
     shape, kind = raw.values.shape, raw.values.dtype.kind
     spec = (shape[1:], kind)
     if shapes and shapes[name][0][:1] == (None,) and len(shape) > 1:
@@ -211,21 +211,21 @@ def _read_input(model: Bound, known: dict[str, ArrayLike], name: str, rows: int 
                   else np.arange(raw.values.shape[1]) >= lengths[:, None])
 
 
-def _read_sequences(structure: Structure, known: dict[str, ArrayLike], steps: int | None
+def _read_sequences(structure: Structure, frame: dict[str, ArrayLike], steps: int | None
                     ) -> tuple[dict[str, ArrayLike], int | None, ArrayLike | None]:
     """The data with sequences padded to one length, that length, and the length of each as given;
     both None if the model has no chains."""
     if not structure.chains:
-        return known, None, None
-    known, model = ragged.of_table(known), structure.model
-    if not isinstance(known, Mapping) and hasattr(known, "shape"):
+        return frame, None, None
+    frame, model = ragged.of_table(frame), structure.model
+    if not isinstance(frame, Mapping) and hasattr(frame, "shape"):
         raise DataError(f"model '{model.name}': the model has time steps, and a column of a "
                         f"table has no axis for them. Pass a mapping from names to arrays of "
                         f"shape (rows, steps, ...), such as {{'y': table['y'].to_numpy()[None]}} "
                         f"for a single sequence")
-    if not isinstance(known, Mapping):
-        tables.read(known, {}, list(model.inputs), model=model.name)  # raises
-    return ragged.along_time(structure, known, steps)
+    if not isinstance(frame, Mapping):
+        tables.read(frame, {}, list(model.inputs), model=model.name)  # raises
+    return ragged.along_time(structure, frame, steps)
 
 
 def expected_of(site: Site, structure: Structure, steps: int | None) -> tables.Expected:
@@ -237,22 +237,22 @@ def expected_of(site: Site, structure: Structure, steps: int | None) -> tables.E
         words, valid = domain.description, domain.contains
     elif site.rows and site.traits.checked is not None:
         words, valid = site.traits.checked.description, site.traits.checked.contains
-    elif (most := structure.constant(site.name, site.traits.limit)) is not None:
-        most = (most.reshape(-1)[0] if most.size == 1
-                else site.layout(most, 0, np).reshape(site.cells))
-        words = f"an integer from 0 to {most}, the {site.traits.limit}"
+    elif (limit := structure.constant(site.name, site.traits.limit)) is not None:
+        limit = (limit.reshape(-1)[0] if limit.size == 1
+                 else site.layout(limit, 0, np).reshape(site.cells))
+        words = f"an integer from 0 to {limit}, the {site.traits.limit}"
 
         def valid(values: np.ndarray):
-            return values <= most
+            return values <= limit
 
     elif domain.checkable and (site.states is None or domain.ragged) and site.event == ():
         words = domain.description
-        held = domain.rearranged(  # of cells, in NumPyro's axes
+        cell_domain = domain.rearranged(  # of cells, in NumPyro's axes
             lambda end: site.layout(np.asarray(as_array(end)), 0, np).reshape(site.cells)
         ) if site.rows else domain
 
         def valid(values: np.ndarray):
-            return held.contains(site.valued(values))
+            return cell_domain.contains(site.valued(values))
 
     zero = ZERO.format(kind=site.kind) if site.rows and words == "positive" else arrays.UNSEEN
     event = 0 if site.chain else len(site.event)  # chains may be partially observed

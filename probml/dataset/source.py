@@ -74,11 +74,11 @@ class Weighed(Source):
         return self._parted(self.source.mixed(random))
 
     def _parted(self, parts: Iterator[Part | tuple[str, DataLike]]) -> Iterator[Part]:
-        for found in named(parts):
-            with naming(found):
-                rows, weights = without(found.rows, self.column)
-            yield found._replace(rows=rows, weights=weights)
-            del found, rows, weights  # frees the memory before the next part is read
+        for part in named(parts):
+            with naming(part):
+                rows, weights = without(part.rows, self.column)
+            yield part._replace(rows=rows, weights=weights)
+            del part, rows, weights  # frees the memory before the next part is read
 
 
 def parts_of(source: Source) -> Iterator[Part]:
@@ -100,9 +100,9 @@ def parts_of(source: Source) -> Iterator[Part]:
 def named(parts: Iterator[Part | tuple[str, DataLike]]) -> Iterator[Part]:
     """Parts, or pairs, as parts, without those that have no rows, such as files of which a filter
     leaves nothing."""
-    for found in parts:
-        part = Part(*found)
-        del found
+    for item in parts:
+        part = Part(*item)
+        del item
         if not _empty(part.rows):
             yield part
         del part  # frees the memory before the next part is read

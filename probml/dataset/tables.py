@@ -56,7 +56,7 @@ class Column:
     seen: np.ndarray | None  # bool (n, *cells), the observed cells; None: all
     # (n, states) weights >= 0 of a scalar finite discrete site; `seen` is then all False
     likelihood: np.ndarray | None = None
-    torn: bool = False  # some vector of it is partially observed
+    partial: bool = False  # some vector of it is partially observed
     # bool (n, *cells): missing cells that a sampler sets, and which then count as observed
     carried: np.ndarray | None = None
 
@@ -68,13 +68,13 @@ class Column:
             return "likelihood"
         if self.carried is not None:
             return "sampled"
-        return "seen" if self.seen is None else "partially_observed" if self.torn else "part"
+        return "seen" if self.seen is None else "partially_observed" if self.partial else "part"
 
     def mapped(self, function: Callable[[np.ndarray], np.ndarray]) -> "Column":
         """The same column with other rows or steps: a function of each of its arrays."""
         seen, likelihood = (None if array is None else function(array)
                             for array in (self.seen, self.likelihood))
-        return Column(function(self.values), seen, likelihood, self.torn)
+        return Column(function(self.values), seen, likelihood, self.partial)
 
     @property
     def values_or_nan(self) -> np.ndarray:
@@ -96,7 +96,7 @@ class Table:
 
 def read(data: object, expected: Mapping[str, Expected], inputs: Sequence[str] = (),
          labels: Mapping = {}, *, model: str, rows: int | None = None,
-         codes: Mapping[str, np.ndarray] = {}, asked: bool = False) -> Table:
+         codes: Mapping[str, np.ndarray] = {}, has_fit: bool = False) -> Table:
     """The user's data as NumPy columns, checked against what the model expects.
 
     Args:
@@ -104,7 +104,7 @@ def read(data: object, expected: Mapping[str, Expected], inputs: Sequence[str] =
         labels: site → its labels in an earlier fit.
         rows: the number of rows, for data without a column of rows.
         codes: index input → its codes.
-        asked: whether there is an earlier fit; a site that has no labels in it has codes.
+        has_fit: whether there is an earlier fit; a site that has no labels in it has codes.
 
     Raises:
         DataError: a column does not have the rows, shape, type or support that its site has.
@@ -116,28 +116,28 @@ def read(data: object, expected: Mapping[str, Expected], inputs: Sequence[str] =
     missing = next((name for name in inputs if items.get(name) is None), None)
     if missing is not None:
         raise frames.missing_input(model, missing, items if frame else ())
-    items = frames.select_known_columns(items, expected, inputs, asked, model) if frame else items
+    items = frames.select_known_columns(items, expected, inputs, has_fit, model) if frame else items
     sites = [name for name in items if name not in inputs]
     for name in sites:
         bare = frame and not arrow.holds_lists(items[name])
         frames.check(name, bare, expected, inputs, model)
     items = {name: value for name, value in items.items() if value is not None}  # not observed
     sites = [name for name in sites if name in items]
-    inside = {name: name in inputs or expected[name].rows for name in items}
-    raws = {name: as_raw(f"'{name}'", value, inside[name]) for name, value in items.items()}
-    counts = {name: len(raw.values) for name, raw in raws.items() if inside[name]}
+    by_row = {name: name in inputs or expected[name].rows for name in items}
+    raws = {name: as_raw(f"'{name}'", value, by_row[name]) for name, value in items.items()}
+    counts = {name: len(raw.values) for name, raw in raws.items() if by_row[name]}
     raws |= {name: _shaped(expected[name], raws[name]) for name in sites}
     n = _agreed(counts, rows, height,
                 [name for name, e in expected.items() if e.rows] + list(inputs), model)
-    columns, values, kept = {}, {}, {}
+    columns, values, new_labels = {}, {}, {}
     for name in sites:
-        column, own = _site(expected[name], raws[name], labels.get(name), asked)
-        if own is not None:
-            kept[name] = own
+        column, names = _site(expected[name], raws[name], labels.get(name), has_fit)
+        if names is not None:
+            new_labels[name] = names
         if column is not None:
-            (columns if inside[name] else values)[name] = column if inside[name] else column.values
-    given = {name: _complete(f"the input '{name}'", raws[name], SITE_HINT) for name in inputs}
-    return Table(n, columns, given, values, kept, index)
+            (columns if by_row[name] else values)[name] = column if by_row[name] else column.values
+    covariates = {name: _complete(f"the input '{name}'", raws[name], SITE_HINT) for name in inputs}
+    return Table(n, columns, covariates, values, new_labels, index)
 
 
 def read_weights(weights: object, rows: int, all_rows: bool = True) -> np.ndarray | None:
@@ -220,10 +220,10 @@ def _likely(e: Expected, raw: Raw):
 def _shaped(e: Expected, raw: Raw):
     """A column that has the shape its site expects; refused otherwise."""
     shape = raw.values.shape
-    behind = shape[1:] if e.rows else shape
-    if behind == e.cells or _likely(e, raw):
+    cells = shape[1:] if e.rows else shape
+    if cells == e.cells or _likely(e, raw):
         return raw
-    if e.rows and (*behind, 1) == e.cells:
+    if e.rows and (*cells, 1) == e.cells:
         return replace(raw, values=raw.values[..., None])
     want = str(("n", *e.cells)).replace("'", "") if e.rows else str(e.cells)
     if e.rows and e.states is not None and e.cells == ():
@@ -233,9 +233,9 @@ def _shaped(e: Expected, raw: Raw):
             else outside(e.name, e.plates, shape[0] if shape else None))
     if e.rows and len(shape) > 1 and shape[-2::-1] == e.cells:
         remedy = f"Pass {e.name}.T, so that the first axis is the rows"
-    elif e.cells == () and behind == (1,):
+    elif e.cells == () and cells == (1,):
         remedy = f"Pass {e.name}[:, 0]" if e.rows else f"Pass {e.name}[0]"
-    elif e.rows and e.cells == () and len(behind) == 1:
+    elif e.rows and e.cells == () and len(cells) == 1:
         remedy = f"Pass {e.name}[0], whose first axis is the rows" if shape[0] == 1 else (
             f"Pass one column, {e.name}[:, 0], or let the model have vectors as the values of "
             f"'{e.name}', with a distribution .to_event(1)")
@@ -258,29 +258,29 @@ def outside(name: str, plates: Sequence[tuple[str, int]], rows: int | None) -> s
     )
 
 
-def _site(e: Expected, raw: Raw, known: np.ndarray | None, asked: bool):
+def _site(e: Expected, raw: Raw, known: np.ndarray | None, has_fit: bool):
     """(Column, or None where every cell is missing; labels or None)."""
     what = f"'{e.name}'"
     if _likely(e, raw):
         return _likelihood(what, raw), None
     if e.states is None or raw.labels is None and known is None:
-        a, seen = _finite(what, raw, e.rows)
-        if seen is not None and not seen.any():
+        a, mask = _finite(what, raw, e.rows)
+        if mask is not None and not mask.any():
             return None, None
-        return _checked(e, _read_integers(e, a) if e.discrete else _floats(e, a, seen), seen), None
+        return _checked(e, _read_integers(e, a) if e.discrete else _floats(e, a, mask), mask), None
     if raw.labels is None:
         deny(np.isinf(raw.values), what, raw.values, "finite", e.rows)
     # an earlier fit without labels has codes: labels of these rows alone do not name its states
-    own = None if asked and known is None else tuple(known) if known is not None else naming.of(
+    names = None if has_fit and known is None else tuple(known) if known is not None else naming.of(
         {e.name: raw}, what, e.states, f"the model has only {counted(e.states, 'state')}. Give the "
                                        "model more states, or merge labels")
-    if known is None and not asked:
+    if known is None and not has_fit:
         naming.refuse_unordered(e.name, raw, e.ordered, naming.ORDER.format(
             name=e.name, last=e.states - 1))
-    codes, strange, hidden, _, _ = naming.coded(what, raw, own or tuple(range(e.states)), 0, e.rows)
+    codes, strange, na, _, _ = naming.coded(what, raw, names or tuple(range(e.states)), 0, e.rows)
     deny(strange, what, raw if raw.labels is not None else raw.values,
-         f"one of the categories {naming.listed_given(own or range(e.states))}", e.rows)
-    return _checked(e, codes, ~hidden if hidden.any() else None), own
+         f"one of the categories {naming.listed_given(names or range(e.states))}", e.rows)
+    return _checked(e, codes, ~na if na.any() else None), names
 
 
 def _finite(what: str, raw: Raw, rows: bool, hint: str = UNSEEN):
@@ -288,16 +288,16 @@ def _finite(what: str, raw: Raw, rows: bool, hint: str = UNSEEN):
     numbers are read as numbers."""
     a = raw.values
     if raw.labels is not None:
-        text = [not isinstance(label, NUMBERS) for label in raw.labels]
-        deny(bad := np.array([*text, False])[a], what, raw, "a number", rows,
+        texts = [not isinstance(label, NUMBERS) for label in raw.labels]
+        deny(bad := np.array([*texts, False])[a], what, raw, "a number", rows,
              _how_to_convert(raw.labels[a[bad][0]]) if bad.any() else UNSEEN)
-        a = np.array([*(np.nan if t else float(v) for t, v in zip(text, raw.labels, strict=True)),
+        a = np.array([*(np.nan if t else float(v) for t, v in zip(texts, raw.labels, strict=True)),
                       np.nan])[a]
     if a.dtype.kind != "f" or finite(a):  # one pass, no temporary
         return a, None
     deny(np.isinf(a), what, a, "finite", rows, hint)
-    hidden = np.isnan(a)
-    return (np.where(hidden, a.dtype.type(0), a), ~hidden) if hidden.any() else (a, None)
+    is_na = np.isnan(a)
+    return (np.where(is_na, a.dtype.type(0), a), ~is_na) if is_na.any() else (a, None)
 
 
 def _how_to_convert(label: object) -> str:
@@ -314,22 +314,22 @@ def _how_to_convert(label: object) -> str:
 
 def _complete(what: str, raw: Raw, hint: str):
     """The finite numbers of an input, or of weights, without missing cells."""
-    a, seen = _finite(what, raw, True, "Correct the value, or drop the row.")
-    if seen is not None:
-        deny(~seen, what, None, "complete", hint=hint)
+    a, mask = _finite(what, raw, True, "Correct the value, or drop the row.")
+    if mask is not None:
+        deny(~mask, what, None, "complete", hint=hint)
     return a
 
 
-def _floats(e: Expected, a: np.ndarray, seen: np.ndarray | None):
+def _floats(e: Expected, a: np.ndarray, mask: np.ndarray | None):
     """Floats, missing cells filled in place with the mean of their column, or of all columns where
     that has no observed cell."""
     a = np.asarray(a, np.float64 if a.dtype.kind != "f" else None, order="C")
-    if seen is None or not e.rows:
+    if mask is None or not e.rows:
         return a
     with np.errstate(all="ignore"):
-        number, total = seen.sum(0), a.sum(0, dtype=np.float64)
+        number, total = mask.sum(0), a.sum(0, dtype=np.float64)
         fill = np.where(number > 0, total / number, total.sum() / number.sum())
-    np.copyto(a, np.where(np.isfinite(fill), fill, 0.0), where=~seen, casting="same_kind")
+    np.copyto(a, np.where(np.isfinite(fill), fill, 0.0), where=~mask, casting="same_kind")
     return a
 
 
@@ -346,57 +346,57 @@ def _read_integers(e: Expected, a: np.ndarray):
 
     def copy_and_bound(part=...):
         """(minimum, maximum, is a value not an integer) of a part, copied to `out` if needed."""
-        some = a[part]
+        chunk = a[part]
         if copied:
             with np.errstate(invalid="ignore"):
-                out[part] = some
+                out[part] = chunk
         if a.dtype.kind != "f":  # one pass: the bits of a negative integer are a huge unsigned one
-            return 0, some.view(f"u{a.dtype.itemsize}").max(), False
-        return some.min(), some.max(), bool((out[part] != some).any())
+            return 0, chunk.view(f"u{a.dtype.itemsize}").max(), False
+        return chunk.min(), chunk.max(), bool((out[part] != chunk).any())
 
-    found = (map_chunks(copy_and_bound, a) if a.ndim else [copy_and_bound()]) if a.size else []
-    least, most = (min(f[0] for f in found), max(f[1] for f in found)) if found else (0, 0)
+    bounds = (map_chunks(copy_and_bound, a) if a.ndim else [copy_and_bound()]) if a.size else []
+    least, most = (min(f[0] for f in bounds), max(f[1] for f in bounds)) if bounds else (0, 0)
     if not (least >= 0 and most <= high):
         deny((a < 0) | (a > high), f"'{e.name}'", a, want, e.rows)
-    if any(broken for *_, broken in found):
+    if any(broken for *_, broken in bounds):
         deny(out != a, f"'{e.name}'", a, want, e.rows)
     return out if most >= 2**31 else np.asarray(out, np.int32)
 
 
-def _checked(e: Expected, values: np.ndarray, seen: np.ndarray | None):
+def _checked(e: Expected, values: np.ndarray, mask: np.ndarray | None):
     """The column, its observed values checked against the support; None where all are missing."""
-    if seen is not None and not seen.any():
+    if mask is not None and not mask.any():
         return None
-    if seen is not None and not e.rows:
-        deny(~seen, f"'{e.name}'", None, "observed in all elements or in none, because it is a "
+    if mask is not None and not e.rows:
+        deny(~mask, f"'{e.name}'", None, "observed in all elements or in none, because it is a "
                                          "parameter (sampled outside rows())",
              False, f"Give the missing elements, or drop '{e.name}' from the data.")
     if e.valid is not None:
         with np.errstate(all="ignore"):
             ok = np.asarray(e.valid(values))
-        batch, look = values.shape[: values.ndim - e.event], True if seen is None else seen
+        batch, look = values.shape[: values.ndim - e.event], True if mask is None else mask
         # one answer per event: check those that are completely observed
         if ok.shape != values.shape and ok.size == np.prod(batch, dtype=int):
             ok, look = ok.reshape(batch), np.all(look, tuple(range(len(batch), np.ndim(look))))
         bad = ~np.broadcast_to(ok, values.shape if ok.ndim == 0 else ok.shape) & look
         hint = e.zero if bad.any() and not values[bad].any() else UNSEEN
         deny(bad, f"'{e.name}'", values + e.low if e.low else values, e.support, e.rows, hint)
-    whole = None if seen is None or not e.event else seen.reshape(
+    vectors = None if mask is None or not e.event else mask.reshape(
         *values.shape[: values.ndim - e.event], -1
     )
-    return Column(values, seen,
-                  torn=whole is not None and bool((whole.any(-1) & ~whole.all(-1)).any()))
+    return Column(values, mask,
+                  partial=vectors is not None and bool((vectors.any(-1) & ~vectors.all(-1)).any()))
 
 
 def _likelihood(what: str, raw: Raw):
     """A column of likelihood evidence; None where every row is missing."""
     w, nan = raw.values, np.isnan(raw.values)
-    unseen = nan.all(1)
-    bad = (nan.any(1) & ~unseen) | np.isinf(w).any(1) | (w < 0).any(1) | (w == 0).all(1)
+    is_na = nan.all(1)
+    bad = (nan.any(1) & ~is_na) | np.isinf(w).any(1) | (w < 0).any(1) | (w == 0).all(1)
     deny(bad, f"{what} as label probabilities (likelihood "
               f"evidence)", w, "finite and at least 0, with at least one value above 0 in each row",
          hint="Use NaN in all columns of a row whose label is unknown.")
-    if unseen.all():
+    if is_na.all():
         return None
-    w = np.where(unseen[:, None], w.dtype.type(1), w) if unseen.any() else w
+    w = np.where(is_na[:, None], w.dtype.type(1), w) if is_na.any() else w
     return Column(np.zeros(len(w), np.int32), np.zeros(len(w), bool), w)

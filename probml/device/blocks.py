@@ -53,15 +53,15 @@ class Blocks:
     def __init__(self, data: Data, plan: Plan, weights: np.ndarray | None, measured: bool = True):
         self.data, self.plan, self.weights = data, plan, weights
         self.kinds = Kinds(jnp.result_type(float), jnp.result_type(int))
-        found = {name: column for name, column in used_columns(data, plan).items()
-                 if name in plan.centred or needs_scale(plan, name)}
-        self.measured = tuple(found) if measured else ()
+        columns = {name: column for name, column in used_columns(data, plan).items()
+                   if name in plan.centred or needs_scale(plan, name)}
+        self.measured = tuple(columns) if measured else ()
         self.moments: dict[str, Moments] = {}
         self.size = plan.chunk_rows()
         self.chunks = max(NUMBERS // ((1 + data.numbers) * self.size), 1)
         index = self._sample_rows()
         guess = {name: Moments.of(column.mapped(lambda array: array[index]))
-                 for name, column in found.items()}
+                 for name, column in columns.items()}
         self.centre, spread = centres_and_scales(plan, guess, len(index))
         self.known = placed_values(data, self.centre, spread)
 
@@ -85,34 +85,34 @@ class Blocks:
         is requested, programs on all but the last AHEAD blocks must have finished, since buffers
         are reused."""
         n, step = self.data.table.rows, self.chunks * self.size
-        whole = aligned((step,), self.kinds.real)
-        whole[:] = 1.0
-        self.moments, rooms = {}, [Room() for _ in range(AHEAD + 1)]
+        full_weight = aligned((step,), self.kinds.real)
+        full_weight[:] = 1.0
+        self.moments, buffers = {}, [Room() for _ in range(AHEAD + 1)]
         for begin in range(0, n, step):
             part = slice(begin, min(begin + step, n))
             rows = part.stop - begin
-            weight = whole
+            weight = full_weight
             if rows < step or self.weights is not None:
                 weight = aligned((step,), self.kinds.real)
                 weight[:rows] = 1.0 if self.weights is None else self.weights[part]
                 weight[rows:] = 0.0
-            piece = self.data.taken(part)
-            held = pack_chunks(piece, self.plan, self.centre, weight, (self.chunks, self.size),
-                               self.kinds, room=rooms[begin // step % len(rooms)].rewind())
-            yield Resident(jax.tree.map(jax.device_put, held))
+            block = self.data.taken(part)
+            chunk = pack_chunks(block, self.plan, self.centre, weight, (self.chunks, self.size),
+                                self.kinds, room=buffers[begin // step % len(buffers)].rewind())
+            yield Resident(jax.tree.map(jax.device_put, chunk))
             for name in self.measured:
-                found = self._measured(name, piece.table.columns[name], held, part)
-                self.moments[name] = (self.moments[name].merged(found) if begin else found)
+                moments = self._measured(name, block.table.columns[name], chunk, part)
+                self.moments[name] = (self.moments[name].merged(moments) if begin else moments)
 
-    def _measured(self, name: str, column: Column, held: Chunk, part: slice) -> Moments:
+    def _measured(self, name: str, column: Column, chunk: Chunk, part: slice) -> Moments:
         """The moments of a column in a block: from its packed, centred values where these are in
         float64, complete and unweighted, else from the column itself."""
-        values = held.values.get(name)
+        values = chunk.values.get(name)
         if (name not in self.centre or self.weights is not None or column.seen is not None
                 or values is None or values.dtype != np.float64):
             return Moments.of(column, None if self.weights is None else self.weights[part])
-        away = values.reshape(-1, *values.shape[2:])[: part.stop - part.start]
-        return Moments.about(away, self.centre[name].reshape(away.shape[1:]))
+        deviation = values.reshape(-1, *values.shape[2:])[: part.stop - part.start]
+        return Moments.about(deviation, self.centre[name].reshape(deviation.shape[1:]))
 
     def passed(self) -> Known:
         """The values that all rows share, after a pass: the means used for centring, and the

@@ -59,20 +59,20 @@ def moments_on_host(columns: Sequence[np.ndarray], weights: np.ndarray | None) -
     w = np.ones(len(flat)) if weights is None else np.asarray(weights, float)
     flat, w = flat[w > 0], w[w > 0]
     mean = w @ flat / np.maximum(w.sum(), np.finfo(float).tiny)
-    left = flat - mean
-    return Moments(w.sum(), mean, (w[:, None] * left).T @ left)
+    deviation = flat - mean
+    return Moments(w.sum(), mean, (w[:, None] * deviation).T @ deviation)
 
 
 def add_moments(one: Moments, other: Moments) -> Moments:
     """The moments of two batches together."""
     total = np.maximum(one.weights + other.weights, np.finfo(float).tiny)
-    away = other.mean - one.mean
-    return Moments(one.weights + other.weights, one.mean + other.weights / total * away,
+    shift = other.mean - one.mean
+    return Moments(one.weights + other.weights, one.mean + other.weights / total * shift,
                    one.second + other.second
-                   + one.weights * other.weights / total * away[:, None] * away)
+                   + one.weights * other.weights / total * shift[:, None] * shift)
 
 
-def rows_with_moments(told: Moments, cells: Mapping[str, tuple[int, ...]]) -> Resident:
+def rows_with_moments(stats: Moments, cells: Mapping[str, tuple[int, ...]]) -> Resident:
     """2m rows with these moments, in one chunk.
 
     Args:
@@ -80,15 +80,15 @@ def rows_with_moments(told: Moments, cells: Mapping[str, tuple[int, ...]]) -> Re
 
     Cost: an eigendecomposition of m × m.
     """
-    values, vectors = np.linalg.eigh(told.second / told.weights)
-    away = (np.sqrt(np.maximum(values, 0.0) * len(told.mean)) * vectors).T
-    flat, out, start = np.concatenate([told.mean + away, told.mean - away]), {}, 0
+    values, vectors = np.linalg.eigh(stats.second / stats.weights)
+    offsets = (np.sqrt(np.maximum(values, 0.0) * len(stats.mean)) * vectors).T
+    flat, out, start = np.concatenate([stats.mean + offsets, stats.mean - offsets]), {}, 0
     dtype = jnp.result_type(float)
     for name, shape in cells.items():
         size = int(np.prod(shape, dtype=int))
         out[name] = placed(flat[:, start : start + size].reshape(1, -1, *shape), dtype)
         start += size
-    weights = placed(np.full((1, len(flat)), told.weights / len(flat)), dtype)
+    weights = placed(np.full((1, len(flat)), stats.weights / len(flat)), dtype)
     return Resident(Chunk(out, {}, {}, {}, {}, {}, weights))
 
 
@@ -107,60 +107,60 @@ def _moments(names: Sequence[str], rows: Rows) -> PyTree:
     mean = total / weight
 
     def squares(chunk: Chunk) -> tuple:
-        left = away(chunk, mean)
-        return chunk.weights @ left, (chunk.weights[:, None] * left).T @ left
+        deviation = away(chunk, mean)
+        return chunk.weights @ deviation, (chunk.weights[:, None] * deviation).T @ deviation
 
-    off, second = rows.total(squares)
-    off /= weight  # rounding error of the mean in the first pass
-    return weight, mean + off, second - weight * off[:, None] * off
+    mean_error, second = rows.total(squares)
+    mean_error /= weight  # rounding error of the mean in the first pass
+    return weight, mean + mean_error, second - weight * mean_error[:, None] * mean_error
 
 
-def condense_by_cells(data: Data, told: Members, weights: np.ndarray | None,
-                      times: float) -> tuple[Data, np.ndarray] | None:
+def condense_by_cells(data: Data, members: Members, weights: np.ndarray | None,
+                      factor: float) -> tuple[Data, np.ndarray] | None:
     """A few rows with the same moments as all rows for each combination of group codes, and their
-    weights; None where they would not be fewer by the factor `times`.
+    weights; None where they would not be fewer by the factor `factor`.
 
     Cost: a sort of the codes, m² passes over a column, memory of m numbers per row.
     """
     table, n = data.table, data.table.rows
-    live = np.ones(n, bool) if weights is None else weights > 0
-    owner = np.zeros(int(live.sum()), int)
-    for name in told.codes:
-        for column in np.asarray(table.inputs[name])[live].reshape(len(owner), -1).T:
-            _, own = np.unique(column, return_inverse=True)
-            _, owner = np.unique(owner * (own.max(initial=0) + 1) + own, return_inverse=True)
-    columns = [(name, table.columns[name].values) for name in told.values] + [
-        (name, table.inputs[name]) for name in told.inputs]
-    flat = np.concatenate([np.asarray(array, float)[live].reshape(len(owner), -1)
+    has_weight = np.ones(n, bool) if weights is None else weights > 0
+    owner = np.zeros(int(has_weight.sum()), int)
+    for name in members.codes:
+        for column in np.asarray(table.inputs[name])[has_weight].reshape(len(owner), -1).T:
+            _, codes = np.unique(column, return_inverse=True)
+            _, owner = np.unique(owner * (codes.max(initial=0) + 1) + codes, return_inverse=True)
+    columns = [(name, table.columns[name].values) for name in members.values] + [
+        (name, table.inputs[name]) for name in members.inputs]
+    flat = np.concatenate([np.asarray(array, float)[has_weight].reshape(len(owner), -1)
                            for _, array in columns], 1)
     m, count = flat.shape[1], int(owner.max(initial=-1)) + 1
-    if count * (m + 1) * times > len(owner):
+    if count * (m + 1) * factor > len(owner):
         return None
-    w = np.ones(len(owner)) if weights is None else np.asarray(weights, float)[live]
+    w = np.ones(len(owner)) if weights is None else np.asarray(weights, float)[has_weight]
 
     def total(x: np.ndarray):
         return np.bincount(owner, w * x, count)
 
     weight = np.bincount(owner, w, count)
     mean = np.stack([total(x) for x in flat.T], 1) / weight[:, None]
-    left = flat - mean[owner]
+    deviation = flat - mean[owner]
     second = np.empty((count, m, m))
     for i in range(m):
         for j in range(i + 1):
-            second[:, i, j] = second[:, j, i] = total(left[:, i] * left[:, j]) / weight
+            second[:, i, j] = second[:, j, i] = total(deviation[:, i] * deviation[:, j]) / weight
     values, vectors = np.linalg.eigh(second)
     root = vectors * np.sqrt(np.maximum(values, 0.0))[:, None]
     # m + 1 points of mean 0 and covariance I
     corners = np.sqrt(m + 1) * helmert(m + 1).T
     points = (mean[:, None] + corners @ np.swapaxes(root, 1, 2)).reshape(-1, m)
-    first = np.flatnonzero(live)[np.unique(owner, return_index=True)[1]].repeat(m + 1)
-    made, start = {}, 0
+    first = np.flatnonzero(has_weight)[np.unique(owner, return_index=True)[1]].repeat(m + 1)
+    new_values, start = {}, 0
     for name, array in columns:
         size = int(np.prod(array.shape[1:], dtype=int))
-        made[name] = points[:, start : start + size].reshape(-1, *array.shape[1:])
+        new_values[name] = points[:, start : start + size].reshape(-1, *array.shape[1:])
         start += size
-    inputs = {name: made[name] if name in told.inputs else np.asarray(array)[first]
+    inputs = {name: new_values[name] if name in members.inputs else np.asarray(array)[first]
               for name, array in table.inputs.items()}
-    few = replace(table, rows=len(points), inputs=inputs,
-                  columns={name: Column(made[name], None) for name in told.values})
-    return data._replace(table=few, weights=None), (weight / (m + 1)).repeat(m + 1)
+    new_table = replace(table, rows=len(points), inputs=inputs,
+                        columns={name: Column(new_values[name], None) for name in members.values})
+    return data._replace(table=new_table, weights=None), (weight / (m + 1)).repeat(m + 1)

@@ -20,13 +20,13 @@ def split_rows(rows: Rows, share: float, key: jax.Array, count: int) -> tuple[Ro
     are read in batches the held-out ones were chosen when the source was opened."""
     if isinstance(rows, Streamed):
         return replace(rows, apart=None), present(rows.apart), int(present(rows.held_apart))
-    held = round(share * count)
-    if not 0 < held < count:
-        return rows, rows, held
+    n_held = round(share * count)
+    if not 0 < n_held < count:
+        return rows, rows, n_held
     order = np.asarray(jax.random.permutation(jax.random.fold_in(key, 0), count))
-    left, learnt = (_take_rows(rows, *_pad_index(np.sort(part)))
-                    for part in (order[:held], order[held:]))
-    return learnt, left, held
+    held_rows, train_rows = (_take_rows(rows, *_pad_index(np.sort(part)))
+                             for part in (order[:n_held], order[n_held:]))
+    return train_rows, held_rows, n_held
 
 
 def check_held_out(share: float, held: int, count: int) -> None:
@@ -42,12 +42,12 @@ def _pad_index(index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     padding."""
     chunks = max(1, round(len(index) / CHUNK))
     size = -(-len(index) // chunks)
-    real = np.arange(chunks * size) < len(index)
-    return np.resize(index, chunks * size).reshape(chunks, size), real.reshape(chunks, size)
+    is_row = np.arange(chunks * size) < len(index)
+    return np.resize(index, chunks * size).reshape(chunks, size), is_row.reshape(chunks, size)
 
 
 @jit
-def _take_rows(rows: Rows, index: jax.Array, real: jax.Array) -> Rows:
-    """The rows of `index` as new chunks; padding (not `real`) has weight 0."""
+def _take_rows(rows: Rows, index: jax.Array, is_row: jax.Array) -> Rows:
+    """The rows of `index` as new chunks; padding (not `is_row`) has weight 0."""
     parts = rows.taken(index).stacked
-    return Resident(parts._replace(weights=jnp.where(real, parts.weights, 0.0)))
+    return Resident(parts._replace(weights=jnp.where(is_row, parts.weights, 0.0)))

@@ -74,8 +74,8 @@ class InPlaceRows(Rows):
         return self.taken(jnp.arange(self.chunks * self.size).reshape(self.chunks, -1)).stacked
 
     def fold(self, step: Callable, init: PyTree, *along: PyTree) -> tuple[PyTree, PyTree]:
-        def turn(carry: PyTree, at: tuple) -> tuple[PyTree, PyTree]:
-            i, *parts = at
+        def turn(carry: PyTree, xs: tuple) -> tuple[PyTree, PyTree]:
+            i, *parts = xs
             chunk = jax.lax.cond(i < self.chunks - 1, self._full, lambda _: self.rest, i)
             return step(carry, chunk, *parts)
 
@@ -85,41 +85,41 @@ class InPlaceRows(Rows):
         """As Rows.taken; a gather."""
         index = jnp.atleast_2d(jnp.asarray(index))
         full = (self.chunks - 1) * self.size
-        inside = jnp.minimum(index, full - 1)
+        body_index = jnp.minimum(index, full - 1)
 
-        def rows(at: jax.Array) -> Chunk:
-            found = take_rows(jax.tree.map(
-                lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), self.body), at)
-            return found._replace(inputs={**found.inputs, **jax.vmap(
+        def rows(idx: jax.Array) -> Chunk:
+            chunk = take_rows(jax.tree.map(
+                lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), self.body), idx)
+            return chunk._replace(inputs={**chunk.inputs, **jax.vmap(
                 lambda row: {name: self._stretch(name, place, shape, row, 1)[0]
                              for name, place, shape in self.places}
-            )(at)})
+            )(idx)})
 
-        def chosen(one: jax.Array, other: jax.Array) -> jax.Array:
-            return jnp.where((index < full).reshape(index.shape + (1,) * (one.ndim - 2)), one,
-                             other)
+        def chosen(body: jax.Array, tail: jax.Array) -> jax.Array:
+            return jnp.where((index < full).reshape(index.shape + (1,) * (body.ndim - 2)), body,
+                             tail)
 
-        rest = jax.vmap(lambda at: take_rows(self.rest, jnp.clip(at - full, 0, self.size - 1)))
-        return Resident(jax.tree.map(chosen, jax.vmap(rows)(inside), rest(index)))
+        rest = jax.vmap(lambda idx: take_rows(self.rest, jnp.clip(idx - full, 0, self.size - 1)))
+        return Resident(jax.tree.map(chosen, jax.vmap(rows)(body_index), rest(index)))
 
     def halves(self) -> list["InPlaceRows"]:
         """The rows in two halves of equal shape that share `inputs`; `rest` has weight 0 in the
         first."""
         half = (self.chunks - 1) // 2
-        nothing = jax.device_put(np.zeros_like(np.asarray(self.rest.weights)))
-        blank = self.rest._replace(weights=nothing)
+        zeros = jax.device_put(np.zeros_like(np.asarray(self.rest.weights)))
+        blank = self.rest._replace(weights=zeros)
         body = jax.tree.map(np.asarray, self.body)
-        return [replace(self, begin=jax.device_put(np.asarray(self.begin) + at),
-                        body=jax.tree.map(lambda leaf, at=at: jax.device_put(leaf[at : at + half]),
+        return [replace(self, begin=jax.device_put(np.asarray(self.begin) + lo),
+                        body=jax.tree.map(lambda leaf, lo=lo: jax.device_put(leaf[lo : lo + half]),
                                           body), rest=rest)
-                for at, rest in ((0, blank), (half, self.rest))]
+                for lo, rest in ((0, blank), (half, self.rest))]
 
     def _full(self, i: ArrayLike) -> Chunk:
         """The i-th full chunk."""
         inputs = {name: self._stretch(name, place, shape, i * self.size, self.size)
                   for name, place, shape in self.places}
-        found = jax.tree.map(lambda leaf: leaf[i], self.body)
-        return found._replace(inputs={**found.inputs, **inputs})
+        chunk = jax.tree.map(lambda leaf: leaf[i], self.body)
+        return chunk._replace(inputs={**chunk.inputs, **inputs})
 
     def _stretch(self, name: str, place: int, shape: tuple[int, ...], row: ArrayLike,
                  rows: int) -> jax.Array:
@@ -135,7 +135,7 @@ jax.tree_util.register_dataclass(InPlaceRows, data_fields=["inputs", "body", "re
                                  meta_fields=["places"])
 
 
-def long(data: Data, plan: Plan, kind: DTypeLike) -> Mapping[str, np.ndarray]:
+def large_inputs(data: Data, plan: Plan, kind: DTypeLike) -> Mapping[str, np.ndarray]:
     """The inputs to read in place: large, C-contiguous, of type `kind`; none where results for each
     row depend on the order of rows, or the device is not a CPU."""
     if (jax.default_backend() != "cpu" or not plan.rowwise or plan.variables
@@ -148,41 +148,41 @@ def long(data: Data, plan: Plan, kind: DTypeLike) -> Mapping[str, np.ndarray]:
             and array.ctypes.data % array.dtype.itemsize == 0}
 
 
-def place_in_memory(data: Data, found: Mapping[str, np.ndarray], weight: np.ndarray, chunks: int,
+def place_in_memory(data: Data, in_place: Mapping[str, np.ndarray], weight: np.ndarray, chunks: int,
                     pack: Pack) -> InPlaceRows | None:
     """Rows whose large inputs are read from the user's arrays; None where the rows left over do not
     fit into one chunk.
 
     Args:
-        found: these inputs, from `long`. weight: (n,). chunks: number of full chunks, even.
+        in_place: these inputs, from `long`. weight: (n,). chunks: number of full chunks, even.
         pack: (rows, weights, shape) → chunks on the host.
     """
     n = data.table.rows
     leads = {name: -array.ctypes.data % ALIGNMENT // array.dtype.itemsize
-             for name, array in found.items()}
+             for name, array in in_place.items()}
     # rows that begin before the first aligned number
-    before = max(-(-leads[name] // math.prod(array.shape[1:])) for name, array in found.items())
-    size = (n - before) // chunks
-    after = before + chunks * size
-    if before + n - after > size:
+    head = max(-(-leads[name] // math.prod(array.shape[1:])) for name, array in in_place.items())
+    size = (n - head) // chunks
+    end = head + chunks * size
+    if head + n - end > size:
         return None
-    others = {name: array for name, array in data.table.inputs.items() if name not in found}
-    body = data.taken(slice(before, after))
+    others = {name: array for name, array in data.table.inputs.items() if name not in in_place}
+    body = data.taken(slice(head, end))
     body = body._replace(table=replace(body.table,
                                        inputs={name: body.table.inputs[name] for name in others}))
-    index = np.concatenate([np.arange(before), np.arange(after, n)])
+    index = np.concatenate([np.arange(head), np.arange(end, n)])
     index = np.zeros(1, int) if not len(index) else index
-    own = aligned((size,), np.float64)
-    own[:] = 0.0
-    own[: before + n - after] = weight[index[: before + n - after]]
-    whole = aligned((chunks * size,), np.float64)
-    whole[:] = weight[before:after]
-    rest = pack(data.taken(index), own, (1, size))
-    held = pack(body, whole, (chunks, size))
+    rest_weight = aligned((size,), np.float64)
+    rest_weight[:] = 0.0
+    rest_weight[: head + n - end] = weight[index[: head + n - end]]
+    body_weight = aligned((chunks * size,), np.float64)
+    body_weight[:] = weight[head:end]
+    rest = pack(data.taken(index), rest_weight, (1, size))
+    body_chunk = pack(body, body_weight, (chunks, size))
     inputs = {name: jax.device_put(array.reshape(-1)[leads[name] :])
-              for name, array in found.items()}
-    places = tuple((name, before * math.prod(array.shape[1:]) - leads[name], array.shape[1:])
-                   for name, array in found.items())
-    return InPlaceRows(inputs, jax.tree.map(jax.device_put, held),
+              for name, array in in_place.items()}
+    places = tuple((name, head * math.prod(array.shape[1:]) - leads[name], array.shape[1:])
+                   for name, array in in_place.items())
+    return InPlaceRows(inputs, jax.tree.map(jax.device_put, body_chunk),
                        jax.tree.map(lambda leaf: jax.device_put(leaf[0]), rest), np.asarray(0),
                        places)

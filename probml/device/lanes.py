@@ -76,11 +76,11 @@ def may_underflow(plan: Plan, params: Mapping[str, np.ndarray]) -> bool:
     return False
 
 
-def located_along(site: Site, found: Moments) -> tuple[np.ndarray, np.ndarray]:
+def located_along(site: Site, moments: Moments) -> tuple[np.ndarray, np.ndarray]:
     """Mean and standard deviation of a site along time, for centring: (lattice cells, event)."""
-    spread = np.sqrt(found.square / np.maximum(found.weight, np.finfo(float).tiny))
+    spread = np.sqrt(moments.square / np.maximum(moments.weight, np.finfo(float).tiny))
     shape = (math.prod(site.lattice), *site.event)
-    return rounded(found.mean.reshape(shape)), spread.reshape(shape)
+    return rounded(moments.mean.reshape(shape)), spread.reshape(shape)
 
 
 def _items(array: np.ndarray) -> np.ndarray:
@@ -106,77 +106,77 @@ class Lanes:
                  place: Callable = placed, most: bool = False):
         self.data, self.plan, self.weight, self.index, self.shape = data, plan, weight, index, shape
         self.kinds, self.place, self.most = kinds, place, most
-        host = jax.default_backend() == "cpu"
-        lanes, steps = (LANES if host else SPREAD), present(data.steps)
+        on_cpu = jax.default_backend() == "cpu"
+        lanes, steps = (LANES if on_cpu else SPREAD), present(data.steps)
         self.wide = wide
         self.chained = tuple(n for group in plan.latents if plan.timed(group)
                              for n in group.sites)
-        cut = (bool(plan.chains or self.chained) and not self.wide
-               and steps >= (MIN_STEPS_TO_CUT if host else 2 * LANES) and 4 * shape[1] <= lanes)
-        cuts = 1 << (steps // BLOCK).bit_length()
-        self.blocks = min(lanes // (1 << (shape[1] - 1).bit_length()), cuts) if cut else 1
+        split = (bool(plan.chains or self.chained) and not self.wide
+                 and steps >= (MIN_STEPS_TO_CUT if on_cpu else 2 * LANES) and 4 * shape[1] <= lanes)
+        max_blocks = 1 << (steps // BLOCK).bit_length()
+        self.blocks = min(lanes // (1 << (shape[1] - 1).bit_length()), max_blocks) if split else 1
         self.length = -(-(span or bucket(steps)) // self.blocks)
         self.roomy = span is not None
-        self.parallel = not host
+        self.parallel = not on_cpu
 
     def ship(self, array: np.ndarray, time: int | None, kind: DTypeLike = None,
-             shift: np.ndarray | None = None, seen: np.ndarray | None = None) -> jax.Array:
+             shift: np.ndarray | None = None, mask: np.ndarray | None = None) -> jax.Array:
         """(rows, ..., time, ...) → (chunks, N, ...) with a time axis of length 1; with time None
         the row's values are repeated at every step.
 
         Args:
-            shift: subtracted from the cells of each step; cells that are not `seen` become 0.
+            shift: subtracted from the cells of each step; cells that are not `mask` become 0.
         """
         array = array if self.index is None else array[self.index]
         chunks, size = self.shape
         if time is None:
-            whole = np.concatenate(
+            padded = np.concatenate(
                 [array, np.broadcast_to(array[:1], (chunks * size - len(array), *array.shape[1:]))]
             )
-            lanes = whole.reshape(chunks, 1, size, 1, *array.shape[1:])
+            lanes = padded.reshape(chunks, 1, size, 1, *array.shape[1:])
             lanes = np.broadcast_to(lanes,
                                     (chunks, self.length, size, self.blocks, *array.shape[1:]))
             lanes = np.ascontiguousarray(lanes, kind)
             return self.place(lanes.reshape(chunks, -1, *array.shape[1:]))
         array = np.moveaxis(array, 1 + time, 1)
-        if seen is not None:
-            seen = np.moveaxis(seen if self.index is None else seen[self.index], 1 + time, 1)
-        lanes = self._transpose(array, np.dtype(kind or array.dtype), shift, seen)
+        if mask is not None:
+            mask = np.moveaxis(mask if self.index is None else mask[self.index], 1 + time, 1)
+        lanes = self._transpose(array, np.dtype(kind or array.dtype), shift, mask)
         rest = array.shape[2:]
         return self.place(lanes.reshape(chunks, -1, *rest[:time], 1, *rest[time:]))
 
     def _transpose(self, array: np.ndarray, kind: np.dtype, shift: np.ndarray | None,
-                   seen: np.ndarray | None) -> np.ndarray:
+                   observed: np.ndarray | None) -> np.ndarray:
         """(rows, steps, ...) → (chunks, L, rows, blocks, ...), GROUP blocks at a time, so that the
         strided writes stay in cache. Padding repeats the first step and the first row."""
         (chunks, size), length, steps = self.shape, self.length, present(self.data.steps)
-        rest, together = array.shape[2:], length * GROUP
+        rest, group_steps = array.shape[2:], length * GROUP
         out = aligned((chunks, length, size, self.blocks, *rest), kind)
         # the numbers of a step are copied as one item
         items = _items(out.reshape(*out.shape[:4], -1))
         for chunk in range(chunks):
             rows = slice(chunk * size, (chunk + 1) * size)
-            own, mask = array[rows], None if seen is None else seen[rows]
-            n = len(own)
-            for begin in range(0, steps, together) if n else ():
-                part = slice(begin, min(begin + together, steps))
+            chunk_rows, mask = array[rows], None if observed is None else observed[rows]
+            n = len(chunk_rows)
+            for begin in range(0, steps, group_steps) if n else ():
+                part = slice(begin, min(begin + group_steps, steps))
                 count = part.stop - begin
-                held = np.empty((n, -(-count // length) * length, *rest), kind)
+                buffer = np.empty((n, -(-count // length) * length, *rest), kind)
                 if shift is None:
-                    held[:, :count] = own[:, part]
+                    buffer[:, :count] = chunk_rows[:, part]
                 else:
-                    np.subtract(own[:, part], shift, out=held[:, :count], casting="unsafe")
+                    np.subtract(chunk_rows[:, part], shift, out=buffer[:, :count], casting="unsafe")
                     if mask is not None:
-                        np.copyto(held[:, :count], 0, where=~mask[:, part])
+                        np.copyto(buffer[:, :count], 0, where=~mask[:, part])
                 if begin == 0:
-                    first = held[:, :1].copy()
-                held[:, count:] = first
-                cut = _items(held.reshape(n, -1, length, math.prod(rest)))
-                at = begin // length
-                items[chunk, :, :n, at : at + cut.shape[1]] = np.moveaxis(cut, 2, 0)
+                    first = buffer[:, :1].copy()
+                buffer[:, count:] = first
+                packed = _items(buffer.reshape(n, -1, length, math.prod(rest)))
+                block = begin // length
+                items[chunk, :, :n, block : block + packed.shape[1]] = np.moveaxis(packed, 2, 0)
             if n:
-                done = -(-steps // length)
-                out[chunk, :, :n, done:] = first[None]
+                n_done = -(-steps // length)
+                out[chunk, :, :n, n_done:] = first[None]
             out[chunk, :, n:] = out[0, :, :1]
         return out
 
@@ -186,16 +186,16 @@ class Lanes:
         data, plan, sites, dtype = (self.data, self.plan, self.data.structure.sites,
                                     self.kinds.real)
         named = data.structure.named
-        asked = tuple(name for name in plan.targets if named[name].time is not None)
-        inside = (*plan.steps, *plan.counted, *asked, *self.chained)
-        above = {p for name in inside for p in named[name].parents if sites[p].rows
-                 and p not in plan.variables}
-        used = set().union(*map(plan.structure.row_inputs,
-                                (*plan.steps, *asked, *self.chained)))
-        values, seen, unseen, inputs = {}, {}, {}, {}
+        targets = tuple(name for name in plan.targets if named[name].time is not None)
+        step_sites = (*plan.steps, *plan.counted, *targets, *self.chained)
+        parents = {p for name in step_sites for p in named[name].parents if sites[p].rows
+                   and p not in plan.variables}
+        used_inputs = set().union(*map(plan.structure.row_inputs,
+                                       (*plan.steps, *targets, *self.chained)))
+        values, masks, unseen, inputs = {}, {}, {}, {}
         for name, column in columns.items():
             time = sites[name].time
-            if time is None and name not in (*above, *self.chained):
+            if time is None and name not in (*parents, *self.chained):
                 continue
             shift = (self._centre(name, centre, spreads)
                      if name in plan.centred and time is not None else None)
@@ -203,14 +203,14 @@ class Lanes:
                                      self.kinds.whole if sites[name].discrete else dtype,
                                      shift, None if shift is None else column.seen)
             if column.seen is not None and (time is not None or name in self.chained):
-                seen[name] = self.ship(column.seen, time)
+                masks[name] = self.ship(column.seen, time)
                 if name in plan.partially_observed and time is not None:
                     unseen[name] = self._unseen(name, column.seen)
-        for name in used:
+        for name in used_inputs:
             array = data.table.inputs[name]
             kind = None if array.dtype.kind in "iub" else dtype
             inputs[name] = self.ship(array, 0 if name in data.structure.timed else None, kind)
-        return Steps(Chunk(values, seen, {}, unseen, {}, inputs, self._alive()), self.length,
+        return Steps(Chunk(values, masks, {}, unseen, {}, inputs, self._alive()), self.length,
                      self.blocks, self.parallel, self.wide, self.data.lengths is None)
 
     def _alive(self) -> jax.Array | None:
@@ -219,12 +219,12 @@ class Lanes:
         lengths = self.data.lengths if self.data.lengths is not None else np.full(n, steps)
         if self.length * self.blocks == steps and self.data.lengths is None and not self.roomy:
             return None
-        within = np.arange(steps) < lengths[:, None]
+        is_step = np.arange(steps) < lengths[:, None]
         (chunks, size), span = self.shape, self.length * self.blocks
-        within = within if self.index is None else within[self.index]
-        whole = np.zeros((chunks * size, span), bool)
-        whole[: len(within), :steps] = within
-        lanes = np.moveaxis(whole.reshape(chunks, size, self.blocks, self.length), 3, 1)
+        is_step = is_step if self.index is None else is_step[self.index]
+        padded = np.zeros((chunks * size, span), bool)
+        padded[: len(is_step), :steps] = is_step
+        lanes = np.moveaxis(padded.reshape(chunks, size, self.blocks, self.length), 3, 1)
         return self.place(np.ascontiguousarray(lanes).reshape(chunks, -1))
 
     def _centre(self, name: str, centre: dict, spreads: dict) -> np.ndarray:
@@ -235,15 +235,15 @@ class Lanes:
             centre[name], spread = located_along(site, along_steps(self.data, name, weight))
             spreads[name] = placed(spread, self.kinds.real)
         cells = self.data.table.columns[name].values.shape[1:]
-        at = present(site.time)
-        return centre[name].reshape(cells[:at] + cells[at + 1 :])
+        time_axis = present(site.time)
+        return centre[name].reshape(cells[:time_axis] + cells[time_axis + 1 :])
 
-    def _unseen(self, name: str, seen: np.ndarray) -> Unseen:
+    def _unseen(self, name: str, mask: np.ndarray) -> Unseen:
         site, n = self.data.structure.sites[name], self.data.table.rows
         steps = present(self.data.steps)
-        flat = np.moveaxis(seen, 1 + present(site.time), 1).reshape(
+        flat = np.moveaxis(mask, 1 + present(site.time), 1).reshape(
             n * steps, math.prod(site.lattice), *site.event)
-        found = locate(flat, False, self.most)
+        unseen = locate(flat, False, self.most)
         # (rows · steps, ...) → (chunks, N, ...)
         return jax.tree.map(lambda leaf: self.ship(leaf.reshape(n, steps, *leaf.shape[1:]),
-                                                   0).squeeze(2), found)
+                                                   0).squeeze(2), unseen)

@@ -34,51 +34,51 @@ class Layout(NamedTuple):
 def order(data: Data, plan: Plan) -> np.ndarray | None:
     """The order of rows that balances work within a chunk: by the number of missing coordinates of
     partially observed vectors; None: unchanged."""
-    torn = [data.table.columns[name] for name in plan.partially_observed if name not in plan.steps]
-    if not torn:
+    cols = [data.table.columns[name] for name in plan.partially_observed if name not in plan.steps]
+    if not cols:
         return None
-    masks = [present(c.seen) for c in torn]
-    return np.argsort(sum((~seen).reshape(len(seen), -1).sum(1) for seen in masks), kind="stable")
+    masks = [present(c.seen) for c in cols]
+    return np.argsort(sum((~mask).reshape(len(mask), -1).sum(1) for mask in masks), kind="stable")
 
 
-def choose_layout(data: Data, plan: Plan, copies: int = 1, whole: bool = True) -> Layout | None:
+def choose_layout(data: Data, plan: Plan, copies: int = 1, summed: bool = True) -> Layout | None:
     """The order of rows by `order`, in tiles where these save time; None: unchanged.
 
     Args:
         copies: number of parameter values at which the rows are evaluated at once.
-        whole: only sums over all rows are needed, so rows may be padded in between.
+        summed: only sums over all rows are needed, so rows may be padded in between.
 
     Cost: one sort of the rows.
     """
-    plain = order(data, plan)
-    if plain is None:
+    row_order = order(data, plan)
+    if row_order is None:
         return None
     rows, sites = data.table.rows, plan.structure.sites
     partial = plan.partially_observed
-    alone = len(partial) == 1 and math.prod(sites[partial[0]].lattice) == 1
-    if not whole or rows < MIN_ROWS_FOR_TILES or not alone or plan.steps or plan.carried:
-        return Layout(plain, np.ones(rows, bool))
-    seen = present(data.table.columns[plan.partially_observed[0]].seen).reshape(rows, -1)
+    is_single = len(partial) == 1 and math.prod(sites[partial[0]].lattice) == 1
+    if not summed or rows < MIN_ROWS_FOR_TILES or not is_single or plan.steps or plan.carried:
+        return Layout(row_order, np.ones(rows, bool))
+    mask = present(data.table.columns[plan.partially_observed[0]].seen).reshape(rows, -1)
     # with several chunks, rows with few missing coordinates have a separate program
     several = round(bucket(rows) / plan.chunk_rows(copies)) > 1
-    return tile_by_pattern(seen, several) or Layout(plain, np.ones(rows, bool))
+    return tile_by_pattern(mask, several) or Layout(row_order, np.ones(rows, bool))
 
 
-def tile_by_pattern(seen: np.ndarray, several: bool) -> Layout | None:
+def tile_by_pattern(mask: np.ndarray, several: bool) -> Layout | None:
     """Rows sorted by missingness pattern, in tiles; None where patterns hardly repeat.
 
     Args:
-        seen: (n, d) bool, the observed cells.
+        mask: (n, d) bool, the observed cells.
         several: rows with few missing coordinates have a separate program.
     """
-    n, d = seen.shape
-    count = d - seen.sum(1)
-    words = np.packbits(seen, axis=1).view(np.uint8)
+    n, d = mask.shape
+    count = d - mask.sum(1)
+    words = np.packbits(mask, axis=1).view(np.uint8)
     words = np.pad(words, ((0, 0), (0, -words.shape[1] % 8))).view(np.uint64)
     place = np.lexsort((*words.T, count))
     words, count = words[place], count[place]
-    new = np.concatenate([[True], (words[1:] != words[:-1]).any(1)])
-    first = np.flatnonzero(new)
+    is_new = np.concatenate([[True], (words[1:] != words[:-1]).any(1)])
+    first = np.flatnonzero(is_new)
     lengths, unseen = np.diff(np.append(first, n)), count[first]
     if not several:
         unseen = np.full(len(unseen), unseen[-1])
@@ -86,14 +86,14 @@ def tile_by_pattern(seen: np.ndarray, several: bool) -> Layout | None:
     if max(tiles) == 1:
         return None
     tile = np.array(tiles)[unseen]
-    wide = -(-lengths // tile) * tile
-    begin = np.cumsum(wide) - wide
-    index = np.repeat(place[first], wide)
-    at = np.repeat(begin - first, lengths) + np.arange(n)
-    index[at] = place
-    own = np.zeros(len(index), bool)
-    own[at] = True
-    return Layout(index, own, Tiles(tuple(tiles)))
+    padded = -(-lengths // tile) * tile
+    begin = np.cumsum(padded) - padded
+    index = np.repeat(place[first], padded)
+    places = np.repeat(begin - first, lengths) + np.arange(n)
+    index[places] = place
+    is_row = np.zeros(len(index), bool)
+    is_row[places] = True
+    return Layout(index, is_row, Tiles(tuple(tiles)))
 
 
 def _tiles(lengths: np.ndarray, unseen: np.ndarray, d: int) -> list[int]:
@@ -119,9 +119,9 @@ def cost(lengths: np.ndarray, tile: int, m: int, d: int) -> float:
     programs at d = 16 and 4."""
     tiles, row = (-(-lengths // tile)).sum(), d * (d + 1) // 2 + d
     if tile == 1:
-        loose = (25 + 0.65 * d * d + 8.5 * m * m if m <= UNROLLED_FOR_MANY_TILES
-                 else d * d + 95 * m + 18 * m * m)
-        return tiles * (row + loose)
+        row_cost = (25 + 0.65 * d * d + 8.5 * m * m if m <= UNROLLED_FOR_MANY_TILES
+                    else d * d + 95 * m + 18 * m * m)
+        return tiles * (row + row_cost)
     return tiles * (10 * m * (d + 1) + 47 * m * m) + tiles * tile * (row + 25 + 1.6 * m * (d + 1))
 
 

@@ -12,7 +12,7 @@ from jax.typing import DTypeLike
 from probml.dataset import tables
 from probml.dataset.dataset import Data
 from probml.dataset.moments import Moments
-from probml.device.in_place import InPlaceRows, long, place_in_memory
+from probml.device.in_place import InPlaceRows, large_inputs, place_in_memory
 from probml.device.lanes import Kinds, Lanes, fitting_rows, may_underflow
 from probml.device.layout import Layout, bucket
 from probml.device.rows import Chunk, Coordinates, Known, Pairs, Resident
@@ -71,41 +71,41 @@ def load(
     total = bucket(max(rows, least))
     chunks, size = _chunk_shape(data, plan, total, copies, devices, tiles)
     place = np.asarray if roomy and total * (data.steps or 1) <= MAX_HOST_ROW_STEPS else placed
-    every = np.broadcast_to(1.0, table.rows) if weights is None else weights
-    centre, spreads = centres_and_scales(plan, _moments(data, plan, weights), every.sum(), place)
+    row_w = np.broadcast_to(1.0, table.rows) if weights is None else weights
+    centre, spreads = centres_and_scales(plan, _moments(data, plan, weights), row_w.sum(), place)
     weight = aligned((chunks * size,), np.float64)
     weight[:rows] = own
-    weight[:rows] *= every if index is None else every[index]
+    weight[:rows] *= row_w if index is None else row_w[index]
     weight[rows:] = 0.0
     kinds = Kinds(dtype, jnp.result_type(int))
-    plain = index is None and copies == devices == 1 and not roomy and chunks % 2 == 0
-    if plain and (stay := long(data, plan, dtype)):
-        lying = place_in_memory(data, stay, weight[:rows], chunks,
+    can_stay = index is None and copies == devices == 1 and not roomy and chunks % 2 == 0
+    if can_stay and (in_place := large_inputs(data, plan, dtype)):
+        views = place_in_memory(data, in_place, weight[:rows], chunks,
                                 lambda part, own, shape: pack_chunks(part, plan, centre, own, shape,
                                                                      kinds))
-        if lying is not None:
-            return lying, placed_values(data, centre, spreads, place)
-    held = pack_chunks(data, plan, centre, weight, (chunks, size), kinds, index, chunks > 1,
-                       tiles=tiles)
+        if views is not None:
+            return views, placed_values(data, centre, spreads, place)
+    chunk = pack_chunks(data, plan, centre, weight, (chunks, size), kinds, index, chunks > 1,
+                        tiles=tiles)
     if place is placed:  # on a CPU without copying; nothing else refers to these arrays
-        held = jax.tree.map(jax.device_put, held)
+        chunk = jax.tree.map(jax.device_put, chunk)
     if data.steps:
         lanes = Lanes(data, plan, weight, index, (chunks, size), may_underflow(plan, params or {}),
                       kinds, padded_steps(data.steps) if roomy and data.steps <= ROOM else None,
                       place)
-        held = held._replace(steps=lanes.load(used_columns(data, plan), centre, spreads))
-    pairs = _pairs(plan, held, place) if copies == devices == 1 else None
-    return Resident(held, pairs=pairs), placed_values(data, centre, spreads, place)
+        chunk = chunk._replace(steps=lanes.load(used_columns(data, plan), centre, spreads))
+    pairs = _pairs(plan, chunk, place) if copies == devices == 1 else None
+    return Resident(chunk, pairs=pairs), placed_values(data, centre, spreads, place)
 
 
-def _pairs(plan: Plan, held: Chunk, place: Callable) -> Pairs | None:
+def _pairs(plan: Plan, chunk: Chunk, place: Callable) -> Pairs | None:
     """All pairs of rows of positive weight in the same group of the largest grouping; None where
     their products cost more than those of a dense matrix, or in float32."""
     if jnp.result_type(float) != np.float64 or not sparsely_crossed(plan):
         return None
     first, *others = plan.groupings
-    index, weights = present(first.index), np.asarray(held.weights).reshape(-1)
-    codes = np.asarray(held.inputs[index.input]).reshape(len(weights), -1)
+    index, weights = present(first.index), np.asarray(chunk.weights).reshape(-1)
+    codes = np.asarray(chunk.inputs[index.input]).reshape(len(weights), -1)
     codes = np.round(codes[:, index.cells[0] if index.cells else 0]).astype(int)
     order = np.argsort(np.where(weights > 0, codes, -1), kind="stable")
     order = order[np.count_nonzero(weights <= 0) :]
@@ -114,10 +114,10 @@ def _pairs(plan: Plan, held: Chunk, place: Callable) -> Pairs | None:
     work = np.sum(counts**2) * sum(part.cells for part in others) ** 2
     if work > min(dense // (SCATTERED * first.cells), PAIRED):
         return None
-    left = np.repeat(np.cumsum(counts), counts) - np.arange(len(order)) - 1  # in the same group
-    one = np.repeat(np.arange(len(order)), left)
-    two = one + 1 + np.arange(len(one)) - np.repeat(np.cumsum(left) - left, left)
-    return Pairs(*(place(order[rows], np.int32) for rows in (one, two)))
+    n_later = np.repeat(np.cumsum(counts), counts) - np.arange(len(order)) - 1  # in the same group
+    row1 = np.repeat(np.arange(len(order)), n_later)
+    row2 = row1 + 1 + np.arange(len(row1)) - np.repeat(np.cumsum(n_later) - n_later, n_later)
+    return Pairs(*(place(order[rows], np.int32) for rows in (row1, row2)))
 
 
 def placed_values(data: Data, centre: Mapping[str, np.ndarray],
@@ -169,8 +169,8 @@ def centres_and_scales(plan: Plan, moments: Mapping[str, Moments], total: float,
         if name in plan.centred:
             centre[name], weight = rounded(mean.reshape(shape)), np.asarray(total)
         if name in plan.centred or needs_scale(plan, name):
-            found = np.sqrt(square / np.maximum(weight, np.finfo(float).tiny))
-            spread[name] = place(found.reshape(shape if name in centre else shape[:1]), dtype)
+            sds = np.sqrt(square / np.maximum(weight, np.finfo(float).tiny))
+            spread[name] = place(sds.reshape(shape if name in centre else shape[:1]), dtype)
     return centre, spread
 
 
@@ -191,14 +191,14 @@ def used_columns(data: Data, plan: Plan) -> dict[str, tables.Column]:
 
 def pack_chunks(data: Data, plan: Plan, centre: Mapping[str, np.ndarray], weight: np.ndarray,
                 shape: tuple[int, int], kinds: Kinds, index: np.ndarray | None = None,
-                switch: bool = True, most: bool = False, tiles: Tiles | None = None,
+                switch: bool = True, any_na: bool = False, tiles: Tiles | None = None,
                 room: Callable | None = None, at: int = 0, until: int | None = None) -> Chunk:
     """Rows as chunks on the host, (chunks, rows per chunk, ...), without sites along time; uses no
     JAX.
 
     Args:
         centre: subtracted from the columns. weight: (rows of all chunks,), 0 for padding.
-        index: the rows to take, in this order. switch: see marginal_normal.locate. most: any
+        index: the rows to take, in this order. switch: see marginal_normal.locate. any_na: any
             coordinate of partially observed vectors may be missing, not only those missing here.
             tiles: in which these rows are arranged.
         room: (shape, type) → an array to write to; None: new ones.
@@ -217,12 +217,12 @@ def pack_chunks(data: Data, plan: Plan, centre: Mapping[str, np.ndarray], weight
         return out.reshape(chunks, size, *array.shape[1:])
 
     columns = used_columns(data, plan)
-    values, seen, unseen, likelihood = {}, {}, {}, {}
-    together = set().union(*plan.partly.values())
+    values, masks, unseen, likelihood = {}, {}, {}, {}
+    coded_sites = set().union(*plan.partly.values())
     codes = {states: cut(_codes([columns[name] for name in names]))
              for states, names in plan.partly.items()}
     for name, column in columns.items():
-        if name in together or sites[name].time is not None:
+        if name in coded_sites or sites[name].time is not None:
             continue
         if column.likelihood is not None:
             likelihood[name] = cut(column.likelihood, kinds.real)
@@ -231,16 +231,16 @@ def pack_chunks(data: Data, plan: Plan, centre: Mapping[str, np.ndarray], weight
         shift = centre[name].reshape(site.cells) if name in centre else None
         values[name] = cut(column.values, kinds.whole if site.discrete else kinds.real, shift)
         if column.seen is not None:
-            seen[name] = cut(column.seen)
+            masks[name] = cut(column.seen)
             if name in plan.partially_observed:
-                found = locate(column.seen.reshape(table.rows, math.prod(site.lattice),
-                                                   *site.event), switch, most)
-                unseen[name] = jax.tree.map(cut, found)._replace(tiles=tiles)
+                located = locate(column.seen.reshape(table.rows, math.prod(site.lattice),
+                                                     *site.event), switch, any_na)
+                unseen[name] = jax.tree.map(cut, located)._replace(tiles=tiles)
     inputs = {name: cut(array, None if array.dtype.kind in "iub" else kinds.real)
               for name, array in table.inputs.items() if name not in data.structure.timed}
     carried = {name: Coordinates(cut(column.carried)) for name, column in columns.items()
                if column.carried is not None}
-    return Chunk(values, seen, codes, unseen, likelihood, inputs,
+    return Chunk(values, masks, codes, unseen, likelihood, inputs,
                  weight.astype(kinds.real, copy=False).reshape(chunks, size), None, carried)
 
 
@@ -266,11 +266,11 @@ class Room:
     def __call__(self, shape: tuple[int, ...], dtype: DTypeLike) -> np.ndarray:
         if self._next == len(self._held):
             self._held.append(aligned(shape, dtype))
-        found = self._held[self._next]
-        if found.shape != shape or found.dtype != dtype:
-            found = self._held[self._next] = aligned(shape, dtype)
+        buffer = self._held[self._next]
+        if buffer.shape != shape or buffer.dtype != dtype:
+            buffer = self._held[self._next] = aligned(shape, dtype)
         self._next += 1
-        return found
+        return buffer
 
 
 def _write(array: np.ndarray, out: np.ndarray, shift: np.ndarray | None) -> None:

@@ -96,31 +96,31 @@ class Coordinates(NamedTuple):
 def merge_chunks(chunks: Chunk) -> Chunk:
     """Stacked chunks merged into one chunk; NumPy arrays stay on the host."""
     steps = chunks.steps
-    whole = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]),
-                         chunks._replace(steps=None))
+    merged = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]),
+                          chunks._replace(steps=None))
     if steps is None:
-        return whole
+        return merged
 
     def merge_lanes(leaf: jax.Array):
         leaf = leaf.reshape(len(leaf), steps.length, -1, *leaf.shape[2:])
         return leaf.swapaxes(0, 1).reshape(-1, *leaf.shape[3:])
 
-    return whole._replace(steps=jax.tree.map(merge_lanes, steps))
+    return merged._replace(steps=jax.tree.map(merge_lanes, steps))
 
 
 def take_rows(rows: Chunk, index: jax.Array) -> Chunk:
     """The rows `index` of a chunk, with their time steps; the result is not tiled."""
     steps = rows.steps
     unseen = {name: found._replace(tiles=None) for name, found in rows.unseen.items()}
-    whole = jax.tree.map(lambda leaf: leaf[index], rows._replace(unseen=unseen, steps=None))
+    taken = jax.tree.map(lambda leaf: leaf[index], rows._replace(unseen=unseen, steps=None))
     if steps is None:
-        return whole
+        return taken
 
     def pick_lanes(leaf: jax.Array):
         leaf = leaf.reshape(steps.length, -1, steps.blocks, *leaf.shape[1:])[:, index]
         return leaf.reshape(-1, *leaf.shape[3:])
 
-    return whole._replace(steps=jax.tree.map(pick_lanes, steps))
+    return taken._replace(steps=jax.tree.map(pick_lanes, steps))
 
 
 class Rows(ABC):
@@ -193,17 +193,17 @@ class Rows(ABC):
         """
         first = (self.first, *jax.tree.map(lambda leaf: leaf[0], along))
         if not self.several:
-            total, said = function(*first)
-            return total, jax.tree.map(lambda leaf: leaf[None], said)
+            total, outputs = function(*first)
+            return total, jax.tree.map(lambda leaf: leaf[None], outputs)
         zero = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype),
                             jax.eval_shape(function, *first)[0])
 
         def step(carry: tuple, *parts: PyTree):
-            more, said = function(*parts)
-            return compensated(carry[0], carry[1], more), said
+            more, outputs = function(*parts)
+            return compensated(carry[0], carry[1], more), outputs
 
-        (total, _), said = self.fold(step, (zero, zero), *along)
-        return total, said
+        (total, _), outputs = self.fold(step, (zero, zero), *along)
+        return total, outputs
 
     def total(self, function: Callable, *along: PyTree) -> PyTree:
         """Σ of function(chunk, ...), by compensated summation."""
@@ -228,15 +228,15 @@ class Rows(ABC):
         """
         places = self.chunks * self.size
         batches = -(-places // size)
-        mixed = jnp.resize(self.ordered(key, epoch, places), batches * size)
-        real = (jnp.arange(batches * size) < places).reshape(batches, size)
+        order = jnp.resize(self.ordered(key, epoch, places), batches * size)
+        is_row = (jnp.arange(batches * size) < places).reshape(batches, size)
 
-        def turn(carry: PyTree, at: tuple[jax.Array, jax.Array]) -> tuple[PyTree, PyTree]:
-            found = self.taken(at[0]).stacked
-            weights = jnp.where(at[1], found.weights, 0.0)
-            return step(carry, Resident(found._replace(weights=weights))), ()
+        def turn(carry: PyTree, xs: tuple[jax.Array, jax.Array]) -> tuple[PyTree, PyTree]:
+            chunk = self.taken(xs[0]).stacked
+            weights = jnp.where(xs[1], chunk.weights, 0.0)
+            return step(carry, Resident(chunk._replace(weights=weights))), ()
 
-        return jax.lax.scan(turn, init, (mixed.reshape(batches, size), real))[0]
+        return jax.lax.scan(turn, init, (order.reshape(batches, size), is_row))[0]
 
     def ordered(self, key: jax.Array, epoch: PyTree, rows: int) -> PyTree:
         """The random order of `rows` rows in an epoch, as an argument for `batch`."""
@@ -269,13 +269,13 @@ class Rows(ABC):
         index = jnp.atleast_2d(jnp.asarray(index))
 
         def step(carry: tuple, chunk: Chunk):
-            found, number = carry
-            own = index // self.size == number
-            here = jax.vmap(lambda at: take_rows(chunk, at))(index % self.size)
-            found = jax.tree.map(lambda new, old: jnp.where(
-                own.reshape(own.shape + (1,) * (new.ndim - 2)), new, old
-            ), here, found)
-            return (found, number + 1), ()
+            chosen, number = carry
+            in_chunk = index // self.size == number
+            picked = jax.vmap(lambda at: take_rows(chunk, at))(index % self.size)
+            chosen = jax.tree.map(lambda new, old: jnp.where(
+                in_chunk.reshape(in_chunk.shape + (1,) * (new.ndim - 2)), new, old
+            ), picked, chosen)
+            return (chosen, number + 1), ()
 
         blank = jax.tree.map(lambda leaf: jnp.zeros((*index.shape, *leaf.shape[1:]), leaf.dtype),
                              self.first)
@@ -336,8 +336,8 @@ class Resident(Stacked):
 
     def fold(self, step: Callable, init: PyTree, *along: PyTree) -> tuple[PyTree, PyTree]:
         if not self.several:
-            carry, said = step(init, self.first, *jax.tree.map(lambda leaf: leaf[0], along))
-            return carry, jax.tree.map(lambda leaf: leaf[None], said)
+            carry, output = step(init, self.first, *jax.tree.map(lambda leaf: leaf[0], along))
+            return carry, jax.tree.map(lambda leaf: leaf[None], output)
         return jax.lax.scan(lambda carry, parts: step(carry, *parts), init, (self.stacked, *along))
 
     def as_one_chunk(self, most: int) -> Chunk | None:
@@ -415,10 +415,10 @@ class Known(NamedTuple):
     reference: jax.Array | None = None
 
 
-def compensated(total: PyTree, lost: PyTree, more: PyTree) -> tuple[PyTree, PyTree]:
+def compensated(total: PyTree, error: PyTree, addend: PyTree) -> tuple[PyTree, PyTree]:
     """One step of Kahan summation: the rounding error of each addition is carried to the next, so
     that float32 totals keep their precision over many chunks."""
-    term = jax.tree.map(jnp.subtract, more, lost)
+    term = jax.tree.map(jnp.subtract, addend, error)
     new = jax.tree.map(jnp.add, total, term)
     finite = jax.tree.map(lambda n, t, x: jnp.where(jnp.isfinite(n), (n - t) - x, 0.0), new, total,
                           term)

@@ -56,19 +56,19 @@ class Remote(Rows):
 
     def accumulate(self, function: Callable, *along: object) -> tuple[PyTree, PyTree]:
         """As Rows.accumulate, for functions without output per chunk; sums are in float64."""
-        said: list[PyTree] = []
+        outputs: list[PyTree] = []
 
         def total(chunk: Chunk) -> PyTree:
-            found, own = function(chunk, *along)
-            if jax.tree.leaves(own):
+            result, output = function(chunk, *along)
+            if jax.tree.leaves(output):
                 raise Refusal("this method returns one result per row, which is not supported for "
                               "rows on a Dask cluster (where=client). Pass a table in memory")
-            said.append(own)
-            return found
+            outputs.append(output)
+            return result
 
         specs = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype),
                              self.example)
-        return sent.summed(total, self.number, specs), said[-1]
+        return sent.summed(total, self.number, specs), outputs[-1]
 
 
 jax.tree_util.register_dataclass(Remote, meta_fields=[],
@@ -96,8 +96,8 @@ class Sharded(Stacked):
         errors; sums within a device are compensated.
         """
         def own(stacked: Chunk, *along: object) -> tuple[PyTree, PyTree]:
-            total, said = Resident(stacked).accumulate(function, *along)
-            return jax.lax.psum(total, AXIS), said
+            total, outputs = Resident(stacked).accumulate(function, *along)
+            return jax.lax.psum(total, AXIS), outputs
 
         return self._on_every_device(own, (EACH, ALONG), *along)
 
@@ -138,20 +138,20 @@ class Repeated(Resident):
         count, devices = len(jax.tree.leaves(copies)[0]), self.mesh.size
         if count == 1:
             return super().vmap_copies(function, *copies)
-        each = -(-count // devices)
-        index = np.minimum(np.arange(each * devices), count - 1)
+        per_device = -(-count // devices)
+        index = np.minimum(np.arange(per_device * devices), count - 1)
 
         def own(*copies: object) -> PyTree:
-            if each > 1:
+            if per_device > 1:
                 return jax.vmap(function)(*copies)
-            found = function(*jax.tree.map(lambda leaf: leaf[0], copies))
-            return jax.tree.map(lambda leaf: leaf[None], found)
+            results = function(*jax.tree.map(lambda leaf: leaf[0], copies))
+            return jax.tree.map(lambda leaf: leaf[None], results)
 
         # jit, as in Sharded
         program = jax.jit(jax.shard_map(own, mesh=self.mesh, in_specs=(ALONG,) * len(copies),
                                         out_specs=ALONG, check_vma=False))
-        found = program(*jax.tree.map(lambda leaf: jnp.asarray(leaf)[index], copies))
-        return jax.tree.map(lambda leaf: leaf[:count], found)
+        results = program(*jax.tree.map(lambda leaf: jnp.asarray(leaf)[index], copies))
+        return jax.tree.map(lambda leaf: leaf[:count], results)
 
 
 jax.tree_util.register_dataclass(Repeated, data_fields=["stacked", "pairs"], meta_fields=["mesh"])
@@ -182,20 +182,20 @@ def load_sharded(data: Data, plan: Plan, mesh: Mesh, copies: int = 1) -> tuple[S
     assert data.survey is not None
     cutter = Cut.of(data, plan, copies)
     devices = sum(device.process_index == jax.process_index() for device in mesh.devices.flat)
-    together, shares = cutter.shape[0], data.survey.shares or (data.survey.sizes,)
-    most = max(cutter.counted(sum(own)) for own in shares)
-    count = math.ceil(most * together / devices) * devices
+    n_together, shares = cutter.shape[0], data.survey.shares or (data.survey.sizes,)
+    max_calls = max(cutter.counted(sum(sizes)) for sizes in shares)
+    count = math.ceil(max_calls * n_together / devices) * devices
     stacked = jax.tree.map(lambda spec: np.zeros((count, *spec.shape[1:]), spec.dtype),
                            cutter.specs(cutter.shape))
-    made, filled = None, 0
-    for made in cutter.read():
-        jax.tree.map(lambda out, leaf, at=filled: out.__setitem__(slice(at, at + together), leaf),
-                     stacked, made)
-        filled += together
-    assert made is not None
+    loaded, filled = None, 0
+    for loaded in cutter.read():
+        jax.tree.map(lambda out, leaf, at=filled: out.__setitem__(slice(at, at + n_together), leaf),
+                     stacked, loaded)
+        filled += n_together
+    assert loaded is not None
     # fill the remaining chunks with copies of loaded rows, at weight 0
     for i in range(filled, count):
-        jax.tree.map(lambda out, leaf, i=i: out.__setitem__(i, leaf[0]), stacked, made)
+        jax.tree.map(lambda out, leaf, i=i: out.__setitem__(i, leaf[0]), stacked, loaded)
     stacked.weights[filled:] = 0.0
     total = np.asarray(data.survey.profile.weight, stacked.weights.dtype)
     return Sharded(jax.tree.map(functools.partial(cut, mesh), stacked), total, mesh), cutter.known

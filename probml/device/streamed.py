@@ -90,17 +90,17 @@ class Streamed(Rows):
 
     def fold(self, step: Callable, init: object, *along: object) -> tuple[PyTree, PyTree]:
         """As Rows.fold, for steps without output: outputs for each chunk are not stored."""
-        silence: list[PyTree] = []  # the tree structure of the empty output
+        outputs: list[PyTree] = []  # the tree structure of the empty output
 
         def turn(i: jax.Array, carry: object) -> PyTree:
-            carry, said = self._chunk_at(i).fold(lambda carry, chunk: step(carry, chunk, *along),
-                                                 carry)
-            silence.append(said)
-            _refuse(said)
+            carry, output = self._chunk_at(i).fold(lambda carry, chunk: step(carry, chunk, *along),
+                                                   carry)
+            outputs.append(output)
+            _refuse(output)
             return carry
 
         _refuse(along)
-        return jax.lax.fori_loop(0, self.count, turn, init), silence[-1]
+        return jax.lax.fori_loop(0, self.count, turn, init), outputs[-1]
 
     def walk(self, step: Callable, init: object, size: int, key: jax.Array,
              epoch: object) -> PyTree:
@@ -119,8 +119,8 @@ class Streamed(Rows):
     def drawn(self, key: jax.Array, step: ArrayLike, size: int, rows: int) -> Rows:
         """As Rows.drawn, but without replacement within an epoch; the last rows % size rows of an
         epoch are not used."""
-        mixed, whole = self._batches(size), rows // size
-        return mixed._chunk_at(step // whole * mixed.count + step % whole)
+        mixed, n_batches = self._batches(size), rows // size
+        return mixed._chunk_at(step // n_batches * mixed.count + step % n_batches)
 
     def _batches(self, size: int) -> "Streamed":
         if self.mixed is None or self.mixed.size != size:
@@ -129,8 +129,8 @@ class Streamed(Rows):
         return self.mixed
 
 
-def _refuse(kept: object) -> None:
-    if jax.tree.leaves(kept):
+def _refuse(outputs: object) -> None:
+    if jax.tree.leaves(outputs):
         raise Refusal("this method returns one result per row, which is not supported for data "
                       "that are read in batches. Pass a table in memory, or use fit.answer(source, "
                       "ask=[...], to=path)")
@@ -159,42 +159,42 @@ class Cut:
     known: Known
 
     @classmethod
-    def of(cls, data: Data, plan: Plan, copies: int = 1, alone: bool = False) -> "Cut":
+    def of(cls, data: Data, plan: Plan, copies: int = 1, by_partition: bool = False) -> "Cut":
         """For an opened source, see parts.open_data.
 
         Args:
             copies: number of parameter values at which the rows are evaluated at once.
-            alone: each partition is cut separately, the largest into equal chunks.
+            by_partition: each partition is cut separately, the largest into equal chunks.
         """
         survey, sites, dtype = present(data.survey), data.structure.sites, jnp.result_type(float)
         profile = survey.profile
         kinds = Kinds(dtype, jnp.result_type(int))
-        still = {name: found for name, found in profile.moments.items() if sites[name].time is None}
-        centre, spread = centres_and_scales(plan, still, profile.weight)
-        for name in (n for n in profile.moments if n in plan.centred and n not in still):
-            centre[name], wide = located_along(sites[name], profile.moments[name])
-            spread[name] = placed(wide, dtype)
-        improbable = bool(data.steps) and may_underflow(plan, {})
+        fixed = {name: found for name, found in profile.moments.items() if sites[name].time is None}
+        centre, spread = centres_and_scales(plan, fixed, profile.weight)
+        for name in (n for n in profile.moments if n in plan.centred and n not in fixed):
+            centre[name], sd = located_along(sites[name], profile.moments[name])
+            spread[name] = placed(sd, dtype)
+        log_space = bool(data.steps) and may_underflow(plan, {})
 
         def pack(piece: Data, shape: tuple[int, int], room: Callable = aligned, at: int = 0,
                  until: int | None = None) -> Chunk:
             end, weight = at + piece.table.rows, room((shape[0] * shape[1],), kinds.real)
             weight[at:end] = 1.0 if piece.weights is None else piece.weights
             weight[end:] = 0.0
-            made = pack_chunks(piece, plan, centre, weight, shape, kinds, most=True, room=room,
-                               at=at, until=until)
+            chunk = pack_chunks(piece, plan, centre, weight, shape, kinds, any_na=True, room=room,
+                                at=at, until=until)
             if piece.steps is not None:
-                lanes = Lanes(piece, plan, weight, None, shape, improbable, kinds, place=np.asarray,
+                lanes = Lanes(piece, plan, weight, None, shape, log_space, kinds, place=np.asarray,
                               most=True)
-                made = made._replace(steps=lanes.load(used_columns(piece, plan), centre, spread))
-            return jax.tree.map(lambda leaf: leaf.astype(types[leaf.dtype], copy=False), made)
+                chunk = chunk._replace(steps=lanes.load(used_columns(piece, plan), centre, spread))
+            return jax.tree.map(lambda leaf: leaf.astype(types[leaf.dtype], copy=False), chunk)
 
         types = {kind: jax.dtypes.canonicalize_dtype(kind) for kind in map(np.dtype, (
             "bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64",
             "float32", "float64"))}
-        most = fitting_rows(plan, data.steps, copies)
-        shape = _even_chunks(max(profile.sizes), most) if alone else _shape(
-            most, survey.rows if survey.chosen else profile.rows, max(data.numbers, 1))
+        limit = fitting_rows(plan, data.steps, copies)
+        shape = _even_chunks(max(profile.sizes), limit) if by_partition else _shape(
+            limit, survey.rows if survey.chosen else profile.rows, max(data.numbers, 1))
         return cls(Reader(data), shape, pack, data.taken(np.arange(1)),
                    placed_values(data, centre, spread))
 
@@ -222,11 +222,11 @@ class Cut:
         place in the buffers."""
         if pieces[0].steps is not None:
             return self.pack(joined(pieces), self.shape, room.rewind())
-        at, until = 0, sum(piece.table.rows for piece in pieces)
+        start, until = 0, sum(piece.table.rows for piece in pieces)
         for piece in pieces:
-            made = self.pack(piece, self.shape, room.rewind(), at, until)
-            at += piece.table.rows
-        return made
+            chunk = self.pack(piece, self.shape, room.rewind(), start, until)
+            start += piece.table.rows
+        return chunk
 
     def read_with_buffers(self) -> Iterator[Chunk]:
         """As `read`, with ROOMS reused buffers: chunks are overwritten when the third after them is
@@ -239,27 +239,27 @@ class Cut:
             yield self._packed(pieces, next(rooms))
 
 
-def _shape(most: int, rows: int, numbers: int) -> tuple[int, int]:
-    """(chunks per callback, rows per chunk), with chunks of at most `most` rows: independent of
+def _shape(limit: int, rows: int, numbers: int) -> tuple[int, int]:
+    """(chunks per callback, rows per chunk), with chunks of at most `limit` rows: independent of
     `rows` for many rows; for few such that there is little padding."""
-    fed = max(NUMBERS // numbers // most, 1)
-    if rows > FIXED * fed * most:
-        return fed, most
-    few = bucket(rows)
-    together = -(-_even(few, fed * most) // most)
-    return together, -(-_even(few, fed * most) // together)
+    n_chunks = max(NUMBERS // numbers // limit, 1)
+    if rows > FIXED * n_chunks * limit:
+        return n_chunks, limit
+    n_rows = bucket(rows)
+    per_call = -(-_even(n_rows, n_chunks * limit) // limit)
+    return per_call, -(-_even(n_rows, n_chunks * limit) // per_call)
 
 
-def _even_chunks(rows: int, most: int) -> tuple[int, int]:
-    """(chunks per call, rows per chunk), with chunks of at most `most` rows, of equal size for a
+def _even_chunks(rows: int, limit: int) -> tuple[int, int]:
+    """(chunks per call, rows per chunk), with chunks of at most `limit` rows, of equal size for a
     partition of `rows` rows."""
-    size = _even(rows, most)
+    size = _even(rows, limit)
     return _even(-(-rows // size), TOGETHER), size
 
 
-def _even(rows: int, most: int) -> int:
-    """The size of equal pieces when `rows` are cut into as few as possible of at most `most`."""
-    return -(-rows // -(-rows // most))
+def _even(rows: int, limit: int) -> int:
+    """The size of equal pieces when `rows` are cut into as few as possible of at most `limit`."""
+    return -(-rows // -(-rows // limit))
 
 
 def open_stream(data: Data, plan: Plan, copies: int = 1) -> tuple[feeding.Feed, Streamed, Known]:
@@ -300,9 +300,9 @@ class _Epochs(feeding.Feed):
         super().__init__(lambda: self.iterate_from(0), cutter.specs((1, size)), ENDLESS)
 
     def iterate_from(self, i: int) -> Iterator[Chunk]:
-        epoch, done = divmod(i, self.batches)
-        every = itertools.chain.from_iterable(map(self._epoch, itertools.count(epoch)))
-        for piece in itertools.islice(every, done, None):
+        epoch, n_done = divmod(i, self.batches)
+        epochs = itertools.chain.from_iterable(map(self._epoch, itertools.count(epoch)))
+        for piece in itertools.islice(epochs, n_done, None):
             yield self.cutter.pack(piece, (1, self.size))
 
     def _epoch(self, epoch: int) -> Iterator[Data]:
@@ -314,18 +314,18 @@ class _Epochs(feeding.Feed):
         """The rows of an epoch, several batches at a time: whenever the buffer is full, a random
         half of its rows is yielded."""
         random = np.random.default_rng([self.seed, ORDER, epoch])
-        waiting: list[Data] = []
-        held = 0
+        pending: list[Data] = []
+        n_held = 0
         for piece in self.cutter.reader.mixed(random):
-            waiting.append(piece)
-            held += piece.table.rows
+            pending.append(piece)
+            n_held += piece.table.rows
             del piece  # free its memory before the next one is read
-            if held >= self.buffer:
-                whole, order = joined(waiting), random.permutation(held)
-                some = held // 2 // self.size * self.size
-                yield whole.taken(order[:some])
-                waiting, held = [whole.taken(order[some:])], held - some
-        yield joined(waiting).taken(random.permutation(held))
+            if n_held >= self.buffer:
+                buffered, order = joined(pending), random.permutation(n_held)
+                n_out = n_held // 2 // self.size * self.size
+                yield buffered.taken(order[:n_out])
+                pending, n_held = [buffered.taken(order[n_out:])], n_held - n_out
+        yield joined(pending).taken(random.permutation(n_held))
 
 
 def open_batches(data: Data, plan: Plan, rows: Streamed, size: int,

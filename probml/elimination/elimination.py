@@ -46,15 +46,15 @@ from probml.numerics.logs import exp_below, finite_max, huge, least, log_of, log
 def sweep(factors: Sequence[Factor], order: Sequence[str], semiring: Semiring,
           log_space: bool = False) -> Swept:
     """Eliminate `order`; see elimination.py for `log_space`."""
-    seen: dict[str, tuple] = {}  # name → the others of its bucket, and its tables or best state
+    records: dict[str, tuple] = {}  # name → the others of its bucket, and its tables or best state
     scales: dict[int, list[jax.Array]] = {}  # by rows, so that shared tables are scaled once
 
     def step(bucket: Bucket, arrays: tuple, logs: tuple) -> tuple[jax.Array, bool]:
         if not semiring.additive:
             value, arg = _max_step(arrays, bucket.axes)
-            seen[bucket.name] = bucket.others, arg
+            records[bucket.name] = bucket.others, arg
             return value, True
-        seen[bucket.name] = bucket.others, (arrays, logs, bucket.axes)
+        records[bucket.name] = bucket.others, (arrays, logs, bucket.axes)
         # nothing is left to multiply by: one logarithm instead of two
         if log_space or (not bucket.others and all(logs)):
             return _log_step(arrays, bucket.axes), True
@@ -70,23 +70,23 @@ def sweep(factors: Sequence[Factor], order: Sequence[str], semiring: Semiring,
         )
         states: dict[str, jax.Array] = {}
         for name in reversed(order):
-            others, found = seen[name]
-            around = tuple(states[u] for u in others)
+            others, stored = records[name]
+            neighbours = tuple(states[u] for u in others)
             if noise is None:
-                states[name] = _look_up(found, around)
+                states[name] = _look_up(stored, neighbours)
             else:
-                mine, noise = noise[:, : sizes[name]], noise[:, sizes[name] :]
-                states[name] = _pick(*found, around, mine)
+                own_noise, noise = noise[:, : sizes[name]], noise[:, sizes[name] :]
+                states[name] = _pick(*stored, neighbours, own_noise)
         return {name: jnp.where(possible, states[name], 0) for name in order}
 
-    found, left = orders.buckets([f.names for f in factors], order)
+    buckets, remaining = orders.buckets([f.names for f in factors], order)
     tables = [(f.log, True) for f in factors]  # and whether they are logs
-    for bucket in found:
+    for bucket in buckets:
         arrays, logs = zip(*(tables[i] for i in bucket.tables), strict=True)
         tables.append(step(bucket, arrays, logs))
-    parts = [Factor(jnp.sum(jnp.stack(each), 0), ()) for each in scales.values()]
+    parts = [Factor(jnp.sum(jnp.stack(logs_of), 0), ()) for logs_of in scales.values()]
     return Swept([*(Factor(array if is_log else log_of(array), names) for (array, is_log), names
-                    in ((tables[i], names) for i, names in left)), *parts], follow)
+                    in ((tables[i], names) for i, names in remaining)), *parts], follow)
 
 
 @partial(jax.jit, static_argnums=(1, 2))
@@ -106,8 +106,8 @@ def _sum_step(arrays: tuple, logs: tuple, scopes: tuple) -> tuple[jax.Array, jax
         operands += [value[0] if shared else value,
                      [u + 1 for u in scope] if shared else [0, *(u + 1 for u in scope)]]
     per_row = any(0 in scope for scope in operands[1::2])
-    out = [0] * per_row + list(range(1, 1 + max(map(max, scopes))))
-    message = jnp.einsum(*operands, out, precision=jax.lax.Precision.HIGHEST,
+    target = [0] * per_row + list(range(1, 1 + max(map(max, scopes))))
+    message = jnp.einsum(*operands, target, precision=jax.lax.Precision.HIGHEST,
                          optimize="optimal" if len(hosts) < 5 else "greedy")
     message = message if per_row else message[None]
     top = jnp.max(stop_gradient(message), axis=tuple(range(1, message.ndim)), keepdims=True)

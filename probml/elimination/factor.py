@@ -88,8 +88,8 @@ def checked(factors: Iterable[Factor], order: Sequence[str],
                                  f"has {counted(size, 'state')} of '{name}', but another table has "
                                  f"{sizes[name]}. Give '{name}' the same states in all tables.")
     unknown = [name for name in order if name not in sizes]
-    left = sorted(set(sizes) - set(order)) if complete else []
-    if unknown or left or len(set(order)) < len(order):
+    missing = sorted(set(sizes) - set(order)) if complete else []
+    if unknown or missing or len(set(order)) < len(order):
         raise ValueError(f"elimination order: expected {'all' * complete or 'some'} variables of "
                          f"the factors, {listed(sizes)}, each once, got {listed(order)}. Correct "
                          f"the order.")

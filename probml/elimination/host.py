@@ -43,28 +43,28 @@ class Rows(NamedTuple):
     factors: list[Table]
 
 
-def condition_on_known(factors: Sequence[Table], count: int, most: int) -> list[Rows]:
+def condition_on_known(factors: Sequence[Table], count: int, max_tables: int) -> list[Rows]:
     """The factors without the names that have one possible state in a row, in groups of rows; as
-    one group with all names, where those of all groups would be more than `most`."""
+    one group with all names, where those of all groups would be more than `max_tables`."""
     possible: dict[str, np.ndarray] = {}
     for log, names in factors:
         if len(names) == 1:
             possible[names[0]] = possible.get(names[0], True) & (log > -np.inf)
     known = {name: np.broadcast_to(mask.sum(-1) == 1, (count,)) for name, mask in possible.items()}
-    every = [Rows(np.arange(count), {}, list(factors))]
+    single_group = [Rows(np.arange(count), {}, list(factors))]
     if not known:
-        return every
+        return single_group
     groups, member = np.unique(np.stack(list(known.values()), 1), axis=0, return_inverse=True)
     distinct = {name for factor in factors for name in factor.names}
-    if len(groups) * len(distinct) > most:
-        return every
-    found = []
+    if len(groups) * len(distinct) > max_tables:
+        return single_group
+    by_group = []
     for i, pattern in enumerate(groups):
         index = np.flatnonzero(member.reshape(-1) == i)
         states = {name: np.broadcast_to(possible[name].argmax(-1), (count,))[index]
                   for name, is_known in zip(known, pattern, strict=True) if is_known}
-        found.append(Rows(index, states, [_at(factor, states, index) for factor in factors]))
-    return found
+        by_group.append(Rows(index, states, [_at(factor, states, index) for factor in factors]))
+    return by_group
 
 
 def order_of(factors: Iterable[Table], last: Sequence[str] = ()) -> tuple[str, ...]:
@@ -97,42 +97,42 @@ def remainder(factors: Sequence[Table], order: Sequence[str], keep: tuple[str, .
 
     Cost: `entries` exponentials.
     """
-    found, left = orders.buckets([f.names for f in factors], [n for n in order if n not in keep])
+    buckets, final = orders.buckets([f.names for f in factors], [n for n in order if n not in keep])
     tables = dict(enumerate(factors))
-    for number, (name, near, _, others) in enumerate(found, len(factors)):
-        log, _ = _log_sum(_product([tables.pop(i) for i in near], (*others, name)))
+    for number, (name, members, _, others) in enumerate(buckets, len(factors)):
+        log, _ = _log_sum(_product([tables.pop(i) for i in members], (*others, name)))
         tables[number] = Table(log, others)
-    log = _product([tables[i] for i, _ in left], keep)
+    log = _product([tables[i] for i, _ in final], keep)
     return np.broadcast_to(log, (len(log), *(states[n] for n in keep)))
 
 
 def marginals(factors: Sequence[Table], order: Sequence[str], wanted: Collection[str],
-              held: int = HELD) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+              cap: int = HELD) -> tuple[np.ndarray, dict[str, np.ndarray]]:
     """(log Σ of the product of the factors over all joint states (1 or rows,), the probabilities of
     each name that is wanted (1 or rows, states)): 0 in rows that are impossible.
 
     Args:
         order: all names, in the order in which they are summed out.
-        held: entries that all tables together may have; else a variable of the largest table is put
+        cap: entries that all tables together may have; else a variable of the largest table is put
             at each of its states in turn.
 
     Cost: three times `entries` exponentials; times what the variables put at their states cost,
         which is little where they are in most of the large tables.
     """
-    if entries(factors, order) <= held:
+    if entries(factors, order) <= cap:
         return _marginals(factors, order, wanted)
     name, states = _cheapest_cut(factors, order)
-    rest = [other for other in order if other != name]
+    others = [other for other in order if other != name]
     rows = np.arange(max(len(f.log) for f in factors))
     logs, tables = [], []
     for state in range(states):
-        log, found = marginals([_at(f, {name: np.full(len(rows), state)}, rows) for f in factors],
-                               rest, [w for w in wanted if w != name], held)
+        log, post = marginals([_at(f, {name: np.full(len(rows), state)}, rows) for f in factors],
+                              others, [w for w in wanted if w != name], cap)
         logs.append(log)
-        tables.append(found)
+        tables.append(post)
     log, share = posterior(np.stack(np.broadcast_arrays(*logs), -1))
-    out = {each: sum(share[:, i, None] * table[each] for i, table in enumerate(tables))
-           for each in wanted if each != name}
+    out = {target: sum(share[:, i, None] * table[target] for i, table in enumerate(tables))
+           for target in wanted if target != name}
     return log, out | ({name: share} if name in wanted else {})
 
 
@@ -153,38 +153,38 @@ def _marginals(factors: Sequence[Table], order: Sequence[str],
                wanted: Collection[str]) -> tuple[np.ndarray, dict[str, np.ndarray]]:
     """As `marginals`, of tables that are all held: sums forwards, then the posterior of each table
     backwards, from that of the table to which its sum went."""
-    turn = {name: i for i, name in enumerate(order)}
-    found, left = orders.buckets([f.names for f in factors], order)
-    scopes = {bucket.name: bucket.others for bucket in found}
+    rank = {name: i for i, name in enumerate(order)}
+    buckets, final = orders.buckets([f.names for f in factors], order)
+    scopes = {bucket.name: bucket.others for bucket in buckets}
     tables = dict(enumerate(factors))
-    back, stack = set(), list(wanted)
+    needed, stack = set(), list(wanted)
     while stack:
         name = stack.pop()
-        if name not in back:
-            back.add(name)
-            stack += [min(scopes[name], key=turn.__getitem__)] if scopes[name] else []
-    kept: dict[str, np.ndarray] = {}
-    for number, (name, near, _, others) in enumerate(found, len(factors)):
-        table = _product([tables.pop(i) for i in near], (*others, name))
+        if name not in needed:
+            needed.add(name)
+            stack += [min(scopes[name], key=rank.__getitem__)] if scopes[name] else []
+    post: dict[str, np.ndarray] = {}
+    for number, (name, members, _, others) in enumerate(buckets, len(factors)):
+        table = _product([tables.pop(i) for i in members], (*others, name))
         log, mass = _log_sum(table)
-        if name in back:
+        if name in needed:
             table /= np.where(mass > 0, mass, 1.0)[..., None]
-            kept[name] = table
+            post[name] = table
         tables[number] = Table(log, others)
-    for name in (n for n in reversed(order) if n in back):
+    for name in (n for n in reversed(order) if n in needed):
         others = scopes[name]
         if others:
-            above = min(others, key=turn.__getitem__)
-            scope = (*scopes[above], above)
-            whole = kept[above].sum(tuple(1 + i for i, n in enumerate(scope) if n not in others))
-            rest = [n for n in scope if n in others]
-            whole = whole.transpose(0, *(1 + rest.index(n) for n in others))[..., None]
-            if len(whole) <= len(kept[name]):
-                kept[name] *= whole
+            parent = min(others, key=rank.__getitem__)
+            scope = (*scopes[parent], parent)
+            margin = post[parent].sum(tuple(1 + i for i, n in enumerate(scope) if n not in others))
+            names = [n for n in scope if n in others]
+            margin = margin.transpose(0, *(1 + names.index(n) for n in others))[..., None]
+            if len(margin) <= len(post[name]):
+                post[name] *= margin
             else:
-                kept[name] = kept[name] * whole
-    evidence = _product([tables[i] for i, _ in left], ())
-    return evidence, {name: kept[name].sum(tuple(range(1, kept[name].ndim - 1)))
+                post[name] = post[name] * margin
+    evidence = _product([tables[i] for i, _ in final], ())
+    return evidence, {name: post[name].sum(tuple(range(1, post[name].ndim - 1)))
                       for name in wanted}
 
 
@@ -208,15 +208,15 @@ def _at(factor: Table, states: Mapping[str, np.ndarray], index: np.ndarray) -> T
     log = factor.log if len(factor.log) == 1 else factor.log[index]
     names = list(factor.names)
     for name in [n for n in names if n in states]:
-        where = states[name]
+        codes = states[name]
         table = np.moveaxis(log, 1 + names.index(name), 1)
         names.remove(name)
         if len(log) > 1:
-            log = table[np.arange(len(log)), where]
-        elif (where == where[0]).all():
-            log = table[:, where[0]]
+            log = table[np.arange(len(log)), codes]
+        elif (codes == codes[0]).all():
+            log = table[:, codes[0]]
         else:
-            log = table[0, where]
+            log = table[0, codes]
     return Table(log, tuple(names))
 
 

@@ -107,20 +107,20 @@ def _schedule(scopes: tuple, shapes: tuple, shared: tuple[bool, ...], order: tup
     layout = _layout(tree)
     levels = tuple(tuple(_group(tree, layout, number, members) for members in groups)
                    for groups in layout.groups)
-    made = (len(scopes) + i for groups in layout.groups for members in groups for i in members)
-    left = tuple((layout.pool[i], tree.entries(tree.scopes[i]),
-                  tuple(number[u] for u in tree.scopes[i])) for i in made if i in tree.left)
-    return _Schedule(tuple(map(tuple, layout.base)), levels, left, names)
+    msgs = (len(scopes) + i for groups in layout.groups for members in groups for i in members)
+    remaining = tuple((layout.pool[i], tree.entries(tree.scopes[i]),
+                       tuple(number[u] for u in tree.scopes[i])) for i in msgs if i in tree.left)
+    return _Schedule(tuple(map(tuple, layout.base)), levels, remaining, names)
 
 
 def _tree(scopes: tuple, shapes: tuple, shared: tuple[bool, ...], order: tuple) -> _Tree:
     size = {u: k for scope, shape in zip(scopes, shapes, strict=True)
             for u, k in zip(scope, shape, strict=True)}
-    found, left = orders.buckets(scopes, order)
-    tree = _Tree(found, [i for i, _ in left], len(scopes), size,
-                 (*scopes, *(bucket.others for bucket in found)), [-1] * len(scopes),
+    buckets, remaining = orders.buckets(scopes, order)
+    tree = _Tree(buckets, [i for i, _ in remaining], len(scopes), size,
+                 (*scopes, *(bucket.others for bucket in buckets)), [-1] * len(scopes),
                  [not same for same in shared], [])
-    for bucket in found:
+    for bucket in buckets:
         tree.level.append(1 + max(tree.level[i] for i in bucket.tables))
         tree.rows.append(any(tree.rows[i] for i in bucket.tables))
         tree.wide.append(size[bucket.name] * tree.entries(bucket.others) >= MIN_TENSOR_ENTRIES)
@@ -134,22 +134,22 @@ def _layout(tree: _Tree) -> _Layout:
         for i in bucket.tables:
             pool[i] = count if wide else 2 * level + tree.rows[i]
             count += wide
-    met = sorted(i for i in pool if i < first)
+    sources = sorted(i for i in pool if i < first)
     pool |= {i: 2 * tree.depth + tree.rows[i] for i in tree.left}
-    kinds: list[dict] = [{} for _ in range(tree.depth)]
+    by_kind: list[dict] = [{} for _ in range(tree.depth)]
     for i, bucket in enumerate(tree.buckets):
         # buckets with many sources apart: the others need no padding
-        few = max(len(bucket.tables) - 1, 1).bit_length()
-        kinds[tree.level[first + i]].setdefault(
-            (tree.size[bucket.name], tree.rows[first + i], tree.wide[i] and i, few), []).append(i)
+        bits = max(len(bucket.tables) - 1, 1).bit_length()
+        by_kind[tree.level[first + i]].setdefault(
+            (tree.size[bucket.name], tree.rows[first + i], tree.wide[i] and i, bits), []).append(i)
     groups = [[sorted(members, key=lambda i: pool[first + i]) for members in kind.values()]
-              for kind in kinds]
+              for kind in by_kind]
     # a common pool's entry 0 is a neutral 0, for padding
     height, place = [int(p < common) for p in range(count)], {}
     base: list[list[int]] = [[] for _ in range(count)]
-    for i in met:
+    for i in sources:
         base[pool[i]].append(i)
-    for i in (*met, *(first + i for level in groups for members in level for i in members)):
+    for i in (*sources, *(first + i for level in groups for members in level for i in members)):
         place[i] = height[pool[i]]
         height[pool[i]] += tree.entries(tree.scopes[i])
     return _Layout(pool, place, groups, base)
@@ -158,27 +158,27 @@ def _layout(tree: _Tree) -> _Layout:
 def _group(tree: _Tree, layout: _Layout, number: Mapping, members: Sequence[int]) -> _Group:
     """The tables of indices of buckets that are worked on together."""
     axes = max(len(tree.buckets[i].others) for i in members)
-    divide, sizes, which = (np.ones((len(members), axes), np.int32) for _ in range(3))
-    found: dict[int, list[list]] = {}
+    divide, sizes, numbers = (np.ones((len(members), axes), np.int32) for _ in range(3))
+    sources: dict[int, list[list]] = {}
     for b, i in enumerate(members):
-        own, tables, _, around = tree.buckets[i]
-        divide[b, : len(around)] = list(_strides(tree, around).values())
-        sizes[b, : len(around)] = [tree.size[u] for u in around]
-        which[b] = 0
-        which[b, : len(around)] = [number[u] for u in around]
+        name, tables, _, neighbours = tree.buckets[i]
+        divide[b, : len(neighbours)] = list(_strides(tree, neighbours).values())
+        sizes[b, : len(neighbours)] = [tree.size[u] for u in neighbours]
+        numbers[b] = 0
+        numbers[b, : len(neighbours)] = [number[u] for u in neighbours]
         for table in tables:
             stride = _strides(tree, tree.scopes[table])
-            steps = [stride.get(u, 0) for u in around] + [0] * (axes - len(around))
-            found.setdefault(layout.pool[table], [[] for _ in members])[b].append(
-                (layout.place[table], steps, stride[own]))
+            steps = [stride.get(u, 0) for u in neighbours] + [0] * (axes - len(neighbours))
+            sources.setdefault(layout.pool[table], [[] for _ in members])[b].append(
+                (layout.place[table], steps, stride[name]))
     length, parts = [tree.entries(tree.buckets[i].others) for i in members], Counter()
     for i, entries in zip(members, length, strict=True):
         parts[layout.pool[tree.factors + i]] += entries
     one = members[0]
     return _Group(tree.size[tree.buckets[one].name], tree.rows[tree.factors + one], tree.wide[one],
-                  np.cumsum([0, *length]).astype(np.int32), divide, sizes, which,
+                  np.cumsum([0, *length]).astype(np.int32), divide, sizes, numbers,
                   np.array(members, np.int32),
-                  tuple(_read(pool, lists, axes) for pool, lists in sorted(found.items())),
+                  tuple(_read(pool, lists, axes) for pool, lists in sorted(sources.items())),
                   tuple(parts.items()))
 
 
@@ -190,11 +190,11 @@ def _strides(tree: _Tree, scope: tuple) -> dict:
 
 def _read(pool: int, lists: Sequence[list], axes: int) -> _Read:
     """The sources (place, steps, own step) of each bucket, padded by the pool's neutral entry."""
-    many = max(map(len, lists))
-    padded = [row + [(0, [0] * axes, 0)] * (many - len(row)) for row in lists]
-    place, steps, own = (np.array([[source[c] for source in row] for row in padded], np.int32)
-                         for c in range(3))
-    return _Read(pool, place, steps.reshape(len(lists), many, axes), own)
+    n_sources = max(map(len, lists))
+    padded = [row + [(0, [0] * axes, 0)] * (n_sources - len(row)) for row in lists]
+    place, steps, own_steps = (np.array([[source[c] for source in row] for row in padded], np.int32)
+                               for c in range(3))
+    return _Read(pool, place, steps.reshape(len(lists), n_sources, axes), own_steps)
 
 
 def _indices(group: _Group, read: _Read) -> np.ndarray:
@@ -212,9 +212,9 @@ def _tensor(group: _Group, read: _Read, values: jax.Array) -> jax.Array:
     where it lacks one."""
     sizes = [*group.size[0].tolist(), group.states]
     steps = [*read.steps[0, 0].tolist(), int(read.own[0, 0])]
-    held = sorted((axis for axis, step in enumerate(steps) if step), key=lambda axis: -steps[axis])
-    values = values.reshape(*(sizes[axis] for axis in held), -1)
-    values = jnp.transpose(values, (*np.argsort(held).tolist(), len(held)))
+    axes = sorted((axis for axis, step in enumerate(steps) if step), key=lambda axis: -steps[axis])
+    values = values.reshape(*(sizes[axis] for axis in axes), -1)
+    values = jnp.transpose(values, (*np.argsort(axes).tolist(), len(axes)))
     return jnp.expand_dims(values, [axis for axis, step in enumerate(steps) if not step])
 
 
@@ -233,19 +233,19 @@ def _totals(group: _Group, pools: Mapping[int, jax.Array]) -> jax.Array:
 def _upwards(schedule: _Schedule, logs: Sequence[jax.Array],
              semiring: Semiring) -> dict[int, jax.Array]:
     """Every pool, (entries, 1) or (entries, rows)."""
-    height, levels = max(log.shape[0] for log in logs), 2 * (len(schedule.levels) + 1)
-    waiting: list[list] = []
+    n_rows, levels = max(log.shape[0] for log in logs), 2 * (len(schedule.levels) + 1)
+    pending: list[list] = []
     for number, factors in enumerate(schedule.base):
-        high = height if (number % 2 if number < levels
-                          else any(logs[i].shape[0] > 1 for i in factors)) else 1
-        flat = [jnp.zeros((high, 1), logs[0].dtype)] * (number < levels) + [
-            logs[i].reshape(high, -1) for i in factors
+        pool_rows = n_rows if (number % 2 if number < levels
+                               else any(logs[i].shape[0] > 1 for i in factors)) else 1
+        flat = [jnp.zeros((pool_rows, 1), logs[0].dtype)] * (number < levels) + [
+            logs[i].reshape(pool_rows, -1) for i in factors
         ]
-        waiting.append([capped(jnp.concatenate(flat, 1).T)] if flat else [])
+        pending.append([capped(jnp.concatenate(flat, 1).T)] if flat else [])
     pools: dict[int, jax.Array] = {}
 
     def fill(number: int):
-        pools[number] = jnp.concatenate(waiting[number]) if len(waiting[number]) > 1 else waiting[
+        pools[number] = jnp.concatenate(pending[number]) if len(pending[number]) > 1 else pending[
             number
         ][0]
 
@@ -257,9 +257,9 @@ def _upwards(schedule: _Schedule, logs: Sequence[jax.Array],
                 fill(read.pool)
             message = semiring.logs(_totals(group, pools), 1)
             cuts = np.cumsum([n for _, n in group.parts])[:-1].tolist()
-            for (to, _), part in zip(group.parts, jnp.split(message, cuts) if cuts else [message],
-                                     strict=True):
-                waiting[to].append(part)
+            for (pool, _), part in zip(group.parts, jnp.split(message, cuts) if cuts else [message],
+                                       strict=True):
+                pending[pool].append(part)
     return pools
 
 
@@ -279,19 +279,19 @@ def sweep(factors: Sequence[Factor], order: Sequence, semiring: Semiring) -> Swe
     Cost: O(rows × the sum of the cliques' entries × factors in a bucket).
     """
     sizes = {u: k for f in factors for u, k in zip(f.names, f.log.shape[1:], strict=True)}
-    schedule, turn = _plan(factors, order), set(order)
-    left = [f for f in factors if turn.isdisjoint(f.names)]
+    schedule, eliminated = _plan(factors, order), set(order)
+    remaining = [f for f in factors if eliminated.isdisjoint(f.names)]
     pools = _upwards(schedule, [f.log for f in factors], semiring)
     for number in sorted({number for number, _, _ in schedule.left}):
-        ends = [(n, names) for pool, n, names in schedule.left if pool == number]
-        parts = jnp.split(pools[number][1:], np.cumsum([n for n, _ in ends])[:-1].tolist())
-        scalars = [part for part, (_, names) in zip(parts, ends, strict=True) if not names]
+        entries = [(n, names) for pool, n, names in schedule.left if pool == number]
+        parts = jnp.split(pools[number][1:], np.cumsum([n for n, _ in entries])[:-1].tolist())
+        scalars = [part for part, (_, names) in zip(parts, entries, strict=True) if not names]
         if scalars:
-            left.append(Factor(jnp.concatenate(scalars).sum(0), ()))
-        for part, (_, numbers) in zip(parts, ends, strict=True):
+            remaining.append(Factor(jnp.concatenate(scalars).sum(0), ()))
+        for part, (_, numbers) in zip(parts, entries, strict=True):
             names = tuple(schedule.names[i] for i in numbers)
             if names:
-                left.append(Factor(part.T.reshape(-1, *(sizes[u] for u in names)), names))
+                remaining.append(Factor(part.T.reshape(-1, *(sizes[u] for u in names)), names))
 
     def follow(possible: jax.Array, key: jax.Array | None) -> dict[str, jax.Array]:
         noise = None if key is None else jax.random.gumbel(
@@ -299,7 +299,7 @@ def sweep(factors: Sequence[Factor], order: Sequence, semiring: Semiring) -> Swe
         )
         return _backtrack(schedule, pools, possible, noise)
 
-    return Swept(left, follow)
+    return Swept(remaining, follow)
 
 
 def _choices(schedule: _Schedule) -> int:
@@ -323,7 +323,7 @@ def _backtrack(
     """
     rows = len(possible)
     states = jnp.zeros((len(schedule.names), rows), jnp.int32)
-    row, gone = jnp.arange(rows, dtype=jnp.int32), 0
+    row, n_used = jnp.arange(rows, dtype=jnp.int32), 0
     for groups in schedule.levels[::-1]:
         for group in groups:
             digit, total = states[group.names], 0.0  # (b, a, rows)
@@ -333,14 +333,14 @@ def _backtrack(
                 index = index[:, None] + (
                     read.own[:, None] * np.arange(group.states, dtype=np.int32)[:, None]
                 )[..., None]
-                at = row if values.shape[1] > 1 else jnp.zeros_like(row)
+                columns = row if values.shape[1] > 1 else jnp.zeros_like(row)
                 # (b, states, rows)
-                total += values.at[index, at].get(mode="promise_in_bounds").sum(2)
+                total += values.at[index, columns].get(mode="promise_in_bounds").sum(2)
             if noise is not None:
                 count = len(group.own) * group.states
-                total, gone = total + noise[
-                    gone : gone + count
-                ].reshape(len(group.own), group.states, -1), gone + count
+                total, n_used = total + noise[
+                    n_used : n_used + count
+                ].reshape(len(group.own), group.states, -1), n_used + count
             states = states.at[group.own].set(jnp.argmax(total, 1).astype(jnp.int32))
     # those of `order` are the first names
     count = sum(len(group.own) for groups in schedule.levels for group in groups)

@@ -45,25 +45,25 @@ def best_order(scopes: Iterable[Iterable[str]], sizes: Mapping[str, int],
     and nothing is tried. The same graph gives the same order.
     Cost: at most `TRIES` greedy orders, within `STEPS`: 1,000 names in about a second.
     """
-    near = _interaction(scopes, eliminate)
-    names, wanted = sorted(near), sorted(set(eliminate))
-    spent = [0]
-    first = _greedy(near, sizes, wanted, lambda fill, entries, v: (fill, entries, v), NONE, spent)
+    adj = _interaction(scopes, eliminate)
+    names, wanted = sorted(adj), sorted(set(eliminate))
+    visits = [0]
+    first = _greedy(adj, sizes, wanted, lambda fill, entries, v: (fill, entries, v), NONE, visits)
     best, value, edges = present(first)  # no order is worse than no bound
     if not edges:
         return best
-    place = {name: i for i, name in enumerate(names)}  # whole numbers are faster than names
-    numbered = {place[v]: {place[u] for u in around} for v, around in near.items()}
-    local, remaining = {place[v]: sizes[v] for v in names}, [place[v] for v in wanted]
-    chance = random.Random(0)
-    for i in range(min(TRIES, STEPS // max(spent[0], 1))):
+    number_of = {name: i for i, name in enumerate(names)}  # whole numbers are faster than names
+    numbered = {number_of[v]: {number_of[u] for u in nbrs} for v, nbrs in adj.items()}
+    local, remaining = {number_of[v]: sizes[v] for v in names}, [number_of[v] for v in wanted]
+    rng = random.Random(0)
+    for i in range(min(TRIES, STEPS // max(visits[0], 1))):
         cost = COSTS[i % len(COSTS)]
-        found = _greedy(numbered, local, remaining,
-                        lambda fill, entries, v, cost=cost: cost(fill, entries, chance.random()),
-                        value, spent)
-        if found is not None:
-            best, value = tuple(names[v] for v in found[0]), found[1]
-        if spent[0] > STEPS:
+        result = _greedy(numbered, local, remaining,
+                         lambda fill, entries, v, cost=cost: cost(fill, entries, rng.random()),
+                         value, visits)
+        if result is not None:
+            best, value = tuple(names[v] for v in result[0]), result[1]
+        if visits[0] > STEPS:
             break
     return best
 
@@ -78,24 +78,24 @@ def min_fill(scopes: Iterable[Iterable[str]], sizes: Mapping[str, int],
     Cost: O(edges x degree), 1,000 names in well under a second: fill counts are updated, never
         recounted.
     """
-    near = _interaction(scopes, eliminate)
-    found = _greedy(near, sizes, sorted(set(eliminate)),
-                    lambda fill, entries, v: (fill, entries, v), NONE, [0])
-    return present(found)[0]  # no order is worse than no bound
+    adj = _interaction(scopes, eliminate)
+    result = _greedy(adj, sizes, sorted(set(eliminate)),
+                     lambda fill, entries, v: (fill, entries, v), NONE, [0])
+    return present(result)[0]  # no order is worse than no bound
 
 
-def _greedy(near: Mapping, sizes: Mapping, eliminate: Sequence, cost: Callable, bound: tuple,
-            spent: list) -> tuple | None:
+def _greedy(adj: Mapping, sizes: Mapping, eliminate: Sequence, cost: Callable, bound: tuple,
+            visits: list) -> tuple | None:
     """(order, (largest table, entries of all), edges added) by the cheapest name each time; None
     once it cannot beat `bound`.
 
     `cost(fill, entries, name)` is asked anew whenever a name's fill or entries change. `spent[0]`
     counts pairs of neighbours.
     """
-    near = {v: set(around) for v, around in near.items()}
+    adj = {v: set(nbrs) for v, nbrs in adj.items()}
     # near[v] - near[u] contains u
-    fill = {v: sum(len(near[v] - near[u]) - 1 for u in near[v]) // 2 for v in near}
-    entries = {v: math.prod(sizes[u] for u in (v, *near[v])) for v in near}
+    fill = {v: sum(len(adj[v] - adj[u]) - 1 for u in adj[v]) // 2 for v in adj}
+    entries = {v: math.prod(sizes[u] for u in (v, *adj[v])) for v in adj}
     wanted = set(eliminate)
     heap = [(cost(fill[v], entries[v], v), v, fill[v], entries[v]) for v in eliminate]
     heapq.heapify(heap)
@@ -109,23 +109,23 @@ def _greedy(near: Mapping, sizes: Mapping, eliminate: Sequence, cost: Callable, 
             return None
         order.append(v)
         wanted.remove(v)
-        around = near.pop(v)
-        spent[0] += 1 + len(around) ** 2
-        touched = set(around)
-        for u in around:
+        nbrs = adj.pop(v)
+        visits[0] += 1 + len(nbrs) ** 2
+        touched = set(nbrs)
+        for u in nbrs:
             # pairs (v, w) that were missing; near[u] - around contains v
-            fill[u] -= len(near[u] - around) - 1
-            near[u].remove(v)
+            fill[u] -= len(adj[u] - nbrs) - 1
+            adj[u].remove(v)
             entries[u] //= sizes[v]
-        for a, b in ([pair for pair in combinations(around, 2) if pair[1] not in near[pair[0]]]
+        for a, b in ([pair for pair in combinations(nbrs, 2) if pair[1] not in adj[pair[0]]]
                      if count else []):
-            shared = near[a] & near[b]
+            shared = adj[a] & adj[b]
             touched |= shared
             for w in shared:
                 fill[w] -= 1
             for u, new in ((a, b), (b, a)):
-                fill[u] += len(near[u]) - len(shared)
-                near[u].add(new)
+                fill[u] += len(adj[u]) - len(shared)
+                adj[u].add(new)
                 entries[u] *= sizes[new]
         # sorted: a random number goes to the same name in every run
         for u in sorted(touched & wanted):
@@ -168,22 +168,22 @@ def buckets(scopes: Sequence[tuple], order: Sequence) -> tuple[list[Bucket], lis
                                                                                         tuple]]]:
     """The buckets of an order, each factor and message in that of the first of its names; and
     (number, names) of the tables that are left."""
-    turn = {name: i for i, name in enumerate(order)}
+    rank = {name: i for i, name in enumerate(order)}
     piles: list[list] = [[] for _ in range(len(order) + 1)]  # the last one holds what is left
 
     def file(number: int, names: tuple) -> None:
-        piles[min((turn[u] for u in names if u in turn), default=-1)].append((number, names))
+        piles[min((rank[u] for u in names if u in rank), default=-1)].append((number, names))
 
     for i, names in enumerate(scopes):
         file(i, names)
-    found = []
+    result = []
     for i, (name, pile) in enumerate(zip(order, piles, strict=False)):
         others = tuple(dict.fromkeys(u for _, names in pile for u in names if u != name))
-        place = {u: k for k, u in enumerate((*others, name))}
-        found.append(Bucket(name, tuple(number for number, _ in pile),
-                            tuple(tuple(place[u] for u in names) for _, names in pile), others))
+        axis_of = {u: k for k, u in enumerate((*others, name))}
+        result.append(Bucket(name, tuple(number for number, _ in pile),
+                             tuple(tuple(axis_of[u] for u in names) for _, names in pile), others))
         file(len(scopes) + i, others)
-    return found, piles[-1]
+    return result, piles[-1]
 
 
 def _cliques(scopes: Iterable[Iterable[str]], order: Sequence[str]) -> list[frozenset[str]]:
@@ -194,10 +194,10 @@ def _cliques(scopes: Iterable[Iterable[str]], order: Sequence[str]) -> list[froz
 
 def _interaction(scopes: Iterable[Iterable[str]], isolated: Iterable[str]) -> dict[str, set[str]]:
     """Neighbours of each name: two names are neighbours if some factor holds both."""
-    near: dict[str, set[str]] = {}
+    adj: dict[str, set[str]] = {}
     for scope in [*map(tuple, scopes), *((name,) for name in isolated)]:
         for v in scope:
-            near.setdefault(v, set()).update(scope)
-    for v, around in near.items():
-        around.remove(v)
-    return near
+            adj.setdefault(v, set()).update(scope)
+    for v, nbrs in adj.items():
+        nbrs.remove(v)
+    return adj

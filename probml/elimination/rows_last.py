@@ -66,19 +66,19 @@ def _schedule(scopes: tuple, shapes: tuple, order: tuple, indicators: tuple,
     chain = itertools.chain.from_iterable
     size = dict(zip(chain(scopes), chain(shape[1:] for shape in shapes), strict=True))
     rows = [shape[0] for shape in shapes]
-    found, left = orders.buckets(scopes, order)
+    bucket_list, remaining = orders.buckets(scopes, order)
     buckets: list[_Bucket] = []
-    for name, near, axes, others in found:
-        def joins(j: int, first: int, near: tuple[int, ...] = near) -> bool:
+    for name, members, axes, others in bucket_list:
+        def joins(j: int, first: int, members: tuple[int, ...] = members) -> bool:
             # messages in double precision reach far enough as they are
-            return single or near[first] < len(scopes) and (near[j] < len(scopes)
-                                                            or rows[near[j]] == 1)
+            return single or members[first] < len(scopes) and (members[j] < len(scopes)
+                                                               or rows[members[j]] == 1)
 
-        groups = grouped(axes, [rows[i] for i in near], joins)
-        buckets.append(_Bucket(near, axes, tuple(map(tuple, groups)),
+        groups = grouped(axes, [rows[i] for i in members], joins)
+        buckets.append(_Bucket(members, axes, tuple(map(tuple, groups)),
                                tuple(size[u] for u in (*others, name)), len(rows)))
-        rows.append(max(rows[i] for i in near))
-    return _Schedule(tuple(buckets), tuple(left), indicators)
+        rows.append(max(rows[i] for i in members))
+    return _Schedule(tuple(buckets), tuple(remaining), indicators)
 
 
 def fits(factors: Sequence[Factor], order: Sequence[str]) -> bool:
@@ -86,8 +86,8 @@ def fits(factors: Sequence[Factor], order: Sequence[str]) -> bool:
     rows = max((f.log.shape[0] for f in factors), default=1)
     if rows < ROWS or len(order) < NAMES:
         return False
-    found = _cached_schedule(factors, order)
-    return all(math.prod(bucket.sizes) <= ENTRIES for bucket in found.buckets)
+    schedule = _cached_schedule(factors, order)
+    return all(math.prod(bucket.sizes) <= ENTRIES for bucket in schedule.buckets)
 
 
 def _cached_schedule(factors: Sequence[Factor], order: Sequence[str]) -> _Schedule:
@@ -101,48 +101,48 @@ def sum_out(factors: Sequence[Factor], order: Sequence[str]) -> list[Factor]:
 
     Cost: O(rows × the sum of the cliques' entries × factors in a bucket).
     """
-    found = _cached_schedule(factors, order)
-    *logs, scale = _left(found, [f.log for f in factors])
-    return [*(Factor(log, names) for log, (_, names) in zip(logs, found.left, strict=True)),
+    schedule = _cached_schedule(factors, order)
+    *logs, scale = _remaining_logs(schedule, [f.log for f in factors])
+    return [*(Factor(log, names) for log, (_, names) in zip(logs, schedule.left, strict=True)),
             Factor(scale, ())]
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _left(schedule: _Schedule, logs: list[jax.Array]) -> list[jax.Array]:
+def _remaining_logs(schedule: _Schedule, logs: list[jax.Array]) -> list[jax.Array]:
     """The logs of the remaining tables, and of the scales that were divided out."""
     return _forward(schedule, logs)[0]
 
 
 def _forward(schedule: _Schedule, logs: list[jax.Array]) -> tuple[list[jax.Array], tuple]:
-    given = [jnp.moveaxis(jnp.minimum(log, huge(log)), 0, -1) for log in logs]
+    inputs = [jnp.moveaxis(jnp.minimum(log, huge(log)), 0, -1) for log in logs]
     messages: dict[int, jax.Array] = {}
-    met, raw, scale = [], {}, jnp.zeros(1, logs[0].dtype)
+    products, raw, scale = [], {}, jnp.zeros(1, logs[0].dtype)
     # On a CPU XLA fuses an array into each of its readers and so computes it once for each, unless
     # the last operation is a quotient or a root: so messages end in a division by a 1 that is no
     # constant to XLA, indicators in a root, and ratios in a division.
-    first = given[0].ravel()[0]
+    first = inputs[0].ravel()[0]
     one = jnp.where(first > huge(first), 2.0, 1.0).astype(first.dtype)
     for bucket in schedule.buckets:
         tables = []
         for group in bucket.groups:
-            table, top = _scaled_product(schedule, bucket, group, given, messages)
+            table, top = _scaled_product(schedule, bucket, group, inputs, messages)
             tables.append(table)
             scale = scale if top is None else scale + top
         message = _along(_product(bucket, tables), [len(bucket.sizes) - 1], operator.add)
         message = jnp.where(message >= least(message), message, 0) / one
         top = _along(message, range(message.ndim - 1), jnp.maximum)
         top = jnp.where(top > 0, top, 1)
-        met.append(tables)
+        products.append(tables)
         raw[bucket.message] = message
         messages[bucket.message] = message * (1 / top)
         scale = scale + jnp.log(top)
-    left = [jnp.moveaxis(log_of(messages[i]), -1, 0) if i in messages else logs[i]
-            for i, _ in schedule.left]
-    return [*left, scale], (met, raw, _Static(log.shape for log in logs))
+    remaining = [jnp.moveaxis(log_of(messages[i]), -1, 0) if i in messages else logs[i]
+                 for i, _ in schedule.left]
+    return [*remaining, scale], (products, raw, _Static(log.shape for log in logs))
 
 
 def _scaled_product(schedule: _Schedule, bucket: _Bucket, group: tuple[int, ...],
-                    given: list[jax.Array],
+                    inputs: list[jax.Array],
                     messages: dict[int, jax.Array]) -> tuple[jax.Array, jax.Array | None]:
     """The product of a group's tables on the axes of the bucket, of weights of at most 1, and the
     logs of their scales, (rows,); of a message or an indicator by itself it is that. It is made in
@@ -151,13 +151,13 @@ def _scaled_product(schedule: _Schedule, bucket: _Bucket, group: tuple[int, ...]
     if len(group) == 1 and first in messages:
         return _spread(messages[first], bucket.axes[group[0]], count), None
     if len(group) == 1 and first in schedule.indicators:
-        log = given[first]
+        log = inputs[first]
         table = jnp.sqrt((log > -jnp.inf).astype(log.dtype))  # 1 and 0 as they are; see `_forward`
         return _spread(table, bucket.axes[group[0]], count), None
     total: jax.Array = None
     for j in reversed(group):
         i = bucket.tables[j]
-        log = _spread(log_of(messages[i]) if i in messages else given[i], bucket.axes[j], count)
+        log = _spread(log_of(messages[i]) if i in messages else inputs[i], bucket.axes[j], count)
         total = log if total is None else total + log
     top = finite(_along(total, range(count), jnp.maximum))
     return jnp.exp(jnp.minimum(total - top, 0.0)), top
@@ -182,40 +182,40 @@ def _spread(table: jax.Array, axes: tuple[int, ...], count: int) -> jax.Array:
     return jnp.expand_dims(table, [a for a in range(count) if a not in axes])
 
 
-def _margins(schedule: _Schedule, kept: tuple, slopes: list[jax.Array]) -> tuple:
+def _margins(schedule: _Schedule, saved: tuple, slopes: list[jax.Array]) -> tuple:
     """The gradients with respect to all logs."""
-    met, messages, shapes = kept
-    *of_left, of_scale = slopes
+    products, messages, shapes = saved
+    *table_slopes, scale_slope = slopes
     margins: dict[int, jax.Array] = {}
-    for (i, names), slope in zip(schedule.left, of_left, strict=True):
+    for (i, names), slope in zip(schedule.left, table_slopes, strict=True):
         # a sum over all states is scaled to 1: its own slope is that of its scale
-        margins[i] = jnp.moveaxis(slope, 0, -1) if names or i < len(shapes) else of_scale
-    for bucket, tables in reversed([*zip(schedule.buckets, met, strict=True)]):
+        margins[i] = jnp.moveaxis(slope, 0, -1) if names or i < len(shapes) else scale_slope
+    for bucket, tables in reversed([*zip(schedule.buckets, products, strict=True)]):
         message = messages[bucket.message]
         margin = _sum_to_shape(margins.pop(bucket.message), message.shape)
         ratio = jnp.where(message > 0, margin, 0) / jnp.where(message > 0, message, 1)
-        belief = _product(bucket, tables) * ratio[..., None, :]
+        posterior = _product(bucket, tables) * ratio[..., None, :]
         for i, axes in zip(bucket.tables, bucket.axes, strict=True):
             rows = messages[i].shape[-1] if i in messages else shapes[i][0]
-            margins[i] = _margin(belief, axes, rows)
+            margins[i] = _margin(posterior, axes, rows)
     return ([jnp.moveaxis(margins[i], -1, 0) for i in range(len(shapes))],)
 
 
-def _margin(belief: jax.Array, axes: tuple[int, ...], rows: int) -> jax.Array:
+def _margin(posterior: jax.Array, axes: tuple[int, ...], rows: int) -> jax.Array:
     """What `_spread` made a table's axes of, back."""
-    count = belief.ndim - 1
-    found = _along(belief, [a for a in range(count) if a not in axes], operator.add)
+    count = posterior.ndim - 1
+    margin = _along(posterior, [a for a in range(count) if a not in axes], operator.add)
     ranks = sorted(axes)
-    found = jnp.transpose(found, (*(ranks.index(a) for a in axes), len(axes)))
-    return _sum_to_shape(found, (*found.shape[:-1], rows))
+    margin = jnp.transpose(margin, (*(ranks.index(a) for a in axes), len(axes)))
+    return _sum_to_shape(margin, (*margin.shape[:-1], rows))
 
 
-def _along(array: jax.Array, axes: Sequence[int], both: Callable) -> jax.Array:
-    """A reduction by `both` along some axes, unrolled: XLA (jaxlib 0.10) vectorises that, and no
+def _along(array: jax.Array, axes: Sequence[int], combine: Callable) -> jax.Array:
+    """A reduction by `combine` along some axes, unrolled: XLA (jaxlib 0.10) vectorises that, and no
     reduction."""
     for axis in sorted(axes, reverse=True):
-        array = functools.reduce(both, [jax.lax.index_in_dim(array, i, axis, False)
-                                        for i in range(array.shape[axis])])
+        array = functools.reduce(combine, [jax.lax.index_in_dim(array, i, axis, False)
+                                           for i in range(array.shape[axis])])
     return array
 
 
@@ -230,4 +230,4 @@ def _sum_to_shape(array: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     return jnp.matmul(flat, jnp.ones(flat.shape[1], flat.dtype), precision=PRECISE).reshape(shape)
 
 
-_left.defvjp(_forward, _margins)
+_remaining_logs.defvjp(_forward, _margins)

@@ -217,8 +217,8 @@ class EM(Engine):
         in_batches = self.batch_rows is not None and not isinstance(problem.rows, Summary)
         outcome = (batches.run_passes(self, problem, batches.first_point(problem, self), "stepwise")
                    if in_batches else self._run_restarts(problem))
-        if outcome.status is not Status.COLLAPSED and (found := find_infinite(outcome.params)):
-            outcome = outcome._replace(status=Status.DIVERGED).noting(*found)
+        if outcome.status is not Status.COLLAPSED and (infinite := find_infinite(outcome.params)):
+            outcome = outcome._replace(status=Status.DIVERGED).noting(*infinite)
         return outcome
 
     def _run_restarts(self, problem: Problem) -> Outcome:
@@ -226,14 +226,14 @@ class EM(Engine):
         plan, rows, known = problem.plan, problem.rows, problem.known
         effort = self._effort(problem.data, plan, problem.start)
         tolerance = self._parameter_tolerance(problem)
-        found, first = self._run_from_sample(problem, effort), None
-        if not found:
-            first = starts(problem.data, plan, known, problem.weights, effort.starts, problem.seed,
-                           problem.start, self.prior)
+        outcomes, init = self._run_from_sample(problem, effort), None
+        if not outcomes:
+            init = starts(problem.data, plan, known, problem.weights, effort.starts, problem.seed,
+                          problem.start, self.prior)
             race = Race(np.zeros(effort.starts, int)) if self.restarts is None else None
-            found = self._maximize_groups(plan, first, rows, known, closed=True, race=race,
-                                          parameter_tolerance=tolerance)
-        outcome = found[0]
+            outcomes = self._maximize_groups(plan, init, rows, known, closed=True, race=race,
+                                             parameter_tolerance=tolerance)
+        outcome = outcomes[0]
 
         def maximize(params: Mapping) -> Outcome:
             point = {name: stack(value, effort.starts) for name, value in params.items()}
@@ -245,19 +245,19 @@ class EM(Engine):
         # a closed form lowered the objective: continue from the best point without any
         if outcome.status is Status.FELL:
             point = {name: np.asarray(value)[None] for name, value in outcome.params.items()}
-            other = self._maximize_groups(plan, Start(point, None, {}), rows, known,
-                                          closed=False)[0]
-            outcome = other.after(outcome)._replace(findings=outcome.findings).noting(
+            numerical = self._maximize_groups(plan, Start(point, None, {}), rows, known,
+                                              closed=False)[0]
+            outcome = numerical.after(outcome)._replace(findings=outcome.findings).noting(
                 Finding.of(Code.WITHOUT_CLOSED_FORM))
         if not self.hard:
             settings = OptimizerSettings(self.prior, self.progress,
                                          max(self.max_iterations - outcome.iterations, 0))
             outcome = continue_by_lbfgs(problem, settings, outcome, self.tolerance,
                                         np.isfinite(tolerance))
-        begun = first or Start({name: stack(value, effort.starts)
+        origin = init or Start({name: stack(value, effort.starts)
                                 for name, value in outcome.params.items()}, None, {})
         return find_boundaries(problem, self.prior, diagnose_em_optimum(
-            problem, outcome, begun, (self.prior, self.hard, self.accelerate, True)), moved=False)
+            problem, outcome, origin, (self.prior, self.hard, self.accelerate, True)), probe=False)
 
     def starts(self, data: Data | None, plan: Plan, start: SiteValues,
                programs: int = 1) -> int:
@@ -273,11 +273,11 @@ class EM(Engine):
             effort = plan_effort(rows, entries, states, programs, sampling=not plan.globals)
             # fewer starts than MIN_STARTS are already as many as the effort allows
             affordable = int(MAX_ENTRIES / (rows * self._work(plan)))
-            least = FOLLOWED_STARTS if climbed_on_rows(plan, self.prior) else MIN_STARTS
-            effort = effort._replace(starts=min(effort.starts, max(affordable, least)))
-        several = (plan.globals or plan.cellwise) and plan.free
+            min_starts = FOLLOWED_STARTS if climbed_on_rows(plan, self.prior) else MIN_STARTS
+            effort = effort._replace(starts=min(effort.starts, max(affordable, min_starts)))
+        needs_many = (plan.globals or plan.cellwise) and plan.free
         return effort._replace(starts=max(effort.starts,
-                                          MIN_GLOBAL_RESTARTS)) if several else effort
+                                          MIN_GLOBAL_RESTARTS)) if needs_many else effort
 
     def _work(self, plan: Plan) -> int:
         """Entries of tables in an evaluation and its M-step, for one row."""
@@ -312,45 +312,45 @@ class EM(Engine):
         groups = np.repeat(np.arange(count), effort.pilots)
         allowed = {name: table[groups] for name, table in states.items()}
         copies = squarem.runs_per_program(plan, _steps(part), len(groups))
-        some, shared = load(part, plan, weight, choose_layout(part, plan, copies), copies,
-                            params=start)
-        first = starts(part, plan, shared, weight, len(groups), seed, start, self.prior,
-                       allowed=allowed)
-        short = replace(self, max_iterations=min(self.max_iterations, MAX_PILOT_EVALUATIONS))
-        state, _ = run_restarts(short, plan, first, some, shared, True, Race(groups))
+        part_rows, part_known = load(part, plan, weight, choose_layout(part, plan, copies), copies,
+                                     params=start)
+        init = starts(part, plan, part_known, weight, len(groups), seed, start, self.prior,
+                      allowed=allowed)
+        pilot = replace(self, max_iterations=min(self.max_iterations, MAX_PILOT_EVALUATIONS))
+        state, _ = run_restarts(pilot, plan, init, part_rows, part_known, True, Race(groups))
         status, value, total = (np.asarray(state.status), np.asarray(state.value),
-                                some.weight)
-        unit, findings, chosen, lost = "rows" if data.steps is None else "steps", [], [], []
+                                part_rows.weight)
+        noun, findings, chosen, failed = "rows" if data.steps is None else "steps", [], [], []
         sizes = [d.size * (d.steps or 1) for d in (part, data)]
         for members in (np.flatnonzero(groups == group) for group in range(count)):
             best = promising(status[members], value[members], total)
             if not len(best):
                 return []
             alive = is_alive(status[members], value[members])
-            where = f" on {sizes[0]} of {sizes[1]} {unit}"
-            then = (f"; the best {'start was' if len(best) == 1 else f'{len(best)} starts were'} "
-                    f"continued on all rows")
+            where = f" on {sizes[0]} of {sizes[1]} {noun}"
+            suffix = (f"; the best {'start was' if len(best) == 1 else f'{len(best)} starts were'} "
+                      f"continued on all rows")
             findings.append(restarts_finding(
-                status[members], value[members], best[0], SAME_OPTIMUM * total, where, then))
+                status[members], value[members], best[0], SAME_OPTIMUM * total, where, suffix))
             chosen.append(members[best])
-            lost.append(int((~alive).sum()) if 2 * alive.sum() < len(alive) else 0)
+            failed.append(int((~alive).sum()) if 2 * alive.sum() < len(alive) else 0)
         # 1 or FOLLOWED_STARTS starts for each group, so that there are two programs at most
-        each = FOLLOWED_STARTS if max(map(len, chosen)) > 1 else 1
-        found = [vectors.unpack(plan, state.params[i])
-                 for best in chosen for i in np.resize(best, each)]
-        middle = jax.device_get(compiled_prior_point(plan, known))
-        point = {name: np.stack([squarem.away_from_zero(plan, name, p[name], middle[name])
-                                 for p in found]) for name in plan.free}
-        groups = np.repeat(np.arange(count), each)
-        first = Start(point, None, {}, {name: table[groups] for name, table in states.items()})
-        outcomes = self._maximize_groups(plan, first, rows, known, closed=True,
+        n_each = FOLLOWED_STARTS if max(map(len, chosen)) > 1 else 1
+        points = [vectors.unpack(plan, state.params[i])
+                  for best in chosen for i in np.resize(best, n_each)]
+        typical = jax.device_get(compiled_prior_point(plan, known))
+        point = {name: np.stack([squarem.away_from_zero(plan, name, p[name], typical[name])
+                                 for p in points]) for name in plan.free}
+        groups = np.repeat(np.arange(count), n_each)
+        init = Start(point, None, {}, {name: table[groups] for name, table in states.items()})
+        outcomes = self._maximize_groups(plan, init, rows, known, closed=True,
                                          race=Race(groups, 1, FIRST_STAGE_AFTER_PILOTS))
         if any(outcome.status is Status.COLLAPSED for outcome in outcomes):
             return []
         return [outcome._replace(findings=(finding,)).with_state(collapsed_restarts=collapsed)
-                for outcome, finding, collapsed in zip(outcomes, findings, lost, strict=True)]
+                for outcome, finding, collapsed in zip(outcomes, findings, failed, strict=True)]
 
-    def _maximize_groups(self, plan: Plan, first: Start, rows: Rows, known: Known, closed: bool,
+    def _maximize_groups(self, plan: Plan, init: Start, rows: Rows, known: Known, closed: bool,
                          race: Race | None = None,
                          parameter_tolerance: float = np.inf) -> list[Outcome]:
         """The best optimum of every group of starts; without a race there is one group.
@@ -359,29 +359,29 @@ class EM(Engine):
             parameter_tolerance: if there is one group, how close to their limit parameters have to
                 be.
         """
-        close = 1e-3 + 10 * self.tolerance * rows.weight
-        state, history = run_restarts(self, plan, first, rows, known, closed, race)
+        slack = 1e-3 + 10 * self.tolerance * rows.weight
+        state, history = run_restarts(self, plan, init, rows, known, closed, race)
         groups = np.zeros(len(state.value), int) if race is None else race.groups
-        members = [np.flatnonzero(groups == group) for group in np.unique(groups)]
-        if any(stopped_is_highest(_taken(state, at)) for at in members):
-            state, history = run_restarts(self, plan, first, rows, known, closed)
-        found = []
-        for at in members:
-            part, values, hidden = _taken(state, at), history[at], False
-            best = index_of_best(part, close)
-            if len(members) == 1:
-                part, values, hidden = converge_parameters(
-                    self, plan, part, values, best, first, rows, known, closed,
+        index_sets = [np.flatnonzero(groups == group) for group in np.unique(groups)]
+        if any(stopped_is_highest(_take_runs(state, indices)) for indices in index_sets):
+            state, history = run_restarts(self, plan, init, rows, known, closed)
+        outcomes = []
+        for indices in index_sets:
+            runs, values, by_rounding = _take_runs(state, indices), history[indices], False
+            best = index_of_best(runs, slack)
+            if len(index_sets) == 1:
+                runs, values, by_rounding = converge_parameters(
+                    self, plan, runs, values, best, init, rows, known, closed,
                     parameter_tolerance)
-            outcome = outcome_of_best(part, values[best], close, best).noting(
-                *find_spurious_maximum(plan, part, best, close))
-            moving = float(part.distance[best]) > relative_tolerance(self.tolerance)
-            params = vectors.unpack(plan, part.params[best])
-            found.append(outcome._replace(params=params).with_state(
-                stopped_by_rounding=hidden and part.distance.dtype == np.float32,
-                remaining_gain=(predict_remaining_gain(outcome, part.steps_left[best]) if moving
+            outcome = outcome_of_best(runs, values[best], slack, best).noting(
+                *find_spurious_maximum(plan, runs, best, slack))
+            is_moving = float(runs.distance[best]) > relative_tolerance(self.tolerance)
+            params = vectors.unpack(plan, runs.params[best])
+            outcomes.append(outcome._replace(params=params).with_state(
+                stopped_by_rounding=by_rounding and runs.distance.dtype == np.float32,
+                remaining_gain=(predict_remaining_gain(outcome, runs.steps_left[best]) if is_moving
                                 else 0.0)))
-        return found
+        return outcomes
 
     def grid(self, problem: Problem, site: str, sizes: Sequence[int],
              structures: Sequence[Structure]) -> list[Outcome]:
@@ -391,14 +391,14 @@ class EM(Engine):
         plan, known = problem.plan, problem.known
         effort = self._effort(problem.data, plan, {}, len(sizes))
         states = {site: np.arange(plan.variables[site].states) < np.asarray(sizes)[:, None]}
-        found = self._run_from_sample(problem, effort, states)
-        if found:
-            return found
+        outcomes = self._run_from_sample(problem, effort, states)
+        if outcomes:
+            return outcomes
         groups = np.repeat(np.arange(len(sizes)), effort.starts)
-        first = starts(problem.data, plan, known, problem.weights, len(groups), problem.seed, {},
-                       self.prior, allowed={site: states[site][groups]})
+        init = starts(problem.data, plan, known, problem.weights, len(groups), problem.seed, {},
+                      self.prior, allowed={site: states[site][groups]})
         race = Race(groups) if self.restarts is None else Race(groups, keep=effort.starts)
-        return self._maximize_groups(plan, first, problem.rows, known, closed=True, race=race)
+        return self._maximize_groups(plan, init, problem.rows, known, closed=True, race=race)
 
     def narrowed(self, plan: Plan, structure: Structure, outcome: Outcome) -> Outcome:
         """An outcome of `grid` in the shapes of its own model, of `structure`."""
@@ -430,6 +430,6 @@ def _steps(data: Data) -> int:
     return data.size * max(data.steps or 1, 1)
 
 
-def _taken(state: squarem.State, index: np.ndarray) -> squarem.State:
+def _take_runs(state: squarem.State, index: np.ndarray) -> squarem.State:
     """Some of the restarts."""
     return jax.tree.map(lambda leaf: np.asarray(leaf)[index], state)

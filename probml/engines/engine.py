@@ -233,7 +233,7 @@ class Problem:
         posterior."""
         plan, model = self.plan, self.plan.structure.model
         size = sum(int(np.prod(plan.structure.sites[name].shape)) for name in plan.free)
-        optimised = getattr(getattr(model, "generative", None), "params", {})
+        param_sites = getattr(getattr(model, "generative", None), "params", {})
         flat = plan.free and all(plan.structure.sites[name].entry.improper for name in plan.free)
         reasons = (
             (size > MAX_DEFAULT_POSTERIOR,
@@ -241,7 +241,7 @@ class Problem:
             (self.in_parts, "the data are read in batches"),
             (model.batch is not None,
              "the model reads its rows in batches (a plate with subsample_size)"),
-            (not optimised.keys().isdisjoint(plan.free),
+            (not param_sites.keys().isdisjoint(plan.free),
              "the model has numpyro.param parameters, which are optimised"),
             (flat, "all priors are flat, as in maximum likelihood"),
         )
@@ -323,11 +323,11 @@ class Engine(ABC):
     """
 
     def __new__(cls, *args: Any, **settings: object) -> "Engine":
-        own = inspect.signature(cls.__init__).parameters
-        takes_any = any(each.kind is each.VAR_KEYWORD for each in own.values())
-        unknown = next((name for name in settings if name not in own and not takes_any), None)
+        params = inspect.signature(cls.__init__).parameters
+        takes_any = any(param.kind is param.VAR_KEYWORD for param in params.values())
+        unknown = next((name for name in settings if name not in params and not takes_any), None)
         if unknown is not None:
-            known = [name for name in own if name != "self"]
+            known = [name for name in params if name != "self"]
             raise TypeError(f"{cls.__name__}({unknown}=...): {cls.__name__} has no such setting; "
                             f"its settings are {listed(known)}{meant(unknown, known, ELSEWHERE)}")
         return super().__new__(cls)
@@ -416,12 +416,12 @@ def planned(data: Data, engine: Engine | None = None, lenient: bool = False) -> 
     plan = data.plan(lenient=lenient)
     if plan.carried or engine is not None and not engine.capabilities.integrates:
         return plan
-    takes = Capabilities(approximates=True) if engine is None else engine.capabilities
+    capabilities = Capabilities(approximates=True) if engine is None else engine.capabilities
     # without a prior that of effects is part of the likelihood: it alone determines their scale
-    names = random_effects.effects(plan, data.table.rows, not takes.approximates,
-                            takes.restricts or not takes.uses_prior)
-    nodes = takes.quadrature
-    if takes.restricts:
+    names = random_effects.effects(plan, data.table.rows, not capabilities.approximates,
+                            capabilities.restricts or not capabilities.uses_prior)
+    nodes = capabilities.quadrature
+    if capabilities.restricts:
         flat = random_effects.coefficients(plan, names)
         return data.plan(effects=(*names, *flat), lenient=lenient, flat=flat, nodes=nodes)
     return data.plan(effects=names, lenient=lenient, nodes=nodes) if names else plan
@@ -439,19 +439,19 @@ def checked(engine: object, verb: str = "") -> Engine:
     Raises:
         ModelError: it is no engine, but a class or something else, or it cannot be hashed.
     """
-    given = f"engine={shortly(engine)}"
-    said = f"{verb}({given})" if verb else given
+    argument = f"engine={shortly(engine)}"
+    call = f"{verb}({argument})" if verb else argument
     if not isinstance(engine, Engine):
         remedy = (f". Call the class, {engine.__name__}()" if isinstance(engine, type)
                 and issubclass(engine, Engine) else ". Give all observations as one mapping, "
                                                     "fit({'x': x, 'y': "
                                                     "y})" if hasattr(engine, "shape") else "")
-        raise ModelError(f"{said} is not an engine. Expected an engine, such as probml.EM(), "
+        raise ModelError(f"{call} is not an engine. Expected an engine, such as probml.EM(), "
                          f"probml.Exact() or probml.NUTS(), or None{remedy}")
     try:
         hash(engine)
     except TypeError as error:
-        raise ModelError(f"{said}: the settings of an engine must be hashable, that is, "
+        raise ModelError(f"{call}: the settings of an engine must be hashable, that is, "
                          f"unchangeable values ({error}). Make the class of the engine a "
                          "@dataclass(frozen=True), and use tuples instead of lists and "
                          "arrays") from None
@@ -471,17 +471,17 @@ def check_settings(engine: Any, positive: Sequence[str] = (),
                    nonnegative: Sequence[str] = ()) -> None:
     """Raises ModelError for settings out of range: fields that are annotated as floats may be any
     finite numbers, others are integers; an optimizer is one of optax."""
-    floats = {each.name for each in fields(engine) if "float" in str(each.type)}
+    floats = {spec.name for spec in fields(engine) if "float" in str(spec.type)}
     for name in (*positive, *nonnegative):
-        value, above = getattr(engine, name), name in positive
+        value, strict = getattr(engine, name), name in positive
         if value is None:
             continue
         if (isinstance(value, bool) or not isinstance(value, int | float | np.number)
-            or not 0 <= value < math.inf or value == 0 and above
+            or not 0 <= value < math.inf or value == 0 and strict
             or name not in floats and value != int(value)):
-            kind = ("an integer of at least 1" if above else "an integer of at least 0") if (
-                name not in floats) else "a number above 0" if above else "a number of at least 0"
+            kind = ("an integer of at least 1" if strict else "an integer of at least 0") if (
+                name not in floats) else "a number above 0" if strict else "a number of at least 0"
             raise ModelError(f"{type(engine).__name__}({name}={shortly(value)}): expected {kind}")
-    if (own := getattr(engine, "optimizer", None)) is not None and not hasattr(own, "update"):
-        raise ModelError(f"{type(engine).__name__}(optimizer={shortly(own)}): expected an optax "
+    if (optim := getattr(engine, "optimizer", None)) is not None and not hasattr(optim, "update"):
+        raise ModelError(f"{type(engine).__name__}(optimizer={shortly(optim)}): expected an optax "
                          f"optimiser such as optax.adam(1e-2), or None")

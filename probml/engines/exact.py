@@ -26,7 +26,7 @@ from probml.plan.plan import Plan
 from probml.posteriors.closed import Closed
 from probml.posteriors.conjugate import Marginals, coupled, coupling
 from probml.updates.least_squares import root, rooted
-from probml.updates.updates import Objective, ahead, modes, natural_parameters
+from probml.updates.updates import Objective, modes, natural_parameters, next_points
 
 # The least conditional precision of a coefficient given all others, relative to its marginal
 # precision, by whether JAX computes in double; less is rounding.
@@ -80,8 +80,8 @@ class Exact(Engine):
         coefficients = {name for site in problem.plan.structure.sites.values()
                         for uses in site.uses.values() for name, use in uses.items()
                         if use.level is Level.AFFINE}
-        some = not coefficients.isdisjoint(problem.plan.free)
-        return "unless columns are collinear; then the next possible engine is used" * some
+        estimated = not coefficients.isdisjoint(problem.plan.free)
+        return "unless columns are collinear; then the next possible engine is used" * estimated
 
     def run(self, problem: Problem) -> Outcome:
         plan, rows, known = problem.plan, problem.rows, problem.known
@@ -89,21 +89,21 @@ class Exact(Engine):
             return Outcome({}, np.array([evidence := float(_known_evidence(plan, known, rows))]),
                            Status.EXACT, 0, log_evidence=evidence)
         posterior, evidence, mismatch = solve(plan, known, rows)
-        every = all_blocks(plan, True)
-        if (_collinear_block(every, posterior)
+        blockset = all_blocks(plan, True)
+        if (_collinear_block(blockset, posterior)
             or not is_consistent(evidence, mismatch)) and any(rooted(plan, block)
-                                                              for block in every):
+                                                              for block in blockset):
             posterior, evidence, mismatch = solve(plan, known, rows, True)
         _refuse_collinear(plan, posterior)
         if not is_consistent(evidence, mismatch):
-            large = _names_of_overflow(problem.data)
+            overflowed = _names_of_overflow(problem.data)
             raise Refusal(
                 f"Exact cannot fit model '{plan.structure.model.name}': the closed-form posterior "
                 "is numerically inaccurate. The log evidence (log probability of the data), "
                 f"computed at two values of the parameters, differs by {float(mismatch):.3g}, "
                 f"expected 0" + (
-                    f". Sums of squares of {listed(large)} are too large for a floating-point "
-                    f"number. Check the data for values that are too large" if large else ""),
+                    f". Sums of squares of {listed(overflowed)} are too large for a floating-point "
+                    f"number. Check the data for values that are too large" if overflowed else ""),
                 ("EM", "Laplace"))
         return Outcome(posterior.mean, np.array([float(evidence)]), Status.EXACT, 0, (), posterior,
                        float(evidence))
@@ -153,12 +153,12 @@ def _refuse_without_closed_form(plan: Plan, where: str) -> None:
     sites = plan.structure.sites
     single = {b.names[0] for b in all_blocks(plan, True) if not b.closed_form.joint}
     for name in plan.free:
-        above = next((p for uses in sites[name].uses.values() for p in uses if p in single),
-                     None)
-        if name in single and above is not None:
+        parent = next((p for uses in sites[name].uses.values() for p in uses if p in single),
+                      None)
+        if name in single and parent is not None:
             raise Refusal(
-                f"{where}: the prior of '{name}' depends on parameter '{above}', and the joint "
-                f"posterior of the two has no closed form. Give '{above}' in the data",
+                f"{where}: the prior of '{name}' depends on parameter '{parent}', and the joint "
+                f"posterior of the two has no closed form. Give '{parent}' in the data",
                 ("EM", "Laplace"))
 
 
@@ -187,48 +187,48 @@ def _refuse_unknown_scales(plan: Plan, where: str) -> None:
                 f"for data with this covariance matrix", ("EM",))
 
 
-def _collinear_block(every: Sequence[Block], posterior: Closed) -> tuple[int, np.ndarray] | None:
+def _collinear_block(blockset: Sequence[Block], posterior: Closed) -> tuple[int, np.ndarray] | None:
     """Index of a block with collinear coefficients, up to rounding, and their direction, (d,); None
     if there is none."""
-    for number, (block, natural) in enumerate(zip(every, posterior.natural, strict=True)):
+    for number, (block, natural) in enumerate(zip(blockset, posterior.natural, strict=True)):
         if not block.closed_form.joint or block.event == 0:
             continue
         if "root" in natural:
             root = np.asarray(natural["root"])
-            unit = root / np.maximum(np.linalg.norm(root, axis=0), np.finfo(root.dtype).tiny)
-            least = MIN_COLUMN_ROUNDINGS[root.dtype == np.float64] * np.finfo(root.dtype).eps
-            if not np.abs(np.diagonal(unit)).min() > least:
-                return number, np.linalg.svd(np.nan_to_num(unit))[2][-1]
+            normalised = root / np.maximum(np.linalg.norm(root, axis=0), np.finfo(root.dtype).tiny)
+            minimum = MIN_COLUMN_ROUNDINGS[root.dtype == np.float64] * np.finfo(root.dtype).eps
+            if not np.abs(np.diagonal(normalised)).min() > minimum:
+                return number, np.linalg.svd(np.nan_to_num(normalised))[2][-1]
             continue
         precision = np.asarray(natural["precision"]).reshape(-1, *natural["precision"].shape[-2:])
         scale = np.sqrt(np.maximum(np.diagonal(precision, axis1=1, axis2=2),
                                    np.finfo(precision.dtype).tiny))
-        for unit in np.nan_to_num(precision / (scale[:, :, None] * scale[:, None, :])):
+        for normalised in np.nan_to_num(precision / (scale[:, :, None] * scale[:, None, :])):
             try:
                 # conditional precisions, relative to marginal ones
-                least = np.diagonal(np.linalg.cholesky(unit)).min() ** 2
+                minimum = np.diagonal(np.linalg.cholesky(normalised)).min() ** 2
             except np.linalg.LinAlgError:
-                least = 0.0
-            if not least > MIN_PRECISION_SHARE[precision.dtype == np.float64]:
-                return number, np.linalg.eigh(unit)[1][:, 0]
+                minimum = 0.0
+            if not minimum > MIN_PRECISION_SHARE[precision.dtype == np.float64]:
+                return number, np.linalg.eigh(normalised)[1][:, 0]
     return None
 
 
 def _refuse_collinear(plan: Plan, posterior: Closed) -> None:
     """Raises Refusal for collinear coefficients, which data and prior do not identify."""
-    every = all_blocks(plan, True)
-    found = _collinear_block(every, posterior)
-    if found is None:
+    blockset = all_blocks(plan, True)
+    collinear = _collinear_block(blockset, posterior)
+    if collinear is None:
         return
-    block, way = every[found[0]], found[1]
+    block, direction = blockset[collinear[0]], collinear[1]
     shapes = {name: plan.structure.sites[name].shape for name in block.names}
-    places = [(n, j) for n, shape in shapes.items()
-              for j in np.ndindex(shape if block.stacked else shape[-1:])]
-    named = listed(name + f"[{listed(at)}]" * bool(at)
-                   for name, at in (places[j] for j in np.flatnonzero(np.abs(way) > 0.1)))
+    entries = [(n, j) for n, shape in shapes.items()
+               for j in np.ndindex(shape if block.stacked else shape[-1:])]
+    names = listed(name + f"[{listed(index)}]" * bool(index)
+                   for name, index in (entries[j] for j in np.flatnonzero(np.abs(direction) > 0.1)))
     raise Refusal(
         f"Exact cannot fit model '{plan.structure.model.name}': the data and the prior do not "
-        f"determine {named} separately within the floating-point precision. Possible causes are "
+        f"determine {names} separately within the floating-point precision. Possible causes are "
         f"collinear columns, or a constant column together with an intercept, under a wide prior. "
         f"Drop one of these columns, or give the coefficients a narrower prior"
     )
@@ -259,35 +259,35 @@ def closed_form(plan: Plan, known: Known, rows: Rows, roots: bool = False):
     def sweep(carry: tuple):
         """Evaluates every block at the present place; a second sweep at the modes, free of
         cancellation; a block that rounding hides further on, and once more at the mode."""
-        at, found_at, _, stable, turn = carry
-        at, found_at, natural, settled = dict(at), dict(found_at), [], jnp.ones((), bool)
+        point, modes_at, _, stable, n_sweeps = carry
+        point, modes_at, natural, all_readable = dict(point), dict(modes_at), [], jnp.ones((), bool)
         for stage in stages:
-            objective = Objective(plan, expected, at, known, rows, True, mode=False)
-            found = natural_parameters(objective, stage, rounds=1)
+            objective = Objective(plan, expected, point, known, rows, True, mode=False)
+            latest = natural_parameters(objective, stage, rounds=1)
             if roots:
-                pairs = zip(stage, found, strict=True)
-                found = [root(plan, block, at, known, rows) if rooted(plan, block) else one
-                         for block, one in pairs]
+                pairs = zip(stage, latest, strict=True)
+                latest = [root(plan, block, point, known, rows) if rooted(plan, block) else default
+                          for block, default in pairs]
             readable = {name: b.closed_form.readable for b in stage for name in b.names}
-            further = ahead(at, stage, found)
-            for name, value in modes(at, stage, found).items():
-                good = jnp.asarray(readable[name](value))
-                found_at[name] = jnp.where(good, value, found_at[name])
-                able = readable[name](further[name]) & (turn < FURTHER_SWEEPS)
-                at[name] = jnp.where(able & ~good, further[name], found_at[name])
-                settled &= jnp.all(good)
-            natural += [integrated(plan, block, n, at, known)
-                        for block, n in zip(stage, found, strict=True)]
-        return at, found_at, natural, jnp.where(settled, stable + 1, 0), turn + 1
+            advanced = next_points(point, stage, latest)
+            for name, value in modes(point, stage, latest).items():
+                is_readable = jnp.asarray(readable[name](value))
+                modes_at[name] = jnp.where(is_readable, value, modes_at[name])
+                can_advance = readable[name](advanced[name]) & (n_sweeps < FURTHER_SWEEPS)
+                point[name] = jnp.where(can_advance & ~is_readable, advanced[name], modes_at[name])
+                all_readable &= jnp.all(is_readable)
+            natural += [integrated(plan, block, n, point, known)
+                        for block, n in zip(stage, latest, strict=True)]
+        return point, modes_at, natural, jnp.where(all_readable, stable + 1, 0), n_sweeps + 1
 
     def more(carry: tuple):
-        *_, stable, turn = carry
-        return (turn < SWEEPS) | ((stable < 2) & (turn < MAX_SWEEPS))
+        *_, stable, n_sweeps = carry
+        return (n_sweeps < SWEEPS) | ((stable < 2) & (n_sweeps < MAX_SWEEPS))
 
-    none = jnp.zeros((), int)
-    blank = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype),
-                         jax.eval_shape(sweep, (params, params, (), none, none))[2])
-    _, params, natural, *_ = jax.lax.while_loop(more, sweep, (params, params, blank, none, none))
+    zero = jnp.zeros((), int)
+    zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype),
+                         jax.eval_shape(sweep, (params, params, (), zero, zero))[2])
+    _, params, natural, *_ = jax.lax.while_loop(more, sweep, (params, params, zeros, zero, zero))
     posterior = Closed(tuple(natural), params, params)
     posterior = posterior._replace(
         mean=Marginals(plan, known, posterior).finite_means(params))
@@ -301,30 +301,30 @@ def _evidence(plan: Plan, known: Known, rows: Rows, posterior: Closed, start: Ma
     differs some way towards `start`."""
     marginals = Marginals(plan, known, posterior)
 
-    def evidence(at: Mapping[str, jax.Array]):
+    def evidence(point: Mapping[str, jax.Array]):
         """log p(data, θ) − log p(θ | data) at one point, and the size of its terms."""
-        terms = jnp.stack([log_evidence(plan, at, known, rows), log_prior(plan, at, known),
-                           -marginals.log_density(at)])
+        terms = jnp.stack([log_evidence(plan, point, known, rows), log_prior(plan, point, known),
+                           -marginals.log_density(point)])
         return terms.sum(), jnp.abs(terms).sum()
 
     # supports are convex
-    away = {name: 0.9 * value + 0.1 * start[name] for name, value in posterior.mean.items()}
+    other_point = {name: 0.9 * value + 0.1 * start[name] for name, value in posterior.mean.items()}
     values, sizes = jax.vmap(evidence)(jax.tree.map(lambda a, b: jnp.stack([a, b]), posterior.mean,
-                                                    away))
+                                                    other_point))
     size = sizes.sum()
     # groups thousands of their standard deviations apart lose digits in the statistics: 2e-10 of
     # the terms, measured
     rounding = 256 * jnp.finfo(values.dtype).eps * size + jnp.minimum(1e-9 * size, 1e-3)
     if roots:
-        rounding += sum(_rounding(block, n, away) for block, n in
+        rounding += sum(_rounding(block, n, other_point) for block, n in
                         zip(marginals.blocks, posterior.natural, strict=True) if "root" in n)
     return values[0], jnp.abs(values[0] - values[1]) - rounding
 
 
-def _rounding(block: Block, natural: Mapping, at: Mapping) -> jax.Array:
+def _rounding(block: Block, natural: Mapping, point: Mapping) -> jax.Array:
     """A bound on the rounding error of half the squared residuals r of a block at a point: |r|
     times that of columns × coefficients, which are large and cancel."""
-    root, c = natural["root"], pack(at, block)
+    root, c = natural["root"], pack(point, block)
     terms = jnp.sum(jnp.linalg.norm(root, axis=0) * jnp.abs(c))
     return 4 * jnp.finfo(c.dtype).eps * terms * (
         jnp.sqrt(1.0 * len(c)) + jnp.linalg.norm(root @ (c - natural["loc"]))
@@ -342,19 +342,19 @@ def integrated(plan: Plan, block: Block, natural: Natural, params: Mapping[str, 
     if not block.closed_form.scale:
         return natural
     name = block.names[0]
-    scaled = [
+    locations = [
         n for b in all_blocks(plan, True) if b.closed_form.joint
         and coupled(plan, b) == name for n in b.names
     ]
-    if not scaled:
+    if not locations:
         return natural
     steps = block.steps
 
     def normaliser(c: jax.Array):
         env, total = {**params, **known.given, name: backward(c, steps)}, 0.0
-        for other in scaled:
-            distribution = plan.structure.distribution(other, env)
-            site = plan.structure.sites[other]
+        for location in locations:
+            distribution = plan.structure.distribution(location, env)
+            site = plan.structure.sites[location]
             total += jnp.broadcast_to(
                 distribution.log_prob(jnp.broadcast_to(distribution.mean, site.shape)), site.lattice
             ).sum()

@@ -69,22 +69,22 @@ class Component(NamedTuple):
 
     def draw(self, count: int, random: np.random.Generator) -> np.ndarray:
         """Antithetic draws (count, d): in pairs on either side of the centre."""
-        half = (count + 1) // 2
-        z = random.standard_normal((half, len(self.centre)))
+        n_pairs = (count + 1) // 2
+        z = random.standard_normal((n_pairs, len(self.centre)))
         if np.isfinite(self.degrees):
-            z *= np.sqrt(self.degrees / random.chisquare(self.degrees, half))[:, None]
+            z *= np.sqrt(self.degrees / random.chisquare(self.degrees, n_pairs))[:, None]
         return self.centre + np.concatenate([z, -z])[:count] @ self.root.T
 
     def log_density(self, points: np.ndarray) -> np.ndarray:
         """The normalised log density (n,) at points (n, d)."""
         d = len(self.centre)
         square = (np.linalg.solve(self.root, (points - self.centre).T) ** 2).sum(0)
-        volume = np.linalg.slogdet(self.root)[1]
+        log_det = np.linalg.slogdet(self.root)[1]
         if not np.isfinite(self.degrees):
-            return -0.5 * square - 0.5 * d * np.log(2 * np.pi) - volume
+            return -0.5 * square - 0.5 * d * np.log(2 * np.pi) - log_det
         v = self.degrees
         constant = math.lgamma((v + d) / 2) - math.lgamma(v / 2) - 0.5 * d * np.log(v * np.pi)
-        return constant - volume - 0.5 * (v + d) * np.log1p(square / v)
+        return constant - log_det - 0.5 * (v + d) * np.log1p(square / v)
 
 
 class Weighted(NamedTuple):
@@ -155,36 +155,36 @@ def sample_adaptively(densities: Densities, modes: Sequence[Component], count: i
     random = np.random.default_rng([seed, 17])
     components: list[Component] = []
     sizes: list[int] = []
-    points, logs, own = np.zeros((0, len(modes[0].centre))), np.zeros(0), []
+    points, logp, params = np.zeros((0, len(modes[0].centre))), np.zeros(0), []
     pairs = np.zeros(0, int)
-    new, best = list(modes), None
+    proposals, best = list(modes), None
     for _ in range(1 + MAX_ROUNDS):
-        each = _draw_counts(new, count)
-        fresh = np.concatenate([c.draw(n, random) for c, n in zip(new, each, strict=True)])
-        pairs = np.concatenate([pairs, *(len(points) + sum(each[:i]) + _pairs(n)
-                                         for i, n in enumerate(each))])
-        components, sizes = components + new, sizes + each
-        points = np.concatenate([points, fresh])
-        logs = np.concatenate([logs, densities(fresh)])
-        own.append(values(fresh))
-        parts = np.stack([np.log(n / len(points)) + c.log_density(points)
-                          for c, n in zip(components, sizes, strict=True)])
-        mixture = np.logaddexp.reduce(parts, axis=0)
-        found = _with_variance_check(_weigh(points, logs - mixture, pairs), np.concatenate(own))
+        counts = _draw_counts(proposals, count)
+        draws = np.concatenate([c.draw(n, random) for c, n in zip(proposals, counts, strict=True)])
+        pairs = np.concatenate([pairs, *(len(points) + sum(counts[:i]) + _pairs(n)
+                                         for i, n in enumerate(counts))])
+        components, sizes = components + proposals, sizes + counts
+        points = np.concatenate([points, draws])
+        logp = np.concatenate([logp, densities(draws)])
+        params.append(values(draws))
+        log_parts = np.stack([np.log(n / len(points)) + c.log_density(points)
+                              for c, n in zip(components, sizes, strict=True)])
+        mixture = np.logaddexp.reduce(log_parts, axis=0)
+        sample = _with_variance_check(_weigh(points, logp - mixture, pairs), np.concatenate(params))
         if len(modes) == 1 and len(components) == 1:
-            difference = logs - modes[0]._replace(degrees=np.inf).log_density(points)
-            found = found._replace(normal=bool(np.ptp(difference) < MAX_NORMAL_RANGE))
-        if best is None or found.k < best.k or found.reliable or found.unreliable_entry < 0:
-            best = found
-        if found.reliable or found.effective < 2:
+            difference = logp - modes[0]._replace(degrees=np.inf).log_density(points)
+            sample = sample._replace(normal=bool(np.ptp(difference) < MAX_NORMAL_RANGE))
+        if best is None or sample.k < best.k or sample.reliable or sample.unreliable_entry < 0:
+            best = sample
+        if sample.reliable or sample.effective < 2:
             break
-        shares = found.weights * np.exp(parts[-len(new):] - np.logaddexp.reduce(
-            parts[-len(new):], axis=0))
+        shares = sample.weights * np.exp(log_parts[-len(proposals):] - np.logaddexp.reduce(
+            log_parts[-len(proposals):], axis=0))
         # where only squared deviations are not determined, more draws far out determine them
-        far = found.unreliable_entry >= 0 and found.k <= k_limit(len(points))
-        degrees = 0.5 if far else 1.0
-        new = [_refit_component(old._replace(degrees=degrees * old.degrees), points, share)
-               for old, share in zip(new, shares, strict=True)]
+        widen = sample.unreliable_entry >= 0 and sample.k <= k_limit(len(points))
+        degrees = 0.5 if widen else 1.0
+        proposals = [_refit_component(old._replace(degrees=degrees * old.degrees), points, share)
+                     for old, share in zip(proposals, shares, strict=True)]
     return present(best)
 
 
@@ -201,11 +201,11 @@ def sample_with_tail_check(densities: Densities, modes: Sequence[Component], cou
                 *heavy_tail(densities, [Normal(mode.centre, np.zeros(len(mode.centre)), mode.root)
                                         for mode in modes], seed), modes[0])
 
-    out = test(modes)
-    if out[0].reliable and out[1] < 0:
-        return out
+    result = test(modes)
+    if result[0].reliable and result[1] < 0:
+        return result
     wider = [_with_own_widths(densities, mode) for mode in modes]
-    return out if all(new is old for new, old in zip(wider, modes, strict=True)) else test(wider)
+    return result if all(new is old for new, old in zip(wider, modes, strict=True)) else test(wider)
 
 
 def _with_own_widths(densities: Densities, mode: Component) -> Component:
@@ -215,27 +215,27 @@ def _with_own_widths(densities: Densities, mode: Component) -> Component:
 
     Cost: two densities a coordinate, and two for each doubling of a width.
     """
-    unit = np.sqrt((mode.root**2).sum(1))
-    scaled = np.linalg.pinv(mode.root / unit[:, None])
-    precision = (scaled.T @ scaled) / unit[:, None] / unit
+    sds = np.sqrt((mode.root**2).sum(1))
+    scaled = np.linalg.pinv(mode.root / sds[:, None])
+    precision = (scaled.T @ scaled) / sds[:, None] / sds
     step = 1 / np.sqrt(np.diagonal(precision))
-    at, own = np.arange(len(step)), np.diagonal(precision).copy()
-    top = densities(mode.centre[None])[0]
+    active, diagonal = np.arange(len(step)), np.diagonal(precision).copy()
+    peak = densities(mode.centre[None])[0]
     for doubling in range(MAX_DOUBLINGS):
-        ways = np.eye(len(step))[at] * step[at, None]
-        logs = densities(np.concatenate([mode.centre + ways, mode.centre - ways]))
+        offsets = np.eye(len(step))[active] * step[active, None]
+        log_values = densities(np.concatenate([mode.centre + offsets, mode.centre - offsets]))
         with np.errstate(invalid="ignore"):
-            fall = top - logs.reshape(2, -1).mean(0)
+            fall = peak - log_values.reshape(2, -1).mean(0)
         fall = np.where(np.isfinite(fall), fall, np.inf)
         if doubling:
-            own[at] = 2 * fall.clip(0, 1) / step[at]**2
-        at = at[fall < (0.5 if doubling else MIN_FALL)]
-        if not at.size:
+            diagonal[active] = 2 * fall.clip(0, 1) / step[active]**2
+        active = active[fall < (0.5 if doubling else MIN_FALL)]
+        if not active.size:
             break
-        step[at] *= 2
-    if at.size or (own == np.diagonal(precision)).all():
+        step[active] *= 2
+    if active.size or (diagonal == np.diagonal(precision)).all():
         return mode  # flat, or the curvature is right
-    np.fill_diagonal(precision, own)
+    np.fill_diagonal(precision, diagonal)
     root = whitened(precision, FLAT_CURVATURE)
     return mode if root is None else mode._replace(root=root.T)
 
@@ -263,14 +263,14 @@ def nearly_normal(densities: Densities, mode: Component, count: int, seed: int =
 def _draw_counts(components: Sequence[Component], count: int) -> list[int]:
     """How many of `count` draws each component makes: a third of them equally, a third by its mass,
     a third by the largest share that it has in the variance of a coordinate."""
-    mass, centres = (np.array(each) for each in zip(*((c.mass, c.centre) for c in components),
-                                                    strict=True))
+    mass, centres = (np.array(array) for array in zip(*((c.mass, c.centre) for c in components),
+                                                      strict=True))
     mass = mass / mass.sum()
     squares = (centres - mass @ centres) ** 2 + [(c.root**2).sum(1) for c in components]
     spread = mass[:, None] * squares
-    worth = (spread / spread.sum(0)).max(1)
-    ends = np.cumsum(1 / len(mass) + mass + worth / worth.sum()) * count / 3
-    return np.diff(np.ceil(ends - 1e-6), prepend=0).astype(int).tolist()
+    max_share = (spread / spread.sum(0)).max(1)
+    edges = np.cumsum(1 / len(mass) + mass + max_share / max_share.sum()) * count / 3
+    return np.diff(np.ceil(edges - 1e-6), prepend=0).astype(int).tolist()
 
 
 def _pairs(count: int) -> np.ndarray:
@@ -278,39 +278,39 @@ def _pairs(count: int) -> np.ndarray:
     return np.arange(count) % ((count + 1) // 2)
 
 
-def _weigh(points: np.ndarray, logs: np.ndarray, pairs: np.ndarray) -> Weighted:
+def _weigh(points: np.ndarray, log_weights: np.ndarray, pairs: np.ndarray) -> Weighted:
     """Points with smoothed weights, given the logarithms of the weights.
 
     Args:
         pairs: the place (n,) of the first draw of its pair, for each draw. The weights of a pair
             may be equal, so that only pairs are independent.
     """
-    logs = np.where(np.isfinite(logs), logs, -np.inf)
-    if not np.isfinite(logs).any():
-        even = np.full(len(points), 1 / len(points))
-        return Weighted(points, even, np.inf, -np.inf, np.inf)
-    weights, top = smoothed(logs), logs.max()
-    total = float(top + np.log(np.mean(np.exp(logs - top))))
-    beyond = np.bincount(pairs, weights) - np.bincount(pairs) / len(points)
-    k = k_hat(logs)
-    error = float(np.linalg.norm(beyond) * _error_factor(k, len(points)))
-    return Weighted(points, weights, k, total, error)
+    log_weights = np.where(np.isfinite(log_weights), log_weights, -np.inf)
+    if not np.isfinite(log_weights).any():
+        uniform = np.full(len(points), 1 / len(points))
+        return Weighted(points, uniform, np.inf, -np.inf, np.inf)
+    weights, max_log = smoothed(log_weights), log_weights.max()
+    log_mean = float(max_log + np.log(np.mean(np.exp(log_weights - max_log))))
+    excess = np.bincount(pairs, weights) - np.bincount(pairs) / len(points)
+    k = k_hat(log_weights)
+    error = float(np.linalg.norm(excess) * _error_factor(k, len(points)))
+    return Weighted(points, weights, k, log_mean, error)
 
 
-def _with_variance_check(found: Weighted, values: np.ndarray) -> Weighted:
+def _with_variance_check(sample: Weighted, values: np.ndarray) -> Weighted:
     """With the parameter whose standard deviation the weighted draws determine least, if its
     standard error or Pareto's k of (x − mean)², by which that error falls, is too large."""
-    some = found.weights > 0  # far out in the tail a parameter may be infinite, with weight 0
-    w, values = found.weights[some], values[some]
+    positive = sample.weights > 0  # far out in the tail a parameter may be infinite, with weight 0
+    w, values = sample.weights[positive], values[positive]
     with np.errstate(all="ignore"):
-        away = (values - w @ values) ** 2
-        variance = w @ away
-        error = np.sqrt(w**2 @ (away - variance) ** 2) / (2 * variance)
+        squares = (values - w @ values) ** 2
+        variance = w @ squares
+        error = np.sqrt(w**2 @ (squares - variance) ** 2) / (2 * variance)
     k = k_of_variance(values, w)
-    error *= _error_factor(k, len(found.weights))
-    bad = (k > k_limit(len(found.weights))) | (error > MAX_SD_ERROR)
-    worst = int(np.argmax(np.where(bad, k, -np.inf))) if bad.any() else -1
-    return found._replace(variance_k=float(k.max(initial=-np.inf)), unreliable_entry=worst)
+    error *= _error_factor(k, len(sample.weights))
+    is_poor = (k > k_limit(len(sample.weights))) | (error > MAX_SD_ERROR)
+    worst = int(np.argmax(np.where(is_poor, k, -np.inf))) if is_poor.any() else -1
+    return sample._replace(variance_k=float(k.max(initial=-np.inf)), unreliable_entry=worst)
 
 
 def _error_factor(k: np.ndarray | float, count: int) -> ArrayLike:
@@ -327,14 +327,14 @@ def _refit_component(old: Component, points: np.ndarray, weights: np.ndarray) ->
         return old
     weights = weights / total
     mean = weights @ points
-    away = (points - mean) * np.sqrt(weights)[:, None]
-    worth, d = 1 / np.sum(weights**2), len(mean)
-    before = old.root @ old.root.T
-    covariance = (worth * (away.T @ away) + d * before) / (worth + d)
-    unit = np.sqrt(np.diagonal(covariance))
+    deviations = (points - mean) * np.sqrt(weights)[:, None]
+    effective, d = 1 / np.sum(weights**2), len(mean)
+    old_cov = old.root @ old.root.T
+    covariance = (effective * (deviations.T @ deviations) + d * old_cov) / (effective + d)
+    sds = np.sqrt(np.diagonal(covariance))
     try:
-        return old._replace(centre=mean, root=unit[:, None] * np.linalg.cholesky(
-            covariance / unit[:, None] / unit))
+        return old._replace(centre=mean, root=sds[:, None] * np.linalg.cholesky(
+            covariance / sds[:, None] / sds))
     except np.linalg.LinAlgError:
         return old._replace(centre=mean)
 
@@ -349,29 +349,30 @@ def heavy_tail(densities: Densities, normals: Sequence[Normal], seed: int = 0) -
     """
     parts = [tuple(np.asarray(part, float) for part in normal) for normal in normals]
     size = len(parts[0][0])
-    at = np.random.default_rng([seed, 19]).permutation(size)[:MAX_DIRECTIONS]
+    axes = np.random.default_rng([seed, 19]).permutation(size)[:MAX_DIRECTIONS]
     widths = np.stack([np.sqrt(scale**2 + (factor**2).sum(1)) for _, scale, factor in parts])
-    widest = [parts[i] for i in widths.argmax(0)[at]]
-    own = np.arange(size) == at[:, None]
-    spread = np.stack([factor[i] @ factor.T + own[n] * scale**2
-                       for n, (i, (_, scale, factor)) in enumerate(zip(at, widest, strict=True))])
-    width = widths.max(0)[at, None]
-    ways = np.concatenate([spread / width, width * own])
-    ways = np.concatenate([ways, -ways])
+    widest = [parts[i] for i in widths.argmax(0)[axes]]
+    is_own = np.arange(size) == axes[:, None]
+    spread = np.stack([factor[i] @ factor.T + is_own[n] * scale**2
+                       for n, (i, (_, scale, factor)) in enumerate(zip(axes, widest, strict=True))])
+    width = widths.max(0)[axes, None]
+    offsets = np.concatenate([spread / width, width * is_own])
+    offsets = np.concatenate([offsets, -offsets])
     centre = np.tile(np.stack([centre for centre, _, _ in widest]), (4, 1))
 
-    def falls(ways: np.ndarray, centre: np.ndarray, between: tuple[float, float]) -> np.ndarray:
-        found = densities(np.concatenate([centre + step * ways for step in between]))
-        near, far = found.reshape(2, -1)
+    def falls(offsets: np.ndarray, centre: np.ndarray, between: tuple[float, float]) -> np.ndarray:
+        values = densities(np.concatenate([centre + step * offsets for step in between]))
+        near, far = values.reshape(2, -1)
         with np.errstate(invalid="ignore"):
             return np.where(np.isfinite(far), near - far, np.inf)
 
-    found = falls(ways, centre, TAIL)
-    least = int(np.argmin(found))
-    if not found[least] < MIN_TAIL_FALL:
+    drops = falls(offsets, centre, TAIL)
+    least = int(np.argmin(drops))
+    if not drops[least] < MIN_TAIL_FALL:
         return -1, False
-    on = falls(ways[least : least + 1], centre[least], FAR_TAIL)[0]
-    return int(at[least % len(at)]), bool(on < MIN_TAIL_FALL * np.log2(FAR_TAIL[1] / FAR_TAIL[0]))
+    fall = falls(offsets[least : least + 1], centre[least], FAR_TAIL)[0]
+    return int(axes[least % len(axes)]), bool(fall < MIN_TAIL_FALL
+                                              * np.log2(FAR_TAIL[1] / FAR_TAIL[0]))
 
 
 def numbers(known: Known, rows: Rows | Summary) -> int:
@@ -404,22 +405,22 @@ def _member_evidences(plan: Plan, u: jax.Array, known: Known, rows: Rows) -> jax
 def densities_of(plan: Plan, known: Known, rows: Rows | Summary) -> Densities:
     """The log posterior density of unbounded coordinates at many points, in batches by one compiled
     program, in which the products of rows and points are matrix products."""
-    each = max(rows.size * (plan.table_entries + plan.width), 1)
+    per_point = max(rows.size * (plan.table_entries + plan.width), 1)
     # a power of two: a program with a remainder is two
-    most = max(1, min(MAX_BATCH, max(MIN_BATCH, CACHED_NUMBERS // max(rows.size, 1)),
-                     BATCH_NUMBERS // each))
-    together = 1 if rows.joint else 1 << (most.bit_length() - 1)
+    max_batch = max(1, min(MAX_BATCH, max(MIN_BATCH, CACHED_NUMBERS // max(rows.size, 1)),
+                     BATCH_NUMBERS // per_point))
+    batch_size = 1 if rows.joint else 1 << (max_batch.bit_length() - 1)
     # one program for many and for few points, where padding costs less than compiling
-    padded = together > 1 and MIN_BATCH * work(plan, known, rows) <= PADDED_WORK
+    padded = batch_size > 1 and MIN_BATCH * work(plan, known, rows) <= PADDED_WORK
 
-    effects = plan.groupings and plan.groupings[0].nodes
-    program = _grouped_densities if effects else _densities
+    has_effects = plan.groupings and plan.groupings[0].nodes
+    program = _grouped_densities if has_effects else _densities
 
     def densities(points: np.ndarray) -> np.ndarray:
-        size = max(together, MIN_BATCH if padded else min(
+        size = max(batch_size, MIN_BATCH if padded else min(
             MIN_BATCH, 1 << max(len(points) - 1, 0).bit_length()))
         return np.asarray(in_batches(
-            lambda points, _: program(plan, points, known, rows, together),
+            lambda points, _: program(plan, points, known, rows, batch_size),
             points.astype(jnp.result_type(float)), size), float)
 
     return densities
@@ -442,9 +443,9 @@ def in_batches(program: Callable, points: PyTree, size: int) -> PyTree:
 
 
 def _log_densities(plan: Plan, points: jax.Array, known: Known, rows: Rows | Summary,
-                   together: int) -> jax.Array:
+                   batch_size: int) -> jax.Array:
     value = density.for_loop(density.log_posterior_value(plan, known, rows), rows, points[0])
-    return jax.lax.map(value, points, batch_size=together)
+    return jax.lax.map(value, points, batch_size=batch_size)
 
 
 _densities, _grouped_densities = (

@@ -38,10 +38,10 @@ def choose(data: Data, seconds: float | None = None) -> tuple[tuple[Engine, ...]
     Raises:
         Refusal: all of them refuse. ModelError: `seconds` is no positive number.
     """
-    asked: dict[Engine, float] = {}
+    ranks: dict[Engine, float] = {}
     reasons: dict[Engine, Refusal | str] = {}
     order = (*SELECTION_ORDER[:-1], replace(NUTS_BY_DEFAULT, seconds=seconds))
-    for place, engine in enumerate(order):
+    for position, engine in enumerate(order):
         why: Refusal | str | None = refusal(engine, data, asked=False)
         if why is None:
             problem = problem_of(engine, data, False)
@@ -49,13 +49,13 @@ def choose(data: Data, seconds: float | None = None) -> tuple[tuple[Engine, ...]
         if why:
             reasons[engine] = why
         else:
-            asked[engine] = place + 1.5 * engine.defers(problem)
-    if not asked:
-        told = [str(advised(why, data)) for why in reasons.values() if isinstance(why, Refusal)]
+            ranks[engine] = position + 1.5 * engine.defers(problem)
+    if not ranks:
+        messages = [str(advised(why, data)) for why in reasons.values() if isinstance(why, Refusal)]
         raise Refusal(f"no engine can fit model '{data.model.name}'. Change the model, or add "
                       "the values of a latent site to the data. The reasons:\n- "
-                      + "\n- ".join(dict.fromkeys(told)))
-    return tuple(sorted(asked, key=asked.__getitem__)), reasons
+                      + "\n- ".join(dict.fromkeys(messages)))
+    return tuple(sorted(ranks, key=ranks.__getitem__)), reasons
 
 
 def refusal(engine: Engine, data: Data, asked: bool = True) -> Refusal | None:
@@ -76,21 +76,21 @@ def advised(why: Refusal, data: Data, tried: str = "") -> Refusal:
     """
     if not why.instead:
         return why
-    found = able(why.instead, data, tried)
+    capable = able(why.instead, data, tried)
     others = [kind.__name__ for kind in KINDS if kind.__name__ not in why.instead]
-    return why.offering(found or able(others, data, tried, 1))
+    return why.offering(capable or able(others, data, tried, 1))
 
 
-def able(names: Iterable[str], data: Data, tried: str = "", most: int | None = None) -> list[str]:
+def able(names: Iterable[str], data: Data, tried: str = "", limit: int | None = None) -> list[str]:
     """Those of the named engines that can fit the data, in order.
 
     Args:
-        tried: the name of one that is left out. most: the number of engines, at most.
+        tried: the name of one that is left out. limit: the number of engines, at most.
     """
     engines = {type(engine).__name__: engine for engine in (*SELECTION_ORDER, *ON_REQUEST)}
-    good = (name for name in names if name != tried and name in engines
-            and refusal(engines[name], data, asked=False) is None)
-    return list(itertools.islice(good, most))
+    able_names = (name for name in names if name != tried and name in engines
+                  and refusal(engines[name], data, asked=False) is None)
+    return list(itertools.islice(able_names, limit))
 
 
 def parse_engine(text: str) -> Engine:

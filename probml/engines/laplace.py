@@ -129,14 +129,14 @@ class Laplace(Engine):
                              f"{listed(plan.free)}")
         names = self.over or plan.free
         sizes = {name: int(np.prod(plan.structure.sites[name].shape)) for name in names}
-        size, least = sum(sizes.values()), min(names, key=sizes.__getitem__, default="")
+        size, smallest = sum(sizes.values()), min(names, key=sizes.__getitem__, default="")
         if size > curvature.MAX_HESSIAN_COORDINATES:
             raise Refusal(
                 f"Laplace cannot fit {problem}: it needs the second derivatives for all pairs of "
                 f"{size:,} parameters, more than the limit of "
                 f"{curvature.MAX_HESSIAN_COORDINATES:,} parameters" + (
-                    f". Name fewer parameters, such as Laplace(over=['{least}'])"
-                    * (sizes[least] <= curvature.MAX_HESSIAN_COORDINATES)), ("SVI", "NUTS"))
+                    f". Name fewer parameters, such as Laplace(over=['{smallest}'])"
+                    * (sizes[smallest] <= curvature.MAX_HESSIAN_COORDINATES)), ("SVI", "NUTS"))
 
     def reason_to_skip(self, problem: Problem) -> str:
         if problem.point_wanted:
@@ -159,44 +159,44 @@ class Laplace(Engine):
 
     @property
     def capabilities(self) -> Capabilities:
-        whole = self.over is None
-        return Capabilities(offered="possible", integrates=whole, approximates=whole,
-                            statistics=True, squares=whole)
+        all_vary = self.over is None
+        return Capabilities(offered="possible", integrates=all_vary, approximates=all_vary,
+                            statistics=True, squares=all_vary)
 
     def run(self, problem: Problem) -> Outcome:
         if self.over is not None and set(self.over) != set(problem.plan.free):
             return self._fit_some(problem)
-        found = _find_modes(problem)
-        if isinstance(found, Finding) and not problem.asked:
-            return Outcome({}, np.zeros(0), Status.COLLAPSED, 0, state=State(rejection=found))
-        return self._fit_about(problem, *_or_refuse(problem, found))
+        modes = _find_modes(problem)
+        if isinstance(modes, Finding) and not problem.asked:
+            return Outcome({}, np.zeros(0), Status.COLLAPSED, 0, state=State(rejection=modes))
+        return self._fit_about(problem, *_or_refuse(problem, modes))
 
     def _fit_about(self, problem: Problem, known: Known, modes: list[Component], log_density: float,
-                   out: Outcome) -> Outcome:
+                   outcome: Outcome) -> Outcome:
         """The posterior by weighted draws about its `Modes`, or the normal distribution at one."""
         if problem.in_parts:
-            return _normal_outcome(problem, known, modes[0], None, None, out)
+            return _normal_outcome(problem, known, modes[0], None, None, outcome)
         if why := improper(problem, known, _normal(modes[0])):
             if problem.asked:
                 raise improper_refusal("Laplace", problem, why)
-            return _normal_outcome(problem, known, modes[0], None, why, out).with_state(
+            return _normal_outcome(problem, known, modes[0], None, why, outcome).with_state(
                 rejection=None)
-        hidden = hides_differences(log_density)
-        compared, level = (importance.with_member_levels(
-            problem.plan, known, problem.rows, modes[0].centre) if hidden else (known, 0.0))
-        hidden = hides_differences(log_density - level)
-        found, why, mode = self._weighted(problem, compared, modes, hidden)
-        found = found._replace(log_evidence=found.log_evidence + level)
-        if why and hidden:
+        rounded = hides_differences(log_density)
+        ref_known, level = (importance.with_member_levels(
+            problem.plan, known, problem.rows, modes[0].centre) if rounded else (known, 0.0))
+        rounded = hides_differences(log_density - level)
+        sample, why, mode = self._weighted(problem, ref_known, modes, rounded)
+        sample = sample._replace(log_evidence=sample.log_evidence + level)
+        if why and rounded:
             _refuse_in_float32(problem, why)
-        if why or found.normal:
-            return _normal_outcome(problem, known, mode, found, why, out)
+        if why or sample.normal:
+            return _normal_outcome(problem, known, mode, sample, why, outcome)
         if len(modes) > 1:
-            out = out.noting(Finding.of(Code.MODES_COMBINED, count=len(modes)))
-        return _posterior_outcome(problem, known, found, self.draws, out)
+            outcome = outcome.noting(Finding.of(Code.MODES_COMBINED, count=len(modes)))
+        return _posterior_outcome(problem, known, sample, self.draws, outcome)
 
     def _weighted(self, problem: Problem, known: Known, modes: list[Component],
-                  hidden: bool) -> tuple[Weighted, Finding | None, Component]:
+                  rounded: bool) -> tuple[Weighted, Finding | None, Component]:
         """Weighted draws, why they do not represent the posterior, or None, and the first of their
         proposals; a few draws of the normal distribution for many rows, or where rounding of log
         densities may hide their differences."""
@@ -204,51 +204,51 @@ class Laplace(Engine):
         densities = importance.densities_of(plan, known, rows)
         affordable = importance.MAX_WORK // (importance.work(plan, known, rows) + 1)
         count = int(np.clip(affordable, MIN_DRAWS, self.draws))
-        if count < min(FEW_DRAWS, self.draws) or hidden:
-            found = importance.nearly_normal(densities, mode, count, problem.seed)
-            if importance.max_mean_error(found.weights) <= importance.MAX_MEAN_ERROR:
-                return found, None, mode
-            if hidden or count * FACTOR < FEW_DRAWS:
-                return found, _weights_finding(found, []), mode
+        if count < min(FEW_DRAWS, self.draws) or rounded:
+            sample = importance.nearly_normal(densities, mode, count, problem.seed)
+            if importance.max_mean_error(sample.weights) <= importance.MAX_MEAN_ERROR:
+                return sample, None, mode
+            if rounded or count * FACTOR < FEW_DRAWS:
+                return sample, _weights_finding(sample, []), mode
         given_states = proposals_given_states(problem, known, mode, self.draws)
-        found, heavy, power, mode = importance.sample_with_tail_check(
+        sample, heavy_index, power_law, mode = importance.sample_with_tail_check(
             densities, [*modes, *given_states], self.draws, problem.seed,
             functools.partial(_parameter_values, plan, known))
-        if heavy >= 0 and (power or found.reliable):
-            code = Code.HEAVY_TAIL if power else Code.WIDER
-            return found, Finding.of(code, density.coordinate_names(plan)[heavy]), mode
-        return found, None if found.reliable else _weights_finding(found, _entries(plan)), mode
+        if heavy_index >= 0 and (power_law or sample.reliable):
+            code = Code.HEAVY_TAIL if power_law else Code.WIDER
+            return sample, Finding.of(code, density.coordinate_names(plan)[heavy_index]), mode
+        return sample, None if sample.reliable else _weights_finding(sample, _entries(plan)), mode
 
     def _fit_some(self, problem: Problem) -> Outcome:
         """The normal distribution of some parameters, given the others at the mode of all."""
         plan, known = problem.plan, problem.known
-        top = MAP().run(problem)
-        mode = {name: jnp.asarray(value) for name, value in top.params.items()}
+        optimum = MAP().run(problem)
+        mode = {name: jnp.asarray(value) for name, value in optimum.params.items()}
         over = present(self.over)
         others = {name: value for name, value in mode.items() if name not in over}
-        some = decide.make(plan.structure, plan.pattern, (*plan.given, *others))
-        if some.globals:
+        sub = decide.make(plan.structure, plan.pattern, (*plan.given, *others))
+        if sub.globals:
             raise Refusal(f"Laplace(over=...) cannot fit {problem}: over= does not support latent "
-                          f"discrete sites outside rows(), such as '{some.globals[0]}'. Omit over=")
-        given = known._replace(given={**known.given, **others})
+                          f"discrete sites outside rows(), such as '{sub.globals[0]}'. Omit over=")
+        part_known = known._replace(given={**known.given, **others})
         start = {name: np.asarray(mode[name]) for name in over}
-        part = replace(problem, plan=some, known=given, start=start)
-        found = _or_refuse(part, _find_modes(part, centred=False))
-        normal = _normal(found.modes[0])
-        if why := improper(part, given, normal):
+        part = replace(problem, plan=sub, known=part_known, start=start)
+        result = _or_refuse(part, _find_modes(part, centred=False))
+        normal = _normal(result.modes[0])
+        if why := improper(part, part_known, normal):
             raise improper_refusal("Laplace", problem, why)
         findings = check_normal_approximation(part, normal)
-        if len(found.modes) > 1:
-            findings += (Finding.of(Code.ONE_MODE, count=len(found.modes)),)
-        owner = repeat_per_coordinate(plan, over.__contains__)
+        if len(result.modes) > 1:
+            findings += (Finding.of(Code.ONE_MODE, count=len(result.modes)),)
+        is_over = repeat_per_coordinate(plan, over.__contains__)
         loc = np.array(unconstrained(plan, mode, known))
-        loc[owner] = normal.loc
+        loc[is_over] = normal.loc
         factor = np.zeros((len(loc), len(normal.loc)), loc.dtype)
-        factor[owner] = normal.factor
+        factor[is_over] = normal.factor
         params = {**{name: np.asarray(value) for name, value in mode.items()},
-                  **jax.device_get(constrained(some, given, normal.loc))}
-        return found.out._replace(params=params, findings=findings,
-                                  posterior=Normal(loc, np.zeros_like(loc), factor))
+                  **jax.device_get(constrained(sub, part_known, normal.loc))}
+        return result.out._replace(params=params, findings=findings,
+                                   posterior=Normal(loc, np.zeros_like(loc), factor))
 
 
 def about_optimum(problem: Problem, outcome: Outcome) -> Outcome:
@@ -265,22 +265,22 @@ def about_optimum(problem: Problem, outcome: Outcome) -> Outcome:
         or FEW_DRAWS * work > importance.MAX_WORK
         or problem.size > ROWS_FOR_MODE * size and not begin.hyperparameters(plan)):
         return outcome
-    engine, spread = Laplace(), np.zeros((1, size))
+    engine, normals = Laplace(), np.zeros((1, size))
     start = begin.coordinates(plan, outcome.params, known, rows)
-    begun = begin.measure_mode(plan, (), start, known, rows, spread)
-    if proposal_about(begun)[1] > MAX_DISTANCE:  # as in units of 10⁻⁶: L-BFGS does not move
-        begun, _ = begin.refine_mode(plan, begun, known, rows, spread, None)
-    why = _no_mode(begun)
+    mode = begin.measure_mode(plan, (), start, known, rows, normals)
+    if proposal_about(mode)[1] > MAX_DISTANCE:  # as in units of 10⁻⁶: L-BFGS does not move
+        mode, _ = begin.refine_mode(plan, mode, known, rows, normals, None)
+    why = _no_mode(mode)
     if why is None:
-        hidden = hides_differences(float(begun.value))
-        found, why, _ = engine._weighted(problem, known, [proposal_about(begun)[0]], hidden)
-        if why and hidden:
+        rounded = hides_differences(float(mode.value))
+        sample, why, _ = engine._weighted(problem, known, [proposal_about(mode)[0]], rounded)
+        if why and rounded:
             _refuse_in_float32(problem, why)
     if why is None:
         # a posterior that passes its test is not at the boundary where its mode is
-        rest = tuple(each for each in outcome.findings if each.code is not Code.BOUNDARY)
-        return _posterior_outcome(problem, known, found, engine.draws,
-                                  outcome._replace(findings=rest))
+        findings = tuple(note for note in outcome.findings if note.code is not Code.BOUNDARY)
+        return _posterior_outcome(problem, known, sample, engine.draws,
+                                  outcome._replace(findings=findings))
     rejected = work <= MAX_SAMPLED and (begin.hyperparameters(plan) or not exchanges(
         plan, outcome.params, known, rows))
     return outcome.noting(why).with_state(rejection=why if rejected else None)
@@ -300,14 +300,14 @@ class Modes(NamedTuple):
     out: Outcome
 
 
-def _or_refuse(problem: Problem, found: Modes | Finding) -> Modes:
+def _or_refuse(problem: Problem, modes: Modes | Finding) -> Modes:
     """
     Raises:
         Refusal: there is no mode.
     """
-    if isinstance(found, Finding):
-        raise Refusal(f"Laplace cannot fit {problem}: {found.problem}", ("NUTS",))
-    return found
+    if isinstance(modes, Finding):
+        raise Refusal(f"Laplace cannot fit {problem}: {modes.problem}", ("NUTS",))
+    return modes
 
 
 def _refuse_in_float32(problem: Problem, why: Finding) -> None:
@@ -327,34 +327,34 @@ def _find_modes(problem: Problem, centred: bool = True) -> Modes | Finding:
         centred: effects of hierarchies may have coordinates that are nearly independent of their
             standard deviation.
     """
-    if (found := _modes_of_regression(problem)) is not None:
-        return found
+    if (regression := _modes_of_regression(problem)) is not None:
+        return regression
     plan, rows = problem.plan, problem.rows
-    spread = np.zeros((1, density.unbounded_size(plan)))  # the mode itself
-    known, begun, others = begin.find_start_mode(problem, "Laplace", spread, centred)
-    away = proposal_about(begun)[1]
-    if away > MAX_DISTANCE:
-        begun, away = begin.refine_mode(plan, begun, known, rows, spread, others)
-    near, begun = begun, begin.refine_flat_directions(problem, begun, away, spread)
+    normals = np.zeros((1, density.unbounded_size(plan)))  # the mode itself
+    known, peak, others = begin.find_start_mode(problem, "Laplace", normals, centred)
+    distance = proposal_about(peak)[1]
+    if distance > MAX_DISTANCE:
+        peak, distance = begin.refine_mode(plan, peak, known, rows, normals, others)
+    unrefined, peak = peak, begin.refine_flat_directions(problem, peak, distance, normals)
     # a ridge takes more digits than float32 has
-    rounded = begun is not near and begun.frame.centre.dtype == np.float32
-    if why := _no_mode(begun):
-        low = np.asarray(begun.frame.curvature).min()
-        if hides_differences(float(begun.value)) or (
-                begun.converged and abs(low) < curvature.MIN_CURVATURE[low.dtype]):
+    rounded = peak is not unrefined and peak.frame.centre.dtype == np.float32
+    if why := _no_mode(peak):
+        lowest = np.asarray(peak.frame.curvature).min()
+        if hides_differences(float(peak.value)) or (
+                peak.converged and abs(lowest) < curvature.MIN_CURVATURE[lowest.dtype]):
             _refuse_in_float32(problem, why)
         return why
-    history = np.asarray(begun.history)
+    history = np.asarray(peak.history)
     history = history[np.isfinite(history)]
-    out = Outcome({}, history, Status.APPROXIMATED, len(history) - 1,
-                  state=State(stopped_by_rounding=rounded))
-    modes = [begun]
+    outcome = Outcome({}, history, Status.APPROXIMATED, len(history) - 1,
+                      state=State(stopped_by_rounding=rounded))
+    modes = [peak]
     if not hidden_variables(plan):  # renumbered states would be the same mode again
-        measured = (begin.measure_mode(plan, (), placed(u), known, rows, spread, others, 0)
-                    for u in other_high_modes(begun))
+        measured = (begin.measure_mode(plan, (), placed(u), known, rows, normals, others, 0)
+                    for u in other_high_modes(peak))
         modes += [mode for mode in measured
                   if bool(np.min(np.asarray(mode.frame.curvature)) > curvature.FLAT_CURVATURE)]
-    return Modes(known, [proposal_about(at)[0] for at in modes], float(begun.value), out)
+    return Modes(known, [proposal_about(m)[0] for m in modes], float(peak.value), outcome)
 
 
 def _modes_of_regression(problem: Problem) -> Modes | None:
@@ -362,95 +362,95 @@ def _modes_of_regression(problem: Problem) -> Modes | None:
     sample of them. None: it does not, or finds no mode, or there may be several and so few rows
     that all are searched at once."""
     plan, known = problem.plan, problem.known
-    several = not is_affine_in_rows(plan) and begin.evaluated_at_once(plan, problem.rows)
-    if (not newton_pays(plan) or begin.hyperparameters(plan) or several
+    multimodal = not is_affine_in_rows(plan) and begin.evaluated_at_once(plan, problem.rows)
+    if (not newton_pays(plan) or begin.hyperparameters(plan) or multimodal
             or problem.size <= ROWS_FOR_MAP * density.unbounded_size(plan)):
         return None
-    found = MAP().maximize_posterior(problem)
-    top = found.state.optimum
-    if found.status is not Status.CONVERGED or top is None or found.warned:
+    fitted = MAP().maximize_posterior(problem)
+    optimum = fitted.state.optimum
+    if fitted.status is not Status.CONVERGED or optimum is None or fitted.warned:
         return None
-    log_density, slope, bent = _volume_terms(plan, known, top.point)
-    root = whitened(top.hessian + bent, curvature.MIN_CURVATURE[np.dtype(top.point.dtype)])
+    log_density, gradient, extra = _volume_terms(plan, known, optimum.point)
+    root = whitened(optimum.hessian + extra, curvature.MIN_CURVATURE[np.dtype(optimum.point.dtype)])
     if root is None:
         return None
-    step = root.T @ (root @ -slope)  # from the mode of the parameters' own density
-    out = Outcome({}, found.history, Status.APPROXIMATED, found.iterations,
-                  state=State(stopped_by_rounding=found.state.stopped_by_rounding))
-    return Modes(known, [proposal(np.asarray(top.point, float) + step, root.T)],
-                   float(found.history[-1]) + log_density, out)
+    step = root.T @ (root @ -gradient)  # from the mode of the parameters' own density
+    outcome = Outcome({}, fitted.history, Status.APPROXIMATED, fitted.iterations,
+                      state=State(stopped_by_rounding=fitted.state.stopped_by_rounding))
+    return Modes(known, [proposal(np.asarray(optimum.point, float) + step, root.T)],
+                   float(fitted.history[-1]) + log_density, outcome)
 
 
-def _no_mode(begun: Mode) -> Finding | None:
+def _no_mode(mode: Mode) -> Finding | None:
     """Why the end of the optimisation is no mode with a curvature; None: it is one."""
-    low = float(np.min(np.asarray(begun.frame.curvature), initial=np.inf))
-    if bool(begun.converged) and low > 0 and np.isfinite(low):
+    lowest = float(np.min(np.asarray(mode.frame.curvature), initial=np.inf))
+    if bool(mode.converged) and lowest > 0 and np.isfinite(lowest):
         return None
-    worst = ("at the end of the optimisation the matrix of second derivatives is not positive "
-             "definite" if bool(begun.converged)
-             else "the optimisation did not converge")
-    return Finding.of(Code.NO_MODE, problem=worst)
+    reason = ("at the end of the optimisation the matrix of second derivatives is not positive "
+              "definite" if bool(mode.converged)
+              else "the optimisation did not converge")
+    return Finding.of(Code.NO_MODE, problem=reason)
 
 
-def _posterior_outcome(problem: Problem, known: Known, found: Weighted, draws: int,
-               out: Outcome) -> Outcome:
+def _posterior_outcome(problem: Problem, known: Known, sample: Weighted, draws: int,
+               outcome: Outcome) -> Outcome:
     """The outcome of weighted draws that represent the posterior."""
     plan = problem.plan
-    u = found.resampled(max(draws, len(found.weights)), problem.seed)[None]
+    u = sample.resampled(max(draws, len(sample.weights)), problem.seed)[None]
     values = jax.device_get(constrained(plan, known, u.astype(jnp.result_type(float))))
-    quality = {"ess": round(found.effective, 1), "k_hat": found.k}
-    belief = with_states(plan, Draws(values, None, {}, worth=quality), known, problem.rows,
-                         problem.seed)
-    params = mean({name: belief.values[name] for name in (*plan.free, *plan.effects)})
-    passed = Finding.of(Code.WEIGHTS_PASS, k=max(found.k, 0.0), draws=len(found.weights),
-                        effective=found.effective)
-    return _with_evidence(out, plan, found)._replace(
-        params=params, status=Status.WEIGHTED, findings=(passed, *out.findings), posterior=belief)
+    quality = {"ess": round(sample.effective, 1), "k_hat": sample.k}
+    post = with_states(plan, Draws(values, None, {}, worth=quality), known, problem.rows,
+                       problem.seed)
+    params = mean({name: post.values[name] for name in (*plan.free, *plan.effects)})
+    passed = Finding.of(Code.WEIGHTS_PASS, k=max(sample.k, 0.0), draws=len(sample.weights),
+                        effective=sample.effective)
+    return _with_evidence(outcome, plan, sample)._replace(
+        params=params, status=Status.WEIGHTED, findings=(passed, *outcome.findings), posterior=post)
 
 
-def _with_evidence(out: Outcome, plan: Plan, found: Weighted) -> Outcome:
+def _with_evidence(outcome: Outcome, plan: Plan, sample: Weighted) -> Outcome:
     """With the log evidence, estimated from the weights, if all priors are proper and no hidden
     states are exchangeable."""
     flat = any(plan.structure.sites[name].entry.improper for name in plan.free)
-    return out if flat or hidden_variables(plan) else out._replace(log_evidence=found.log_evidence,
-                                                         evidence_error=found.error)
+    return outcome if flat or hidden_variables(plan) else outcome._replace(
+        log_evidence=sample.log_evidence, evidence_error=sample.error)
 
 
-def _posterior_points(plan: Plan, known: Known, found: Weighted,
+def _posterior_points(plan: Plan, known: Known, sample: Weighted,
                       mode: Component) -> dict[str, np.ndarray]:
     """Points in the posterior: the mode, and the draw with the largest weight."""
-    both = np.stack([mode.centre, found.points[np.argmax(found.weights)]])
-    values = constrained(plan, known, both[None].astype(jnp.result_type(float)))
+    points = np.stack([mode.centre, sample.points[np.argmax(sample.weights)]])
+    values = constrained(plan, known, points[None].astype(jnp.result_type(float)))
     return {name: np.asarray(value)[0] for name, value in values.items()}
 
 
 def _normal(mode: Component) -> Normal:
-    kind = jnp.result_type(float)
-    return Normal(mode.centre.astype(kind), np.zeros(len(mode.centre), kind),
-                  mode.root.astype(kind))
+    dtype = jnp.result_type(float)
+    return Normal(mode.centre.astype(dtype), np.zeros(len(mode.centre), dtype),
+                  mode.root.astype(dtype))
 
 
-def _normal_outcome(problem: Problem, known: Known, mode: Component, found: Weighted | None,
-                  why: Finding | None, out: Outcome) -> Outcome:
+def _normal_outcome(problem: Problem, known: Known, mode: Component, sample: Weighted | None,
+                  why: Finding | None, outcome: Outcome) -> Outcome:
     """The outcome of the normal distribution at the mode; `why` it does not represent the
     posterior, or None."""
     plan, seed, normal = problem.plan, problem.seed, _normal(mode)
     params = jax.device_get(constrained(plan, known, normal.loc))
-    belief = complete_normal(plan, normal, known, problem.rows, seed)
-    if known.centring and belief is normal:
+    post = complete_normal(plan, normal, known, problem.rows, seed)
+    if known.centring and post is normal:
         drawn = normal.draw(plan, known, 1000, seed)
-        belief = Draws({name: np.asarray(value)[None] for name, value in drawn.items()}, None, {})
+        post = Draws({name: np.asarray(value)[None] for name, value in drawn.items()}, None, {})
     if why is not None:
-        stays = problem.asked or importance.numbers(known, problem.rows) > MAX_SAMPLED
-        return out.noting(why)._replace(params=params, posterior=belief).with_state(
-            rejection=None if stays else why,
-            posterior_points=None if stays or found is None else _posterior_points(
-                plan, known, found, mode))
-    compared = Finding.of(Code.NORMAL_UNTESTED)
-    if found is not None:
-        out = _with_evidence(out._replace(status=Status.WEIGHTED), plan, found)
-        compared = Finding.of(Code.NORMAL_COMPARED, count=len(found.weights))
-    return out._replace(params=params, posterior=belief, findings=(compared, *out.findings))
+        is_final = problem.asked or importance.numbers(known, problem.rows) > MAX_SAMPLED
+        return outcome.noting(why)._replace(params=params, posterior=post).with_state(
+            rejection=None if is_final else why,
+            posterior_points=None if is_final or sample is None else _posterior_points(
+                plan, known, sample, mode))
+    note = Finding.of(Code.NORMAL_UNTESTED)
+    if sample is not None:
+        outcome = _with_evidence(outcome._replace(status=Status.WEIGHTED), plan, sample)
+        note = Finding.of(Code.NORMAL_COMPARED, count=len(sample.weights))
+    return outcome._replace(params=params, posterior=post, findings=(note, *outcome.findings))
 
 
 def _volume_terms(plan: Plan, known: Known, u: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
@@ -458,10 +458,10 @@ def _volume_terms(plan: Plan, known: Known, u: np.ndarray) -> tuple[float, np.nd
     gradient of its negative, and its Hessian by differences. It passes over no rows."""
     steps = np.finfo(u.dtype).eps ** (1 / 3) * (1 + np.abs(u))
     points = np.concatenate([u[None], u + np.diag(steps)]).astype(steps.dtype)
-    values, slopes = map(np.asarray, _log_volumes(plan, points, known))
-    here, *others = -slopes.astype(float)
-    bent = (np.array(others) - here) / steps[:, None]
-    return float(values[0]), here, 0.5 * (bent + bent.T)
+    values, gradients = map(np.asarray, _log_volumes(plan, points, known))
+    gradient, *shifted = -gradients.astype(float)
+    hessian = (np.array(shifted) - gradient) / steps[:, None]
+    return float(values[0]), gradient, 0.5 * (hessian + hessian.T)
 
 
 @jit(static_argnums=0, seldom=ONCE, on_host=True)
@@ -470,16 +470,16 @@ def _log_volumes(plan: Plan, points: jax.Array, known: Known):
     shape below 1), the difference of both, at each u; and its gradient."""
     def total(u: jax.Array):
         params, volume = density.from_unbounded(plan, u, known)
-        more = log_prior(plan, params, known) - log_prior(plan, params, known, mode=True)
-        return jnp.asarray(volume + more, u.dtype)
+        prior_change = log_prior(plan, params, known) - log_prior(plan, params, known, mode=True)
+        return jnp.asarray(volume + prior_change, u.dtype)
 
     return jax.vmap(jax.value_and_grad(total))(points)
 
 
 def _parameter_values(plan: Plan, known: Known, points: np.ndarray) -> np.ndarray:
     """Parameters in their own coordinates, (n, p), at points (n, d)."""
-    found = jax.device_get(constrained(plan, known, points.astype(jnp.result_type(float))))
-    return np.concatenate([np.asarray(found[name], float).reshape(len(points), -1)
+    values = jax.device_get(constrained(plan, known, points.astype(jnp.result_type(float))))
+    return np.concatenate([np.asarray(values[name], float).reshape(len(points), -1)
                            for name in plan.free], 1)
 
 
@@ -489,11 +489,12 @@ def _entries(plan: Plan) -> list[str]:
             for index in np.ndindex(plan.structure.sites[name].shape)]
 
 
-def _weights_finding(found: Weighted, entries: list[str]) -> Finding:
+def _weights_finding(sample: Weighted, entries: list[str]) -> Finding:
     """Why weighted draws do not represent the posterior."""
-    limit = k_limit(len(found.weights))
-    if found.k <= limit and found.unreliable_entry >= 0:
-        return Finding.of(Code.LONG_TAIL, entries[found.unreliable_entry], k=found.variance_k)
-    if found.k > limit:
-        return Finding.of(Code.K_HAT, k=found.k, limit=limit)
-    return Finding.of(Code.FEW_EFFECTIVE, draws=len(found.weights), effective=found.effective_by_k)
+    limit = k_limit(len(sample.weights))
+    if sample.k <= limit and sample.unreliable_entry >= 0:
+        return Finding.of(Code.LONG_TAIL, entries[sample.unreliable_entry], k=sample.variance_k)
+    if sample.k > limit:
+        return Finding.of(Code.K_HAT, k=sample.k, limit=limit)
+    return Finding.of(Code.FEW_EFFECTIVE, draws=len(sample.weights),
+                      effective=sample.effective_by_k)

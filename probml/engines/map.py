@@ -160,11 +160,11 @@ class MAP(Engine):
     def capabilities(self) -> Capabilities:
         # batches and held-out rows are not all rows: sufficient statistics of all rows do not
         # serve, and effects of groups, which batches share, are not integrated out
-        whole = not (self.batch_rows or self.held_out)
+        all_rows = not (self.batch_rows or self.held_out)
         return Capabilities(
-            "point", "possible", uses_prior=self.prior, integrates=whole, approximates=True,
-            restricts=self.restricted and whole, quadrature=self.nodes, statistics=whole,
-            squares=whole, batch=self.batch_rows, held_out_fraction=self.held_out,
+            "point", "possible", uses_prior=self.prior, integrates=all_rows, approximates=True,
+            restricts=self.restricted and all_rows, quadrature=self.nodes, statistics=all_rows,
+            squares=all_rows, batch=self.batch_rows, held_out_fraction=self.held_out,
             batches=self.optimizer is not None and not self.batch_rows)
 
     def refuse(self, problem: Problem) -> None:
@@ -180,12 +180,12 @@ class MAP(Engine):
 
     def _refuse_restricted(self, problem: Problem) -> None:
         plan = problem.plan
-        middle = random_effects.centres(plan)
-        if middle or not any(grouping.flat for grouping in plan.groupings):
-            why = (f"the prior of the effects depends on '{middle[0]}', a coefficient that cannot "
+        centres = random_effects.centres(plan)
+        if centres or not any(grouping.flat for grouping in plan.groupings):
+            why = (f"the prior of the effects depends on '{centres[0]}', a coefficient that cannot "
                    f"be integrated out with the others. Give the effects the mean 0 and add the "
                    f"mean inside rows(), `mean + effect[group]`, or omit restricted=True"
-                   if middle else
+                   if centres else
                    "the model has no coefficient, over which restricted=True (REML) integrates "
                    "together with the random effects. A coefficient is an unbounded parameter that "
                    "enters the mean of a normal distribution linearly. Omit restricted=True")
@@ -200,23 +200,23 @@ class MAP(Engine):
         return "by Newton's steps" if newton_pays(problem.plan) else "by L-BFGS"
 
     def run(self, problem: Problem) -> Outcome:
-        found = self._maximize_and_diagnose(problem)
-        top = found.state.optimum
-        away = top is not None and hides_differences(found.history[-1]) and not (
-            top.subsampled or top.predicted_gain <= MAX_HIDDEN_GAIN)
-        return found.with_state(optimum=None,
-                                stopped_by_rounding=found.state.stopped_by_rounding or away)
+        outcome = self._maximize_and_diagnose(problem)
+        optimum = outcome.state.optimum
+        hidden = optimum is not None and hides_differences(outcome.history[-1]) and not (
+            optimum.subsampled or optimum.predicted_gain <= MAX_HIDDEN_GAIN)
+        return outcome.with_state(optimum=None,
+                                  stopped_by_rounding=outcome.state.stopped_by_rounding or hidden)
 
     def _maximize_and_diagnose(self, problem: Problem) -> Outcome:
         plan, outcome = problem.plan, self.maximize_posterior(problem)
-        paths = hierarchy.integrates_loops(plan)
-        begun = {**jax.device_get(compiled_prior_point(plan, problem.known)),
-                 **problem.start} if paths or hierarchy.degenerate_modes(plan) else {}
-        collapsed = hierarchy.find_collapsed_scales(plan, begun, outcome.params)
-        if paths and not collapsed:
+        has_loops = hierarchy.integrates_loops(plan)
+        start_params = {**jax.device_get(compiled_prior_point(plan, problem.known)),
+                        **problem.start} if has_loops or hierarchy.degenerate_modes(plan) else {}
+        collapsed = hierarchy.find_collapsed_scales(plan, start_params, outcome.params)
+        if has_loops and not collapsed:
             outcome = outcome.noting(*(
                 boundary_finding(name, "0")
-                for name in next_to_zero(problem, begun, outcome.params)))
+                for name in next_to_zero(problem, start_params, outcome.params)))
         collapsed = collapsed or collapsed_scales(problem, outcome.params)[:1]
         outcome = outcome.noting(*equal_entries(problem, outcome.params))
         if collapsed:
@@ -235,21 +235,21 @@ class MAP(Engine):
 
         lbfgs = functools.partial(maximize_by_lbfgs, self._settings, problem)
         if self.optimizer is None and newton_pays(plan):
-            begin = compiled_prior_point(plan, known) | given_start(plan, start)
+            origin = compiled_prior_point(plan, known) | given_start(plan, start)
 
             def newton(params: Mapping[str, jax.Array]):
-                found = maximize_by_newton(self._settings, problem, params)
-                if found.status is not Status.MAX_ITERATIONS or self.steps is not None:
-                    return found
-                return lbfgs(placed_all(dict(found.params)))
+                best = maximize_by_newton(self._settings, problem, params)
+                if best.status is not Status.MAX_ITERATIONS or self.steps is not None:
+                    return best
+                return lbfgs(placed_all(dict(best.params)))
 
-            found = improve(find_first_optimum(problem, self.prior, newton, lbfgs, begin),
-                            [propose_larger_gaps(problem, self.prior, newton)])
-            return improve(check_identifiability(self._settings, problem, found),
-                           propose_other_optima(problem, self.prior, begin, newton))
-        several = self.optimizer is None and states_depend_on_start(plan, start) and (
+            best = improve(find_first_optimum(problem, self.prior, newton, lbfgs, origin),
+                           [propose_larger_gaps(problem, self.prior, newton)])
+            return improve(check_identifiability(self._settings, problem, best),
+                           propose_other_optima(problem, self.prior, origin, newton))
+        multistart = self.optimizer is None and states_depend_on_start(plan, start) and (
             not problem.asked or is_work_small(problem))
-        params, *others = first_points(problem, self.prior, STARTS if several else 1)
+        params, *other_starts = first_points(problem, self.prior, STARTS if multistart else 1)
         if self.optimizer is not None:
             _, gradient = training.objective(
                 plan, self.prior, training.to_coordinates(plan, params, known), known, rows)
@@ -258,57 +258,57 @@ class MAP(Engine):
 
         method = (functools.partial(maximize_by_block_lbfgs, self._settings, problem)
                   if has_coefficient_blocks(problem) else lbfgs)
-        found = find_first_optimum(problem, self.prior, method, lbfgs, params)
-        found = improve(found, [propose_larger_scale(problem, self.prior, lbfgs),
-                                self._propose_em(problem, lbfgs),
-                                propose_larger_gaps(problem, self.prior, lbfgs)])
-        found = improve(found, [self._propose_other_labels(problem, found, others)])
-        short = self._limited(found)
-        return improve(check_identifiability(self._settings, problem, found), propose_other_optima(
+        best = find_first_optimum(problem, self.prior, method, lbfgs, params)
+        best = improve(best, [propose_larger_scale(problem, self.prior, lbfgs),
+                              self._propose_em(problem, lbfgs),
+                              propose_larger_gaps(problem, self.prior, lbfgs)])
+        best = improve(best, [self._propose_other_labels(problem, best, other_starts)])
+        limited = self._limited(best)
+        return improve(check_identifiability(self._settings, problem, best), propose_other_optima(
             problem, self.prior, params,
-            lambda params: maximize_by_lbfgs(short, problem, params, False)))
+            lambda params: maximize_by_lbfgs(limited, problem, params, False)))
 
-    def _propose_other_labels(self, problem: Problem, found: Outcome, others: list) -> Proposal:
+    def _propose_other_labels(self, problem: Problem, best: Outcome, starts: list) -> Proposal:
         """Other labellings of hidden states; an optimisation that is lower after as many steps as
         the first took is stopped."""
-        short = self._limited(found)
+        limited = self._limited(best)
 
         def maximize_briefly(params: Mapping) -> Outcome:
-            other = maximize_by_lbfgs(short, problem, params, False)
-            if other.status is Status.MAX_ITERATIONS and is_higher(other, found):
+            other = maximize_by_lbfgs(limited, problem, params, False)
+            if other.status is Status.MAX_ITERATIONS and is_higher(other, best):
                 other = maximize_by_lbfgs(self._settings, problem,
                                           placed_all(dict(other.params))).after(other)
             return other
 
-        return Proposal("other hidden states of the rows", lambda _: others, maximize_briefly)
+        return Proposal("other hidden states of the rows", lambda _: starts, maximize_briefly)
 
     @property
     def _settings(self) -> OptimizerSettings:
         return OptimizerSettings(self.prior, self.progress, self.steps, self.tolerance)
 
-    def _limited(self, found: Outcome) -> OptimizerSettings:
+    def _limited(self, best: Outcome) -> OptimizerSettings:
         """Settings for an optimisation from another start: about as many steps as the first, unless
         the user set a limit."""
         return self._settings._replace(
-            steps=self.steps or max(MIN_FURTHER_STEPS, found.iterations))
+            steps=self.steps or max(MIN_FURTHER_STEPS, best.iterations))
 
     def _propose_em(self, problem: Problem, lbfgs: Maximize) -> Proposal:
         """The result of some steps of EM, if a column has no residual variance given its latent
         variables: L-BFGS may go there from far away, past other maxima."""
         plan = problem.plan
 
-        def points(found: Outcome) -> list[Mapping]:
-            end = {name: np.asarray(found.params[name]) for name in plan.free}
-            if not any(scale.residual for scale in narrow_scales(plan, problem.known, end)):
+        def points(outcome: Outcome) -> list[Mapping]:
+            point = {name: np.asarray(outcome.params[name]) for name in plan.free}
+            if not any(scale.residual for scale in narrow_scales(plan, problem.known, point)):
                 return []
             engine = EM(prior=self.prior, restarts=1, max_iterations=EM_STEPS)
             try:
                 engine.refuse(replace(problem, asked=False))
             except Refusal:
                 return []
-            begun = engine.run(problem)
-            return [] if begun.status is Status.COLLAPSED else [placed_all({
-                name: np.asarray(begun.params[name]) for name in plan.free})]
+            em_outcome = engine.run(problem)
+            return [] if em_outcome.status is Status.COLLAPSED else [placed_all({
+                name: np.asarray(em_outcome.params[name]) for name in plan.free})]
 
         applies = plan.latents and not plan.groupings and not problem.start and all(
             group.kind.exact for group in plan.latents)

@@ -156,9 +156,9 @@ class NUTS(latents.LatentSampler):
     def for_simulations(self) -> tuple["NUTS", str]:
         """One short chain for each data set, with all latent variables integrated out that can be.
         """
-        brief = replace(self, chains=1, warmup=min(self.warmup, BRIEF), integrate="all",
+        short = replace(self, chains=1, warmup=min(self.warmup, BRIEF), integrate="all",
                         draws=min(self.draws, BRIEF), relabel=False, progress=False, retries=0)
-        return brief, f"one chain of {brief.warmup} + {brief.draws} iterations"
+        return short, f"one chain of {short.warmup} + {short.draws} iterations"
 
     def run(self, problem: Problem) -> Outcome:
         deadline = np.inf if self.seconds is None else time.monotonic() + self.seconds
@@ -168,25 +168,25 @@ class NUTS(latents.LatentSampler):
     def _run(self, bar: Progress, problem: Problem, deadline: float) -> Outcome:
         plan, rows, seed = problem.plan, problem.rows, problem.seed
         latents.check(problem, "NUTS", self.draws * self.chains)
-        known, begun, measure = self._start(problem)
-        begun = jax.device_get(begun)
-        starts = starts_of_chains(problem, known, begun, self.chains, measure)
-        frame = choose_frame(begun)
+        known, mode, measure = self._start(problem)
+        mode = jax.device_get(mode)
+        starts = starts_of_chains(problem, known, mode, self.chains, measure)
+        frame = choose_frame(mode)
         chains = Chains(plan, frame, known, rows, Settings(self.warmup, self.max_tree_depth),
                         self.chains, self.draws, self.chain_method)
         run = chains.run(bar, chains.begin(starts, seed), self.target_accept, self.draws,
                          Limit(deadline))
-        run, drawn, verdict, done = self._repeat_if_needed(bar, chains, run, Limit(deadline))
-        findings = [*verdict.findings, *done]
+        run, drawn, verdict, notes = self._repeat_if_needed(bar, chains, run, Limit(deadline))
+        findings = [*verdict.findings, *notes]
         if run.iterations < self.warmup + self.draws:
-            late = run.iterations > self.warmup
+            past_warmup = run.iterations > self.warmup
             findings.append(Finding.of(
-                Code.TIME_LIMIT if late else Code.TIME_LIMIT_WARMUP, seconds=self.seconds,
+                Code.TIME_LIMIT if past_warmup else Code.TIME_LIMIT_WARMUP, seconds=self.seconds,
                 draws=run.z.shape[1], asked=self.draws))
         draws = with_states(plan, drawn, known, rows, seed)
         if drawn.inside:
             draws = draws._replace(inside=latents.unloaded(problem, drawn.inside))
-        history = np.concatenate([begun.history[np.isfinite(begun.history)],
+        history = np.concatenate([mode.history[np.isfinite(mode.history)],
                                   drawn.stats["log_density"].mean(0)])
         return Outcome(
             beliefs.mean({n: draws.values[n] for n in (*plan.free, *plan.effects)}), history,
@@ -198,50 +198,50 @@ class NUTS(latents.LatentSampler):
             Run, Draws, Verdict, list[Finding]]:
         """The last complete run of the first and of those that its diagnostics call for, its draws,
         its diagnostics, and findings on what was done."""
-        target, longer, last, done = self.target_accept, 1, np.inf, list[Finding]()
+        target, thin, last_r_hat, notes = self.target_accept, 1, np.inf, list[Finding]()
         budget = MAX_GRADIENTS * run.gradients
         drawn, verdict = self._read(chains, run, target)
         for _ in range(self.retries):
             budget -= run.gradients
-            apart = verdict.r_hat > HIGH_R_HAT and verdict.r_hat - 1 > 0.5 * (last - 1)
-            if apart or not (verdict.steep or verdict.short):
+            no_progress = verdict.r_hat > HIGH_R_HAT and verdict.r_hat - 1 > 0.5 * (last_r_hat - 1)
+            if no_progress or not (verdict.steep or verdict.short):
                 break  # chains do not come nearer to one another: more draws do not help
-            careful = min((at for at in CAREFUL_TARGETS if at > target and verdict.steep),
-                          default=target)
-            most = min((budget * run.iterations / run.gradients - self.warmup) / self.draws,
-                       latents.MAX_VALUES / run.z[:, : self.draws].size)
-            wanted = min(2 * longer if verdict.short or careful == target else longer, int(most))
-            if wanted < 1 or (careful, wanted) <= (target, longer):
+            raised = min((at for at in CAREFUL_TARGETS if at > target and verdict.steep),
+                         default=target)
+            max_thin = min((budget * run.iterations / run.gradients - self.warmup) / self.draws,
+                           latents.MAX_VALUES / run.z[:, : self.draws].size)
+            new_thin = min(2 * thin if verdict.short or raised == target else thin, int(max_thin))
+            if new_thin < 1 or (raised, new_thin) <= (target, thin):
                 break
-            at, moved = self._continued_chains(run, verdict)
-            total = (self.warmup + wanted * self.draws) * self.chains
-            with Progress(f"NUTS again, target_accept={careful:g}", total, self.progress) as inner:
-                new = chains.run(inner, chains.restarted(run.states, at), careful,
-                                 wanted * self.draws, limit._replace(gradients=budget))
-            why = ", ".join(found.code.value for found in verdict.findings if found.warns)
-            if new.iterations < self.warmup + self.draws:
-                done.append(Finding.of(Code.AGAIN_STOPPED, why=why))
+            at, moves = self._continued_chains(run, verdict)
+            total = (self.warmup + new_thin * self.draws) * self.chains
+            with Progress(f"NUTS again, target_accept={raised:g}", total, self.progress) as inner:
+                new_run = chains.run(inner, chains.restarted(run.states, at), raised,
+                                     new_thin * self.draws, limit._replace(gradients=budget))
+            why = ", ".join(finding.code.value for finding in verdict.findings if finding.warns)
+            if new_run.iterations < self.warmup + self.draws:
+                notes.append(Finding.of(Code.AGAIN_STOPPED, why=why))
                 break
-            if verdict.r_hat > HIGH_R_HAT and has_left_mode(run.z[np.unique(at)], new.z):
-                done.append(Finding.of(Code.AGAIN_LEFT, why=why))
+            if verdict.r_hat > HIGH_R_HAT and has_left_mode(run.z[np.unique(at)], new_run.z):
+                notes.append(Finding.of(Code.AGAIN_LEFT, why=why))
                 break
-            how = [f"target_accept={careful:g}"] * (careful > target) + (
-                [f"{wanted} times the iterations"] * (wanted > longer))
-            done += [Finding.of(Code.SAMPLED_AGAIN, how=" and ".join(how), why=why), *moved]
-            last, target, longer, run = verdict.r_hat, careful, wanted, new
+            changes = [f"target_accept={raised:g}"] * (raised > target) + (
+                [f"{new_thin} times the iterations"] * (new_thin > thin))
+            notes += [Finding.of(Code.SAMPLED_AGAIN, how=" and ".join(changes), why=why), *moves]
+            last_r_hat, target, thin, run = verdict.r_hat, raised, new_thin, new_run
             drawn, verdict = self._read(chains, run, target)
-        return run, drawn, verdict, done
+        return run, drawn, verdict, notes
 
     def _continued_chains(self, run: Run, verdict: Verdict) -> tuple[np.ndarray, list[Finding]]:
         """The chain from whose end each chain continues: another one if it has stayed where there
         is hardly any posterior mass; and a finding on these."""
-        own = np.arange(self.chains)
+        indices = np.arange(self.chains)
         if not verdict.r_hat > HIGH_R_HAT:
-            return own, []
+            return indices, []
         mass = diagnostics.log_mass(run.z, run.stats["log_density"])
-        left = mass < mass.max() - MAX_LOWER
-        return np.where(left, np.argmax(mass), own), [
-            Finding.of(Code.CHAINS_MOVED, count=left.sum())] * bool(left.any())
+        is_stranded = mass < mass.max() - MAX_LOWER
+        return np.where(is_stranded, np.argmax(mass), indices), [
+            Finding.of(Code.CHAINS_MOVED, count=is_stranded.sum())] * bool(is_stranded.any())
 
     def _read(self, chains: Chains, run: Run, target: float) -> tuple[Draws, Verdict]:
         """The draws of a run that are kept, with exchangeable hidden states renumbered, and its
@@ -250,18 +250,18 @@ class NUTS(latents.LatentSampler):
         u = chains.frame.points(thinned({"z": run.z}, self.draws)["z"])
         values = jax.device_get(beliefs.constrained(plan, known,
                                                     u[..., : density.unbounded_size(plan)]))
-        inside, last, renumbered = {}, rows, []
+        inside, final, renumbered = {}, rows, []
         if plan.carried:
             inside = latents.drawn(plan, known, rows, u)
-            last = row_coordinates.with_values(plan, rows,
-                                               {n: placed(v[0, -1]) for n, v in inside.items()})
+            final = row_coordinates.with_values(plan, rows,
+                                                {n: placed(v[0, -1]) for n, v in inside.items()})
         if self.relabel:
             # exchangeability is tested by the density at any draw
-            found = exchanges(plan, {name: value[0, -1] for name, value in values.items()}, known,
-                              last)
-            values, moved = relabelled(found, values)
-            renumbered = [Finding.of(Code.RELABELLED, count=moved, names=listed(
-                exchange.site for exchange in found))] * bool(moved)
+            swaps = exchanges(plan, {name: value[0, -1] for name, value in values.items()}, known,
+                              final)
+            values, n_moved = relabelled(swaps, values)
+            renumbered = [Finding.of(Code.RELABELLED, count=n_moved, names=listed(
+                exchange.site for exchange in swaps))] * bool(n_moved)
         verdict = diagnose_chains(values, run.z, run.stats, target, self.max_tree_depth)
         return (Draws(values, None, thinned(run.stats, self.draws), inside),
                 verdict._replace(findings=[*verdict.findings, *renumbered]))
@@ -280,57 +280,57 @@ class NUTS(latents.LatentSampler):
     def _near_mode(self, problem: Problem) -> tuple[Known, Mode, Measure]:
         plan, rows = problem.plan, problem.rows
         # standard normal numbers for the starts of chains
-        spread = np.random.default_rng([problem.seed, 7]).standard_normal(
+        normals = np.random.default_rng([problem.seed, 7]).standard_normal(
             (max(self.chains, COMPARED), begin.size(plan, rows)))
         incidental = problem.mode_is_atypical or any(
             tie.kind == "incidental" for tie in hierarchy.degenerate_modes(plan, problem.size))
         # an optimisation would end at the joint mode
         steps = 0 if incidental and not plan.carried else begin.MAX_STEPS
-        held = () if plan.carried else begin.hyperparameters(plan)
-        known, begun, others = begin.find_start_mode(problem, "NUTS", spread, held=held,
-                                                     steps=steps)
-        held = () if known.centring else held
-        return known, begun, lambda u: begin.measure_mode(plan, held, placed(u), known, rows,
-                                                          spread, others, 0)
+        fixed = () if plan.carried else begin.hyperparameters(plan)
+        known, mode, others = begin.find_start_mode(problem, "NUTS", normals, fixed=fixed,
+                                                    steps=steps)
+        fixed = () if known.centring else fixed
+        return known, mode, lambda u: begin.measure_mode(plan, fixed, placed(u), known, rows,
+                                                         normals, others, 0)
 
 
 def has_left_mode(before: np.ndarray, after: np.ndarray) -> bool:
     """Whether draws (chains, iterations, d) are far from an earlier chain, as when a chain has left
     one of two modes during warm-up."""
-    every = after.reshape(-1, after.shape[-1])
-    away = np.abs(before.mean(1) - every.mean(0)) / np.maximum(every.std(0), 1e-30)
-    return bool((away > MAX_CHAIN_MEAN_SDS).any())
+    all_draws = after.reshape(-1, after.shape[-1])
+    distance = np.abs(before.mean(1) - all_draws.mean(0)) / np.maximum(all_draws.std(0), 1e-30)
+    return bool((distance > MAX_CHAIN_MEAN_SDS).any())
 
 
 def thinned(drawn: Mapping[str, np.ndarray], draws: int) -> dict[str, np.ndarray]:
     """`draws` draws of each chain, evenly spaced; a draw counts as divergent if one of those that
     it replaces is."""
-    every = max(len(next(iter(drawn.values()))[0]) // draws, 1)
-    if every == 1:
+    stride = max(len(next(iter(drawn.values()))[0]) // draws, 1)
+    if stride == 1:
         return {name: value[:, :draws] for name, value in drawn.items()}
-    out = {name: value[:, every - 1 : every * draws : every] for name, value in drawn.items()}
+    result = {name: value[:, stride - 1 : stride * draws : stride] for name, value in drawn.items()}
     if "diverging" in drawn:
-        whole = drawn["diverging"][:, : every * draws]
-        out["diverging"] = np.asarray(whole.reshape(len(whole), draws, every).any(2))
-    return out
+        diverging = drawn["diverging"][:, : stride * draws]
+        result["diverging"] = np.asarray(diverging.reshape(len(diverging), draws, stride).any(2))
+    return result
 
 
-def choose_frame(begun: Mode) -> Frame:
+def choose_frame(mode: Mode) -> Frame:
     """The coordinates of the sampler: whitened by the curvature at the mode if the density is about
     normal there; else one unit for each coordinate."""
-    away = difference_from_normal(begun)
-    if not away < MAX_DIFFERENCE:
-        units = begun.frame.diagonal()
-        there = (units.root > 0) & np.isfinite(units.root)
-        return units._replace(root=np.where(there, units.root, 1.0)).square()
-    few = len(begun.frame.centre) <= MAX_DENSE_COORDINATES  # for which a matrix costs nothing
-    return (begun.frame if few and away < SMALL_DIFFERENCE else begun.frame.uncoupled()).square()
+    diff = difference_from_normal(mode)
+    if not diff < MAX_DIFFERENCE:
+        units = mode.frame.diagonal()
+        is_valid = (units.root > 0) & np.isfinite(units.root)
+        return units._replace(root=np.where(is_valid, units.root, 1.0)).square()
+    small = len(mode.frame.centre) <= MAX_DENSE_COORDINATES  # for which a matrix costs nothing
+    return (mode.frame if small and diff < SMALL_DIFFERENCE else mode.frame.uncoupled()).square()
 
 
-def difference_from_normal(begun: Mode) -> float:
+def difference_from_normal(mode: Mode) -> float:
     """The standard deviation of the difference of the log density and that of the normal
     distribution at the mode, over draws of the latter; infinite if there is none."""
-    frame, starts = jax.device_get((begun.frame, begun.starts))
+    frame, starts = jax.device_get((mode.frame, mode.starts))
     if frame.root.ndim == 1:
         return 0.0
     if not (np.all(frame.curvature > 0) and np.isfinite(frame.root).all()

@@ -12,7 +12,7 @@ import jax
 
 from probml.engines.engine import Status
 from probml.errors import counted
-from probml.numerics.compiling import underway
+from probml.numerics.compiling import compiling_for
 from probml.numerics.outside.checkpoint import LoopState
 from probml.numerics.outside.watching import WATCHERS, Step
 from probml.numerics.process.threads import in_same_precision
@@ -44,11 +44,12 @@ class Progress:
     def __init__(self, title: str, total: int | None, show: bool):
         self.title, self.total = title, total
         self.bar: Any = None
-        self._begun, self._lock, self._ended = time.monotonic(), threading.Lock(), threading.Event()
+        self._start_time = time.monotonic()
+        self._lock, self._ended = threading.Lock(), threading.Event()
         self._at: tuple[int, str] = (0, "preparing" if total else "working")
         self._outer: Progress | None = getattr(self._open, "innermost", None)
         self._inner: Progress | None = None
-        self._since: float = self._outer._since if self._outer else self._begun
+        self._since: float = self._outer._since if self._outer else self._start_time
         self._hidden, self._thread = False, threading.get_ident()
         self.about = self._outer.about if self._outer else ""  # the size of the work, in words
         self.stopped = threading.Event()  # set: turns under way are the last
@@ -71,7 +72,7 @@ class Progress:
         clock = {} if self.total else {"bar_format": "{desc}: {elapsed}{postfix}"}
         self.bar = tqdm(total=self.total, desc=self.title, unit="it", leave=bool(self.total),
                         **clock)
-        self.bar.start_t -= time.monotonic() - self._begun
+        self.bar.start_t -= time.monotonic() - self._start_time
         self._hidden = False
         self._show()
 
@@ -85,32 +86,32 @@ class Progress:
             self._outer._hide()
 
     def _show(self) -> None:
-        count, said = self._at
+        count, text = self._at
         if self.reading is not None:
-            said = f"{said}, {counted(round(self.reading()), 'row')} a second"
-        if underway(self._thread) > COMPILING:
-            said = f"compiling {self.title}{self.about and f' for {self.about}'}, once"
-        self.bar.set_postfix_str(said, refresh=False)
+            text = f"{text}, {counted(round(self.reading()), 'row')} a second"
+        if compiling_for(self._thread) > COMPILING:
+            text = f"compiling {self.title}{self.about and f' for {self.about}'}, once"
+        self.bar.set_postfix_str(text, refresh=False)
         self.bar.update(count - self.bar.n)
 
     def _watch(self) -> None:
-        said, wait = False, min(COMPILING, max(self._since + DELAY - time.monotonic(), 0.0))
+        noted, wait = False, min(COMPILING, max(self._since + DELAY - time.monotonic(), 0.0))
         while not self._ended.wait(wait):
-            left = self._since + DELAY - time.monotonic()
-            wait = min(COMPILING, left if left > 0 else DELAY)
+            remaining = self._since + DELAY - time.monotonic()
+            wait = min(COMPILING, remaining if remaining > 0 else DELAY)
             with self._lock:
                 if self._ended.is_set():
                     return
                 if self._inner is not None:  # which shows itself
                     continue
-                compiling = underway(self._thread) > COMPILING
+                compiling = compiling_for(self._thread) > COMPILING
                 if self.bar is None:
-                    if not compiling and left > 0:
+                    if not compiling and remaining > 0:
                         continue
                     self._appear()
-                elif said != compiling:
+                elif noted != compiling:
                     self._show()
-                said = compiling
+                noted = compiling
                 self.bar.refresh()
 
     def __enter__(self):
@@ -133,17 +134,17 @@ class Progress:
         inner, now = self, time.monotonic()
         while inner._inner is not None:
             inner = inner._inner
-        what = self.title + f" ({self.about})" * bool(self.about)
-        what += f", {inner.title}" * (inner.title != self.title)
-        if underway(self._thread) > COMPILING:
-            return f"{what}: compiling, once; {now - self._since:.0f} s so far"
-        done, said = inner._at
+        line = self.title + f" ({self.about})" * bool(self.about)
+        line += f", {inner.title}" * (inner.title != self.title)
+        if compiling_for(self._thread) > COMPILING:
+            return f"{line}: compiling, once; {now - self._since:.0f} s so far"
+        done, text = inner._at
         if not (inner.total and done):
-            return f"{what}: {said}; {now - self._since:.0f} s so far"
-        left = (now - inner._begun) * (inner.total - done) / done
-        return (f"{what}: {done} of at most "
-                f"{counted(inner.total, 'iteration')}{said and f', {said}'}; "
-                f"{now - self._since:.0f} s so far, at most about {left:.0f} s more")
+            return f"{line}: {text}; {now - self._since:.0f} s so far"
+        remaining = (now - inner._start_time) * (inner.total - done) / done
+        return (f"{line}: {done} of at most "
+                f"{counted(inner.total, 'iteration')}{text and f', {text}'}; "
+                f"{now - self._since:.0f} s so far, at most about {remaining:.0f} s more")
 
     def advance(self, count: int, value: float | None = None) -> None:
         """Adds iterations, from any thread; `value`: of the objective, where there is one."""
@@ -161,7 +162,7 @@ class Progress:
     def passed(self, rows: int) -> None:
         """Shows the number of rows so far, for work of unknown length."""
         with self._lock:
-            speed = rows / max(time.monotonic() - self._begun, 1e-6)
+            speed = rows / max(time.monotonic() - self._start_time, 1e-6)
             self._at = (0, f"{counted(rows, 'row')}, {speed:,.0f} a second")
             if self.bar is not None:
                 self._show()
@@ -171,10 +172,10 @@ class Progress:
         """Informs the watchers."""
         if not self._watchers:
             return
-        took = time.monotonic() - self._begun
-        left = took * (self.total - done) / done if self.total and done else None
+        elapsed = time.monotonic() - self._start_time
+        remaining = elapsed * (self.total - done) / done if self.total and done else None
         speed = self.reading() if speed is None and self.reading is not None else speed
-        self._step = Step(self.title, done, self.total, value, took, left, speed)
+        self._step = Step(self.title, done, self.total, value, elapsed, remaining, speed)
         for watcher in self._watchers:
             watcher.hear(self._step, False)
 
@@ -232,13 +233,13 @@ class Loop:
     def read(self) -> dict[str, PyTree]:
         """All that is saved; the arrays are not modified later."""
         return {"state": jax.tree.leaves(self.state),
-                **{name: list(own) for name, own in self.lists.items()}}
+                **{name: list(items) for name, items in self.lists.items()}}
 
-    def write(self, held: dict[str, PyTree]) -> None:
+    def write(self, saved: dict[str, PyTree]) -> None:
         """Restores what `read` returned."""
-        self.state = jax.tree.unflatten(jax.tree.structure(self.state), held["state"])
-        for name, own in self.lists.items():
-            own[:] = held[name]
+        self.state = jax.tree.unflatten(jax.tree.structure(self.state), saved["state"])
+        for name, items in self.lists.items():
+            items[:] = saved[name]
 
 
 def iterate(bar: Progress, limit: int, turn: Callable[[int], StepResult], lanes: int = 1,

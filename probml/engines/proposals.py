@@ -25,16 +25,16 @@ MAX_STATES = 64  # joint states of discrete sites, for each of which a mode is l
 MAX_MOVE, MAX_STRETCH, MAX_VOLUME = 2.0, 1.5, 3.0
 
 
-def proposal_about(begun: Mode) -> tuple[Component, float]:
+def proposal_about(mode: Mode) -> tuple[Component, float]:
     """The proposal about the mode, a Newton step from where the optimisation ended, and the length
     of that step in standard deviations."""
-    root, slope = np.asarray(begun.frame.root, float), np.asarray(begun.starts.gradient, float)[0]
-    step = root.T @ slope
-    away = float(np.sqrt(np.sum(step**2)))
-    centre = np.asarray(begun.frame.centre, float)
-    if not np.isfinite(away):
+    root, gradient = np.asarray(mode.frame.root, float), np.asarray(mode.starts.gradient, float)[0]
+    step = root.T @ gradient
+    distance = float(np.sqrt(np.sum(step**2)))
+    centre = np.asarray(mode.frame.centre, float)
+    if not np.isfinite(distance):
         return proposal(centre, root), np.inf
-    return proposal(centre + root @ step * min(1.0, 1 / max(away, 1e-9)), root), away
+    return proposal(centre + root @ step * min(1.0, 1 / max(distance, 1e-9)), root), distance
 
 
 def proposals_given_states(problem: Problem, known: Known, mode: Component,
@@ -56,43 +56,43 @@ def proposals_given_states(problem: Problem, known: Known, mode: Component,
     if (not plan.globals or math.prod(sizes) > MAX_STATES
             or draws * importance.work(plan, known, rows) > importance.MAX_WORK):
         return []
-    some = decide.make(plan.structure, plan.pattern, (*plan.given, *plan.globals))
-    if (some.free, some.effects) != (plan.free, plan.effects):
+    sub = decide.make(plan.structure, plan.pattern, (*plan.given, *plan.globals))
+    if (sub.free, sub.effects) != (plan.free, plan.effects):
         return []
     start = placed(mode.centre.astype(jnp.result_type(float)))
-    spread = np.zeros((1, density.unbounded_size(plan)))
-    found, logs = [], []
+    normals = np.zeros((1, density.unbounded_size(plan)))
+    parts, log_masses = [], []
     for codes in np.ndindex(*sizes):
         state = {name: jnp.reshape(jnp.asarray(plan.variables[name].values)[code],
                                    plan.structure.sites[name].shape)
                  for name, code in zip(plan.globals, codes, strict=True)}
-        begun = begin.measure_mode(some, (), start, known._replace(given={**known.given, **state}),
-                                   rows, spread)
-        component, away = proposal_about(begun)
-        if away <= MAX_DISTANCE and np.min(np.asarray(begun.frame.curvature)) > 0:
-            found.append(component)
-            logs.append(float(begun.value) + np.linalg.slogdet(component.root)[1])
-    mass = np.exp(np.array(logs) - np.max(logs, initial=-np.inf))
+        peak = begin.measure_mode(sub, (), start, known._replace(given={**known.given, **state}),
+                                  rows, normals)
+        component, distance = proposal_about(peak)
+        if distance <= MAX_DISTANCE and np.min(np.asarray(peak.frame.curvature)) > 0:
+            parts.append(component)
+            log_masses.append(float(peak.value) + np.linalg.slogdet(component.root)[1])
+    mass = np.exp(np.array(log_masses) - np.max(log_masses, initial=-np.inf))
     mass /= mass.sum()
     distinct = [mode]
-    for i in sorted(_without_renumbered_states(mode, found, logs), key=lambda i: -mass[i]):
-        over = next((at for at, old in enumerate(distinct) if _is_covered(found[i], old)), None)
-        if over is None:
-            distinct.append(found[i]._replace(mass=mass[i]))
-        elif over:
-            distinct[over] = distinct[over]._replace(mass=distinct[over].mass + mass[i])
+    for i in sorted(_without_renumbered_states(mode, parts, log_masses), key=lambda i: -mass[i]):
+        cover = next((j for j, old in enumerate(distinct) if _is_covered(parts[i], old)), None)
+        if cover is None:
+            distinct.append(parts[i]._replace(mass=mass[i]))
+        elif cover:
+            distinct[cover] = distinct[cover]._replace(mass=distinct[cover].mass + mass[i])
     return distinct[1:]
 
 
-def _without_renumbered_states(mode: Component, found: list[Component],
-                               logs: list[float]) -> list[int]:
+def _without_renumbered_states(mode: Component, parts: list[Component],
+                               log_masses: list[float]) -> list[int]:
     """The indices of the states, without those that are another one renumbered: their posterior is
     the same, with the names of the states exchanged. The one nearest to the mode is kept."""
-    away = [np.linalg.norm(np.linalg.solve(mode.root, each.centre - mode.centre)) for each in found]
-    summaries = [np.append(log, np.sort(np.log((each.root**2).sum(1))))
-                 for log, each in zip(logs, found, strict=True)]
+    dist = [np.linalg.norm(np.linalg.solve(mode.root, part.centre - mode.centre)) for part in parts]
+    summaries = [np.append(log, np.sort(np.log((part.root**2).sum(1))))
+                 for log, part in zip(log_masses, parts, strict=True)]
     kept: list[int] = []
-    for i in map(int, np.argsort(away)):
+    for i in map(int, np.argsort(dist)):
         if all(np.abs(summaries[i] - summaries[other]).max() > MAX_DIFFERENCE for other in kept):
             kept.append(i)
     return kept
@@ -101,7 +101,7 @@ def _without_renumbered_states(mode: Component, found: list[Component],
 def _is_covered(new: Component, old: Component) -> bool:
     """Whether draws of the old proposal reach wherever those of the new one do, and nearly as
     often."""
-    moved, *axes = np.linalg.solve(old.root, np.column_stack([new.centre - old.centre, new.root])).T
+    shift, *axes = np.linalg.solve(old.root, np.column_stack([new.centre - old.centre, new.root])).T
     ratios = np.linalg.svd(axes, compute_uv=False)
-    return bool(np.linalg.norm(moved) < MAX_MOVE and ratios.max() < MAX_STRETCH
+    return bool(np.linalg.norm(shift) < MAX_MOVE and ratios.max() < MAX_STRETCH
                 and np.log(ratios).sum() > -np.log(MAX_VOLUME))

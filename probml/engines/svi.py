@@ -39,7 +39,7 @@ from probml.engines.sampling.reliance import (
     check_normal_approximation,
     improper,
     improper_refusal,
-    rising,
+    rising_finding,
 )
 from probml.engines.start import begin
 from probml.engines.start.labelling import check_distinct, use_representative_rows
@@ -161,9 +161,9 @@ class SVI(latents.LatentSampler):
     @property
     def capabilities(self) -> Capabilities:
         # effects of groups, which batches share, are not integrated out
-        whole = self.batch_rows is None
-        return Capabilities(integrates=whole and self.integrate != "none",
-                            approximates=self.integrate == "all", statistics=whole,
+        all_rows = self.batch_rows is None
+        return Capabilities(integrates=all_rows and self.integrate != "none",
+                            approximates=self.integrate == "all", statistics=all_rows,
                             batch=self.batch_rows, batches=not self.batch_rows)
 
     def refuse(self, problem: Problem) -> None:
@@ -196,36 +196,36 @@ class SVI(latents.LatentSampler):
         if callable(self.guide):
             check_sites(static, arguments, problem)
         latents.check(problem, "SVI", DRAWS)
-        begun, frame = None, None
+        mode, frame = None, None
         if static.model is None:
-            begun = self._start(problem)
-            frame = begun.frame if self.guide == "multivariate_normal" else begun.frame.independent(
-                begun.hessian)
+            mode = self._start(problem)
+            frame = mode.frame if self.guide == "multivariate_normal" else mode.frame.independent(
+                mode.hessian)
         state, history = self._optimize(plan, static, frame, arguments, seed)
         status = Status.APPROXIMATED if np.isfinite(history[-1]) else Status.COLLAPSED
-        findings = () if begun is None else several_modes_finding(plan, begun)
+        findings = () if mode is None else several_modes_finding(plan, mode)
         if callable(self.guide):
-            findings += rising(history)
+            findings += rising_finding(history)
             values = jax.device_get(_draws(plan, static, frame, state, arguments,
                                            derive_key(random_key(seed), Use.GUIDED),
                                            _number_of_draws(plan, static)))
-            found: Any = with_states(plan, Draws({n: values[n][None] for n in plan.free}, None, {}),
-                                     known, rows, seed)
+            post: Any = with_states(plan, Draws({n: values[n][None] for n in plan.free}, None, {}),
+                                    known, rows, seed)
         else:
             normal = Normal(*jax.device_get(_normal(plan, static, frame, state, arguments)))
             if status is Status.APPROXIMATED:
                 if why := improper(problem, known, normal):
                     raise improper_refusal("SVI", problem, why)
                 # evidences of all rows: with batches of rows a share of the optimisation's time
-                most = (COMPARISON_SHARE * self.steps * self.particles * static.batch
-                        / static.total if static.total else np.inf)
-                findings += check_normal_approximation(problem, normal, most)
-            found = (_drawn(problem, normal) if plan.carried
-                     else complete_normal(plan, normal, known, rows, seed))
-        point = posterior.mean({n: np.asarray(v)[None] for n, v in found.draw(
+                max_draws = (COMPARISON_SHARE * self.steps * self.particles * static.batch
+                             / static.total if static.total else np.inf)
+                findings += check_normal_approximation(problem, normal, max_draws)
+            post = (_drawn(problem, normal) if plan.carried
+                    else complete_normal(plan, normal, known, rows, seed))
+        point = posterior.mean({n: np.asarray(v)[None] for n, v in post.draw(
             plan, known, _number_of_draws(plan, static), OWN).items()
             if n in (*plan.free, *plan.effects)})
-        return Outcome(point, history, status, self.steps, findings, posterior=found)
+        return Outcome(point, history, status, self.steps, findings, posterior=post)
 
     def _static(self, problem: Problem) -> Static:
         """The static arguments of the compiled steps."""
@@ -256,11 +256,11 @@ class SVI(latents.LatentSampler):
     def _start(self, problem: Problem) -> Mode:
         """The mode from which the guide starts, and the curvature there."""
         plan = problem.plan
-        near = (use_representative_rows(problem) if problem.in_parts and self.batch_rows
-                and not plan.carried else problem)
+        sampled = (use_representative_rows(problem) if problem.in_parts and self.batch_rows
+                   and not plan.carried else problem)
         held = () if plan.carried else begin.hyperparameters(plan)
-        return begin.find_start_mode(near, "SVI", np.zeros((1, begin.size(plan, near.rows))),
-                                     centred=False, held=held)[1]
+        return begin.find_start_mode(sampled, "SVI", np.zeros((1, begin.size(plan, sampled.rows))),
+                                     centred=False, fixed=held)[1]
 
 
 @functools.lru_cache(maxsize=64)
@@ -287,8 +287,8 @@ def _vi(plan: Plan, static: Static, frame: Frame | None) -> tuple[infer.SVI, Any
     def flat(rows: Rows, known: Known, scale: float = 1.0):
         z = numpyro.sample("z", dist.ImproperUniform(dist.constraints.real, (),
                                                      present(frame).centre.shape))
-        both = present(frame).transform(density.log_posterior(plan, known, rows, scale))
-        numpyro.factor("density", density.differentiable(both)(z))
+        evaluate = present(frame).transform(density.log_posterior(plan, known, rows, scale))
+        numpyro.factor("density", density.differentiable(evaluate)(z))
 
     def named(rows: Rows, known: Known, scale: float = 1.0):
         env = dict(known.given)
@@ -355,16 +355,16 @@ def _normal(plan: Plan, static: Static, frame: Frame, state: PyTree, arguments: 
     """The guide's normal distribution in unbounded coordinates: location, independent scales,
     factor."""
     svi, guide = _prepared(plan, static, frame, state, arguments)
-    found = guide.get_posterior(svi.get_params(state))
-    none = jnp.zeros_like(frame.centre)
+    normal = guide.get_posterior(svi.get_params(state))
+    zeros = jnp.zeros_like(frame.centre)
     if static.guide == "normal":
-        return frame.point(found.loc), frame.root * found.scale, jnp.zeros((none.size, 0),
-                                                                           none.dtype)
+        return frame.point(normal.loc), frame.root * normal.scale, jnp.zeros((zeros.size, 0),
+                                                                             zeros.dtype)
     if static.guide == "lowrank":
-        return (frame.point(found.loc), frame.root * jnp.sqrt(found.cov_diag),
-                frame.root[:, None] * found.cov_factor)
+        return (frame.point(normal.loc), frame.root * jnp.sqrt(normal.cov_diag),
+                frame.root[:, None] * normal.cov_factor)
     root = frame.root if frame.root.ndim == 2 else jnp.diag(frame.root)
-    return frame.point(found.loc), none, root @ found.scale_tril
+    return frame.point(normal.loc), zeros, root @ normal.scale_tril
 
 
 def _drawn(problem: Problem, normal: Normal) -> Draws:
@@ -374,11 +374,11 @@ def _drawn(problem: Problem, normal: Normal) -> Draws:
     u = normal.loc + normal.scale * random.standard_normal((1, DRAWS, len(normal.loc)))
     u += random.standard_normal((1, DRAWS, normal.factor.shape[1])) @ normal.factor.T
     u = u.astype(normal.loc.dtype)
-    inside = latents.drawn(plan, known, rows, u)
+    row_values = latents.drawn(plan, known, rows, u)
     values = jax.device_get(posterior.constrained(plan, known,
                                                   u[..., : density.unbounded_size(plan)]))
-    draws = with_states(plan, Draws(values, None, {}, inside), known, rows, problem.seed)
-    return draws._replace(inside=latents.unloaded(problem, inside))
+    draws = with_states(plan, Draws(values, None, {}, row_values), known, rows, problem.seed)
+    return draws._replace(inside=latents.unloaded(problem, row_values))
 
 
 @jit(static_argnums=(0, 1, 6))

@@ -162,26 +162,26 @@ class VB(Engine):
              structures: Sequence[Structure]) -> list[Outcome]:
         """For each size the best of its restarts, in one program, see _concentrations."""
         plan, rows, known = problem.plan, problem.rows, problem.known
-        stated = _concentrations(problem, structures)
+        by_size = _concentrations(problem, structures)
         count = self.starts(problem.data, plan, {}, len(sizes))
         groups = np.repeat(np.arange(len(sizes)), count)
-        live = np.arange(plan.variables[site].states) < np.asarray(sizes)[groups][:, None]
-        few = _starting_states(plan, count).get(site, np.ones((count, live.shape[1]), bool))
+        allowed = np.arange(plan.variables[site].states) < np.asarray(sizes)[groups][:, None]
+        start = _starting_states(plan, count).get(site, np.ones((count, allowed.shape[1]), bool))
         # all states of a size that has no more
-        few = np.tile(few, (len(sizes), 1)) & live
-        own = {"allowed": {site: live},
-               "concentration": {name: np.stack([each[name] for each in stated])[groups]
-                                 for name in stated[0]}}
-        first = starts(problem.data, plan, known, problem.weights, len(groups), problem.seed,
-                       {}, True, whole=True, allowed={site: few})._replace(drawn=None)
+        start = np.tile(start, (len(sizes), 1)) & allowed
+        fields = {"allowed": {site: allowed},
+                  "concentration": {name: np.stack([priors[name] for priors in by_size])[groups]
+                                    for name in by_size[0]}}
+        init = starts(problem.data, plan, known, problem.weights, len(groups), problem.seed,
+                      {}, True, whole=True, allowed={site: start})._replace(drawn=None)
         race = Race(groups) if self.restarts is None else Race(groups, keep=count)
-        run, trail = run_restarts(plan, initial_posteriors(plan, first, known, rows, own), known,
-                          rows, own,
+        run, bounds = run_restarts(plan, initial_posteriors(plan, init, known, rows, fields), known,
+                          rows, fields,
                           race, self.max_iterations, self.tolerance * rows.weight,
                           self.progress)
         run = jax.tree.map(np.asarray, run)
         return [_best(plan, jax.tree.map(lambda leaf, at=groups == i: leaf[at], run),
-                      trail[groups == i], known, SAME_OPTIMUM * rows.weight)
+                      bounds[groups == i], known, SAME_OPTIMUM * rows.weight)
                 for i in range(len(sizes))]
 
     def narrowed(self, plan: Plan, structure: Structure, outcome: Outcome) -> Outcome:
@@ -192,8 +192,8 @@ class VB(Engine):
     def _run_batches(self, problem: Problem) -> Outcome:
         """Passes over the rows in batches, starting from a few iterations on a sample."""
         params = batches.first_point(problem, self)
-        first = Start({name: value[None] for name, value in params.items()}, None, {})
-        start = initial_posteriors(problem.plan, first, problem.known, problem.rows, {})
+        init = Start({name: value[None] for name, value in params.items()}, None, {})
+        start = initial_posteriors(problem.plan, init, problem.known, problem.rows, {})
         outcome = batches.run_passes(self, problem, jax.tree.map(lambda leaf: leaf[0],
                                                                  start.closed), "stochastic")
         return outcome._replace(bound=float(np.nanmax(outcome.history)))
@@ -201,44 +201,44 @@ class VB(Engine):
     def _run_restarts(self, problem: Problem) -> Outcome:
         plan, rows, known = problem.plan, problem.rows, problem.known
         count = self.copies(problem)
-        several = states_depend_on_start(plan, problem.start)
-        states = _starting_states(plan, count) if several else {}
-        first = starts(problem.data, plan, known, problem.weights, count, problem.seed,
-                       problem.start, True, whole=True, allowed=states)._replace(drawn=None)
+        has_states = states_depend_on_start(plan, problem.start)
+        states = _starting_states(plan, count) if has_states else {}
+        init = starts(problem.data, plan, known, problem.weights, count, problem.seed,
+                      problem.start, True, whole=True, allowed=states)._replace(drawn=None)
         race = Race(np.zeros(count, int)) if self.restarts is None else None
-        run, trail = run_restarts(plan, initial_posteriors(plan, first, known, rows, {}), known,
-                                  rows, {}, race, self.max_iterations,
-                                  self.tolerance * rows.weight, self.progress)
-        found = _best(plan, run, trail, known, SAME_OPTIMUM * rows.weight)
-        if found.status is Status.COLLAPSED:
-            return found
-        few = isinstance(rows, Summary) or (problem.size or 0) <= FEW_ROWS
-        worth = np.inf if few else COMPARISON_SHARE * float(np.asarray(run.count).sum())
-        return found.noting(check_block_approximation(problem, _closed(found), worth))
+        run, bounds = run_restarts(plan, initial_posteriors(plan, init, known, rows, {}), known,
+                                   rows, {}, race, self.max_iterations,
+                                   self.tolerance * rows.weight, self.progress)
+        outcome = _best(plan, run, bounds, known, SAME_OPTIMUM * rows.weight)
+        if outcome.status is Status.COLLAPSED:
+            return outcome
+        few_rows = isinstance(rows, Summary) or (problem.size or 0) <= FEW_ROWS
+        max_draws = np.inf if few_rows else COMPARISON_SHARE * float(np.asarray(run.count).sum())
+        return outcome.noting(check_block_approximation(problem, _closed(outcome), max_draws))
 
 
 def _starting_states(plan: Plan, restarts: int) -> dict[str, np.ndarray]:
     """Variable → (restarts, states) bool, the states with which a restart begins: every other
     restart with few of many. States become empty one by one, and slowly: if few are needed, a start
     with few is nearer to the optimum."""
-    out = {}
+    allowed = {}
     for name in hidden_variables(plan) if restarts > 1 and not plan.rowwise else ():
         states = plan.variables[name].states
         if states > 2:
             sizes = np.full(restarts, states)
             sizes[1::2] = np.resize(np.unique(np.geomspace(2, states, MAX_SIZES).astype(int))[:-1],
                                     restarts // 2)
-            out[name] = np.arange(states) < sizes[:, None]
-    return out
+            allowed[name] = np.arange(states) < sizes[:, None]
+    return allowed
 
 
-def _best(plan: Plan, run: Run, trail: np.ndarray, known: Known, close: float) -> Outcome:
+def _best(plan: Plan, run: Run, bounds: np.ndarray, known: Known, slack: float) -> Outcome:
     """The outcome of the restart with the highest bound, with a finding about the others."""
     best = index_of_best(run)
     closed = jax.tree.map(lambda leaf: leaf[best], run.closed)
-    found = jax.device_get(add_means(plan, closed, known))
-    return outcome_of_best(run, trail[best], close, best)._replace(
-        params=found.mean, posterior=found, bound=float(run.value[best]))
+    posterior = jax.device_get(add_means(plan, closed, known))
+    return outcome_of_best(run, bounds[best], slack, best)._replace(
+        params=posterior.mean, posterior=posterior, bound=float(run.value[best]))
 
 
 def _closed(outcome: Outcome) -> Closed:
@@ -255,24 +255,24 @@ def _concentrations(problem: Problem,
         Refusal: a parameter with other axes of states than those of plates and of Dirichlets.
     """
     plan = problem.plan
-    whole, narrow = plan.structure.sites, []
-    alone = {name: not block.stacked for block in all_blocks(plan, True)
-             for name in block.names}
+    sites, varying = plan.structure.sites, []
+    independent = {name: not block.stacked for block in all_blocks(plan, True)
+                   for name in block.names}
     for name in plan.free:
-        site = whole[name]
-        if all(each.sites[name].shape == site.shape for each in structures):
+        site = sites[name]
+        if all(structure.sites[name].shape == site.shape for structure in structures):
             continue
-        same = all(each.sites[name].event == site.event for each in structures)
-        if not same and site.entry.prior is not None and alone[name]:
-            narrow.append(name)
-        elif not (same and alone[name]):
+        same_event = all(structure.sites[name].event == site.event for structure in structures)
+        if not same_event and site.entry.prior is not None and independent[name]:
+            varying.append(name)
+        elif not (same_event and independent[name]):
             raise _refusal(problem, name)
-    found = jax.device_get(_widened_priors(tuple(structures), tuple(narrow),
-                                           tuple(whole[name].shape for name in narrow),
-                                           problem.known.given))
-    if missing := next((name for name in narrow if found[0][name] is None), None):
+    padded = jax.device_get(_widened_priors(tuple(structures), tuple(varying),
+                                            tuple(sites[name].shape for name in varying),
+                                            problem.known.given))
+    if missing := next((name for name in varying if padded[0][name] is None), None):
         raise _refusal(problem, missing)
-    return found
+    return padded
 
 
 def _refusal(problem: Problem, name: str) -> Refusal:
@@ -292,22 +292,22 @@ def _widened_priors(structures: tuple[Structure, ...], names: tuple[str, ...],
                  for name, shape in zip(names, shapes, strict=True)} for structure in structures]
 
 
-def _of_size(plan: Plan, structure: Structure, found: Closed) -> Closed:
+def _of_size(plan: Plan, structure: Structure, closed: Closed) -> Closed:
     """q(θ) of a size, without the impossible states."""
-    every = all_blocks(plan, True)
+    blockset = all_blocks(plan, True)
 
     def part(name: str, leaf: np.ndarray) -> np.ndarray:
         """Axes of a leaf are those of its parameter; a covariance has the last one twice."""
-        whole, small = plan.structure.sites[name].shape, structure.sites[name].shape
-        if not whole:
+        shape, small_shape = plan.structure.sites[name].shape, structure.sites[name].shape
+        if not shape:
             return leaf
-        at = [min(i, len(whole) - 1) for i in range(leaf.ndim)]
-        return leaf[tuple(slice(small[j] if n == whole[j] else n)
-                          for j, n in zip(at, leaf.shape, strict=True))]
+        axes = [min(i, len(shape) - 1) for i in range(leaf.ndim)]
+        return leaf[tuple(slice(small_shape[j] if n == shape[j] else n)
+                          for j, n in zip(axes, leaf.shape, strict=True))]
 
-    natural = tuple(of if block.stacked else {key: part(block.names[0], np.asarray(leaf))
-                                              for key, leaf in of.items()}
-                    for block, of in zip(every, found.natural, strict=True))
-    params, mean = ({name: part(name, np.asarray(value)) for name, value in each.items()}
-                    for each in (found.params, found.mean))
+    natural = tuple(values if block.stacked else {key: part(block.names[0], np.asarray(leaf))
+                                                  for key, leaf in values.items()}
+                    for block, values in zip(blockset, closed.natural, strict=True))
+    params, mean = ({name: part(name, np.asarray(value)) for name, value in point.items()}
+                    for point in (closed.params, closed.mean))
     return Closed(natural, params, mean)

@@ -99,24 +99,24 @@ class Classifier(ClassifierMixin, Estimator):
         """y as codes into `classes_`, which y determines where `classes` is None; NaN where a label
         is missing."""
         y = column_or_1d(y, warn=True)
-        hidden = missing(y)
-        known = y[~hidden] if hidden.any() else y
-        known = np.array(known.tolist()) if known.dtype.kind == "O" and len(known) else known
-        if not len(known):
+        is_missing = missing(y)
+        given = y[~is_missing] if is_missing.any() else y
+        given = np.array(given.tolist()) if given.dtype.kind == "O" and len(given) else given
+        if not len(given):
             raise DataError("every label in y is missing. Give at least one row of each class its "
                             "label")
-        if known.dtype.kind == "f":
-            assert_all_finite(known, input_name="y")
-        found = distinct(known) if known.dtype.kind in "iub" else known
-        if 2 * len(found) > len(known):  # a slow check, needless where few integers recur
-            check_classification_targets(known)
-        self.classes_ = distinct(found) if classes is None else np.unique(classes)
-        codes = np.minimum(np.searchsorted(self.classes_, known), len(self.classes_) - 1)
-        if classes is not None and (new := self.classes_[codes] != known).any():
-            raise DataError(f"y contains the class {known[new].tolist()[0]!r}, which is not one of "
+        if given.dtype.kind == "f":
+            assert_all_finite(given, input_name="y")
+        values = distinct(given) if given.dtype.kind in "iub" else given
+        if 2 * len(values) > len(given):  # a slow check, needless where few integers recur
+            check_classification_targets(given)
+        self.classes_ = distinct(values) if classes is None else np.unique(classes)
+        codes = np.minimum(np.searchsorted(self.classes_, given), len(self.classes_) - 1)
+        if classes is not None and (new := self.classes_[codes] != given).any():
+            raise DataError(f"y contains the class {given[new].tolist()[0]!r}, which is not one of "
                             f"the classes {listed(self.classes_.tolist())}. Drop its rows, or name "
                             "all classes in the first call, partial_fit(X, y, classes=[...])")
-        return _with_missing(codes, hidden)
+        return _with_missing(codes, is_missing)
 
     def predict(self, X: object):
         """The most probable class of every row, as a label."""
@@ -129,21 +129,21 @@ class Classifier(ClassifierMixin, Estimator):
             return np.log(self.predict_proba(X))
 
 
-def _with_missing(codes: np.ndarray, hidden: np.ndarray) -> np.ndarray:
+def _with_missing(codes: np.ndarray, is_missing: np.ndarray) -> np.ndarray:
     """Codes of the observed labels → of all rows, NaN where a label is missing."""
-    if not hidden.any():
+    if not is_missing.any():
         return codes
-    out = np.full(len(hidden), np.nan)
-    out[~hidden] = codes
-    return out
+    all_codes = np.full(len(is_missing), np.nan)
+    all_codes[~is_missing] = codes
+    return all_codes
 
 
 def _class_weights_of(codes: np.ndarray, weights: object, classes: int) -> np.ndarray:
     """The total weight of the rows of every class, (classes,), without rows whose label is
     missing."""
-    seen = ~np.isnan(codes) if codes.dtype.kind == "f" else np.ones(len(codes), bool)
-    own = None if weights is None else np.asarray(weights, float)[seen]
-    return np.bincount(codes[seen].astype(int), own, classes).astype(float)
+    observed = ~np.isnan(codes) if codes.dtype.kind == "f" else np.ones(len(codes), bool)
+    row_weights = None if weights is None else np.asarray(weights, float)[observed]
+    return np.bincount(codes[observed].astype(int), row_weights, classes).astype(float)
 
 
 class Joint(Classifier):
@@ -160,8 +160,8 @@ class Joint(Classifier):
         check_is_fitted(self)
         if len(self.classes_) > 2:
             return self.predict_joint_log_proba(X)
-        found = self.predict_log_proba(X)
-        return found[:, 1] - found[:, 0]
+        log_proba = self.predict_log_proba(X)
+        return log_proba[:, 1] - log_proba[:, 0]
 
 
 class Stepwise(Classifier):
@@ -201,13 +201,13 @@ class Stepwise(Classifier):
         if weights is not None and not weights.any():
             return self  # only unlabelled rows, of weight 0
         values = self._hyperparameters(data, weights, further=True)
-        before = replace_given(self.fit_, values)
+        previous = replace_given(self.fit_, values)
         if data[self._target].dtype.kind == "f":
-            before = self._made_incremental(before)
-        found = self._coded(before).update(data | values, weights=weights)
-        fit = dataclasses.replace(found, names=self.fit_.names)
-        own = len(data[self._target]) if weights is None else weights.sum()
-        self._keep(fit, self.total_weight_ + own)
+            previous = self._made_incremental(previous)
+        updated = self._coded(previous).update(data | values, weights=weights)
+        fit = dataclasses.replace(updated, names=self.fit_.names)
+        added = len(data[self._target]) if weights is None else weights.sum()
+        self._keep(fit, self.total_weight_ + added)
         self.class_count_ = self.class_count_ + _class_weights_of(data[self._target], weights,
                                                                   len(self.classes_))
         return self
@@ -223,8 +223,8 @@ class Stepwise(Classifier):
         share = getattr(self, "unlabelled_weight_", self.unlabelled_weight)
         if codes.dtype.kind != "f" or share in (1.0, "auto"):
             return data, weights
-        own = np.where(np.isnan(codes), float(share), 1.0)
-        return data, own if weights is None else own * weights
+        row_weights = np.where(np.isnan(codes), float(share), 1.0)
+        return data, row_weights if weights is None else row_weights * weights
 
     def _coded(self, fit: Fit) -> Fit:
         """The fit with codes as the labels of its classes."""

@@ -131,12 +131,12 @@ class Estimator(Portable, BaseEstimator):
 
     def _numbers(self, X: object, reset: bool) -> np.ndarray:
         """X as floats (n, d), NaN where missing; in a fit no column may be missing completely."""
-        out = validate_data(self, X, reset=reset, dtype=[np.float64, np.float32],
-                            ensure_all_finite=False)
-        if not finite(out):  # one pass by all cores, the only one as a rule
-            refuse_infinite(out, [f"'{name}'" for name in getattr(self, "feature_names_in_", ())])
-            self._refuse_gaps(out, reset)
-        return out
+        array = validate_data(self, X, reset=reset, dtype=[np.float64, np.float32],
+                              ensure_all_finite=False)
+        if not finite(array):  # one pass by all cores, the only one as a rule
+            refuse_infinite(array, [f"'{name}'" for name in getattr(self, "feature_names_in_", ())])
+            self._refuse_gaps(array, reset)
+        return array
 
     def _refuse_gaps(self, X: np.ndarray, reset: bool) -> None:
         """Refuse missing cells of X that the estimator cannot use."""
@@ -259,52 +259,52 @@ class Estimator(Portable, BaseEstimator):
         hold(f"{type(self).__name__}.summary", errors=(errors, FLAG))
         if not hasattr(self, "fit_"):  # fitted without a probml engine
             return Summary(repr(self), tuple(self._attributes()), self._figures())
-        found = summarize(self.fit_, repr(self), self._figures(), errors, self._categories(),
-                          self._tables, getattr(self, "notes_", ()))
-        tried = getattr(self, "table_", None)  # criteria by the number of components or states
-        if tried is None:
-            return found
-        size = tried.columns[0]
-        what = self._size_noun or size.removeprefix("n_")
-        return dataclasses.replace(found, tables=(
-            *found.tables, Table(f"Comparison of numbers of {what}", tried.set_index(size))))
+        result = summarize(self.fit_, repr(self), self._figures(), errors, self._categories(),
+                           self._tables, getattr(self, "notes_", ()))
+        size_table = getattr(self, "table_", None)  # criteria by the number of components or states
+        if size_table is None:
+            return result
+        size = size_table.columns[0]
+        noun = self._size_noun or size.removeprefix("n_")
+        return dataclasses.replace(result, tables=(
+            *result.tables, Table(f"Comparison of numbers of {noun}", size_table.set_index(size))))
 
     _size_noun: ClassVar[str] = ""  # the word for a range of sizes; by default its argument's name
     _tables: Callable | None = None  # makes the tables of a summary; None: those of the model
 
     def _figures(self) -> dict[str, object]:
         """Numbers about the fit as a whole."""
-        found = ((label, getattr(self, name, None)) for name, label in FIGURES.items())
-        numbers = {label: float(value) for label, value in found if isinstance(value, Real)}
+        pairs = ((label, getattr(self, name, None)) for name, label in FIGURES.items())
+        numbers = {label: float(value) for label, value in pairs if isinstance(value, Real)}
         return {label: int(value) if value.is_integer() else value
                 for label, value in numbers.items()}
 
     def _criteria_of_fit(self, size: int, rows: float) -> dict[str, float]:
         """Log-likelihood, AIC and BIC of the fitted rows: from the table of sizes that were tried,
         else from the rows, if they are retained."""
-        tried, held = getattr(self, "table_", None), getattr(self, "_first", None)
-        if tried is not None:
-            found = tried.set_index(tried.columns[0]).loc[size].to_dict()
-        elif held is not None:
-            _, data, weights = held
+        size_table, retained = getattr(self, "table_", None), getattr(self, "_first", None)
+        if size_table is not None:
+            values = size_table.set_index(size_table.columns[0]).loc[size].to_dict()
+        elif retained is not None:
+            _, data, weights = retained
             log = np.asarray(self.fit_.log_prob(data))
-            found = criteria(float((log if weights is None else log * weights).sum()),
-                             n_parameters(self.fit_), rows)
+            values = criteria(float((log if weights is None else log * weights).sum()),
+                              n_parameters(self.fit_), rows)
         else:
-            found = {}
-        return {label: float(found[name]) for name, label in CRITERIA.items() if name in found}
+            values = {}
+        return {label: float(values[name]) for name, label in CRITERIA.items() if name in values}
 
     def _attributes(self) -> list[Table]:
         """The estimates by the names of the attributes: those with a number for each column."""
-        names, out = self._column_names or range(self.n_features_in_), []
+        names, tables = self._column_names or range(self.n_features_in_), []
         for name, value in vars(self).items():
             if (name.endswith("_") and not name.startswith("_") and isinstance(value, np.ndarray)
                 and value.dtype.kind in "fiu" and value.ndim in (1, 2)
                 and value.shape[-1] == len(names) > 0):
-                wide = pd.DataFrame(np.atleast_2d(value), columns=list(names))
-                out.append(Table(name, wide if value.ndim == 2
-                                 else wide.T.set_axis([name], axis=1)))
-        return out
+                frame = pd.DataFrame(np.atleast_2d(value), columns=list(names))
+                tables.append(Table(name, frame if value.ndim == 2
+                                    else frame.T.set_axis([name], axis=1)))
+        return tables
 
     def _categories(self) -> dict[str, list]:
         """Site → the categories of each of its columns."""
@@ -391,33 +391,33 @@ def keep_few_rows(estimator: Any, fit: Fit, data: Mapping, weights: ArrayLike | 
     """Retain the fitted rows, if they are few, until partial_fit is called, or the estimator is
     pickled or saved: partial_fit continues from their expected sufficient statistics, which are
     computed then."""
-    steps = (fit.kept is None and fit.by is not None
-             and fit.by.capabilities.incremental_update is not None)
-    estimator._first = (fit, data, weights) if steps and is_small(data) else None
+    updatable = (fit.kept is None and fit.by is not None
+                 and fit.by.capabilities.incremental_update is not None)
+    estimator._first = (fit, data, weights) if updatable and is_small(data) else None
 
 
-def make_updatable(estimator: Any, first: Callable[[], tuple] | None = None) -> Fit:
+def make_updatable(estimator: Any, get_rows: Callable[[], tuple] | None = None) -> Fit:
     """The fit of an estimator with running statistics, which further rows update by steps.
 
     Args:
-        first: returns (fit, data, weights) of rows that have just been fitted.
+        get_rows: returns (fit, data, weights) of rows that have just been fitted.
 
     Raises:
         Refusal: its engine takes no steps, or a site has no sufficient statistics.
         DataError: the fitted rows were not retained.
     """
     fit, name = estimator.fit_, type(estimator).__name__
-    before, estimator._first = getattr(estimator, "_first", None), None
+    retained, estimator._first = getattr(estimator, "_first", None), None
     if fit.kept is None and fit.by is not None and fit.by.capabilities.incremental_update is None:
         raise Refusal(f"partial_fit: this {name} was fitted by {short_name(fit.engine)}, which "
                       "stores no sufficient statistics (sums of the data) of this model. The fit "
                       "cannot be updated with further rows without them. Fit all rows together, or "
                       "use engine=probml.EM() or probml.VB(), which store them if all updates have "
                       "a closed form")
-    before = before or first and first()
-    if fit.kept is None and before:
-        made, data, weights = before
-        return dataclasses.replace(fit, kept=made.running(data, weights=weights).kept)
+    retained = retained or get_rows and get_rows()
+    if fit.kept is None and retained:
+        fitted, data, weights = retained
+        return dataclasses.replace(fit, kept=fitted.running(data, weights=weights).kept)
     if fit.kept is None:
         raise DataError(f"partial_fit: this {name} stores no sufficient statistics (sums of the "
                         "data), so it cannot be updated with further rows. It was loaded from a "

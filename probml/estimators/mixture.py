@@ -44,8 +44,8 @@ class Mixture(InformationCriteria, DensityMixin, Estimator):
         check(self)
         X, weights, total = self._batch(X, sample_weight, reset=True)
         data = self._data(X)
-        several = () if isinstance(self.n_components, Integral) else self.n_components
-        components = sorted({int(k) for k in several}) or [int(self.n_components)]
+        options = () if isinstance(self.n_components, Integral) else self.n_components
+        components = sorted({int(k) for k in options}) or [int(self.n_components)]
         self._refuse_few(data, components[-1])
         if not self.prior:
             self._check_likelihood_is_bounded(X, None)
@@ -85,8 +85,8 @@ class Mixture(InformationCriteria, DensityMixin, Estimator):
                                        lambda: (self.fit_, *self._further(X, sample_weight)[:2]))
             return self
         fit = make_updatable(self)
-        data, weights, own = self._further(X, sample_weight)
-        self._keep(fit.update(data, weights=weights), self.total_weight_ + own)
+        data, weights, added = self._further(X, sample_weight)
+        self._keep(fit.update(data, weights=weights), self.total_weight_ + added)
         return self
 
     def _further(self, X: DataLike, sample_weight: object) -> tuple[dict, np.ndarray | None, float]:
@@ -108,8 +108,8 @@ class Mixture(InformationCriteria, DensityMixin, Estimator):
         for k, fit in fits.items():
             log, q = w * fit.log_prob(data), fit.predict_proba(data, self._target)
             record = {"n_components": k, **criteria(log.sum(), n_parameters(fit), total)}
-            doubt = -2 * (w * np.log(q.max(1))).sum()  # uncertainty of the assignment
-            record["icl"] = record["bic"] + doubt
+            entropy = -2 * (w * np.log(q.max(1))).sum()  # uncertainty of the assignment
+            record["icl"] = record["bic"] + entropy
             if fit.bound is not None:
                 record["bound"] = fit.bound + self._labellings(k)
             records.append({**record, "converged": fit.converged})
@@ -150,10 +150,10 @@ class Mixture(InformationCriteria, DensityMixin, Estimator):
         the largest with some components impossible."""
         engine = self._ladder(False)[-1]
         # pseudo-counts of impossible components would affect the posterior mode
-        same = (engine.capabilities.finds == "posterior" or not self.prior
-                or np.all(np.asarray(getattr(self, "concentration", 1.0)) == 1.0))
+        comparable = (engine.capabilities.finds == "posterior" or not self.prior
+                      or np.all(np.asarray(getattr(self, "concentration", 1.0)) == 1.0))
         models = {k: self._model(k) for k in components}
-        if engine.capabilities.sizes and same and len(components) > 1:
+        if engine.capabilities.sizes and comparable and len(components) > 1:
             with contextlib.suppress(Refusal):  # fitted one by one it says why, or is not refused
                 return grid(models, data, self._target, engine, weights=weights, seed=self._seed())
         return {k: self._infer(model, data, weights, {}, False) for k, model in models.items()}
@@ -193,9 +193,9 @@ class Mixture(InformationCriteria, DensityMixin, Estimator):
         check_count("occupied", "draws", draws, MAX_DRAWS)
         random = np.random.default_rng(check_seed(seed, "occupied"))
         cumulated = np.cumsum(self.predict_proba(X), 1)
-        found = [len(np.unique((random.random((len(cumulated), 1)) * cumulated[:, -1:]
-                                > cumulated).sum(1))) for _ in range(draws)]
-        return pd.Series(found).value_counts(normalize=True).sort_index().rename("probability")
+        counts = [len(np.unique((random.random((len(cumulated), 1)) * cumulated[:, -1:]
+                                 > cumulated).sum(1))) for _ in range(draws)]
+        return pd.Series(counts).value_counts(normalize=True).sort_index().rename("probability")
 
     def score_samples(self, X: object):
         """log p(row), shape (n,); missing cells are summed out."""

@@ -94,12 +94,12 @@ class Portable:
 
     def _named_sites(self, rows: SiteValues) -> dict[str, tuple]:
         """Site → the names of its columns in the user's table."""
-        known, sites = dict(self.fit_.columns), self.fit_.structure.sites
+        names, sites = dict(self.fit_.columns), self.fit_.structure.sites
         target = getattr(self, "_target", "y")
         for site, argument in ((target, "y"), ("y", "y"), ("y", "X"), ("x", "X")):
-            if site in sites and site not in known and rows.get(argument) is not None:
-                known[site] = tuple(own.name for own in describe_argument(argument, rows[argument]))
-        return known
+            if site in sites and site not in names and rows.get(argument) is not None:
+                names[site] = tuple(col.name for col in describe_argument(argument, rows[argument]))
+        return names
 
     _title: ClassVar[str] = ""  # of its reports; by default the words of its class name
     _row: ClassVar[str] = "row"  # the word for a row of X
@@ -108,15 +108,15 @@ class Portable:
     def _data_of_fit(self, X: object, y: object = None, **others: object) -> Any:
         """Rows, and targets where they are given, as the data of `fit_`; None where these depend on
         other arguments."""
-        named = {name: value for name, value in others.items()
-                 if value is not None and name != "sample_weight"}
-        read = self.as_data if hasattr(self, "as_data") else self._asked
-        if not named.keys() <= inspect.signature(read).parameters.keys():
+        arguments = {name: value for name, value in others.items()
+                     if value is not None and name != "sample_weight"}
+        reader = self.as_data if hasattr(self, "as_data") else self._asked
+        if not arguments.keys() <= inspect.signature(reader).parameters.keys():
             return None
         if hasattr(self, "as_data"):
-            data = self.as_data(X, **named) if y is None else self.as_data(X, y, **named)
+            data = self.as_data(X, **arguments) if y is None else self.as_data(X, y, **arguments)
         else:
-            data = self._asked(X, **named)
+            data = self._asked(X, **arguments)
             # of sequences their steps come first
             data = data[-1] if isinstance(data, tuple) else data
             data = data if y is None else {**data, self._target: y}
@@ -157,9 +157,9 @@ def _bytes(fit: Fit, arrays: dict[str, np.ndarray]) -> str:
     if not fit.model.generative.__module__.startswith(ROOT):
         raise ModelError(f"save: the model '{fit.model.name}' is your own function, which "
                          f"probml.load cannot import. Use pickle or joblib")
-    whole, name = io.BytesIO(), f"fit/{len(arrays)}"
-    np.savez(whole, **file_contents(fit))  # type: ignore[arg-type]
-    arrays[name] = np.frombuffer(whole.getvalue(), np.uint8)
+    buffer, name = io.BytesIO(), f"fit/{len(arrays)}"
+    np.savez(buffer, **file_contents(fit))  # type: ignore[arg-type]
+    arrays[name] = np.frombuffer(buffer.getvalue(), np.uint8)
     return name
 
 

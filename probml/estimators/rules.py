@@ -39,7 +39,7 @@ def fixed(value: object) -> Any:
 def rules(estimator: object) -> dict[str, Rule]:
     """Parameter → rule of an estimator, in the order of its constructor's fields."""
     parameters = fields(estimator) if is_dataclass(estimator) else ()
-    return {each.name: each.metadata["rule"] for each in parameters if "rule" in each.metadata}
+    return {item.name: item.metadata["rule"] for item in parameters if "rule" in item.metadata}
 
 
 TEXT: Rule = ("a name", lambda value: isinstance(value, str))
@@ -82,9 +82,9 @@ def sizes(low: int) -> Rule:
     words, valid = integer(low)
 
     def all_valid(value: Any):
-        several = isinstance(value, range | list | tuple) or (isinstance(value, np.ndarray)
-                                                              and value.ndim == 1)
-        return several and len(value) > 0 and all(map(valid, value))
+        is_sequence = isinstance(value, range | list | tuple) or (isinstance(value, np.ndarray)
+                                                                  and value.ndim == 1)
+        return is_sequence and len(value) > 0 and all(map(valid, value))
 
     return f"{words}, or a range or list of several", lambda value: valid(value) or all_valid(value)
 
@@ -110,7 +110,7 @@ def several(words: str = "names") -> Rule:
     """A collection of possible names, but no single text."""
     return (f"a list, tuple or set of {words}",
             lambda v: isinstance(v, Collection) and not isinstance(v, str | bytes | Mapping)
-            and getattr(v, "ndim", 1) == 1 and all(isinstance(each, Hashable) for each in v))
+            and getattr(v, "ndim", 1) == 1 and all(isinstance(name, Hashable) for name in v))
 
 
 def numbers(low: float) -> Rule:
@@ -166,9 +166,9 @@ def hold(call: str, **given: tuple[Any, Rule]) -> None:
             raise ModelError(f"{call}({name}={value!r:.200}): expected {words}")
 
 
-def check_count(verb: str, name: str, value: object, most: int = LARGEST_INTEGER) -> None:
+def check_count(verb: str, name: str, value: object, largest: int = LARGEST_INTEGER) -> None:
     """
     Raises:
-        ModelError: an argument of a verb is no whole number from 1 to `most`.
+        ModelError: an argument of a verb is no whole number from 1 to `largest`.
     """
-    hold(verb, **{name: (value, integer(1, most))})
+    hold(verb, **{name: (value, integer(1, largest))})

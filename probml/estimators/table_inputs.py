@@ -32,17 +32,17 @@ def take_tables(estimator: type) -> None:
     """Let the methods of an estimator whose first argument is X take any table; also those that it
     inherits from mixins, in the class that defines them, so that overriding still works."""
     for owner in estimator.__mro__:
-        for name, found in list(vars(owner).items()):
-            ours = isinstance(found, FunctionType) and found.__module__.startswith(LIBRARY_PREFIX)
-            if ours and not name.startswith("_") and not hasattr(found, "takes_tables"):
-                if list(inspect.signature(found).parameters)[1:2] == ["X"]:
-                    setattr(owner, name, _with_tables(found))
+        for name, verb in list(vars(owner).items()):
+            is_own = isinstance(verb, FunctionType) and verb.__module__.startswith(LIBRARY_PREFIX)
+            if is_own and not name.startswith("_") and not hasattr(verb, "takes_tables"):
+                if list(inspect.signature(verb).parameters)[1:2] == ["X"]:
+                    setattr(owner, name, _with_tables(verb))
 
 
 def _with_tables(verb: Callable) -> Callable:
-    takes = list(inspect.signature(verb).parameters.values())[1:]
-    names = [each.name for each in takes]
-    needed = any(each.name == "y" and each.default is each.empty for each in takes)
+    params = list(inspect.signature(verb).parameters.values())[1:]
+    names = [param.name for param in params]
+    needs_y = any(param.name == "y" and param.default is param.empty for param in params)
 
     @functools.wraps(verb)
     def ask(self: Any, *args: object, **named: object) -> Any:
@@ -54,16 +54,16 @@ def _with_tables(verb: Callable) -> Callable:
         named = {name: _rows(value, name, self, where) for name, value in named.items()}
         if (terms := vars(self).get("formula_")) is not None:  # X has the columns of a formula
             args, named = terms.arguments(names, args, named)
-        if needed and not self.lists:
-            read = {**dict(zip(names, args, strict=False)), **named}
-            if "X" in read and "y" in read:
-                _check_target(read["X"], read["y"], where)
-        found = verb(self, *args, **named)
+        if needs_y and not self.lists:
+            arguments = {**dict(zip(names, args, strict=False)), **named}
+            if "X" in arguments and "y" in arguments:
+                _check_target(arguments["X"], arguments["y"], where)
+        result = verb(self, *args, **named)
         if verb.__name__ in LEARN:
             self._fitted_rows = given if verb.__name__ == "fit" and is_small(given) else {}
         if verb.__name__ == "impute":
-            found = _to_table(rows, found, self.lists)
-        return native(found, rows) if self.lists else found
+            result = _to_table(rows, result, self.lists)
+        return native(result, rows) if self.lists else result
 
     ask.takes_tables = True  # type: ignore[attr-defined]
     return ask

@@ -111,9 +111,9 @@ def _refuse_dates(X: DataLike, error: TypeError | None) -> None:
     kinds = {"X": getattr(X, "dtype", None)} | {
         f"column '{name}' of X": kind for name, kind in zip(
             getattr(X, "columns", ()), getattr(X, "dtypes", ()), strict=False)}
-    for what, kind in kinds.items():
+    for label, kind in kinds.items():
         if getattr(kind, "kind", "O") in "Mm":
-            raise DataError(describe_dates(what, kind)) from error
+            raise DataError(describe_dates(label, kind)) from error
 
 
 def _is_missing(cell: object) -> bool:
@@ -137,10 +137,10 @@ def _refuse_cells(X: DataLike, error: Exception) -> None:
                     float(cell)
             except (TypeError, ValueError):
                 kind = DataError if isinstance(cell, str) else KindError
-                said = (f"could not convert string to float: {shortly(cell)}"
-                        if isinstance(cell, str) else "float() argument must be a string or a real "
-                        f"number, got {type_of(cell)}, {shortly(cell)}")
-                raise kind(f"column {name} of X, row {row}: {said}. Convert the column to numbers, "
+                why = (f"could not convert string to float: {shortly(cell)}"
+                       if isinstance(cell, str) else "float() argument must be a string or a real "
+                       f"number, got {type_of(cell)}, {shortly(cell)}")
+                raise kind(f"column {name} of X, row {row}: {why}. Convert the column to numbers, "
                            f"drop it, or encode it: with pandas.get_dummies(X), or, for a "
                            f"regression, with probml.models.formula('y ~ …', table)") from error
 

@@ -103,8 +103,8 @@ def choose_centring(plan: Plan, params: Mapping, known: Known, u: Mapping[str, n
     for tie in (tie for tie in ties if tie.name in out and not sites[tie.name].domain.log_scale):
         name, shape = tie.name, own_shape(sites[tie.name])
         _, scale, matrix = location_and_scale(plan, name, env)
-        own = np.asarray(scale.lower() if matrix else scale, float)
-        info = np.maximum(_information(np.asarray(hessian[name], float), own, shape, matrix), 0.0)
+        sds = np.asarray(scale.lower() if matrix else scale, float)
+        info = np.maximum(_information(np.asarray(hessian[name], float), sds, shape, matrix), 0.0)
         sharing = math.prod(shape) / max(_count(plan, other) for other in tie.others)
         mode, r = np.nan_to_num(np.asarray(u[name], float)), 1.0
         for _ in range(ROUNDS):

@@ -28,13 +28,13 @@ def evaluation_cost(plan: Plan, data: Data) -> float:
     if rows.stacked.steps is None:
         shapes = shapes[0], jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(
             (1, data.table.rows, *leaf.shape[2:]), leaf.dtype), shapes[1])
-    leaves, form = jax.tree.flatten(shapes)
-    return _counted(plan, form, tuple(leaves))
+    leaves, treedef = jax.tree.flatten(shapes)
+    return _counted(plan, treedef, tuple(leaves))
 
 
 @memo(64)
-def _counted(plan: Plan, form: PyTree, leaves: tuple[Hashable, ...]) -> float:
-    known, rows = jax.tree.unflatten(form, leaves)
+def _counted(plan: Plan, treedef: PyTree, leaves: tuple[Hashable, ...]) -> float:
+    known, rows = jax.tree.unflatten(treedef, leaves)
     u = jax.ShapeDtypeStruct((density.unbounded_size(plan),), jnp.result_type(float))
     with unchecked():
         return count_operations(jax.make_jaxpr(lambda u, known, rows: density.log_posterior_value(

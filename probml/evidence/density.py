@@ -41,9 +41,9 @@ EDGE = 15.0  # the coordinate of a value on the edge of its support: 3e-7 inside
 
 def domain(plan: Plan, name: str, env: Mapping) -> Domain:
     """The domain of a parameter, which may depend on those before it, in `env`."""
-    own = plan.structure.sites[name].domain
-    if own.fixed:
-        return own
+    declared = plan.structure.sites[name].domain
+    if declared.fixed:
+        return declared
     # any: it is the same in all (see decide.make)
     states = {v: jnp.zeros(plan.structure.sites[v].shape, int) for v in plan.globals}
     return domains.of(plan.structure.distribution(name, {**states, **env}).support)
@@ -58,9 +58,9 @@ def unbounded_by_name(plan: Plan, params: Mapping, known: Known) -> dict[str, ja
     """Unbounded coordinates of parameters; a value on the edge of its support (a rate or a
     probability of 0) a little inside."""
     env = {**known.given, **params}
-    whole = {name: jnp.broadcast_to(jnp.asarray(params[name]), plan.structure.sites[name].shape)
-             for name in plan.free}
-    free = {name: bijection(plan, name, env).inv(value) for name, value in whole.items()}
+    values = {name: jnp.broadcast_to(jnp.asarray(params[name]), plan.structure.sites[name].shape)
+              for name in plan.free}
+    free = {name: bijection(plan, name, env).inv(value) for name, value in values.items()}
     for name, share in known.centring.items():
         free[name] = centring.to_centred(free[name], share,
                                          *centring.location_and_scale(plan, name, env))
@@ -100,10 +100,10 @@ def unbounded_size(plan: Plan) -> int:
 
 def coordinate_slices(plan: Plan) -> dict[str, slice]:
     """The unbounded coordinates of each parameter in the vector of all."""
-    of = unbounded_shapes(plan)
-    names = sorted(of)
-    ends = np.cumsum([0, *(math.prod(of[name]) for name in names)])
-    return {name: slice(*ends[i : i + 2]) for i, name in enumerate(names)}
+    shapes = unbounded_shapes(plan)
+    names = sorted(shapes)
+    bounds = np.cumsum([0, *(math.prod(shapes[name]) for name in names)])
+    return {name: slice(*bounds[i : i + 2]) for i, name in enumerate(names)}
 
 
 def from_unbounded(plan: Plan, u: jax.Array, known: Known) -> tuple[dict[str, jax.Array],
@@ -150,21 +150,21 @@ def value_and_gradient(
     """
 
     part = plan if isinstance(rows, Summary) else chunkwise_plan(plan, rows)
-    moves = (plan.carried and not isinstance(rows, Summary)
-             and row_coordinates.has_coordinates(rows))
+    has_coords = (plan.carried and not isinstance(rows, Summary)
+                  and row_coordinates.has_coordinates(rows))
 
-    def chunk(some: Chunk):
-        def total(u: jax.Array, own: Mapping[str, jax.Array] | None = None):
-            params, at, volume = point(u)[0], some, 0.0
-            if moves:
-                at, volume = row_coordinates.with_values_of_coordinates(plan, params, known, some,
-                                                                        present(own))
+    def chunk(batch: Chunk):
+        def total(u: jax.Array, coords: Mapping[str, jax.Array] | None = None):
+            params, at, volume = point(u)[0], batch, 0.0
+            if has_coords:
+                at, volume = row_coordinates.with_values_of_coordinates(plan, params, known, batch,
+                                                                        present(coords))
             return scale * (weighted_total(
-                row_evidence(part, params, known, naturals(part, params, known), at), some.weights
+                row_evidence(part, params, known, naturals(part, params, known), at), batch.weights
             ) + volume)
 
-        own = (row_coordinates.coordinates_of(some),) if moves else ()
-        return with_vjp(total)(u, *own)
+        coords = (row_coordinates.coordinates_of(batch),) if has_coords else ()
+        return with_vjp(total)(u, *coords)
 
     def rest(u: jax.Array, total: jax.Array):
         params, volume = point(u)
@@ -177,17 +177,17 @@ def value_and_gradient(
             lambda u: rest(u, row_totals(plan, point(u)[0], known, rows)))(u)
 
     def outside(total: jax.Array):
-        whole, back = with_vjp(rest)(u, total)
-        outer, share = back(jnp.ones_like(whole))
-        return (whole, outer), share
+        log_p, pullback = with_vjp(rest)(u, total)
+        outer, cotangent = pullback(jnp.ones_like(log_p))
+        return (log_p, outer), cotangent
 
-    (whole, outer), rowwise, own = sum_and_vjp(chunk, rows, outside, linear=not plan.row_globals)
+    (log_p, outer), rowwise, coords = sum_and_vjp(chunk, rows, outside, linear=not plan.row_globals)
     gradient = jax.tree.map(jnp.add, outer, rowwise)
     if plan.groupings:
-        more, own_share = random_effect_gradients.value_and_gradient(plan, point, u, known, rows)
-        whole += more
-        gradient = jax.tree.map(jnp.add, gradient, own_share)
-    return whole, (gradient, own[0]) if moves else gradient
+        effects, d_effects = random_effect_gradients.value_and_gradient(plan, point, u, known, rows)
+        log_p += effects
+        gradient = jax.tree.map(jnp.add, gradient, d_effects)
+    return log_p, (gradient, coords[0]) if has_coords else gradient
 
 
 def log_posterior_and_gradient(plan: Plan, prior: bool, u: Mapping, known: Known,
@@ -211,21 +211,21 @@ def value_gradient_hessian(
         columns; memory of one chunk × d.
     """
 
-    few = _has_affine_predictors(plan, known)
-    others = dataclasses.replace(plan, rowwise=()) if few else plan
+    is_affine = _has_affine_predictors(plan, known)
+    pooled_plan = dataclasses.replace(plan, rowwise=()) if is_affine else plan
 
-    def chunk(some: Chunk):
+    def chunk(batch: Chunk):
         def total(u: jax.Array):
             params = point(u)[0]
             return scale * weighted_total(
-                row_evidence(others, params, known, naturals(plan, params, known), some),
-                some.weights
+                row_evidence(pooled_plan, params, known, naturals(plan, params, known), batch),
+                batch.weights
             )
 
-        if not few:
+        if not is_affine:
             return second_order(total)(u)
-        found = derivatives(plan, lambda u: point(u)[0], u, known, some, scale)
-        return jax.tree.map(jnp.add, found, second_order(total)(u)) if plan.pooled else found
+        derivs = derivatives(plan, lambda u: point(u)[0], u, known, batch, scale)
+        return jax.tree.map(jnp.add, derivs, second_order(total)(u)) if plan.pooled else derivs
 
     def rest(u: jax.Array):
         params, volume = point(u)
@@ -261,8 +261,8 @@ def log_posterior(plan: Plan, known: Known, rows: Rows | Summary, scale: float =
     def both(u: jax.Array):
         assert isinstance(rows, Rows)
         at = row_coordinates.with_coordinates(plan, rows, u[first:])
-        value, (gradient, own) = value_and_gradient(plan, point, u[:first], known, at, scale=scale)
-        return value, jnp.concatenate([gradient, row_coordinates.to_vector(own)])
+        value, (gradient, d_u) = value_and_gradient(plan, point, u[:first], known, at, scale=scale)
+        return value, jnp.concatenate([gradient, row_coordinates.to_vector(d_u)])
 
     return both
 
@@ -270,8 +270,8 @@ def log_posterior(plan: Plan, known: Known, rows: Rows | Summary, scale: float =
 def log_posterior_value(plan: Plan, known: Known, rows: Rows | Summary) -> Callable:
     """u → the value of `log_posterior` alone, in half as large a program."""
     if plan.carried:
-        both = log_posterior(plan, known, rows)
-        return lambda u: both(u)[0]
+        with_grad = log_posterior(plan, known, rows)
+        return lambda u: with_grad(u)[0]
 
     def value(u: jax.Array):
         params, volume = from_unbounded(plan, u, known)
@@ -287,12 +287,12 @@ def for_loop(function: Callable, rows: Rows | Summary, u: PyTree) -> Callable:
     return hoisted(function, u) if isinstance(rows, Resident) and rows.several else function
 
 
-def differentiable(both: Callable) -> Callable:
+def differentiable(with_grad: Callable) -> Callable:
     """A function with a value and a gradient as one that JAX differentiates by that gradient."""
 
     @jax.custom_vjp
     def value(u: jax.Array):
-        return both(u)[0]
+        return with_grad(u)[0]
 
-    value.defvjp(both, lambda gradient, share: (jax.tree.map(lambda leaf: share * leaf, gradient),))
+    value.defvjp(with_grad, lambda gradient, ct: (jax.tree.map(lambda leaf: ct * leaf, gradient),))
     return value

@@ -74,10 +74,10 @@ def inner(statistics: object, natural: object) -> jax.Array:
     return sum(jax.tree.leaves(terms), start=jnp.zeros(()))
 
 
-def quadratic(plan: Plan, params: Mapping, known: Known, of: Mapping) -> jax.Array:
+def quadratic(plan: Plan, params: Mapping, known: Known, by_site: Mapping) -> jax.Array:
     """Σ log p of the row-wise sites of which squares are left."""
-    return sum((squares.log_density(plan, name, params, known, found)
-                for name, found in of.items()), start=jnp.zeros(()))
+    return sum((squares.log_density(plan, name, params, known, site_squares)
+                for name, site_squares in by_site.items()), start=jnp.zeros(()))
 
 
 @dataclass(frozen=True)
@@ -98,11 +98,11 @@ class Settings:
         def along(values: Mapping, sizes: tuple[int, ...]) -> PyTree:
             if not sizes:
                 return function(dict(values))
-            still = {name: value[0] for name, value in values.items() if len(value) == 1}
-            moving = {name: value for name, value in values.items() if len(value) > 1}
-            if not moving:
-                return jax.tree.map(lambda leaf: leaf[None], along(still, sizes[1:]))
-            return jax.vmap(lambda own: along({**still, **own}, sizes[1:]))(moving)
+            fixed = {name: value[0] for name, value in values.items() if len(value) == 1}
+            varying = {name: value for name, value in values.items() if len(value) > 1}
+            if not varying:
+                return jax.tree.map(lambda leaf: leaf[None], along(fixed, sizes[1:]))
+            return jax.vmap(lambda row: along({**fixed, **row}, sizes[1:]))(varying)
 
         return along(self.values, self.sizes)
 
@@ -122,16 +122,16 @@ jax.tree_util.register_dataclass(Settings, data_fields=["values"], meta_fields=[
 
 
 def surrogate(plan: Plan, expected: Expected, params: Mapping, known: Known,
-              origin: PyTree = None, moving: Collection[str] | None = None) -> jax.Array:
+              origin: PyTree = None, changed: Collection[str] | None = None) -> jax.Array:
     """⟨q, log factors(params)⟩ of what pools, and of the global sites: the M-step's objective
     without rows and without prior.
 
     Args:
         origin: naturals of another point, that are taken off term by term: what is the same at both
             leaves nothing, and the digits are those of the gain, not of the sum.
-        moving: parameters; what pools where none of them enters is left out, a constant.
+        changed: parameters; what pools where none of them enters is left out, a constant.
     """
-    natural = naturals(plan, params, known, moving)
+    natural = naturals(plan, params, known, changed)
     if origin is not None:
         natural = jax.tree.map(lambda n, o: jnp.where(jnp.isfinite(o), n - o, n), natural,
                                {name: origin[name] for name in natural})
@@ -191,9 +191,9 @@ def expect(plan: Plan, params: Mapping, known: Known, rows: Rows | Summary, hard
         natural = (naturals(plan, params, known) if settings is None else
                    divided(plan, settings.mean(lambda setting: naturals(plan, setting, known))))
     if isinstance(rows, Summary):
-        of = functools.partial(quadratic, plan, known=known, of=rows.squares)
-        value = inner(rows.statistics, natural) + (of(params) if settings is None
-                                                   else settings.mean(of))
+        squares_log = functools.partial(quadratic, plan, known=known, by_site=rows.squares)
+        value = inner(rows.statistics, natural) + (squares_log(params) if settings is None
+                                                   else settings.mean(squares_log))
         return Expected(rows.statistics, {}, [], rows.base + value,
                         _size(rows.statistics, natural), {}, {}, squares=rows.squares)
     outer = global_factors(plan, params, known)
@@ -201,30 +201,30 @@ def expect(plan: Plan, params: Mapping, known: Known, rows: Rows | Summary, hard
     if settings is not None and plan.latents:
         known = known._replace(settings=settings.flat())
     function = _chunk_e_step(plan, params, known, natural, hard, middle, settings)
-    again = not rows.held and bool(plan.rowwise or plan.latents)
+    redo = not rows.held and bool(plan.rowwise or plan.latents)
 
     def summed(chunk: Chunk):
-        value, back = function(chunk)
-        return value, lambda share: back(share)[:1]
+        value, pullback = function(chunk)
+        return value, lambda share: pullback(share)[:1]
 
     def rest(total: jax.Array):
         value, (posteriors, share) = _outer_posteriors(plan, outer, total)
         return (value, posteriors, share), share
 
-    (value, posteriors, share), statistics, found = sum_and_vjp(summed if again else function, rows,
+    (value, posteriors, share), statistics, parts = sum_and_vjp(summed if redo else function, rows,
                                                                rest, linear=not plan.row_globals)
     pooled = {}
     if plan.latents:
         statistics, pooled = statistics
-    anchor = EStepPoint(dict(params), natural, known, share, hard, settings) if again else None
+    anchor = EStepPoint(dict(params), natural, known, share, hard, settings) if redo else None
     if settings is not None:
         statistics, natural = undivided(statistics), undivided(natural)
-    held = None
+    effects = None
     if plan.groupings:
-        more, held = random_effects.expect(plan, params, known, rows.total)
-        value += more
-    return Expected(statistics, {} if again else found[0], posteriors, value,
-                    _size(statistics, natural), middle, pooled, anchor, held)
+        effect_log, effects = random_effects.expect(plan, params, known, rows.total)
+        value += effect_log
+    return Expected(statistics, {} if redo else parts[0], posteriors, value,
+                    _size(statistics, natural), middle, pooled, anchor, effects)
 
 
 def is_additive(plan: Plan) -> bool:
@@ -239,8 +239,8 @@ def accumulate_statistics(plan: Plan, params: Mapping, known: Known, rows: Rows,
     function = _chunk_e_step(plan, params, known, natural, hard, {})
 
     def both(chunk: Chunk):
-        value, back = function(chunk)
-        return (value, back(jnp.ones_like(value))[0]), ()
+        value, pullback = function(chunk)
+        return (value, pullback(jnp.ones_like(value))[0]), ()
 
     return rows.accumulate(both)[0]
 
@@ -289,13 +289,13 @@ def _chunk_e_step(plan: Plan, params: Mapping, known: Known, natural: Mapping, h
         sizes = {group.name: [plan.variables[n].states for n in plan.group_scope(group)]
                  for group in plan.latents}
         messages = {name: jnp.zeros((len(rows.weights), *size)) for name, size in sizes.items()}
-        value, back = with_vjp(total)(natural, taps | messages)
+        value, pullback = with_vjp(total)(natural, taps | messages)
 
         def pull_back(share: jax.Array):
-            statistics, taps = back(share)
+            statistics, taps = pullback(share)
             weights = {name: taps.pop(name) for name in messages}
-            found = integrated.statistics(plan, params, known, rows, middle, weights)
-            return (statistics, found), taps | integrated.posterior_moments(
+            pooled = integrated.statistics(plan, params, known, rows, middle, weights)
+            return (statistics, pooled), taps | integrated.posterior_moments(
                 plan, params, known, rows, weights)
 
         return value, pull_back
@@ -308,16 +308,16 @@ def total_with_responsibilities(plan: Plan, expected: Expected, rows: Rows,
     """Σ over chunks of function(chunk, what the E-step found of its row-wise sites and latents)."""
     anchor = expected.anchor
     if expected.effects is not None:
-        alone, held = function, {plan.effects[0]: expected.effects}
+        original, effects = function, {plan.effects[0]: expected.effects}
 
         def function(chunk: Chunk, responsibilities: Mapping[str, jax.Array]):
-            return alone(chunk, {**responsibilities, **held})
+            return original(chunk, {**responsibilities, **effects})
 
     if anchor is None:
         return rows.total(function, expected.responsibilities)
-    again = _chunk_e_step(plan, anchor.params, anchor.known, anchor.natural, anchor.hard,
-                          expected.middle, anchor.settings)
-    return rows.total(lambda chunk: function(chunk, again(chunk)[1](anchor.share)[1]))
+    redo = _chunk_e_step(plan, anchor.params, anchor.known, anchor.natural, anchor.hard,
+                         expected.middle, anchor.settings)
+    return rows.total(lambda chunk: function(chunk, redo(chunk)[1](anchor.share)[1]))
 
 
 def _size(statistics: object, natural: object) -> jax.Array:
@@ -386,28 +386,28 @@ def add_ordered_sites(plan: Plan, part: Plan, total: jax.Array, params: Mapping,
     """
     if part is plan:
         return total
-    own = {name: plan.variables[name].states for name in plan.row_globals}
+    n_states = {name: plan.variables[name].states for name in plan.row_globals}
     total = total.reshape([states if name in part.row_globals else 1 for name,
-                           states in own.items()])
+                           states in n_states.items()])
     assert isinstance(rows, Rows)
-    every = present(rows.as_one_chunk(ORDERED))
+    all_rows = present(rows.as_one_chunk(ORDERED))
     for name in plan.ordered:
         switches, order = plan.switches[name], present(plan.switches[name].order)
-        logs, weights = setting_logs(plan, params, known, every, name), every.weights[:, None]
+        logs, weights = setting_logs(plan, params, known, all_rows, name), all_rows.weights[:, None]
         logs = scale * weighted_log(weights, logs)
         number = jax.vmap(lambda env, s=switches: s.at(s.order.row, env),
-                          axis_size=len(weights))(row_environment(plan, known, every, name))
+                          axis_size=len(weights))(row_environment(plan, known, all_rows, name))
         parents = switches.parents
         bound = over_states(plan, lambda env, s=switches: s.at(s.order.state, env), {}, parents)
-        place = jnp.argsort(number)
-        count = jnp.searchsorted(number[place], bound.reshape(-1), side=order.side, method="sort")
-        logs = logs[place]
+        perm = jnp.argsort(number)
+        count = jnp.searchsorted(number[perm], bound.reshape(-1), side=order.side, method="sort")
+        logs = logs[perm]
         first, last = (logs[:, 1], logs[:, 0]) if order.first else (logs[:, 0], logs[:, 1])
-        nothing = jnp.zeros(1, logs.dtype)
-        before = jnp.concatenate([nothing, jnp.cumsum(first)])[count]
-        after = jnp.concatenate([jnp.cumsum(last[::-1])[::-1], nothing])[count]
+        zero = jnp.zeros(1, logs.dtype)
+        before = jnp.concatenate([zero, jnp.cumsum(first)])[count]
+        after = jnp.concatenate([jnp.cumsum(last[::-1])[::-1], zero])[count]
         total = total + (before + after).reshape([states if p in parents else 1
-                                                  for p, states in own.items()])
+                                                  for p, states in n_states.items()])
     return total
 
 
@@ -457,18 +457,18 @@ def sum_and_vjp(function: Callable, rows: Rows, outer: Callable,
         stacked.
     """
     if not rows.several:
-        value, back = function(rows.first)
-        found, share = outer(value)
-        summed, *own = back(share)
-        return found, summed, jax.tree.map(lambda leaf: leaf[None], own)
+        value, pullback = function(rows.first)
+        result, cotangent = outer(value)
+        summed, *per_chunk = pullback(cotangent)
+        return result, summed, jax.tree.map(lambda leaf: leaf[None], per_chunk)
 
-    def both(chunk: Chunk, share: jax.Array | None = None):
-        value, back = function(chunk)
-        summed, *own = back(jnp.ones_like(value) if share is None else share)
-        return (value, summed) if share is None else summed, own
+    def both(chunk: Chunk, cotangent: jax.Array | None = None):
+        value, pullback = function(chunk)
+        summed, *per_chunk = pullback(jnp.ones_like(value) if cotangent is None else cotangent)
+        return (value, summed) if cotangent is None else summed, per_chunk
 
     if linear:
-        (value, summed), own = rows.accumulate(both)
-        return outer(value)[0], summed, own
-    found, share = outer(rows.total(lambda chunk: function(chunk)[0]))
-    return found, *rows.accumulate(lambda chunk: both(chunk, share))
+        (value, summed), per_chunk = rows.accumulate(both)
+        return outer(value)[0], summed, per_chunk
+    result, cotangent = outer(rows.total(lambda chunk: function(chunk)[0]))
+    return result, *rows.accumulate(lambda chunk: both(chunk, cotangent))

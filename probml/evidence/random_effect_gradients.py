@@ -35,8 +35,8 @@ def value_and_gradient(plan: Plan, point: Callable, u: object, known: Known,
     """
     nodes, pairs = plan.groupings[0].nodes, getattr(rows, "pairs", None)
     if nodes > 1:
-        by = _by_nodes if plan.groupings[0].exponent is None else _by_expansion
-        return by(plan, point, u, known, rows)
+        method = _by_nodes if plan.groupings[0].exponent is None else _by_expansion
+        return method(plan, point, u, known, rows)
     if pairs is not None:  # of all rows at once
         rows = Resident(jax.tree.map(lambda leaf: leaf[None], merge_chunks(rows.stacked)))
     mask, params = information.prior_mask(plan), point(u)[0]
@@ -48,21 +48,22 @@ def value_and_gradient(plan: Plan, point: Callable, u: object, known: Known,
     def prior(u: jax.Array) -> Prior:
         return information.compute_prior(plan, point(u)[0], known)
 
-    def information_at(held: tuple, rows: Chunk) -> Information:
-        at = information.effects_at(plan, prior(held[0]), (*held, noise)[1])
-        return random_effects.compute_information(plan, point(held[0])[0], known, rows, at, pairs)
+    def information_at(inputs: tuple, rows: Chunk) -> Information:
+        cond = information.effects_at(plan, prior(inputs[0]), (*inputs, noise)[1])
+        return random_effects.compute_information(plan, point(inputs[0])[0], known, rows, cond,
+                                                  pairs)
 
-    def log(held: tuple, info: Information) -> jax.Array:
-        return integral(prior(held[0]), info, (*held, noise)[1], mask).log
+    def log(inputs: tuple, info: Information) -> jax.Array:
+        return integral(prior(inputs[0]), info, (*inputs, noise)[1], mask).log
 
     # an expansion of normal rows is exact about any point
-    value, (gradient, *across) = _through_sum(information_at, log,
-                                              (u, noise) if nodes else (u,), rows)
+    value, (gradient, *noise_grad) = _through_sum(information_at, log,
+                                                  (u, noise) if nodes else (u,), rows)
     if info is None:
         return value, gradient
-    at = integration.integrate_out(prior(u), info, noise, mask)
-    way = integration.solve_precision(at, *across)
-    return value, jax.tree.map(jnp.add, gradient, _along(plan, point, u, known, rows, noise, way))
+    cond = integration.integrate_out(prior(u), info, noise, mask)
+    v = integration.solve_precision(cond, *noise_grad)
+    return value, jax.tree.map(jnp.add, gradient, _along(plan, point, u, known, rows, noise, v))
 
 
 def _through_sum(of_chunk: Callable, log: Callable, held: PyTree,
@@ -84,17 +85,17 @@ def _by_nodes(plan: Plan, point: Callable, u: object, known: Known,
     mask, params = information.prior_mask(plan), point(u)[0]
     noise, info = random_effects.find_mode(random_effects.density_of_rows(
         plan, params, known, rows.total))
-    at = integration.integrate_out(information.compute_prior(plan, params, known), info, noise,
-                                   mask)
-    places, share = random_effects.quadrature_nodes(at, plan.groupings[0].nodes)
+    cond = integration.integrate_out(information.compute_prior(plan, params, known), info, noise,
+                                     mask)
+    points, log_w = random_effects.quadrature_nodes(cond, plan.groupings[0].nodes)
 
     def member_logs(u: object, rows: Chunk) -> jax.Array:
         params = point(u)[0]
         prior = information.compute_prior(plan, params, known)
         return second_order.member_logs(plan, params, known, rows,
-                                        random_effects.effects_at_nodes(plan, prior, places))
+                                        random_effects.effects_at_nodes(plan, prior, points))
 
-    return _through_sum(member_logs, lambda u, logs: jax.nn.logsumexp(logs + share, -1).sum(), u,
+    return _through_sum(member_logs, lambda u, logs: jax.nn.logsumexp(logs + log_w, -1).sum(), u,
                         rows)
 
 
@@ -112,7 +113,7 @@ def _by_expansion(plan: Plan, point: Callable, u: object, known: Known,
 
 
 def _along(plan: Plan, point: Callable, u: object, known: Known, rows: Rows, noise: EffectVector,
-           way: EffectVector) -> PyTree:
+           v: EffectVector) -> PyTree:
     """∂ ⟨way, b⟩ / ∂u with ε constant."""
 
     def prior(u: jax.Array):
@@ -123,8 +124,8 @@ def _along(plan: Plan, point: Callable, u: object, known: Known, rows: Rows, noi
                                    information.effects_at(plan, prior(u), noise))
 
     def inner(u: object, slope: dict[str, jax.Array]) -> jax.Array:
-        here, there = (information.effects_at(plan, prior(u), step)
-                       for step in (jax.tree.map(jnp.zeros_like, way), way))
-        return sum(jnp.vdot(slope[name], there[name] - here[name]) for name in slope)
+        at_zero, at_step = (information.effects_at(plan, prior(u), step)
+                            for step in (jax.tree.map(jnp.zeros_like, v), v))
+        return sum(jnp.vdot(slope[name], at_step[name] - at_zero[name]) for name in slope)
 
     return _through_sum(slopes, inner, u, rows)[1]

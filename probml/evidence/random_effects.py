@@ -64,17 +64,17 @@ class RowDensity:
         """The information of the rows about ε."""
         if self.expansion is not None:
             return self.expansion.information(self.plan, self._scale[:, 0] * noise.first[:, 0])
-        at = information.effects_at(self.plan, self.prior, noise)
+        effects = information.effects_at(self.plan, self.prior, noise)
         return self.total(lambda rows: second_order.compute_information(
-            self.plan, self.params, self.known, rows, at))
+            self.plan, self.params, self.known, rows, effects))
 
-    def member_logs(self, places: jax.Array) -> jax.Array:
+    def member_logs(self, points: jax.Array) -> jax.Array:
         """Log densities of the rows of each member at ε, (members, d, m) → (members, m)."""
         if self.expansion is not None:
-            return self.expansion.member_logs(self.plan, self._scale * places[:, 0])
-        at = effects_at_nodes(self.plan, self.prior, places)
+            return self.expansion.member_logs(self.plan, self._scale * points[:, 0])
+        effects = effects_at_nodes(self.plan, self.prior, points)
         return self.total(lambda rows: second_order.member_logs(self.plan, self.params, self.known,
-                                                                rows, at))
+                                                                rows, effects))
 
     @property
     def _scale(self) -> jax.Array:
@@ -119,12 +119,12 @@ def expansion_point(plan: Plan, params: Mapping, known: Known, total: Callable) 
     Args:
         total: sums a function of a chunk of rows over all chunks.
     """
-    nothing = information.zeros(plan)
-    if nothing.first.dtype != jnp.float32:
-        return nothing
-    found = _integrate_normal_rows(plan, jax.lax.stop_gradient(params), known, total,
-                                   nothing).centre
-    return jax.tree.map(lambda leaf: jax.lax.stop_gradient(jnp.nan_to_num(leaf)), found)
+    zero = information.zeros(plan)
+    if zero.first.dtype != jnp.float32:
+        return zero
+    centre = _integrate_normal_rows(plan, jax.lax.stop_gradient(params), known, total,
+                                    zero).centre
+    return jax.tree.map(lambda leaf: jax.lax.stop_gradient(jnp.nan_to_num(leaf)), centre)
 
 
 def _integrate_normal_rows(plan: Plan, params: Mapping, known: Known, total: Callable,
@@ -144,16 +144,16 @@ def condition_on_rows(plan: Plan, params: Mapping, known: Known, total: Callable
         return _integrate_normal_rows(plan, params, known, total,
                                       expansion_point(plan, params, known, total))
     of_rows = density_of_rows(plan, params, known, total)
-    at = _laplace_at_mode(of_rows)
+    cond = _laplace_at_mode(of_rows)
     if count == 1:
-        return at
-    logs = _log_terms(of_rows, at, count)
-    nodes = Nodes(at.centre.first[:, 0], 1 / at.lower[:, 0, 0], jax.nn.log_softmax(logs))
-    there, log = AtNodes(*nodes), jax.nn.logsumexp(logs, -1)
+        return cond
+    logs = _log_terms(of_rows, cond, count)
+    nodes = Nodes(cond.centre.first[:, 0], 1 / cond.lower[:, 0, 0], jax.nn.log_softmax(logs))
+    node_dist, log = AtNodes(*nodes), jax.nn.logsumexp(logs, -1)
     log = log if known.reference is None else log - known.reference
-    return at._replace(log=log.sum(), nodes=nodes,
-                       centre=at.centre._replace(first=there.mean[:, None]),
-                       lower=there.variance[:, None, None] ** -0.5)
+    return cond._replace(log=log.sum(), nodes=nodes,
+                         centre=cond.centre._replace(first=node_dist.mean[:, None]),
+                         lower=node_dist.variance[:, None, None] ** -0.5)
 
 
 def conditional_means(plan: Plan, params: Mapping, known: Known, total: Callable,
@@ -179,9 +179,9 @@ def expect(plan: Plan, params: Mapping, known: Known,
            total: Callable) -> tuple[jax.Array, Moments]:
     """An E-step: the random effects' part of the log evidence, and their moments; `total` as of
     `expansion_point`."""
-    given, prior = (condition_on_rows(plan, params, known, total),
-                    information.compute_prior(plan, params, known))
-    return given.log, integration.moments(plan, prior, given)
+    cond, prior = (condition_on_rows(plan, params, known, total),
+                   information.compute_prior(plan, params, known))
+    return cond.log, integration.moments(plan, prior, cond)
 
 
 def row_surrogate(plan: Plan, params: Mapping, known: Known, rows: Chunk,
@@ -198,13 +198,13 @@ def surrogate(plan: Plan, params: Mapping, known: Known, moments: Moments) -> ja
     env, total = environment(plan, params, known), jnp.zeros(())
     for grouping in (grouping for grouping in plan.groupings if not grouping.flat):
         for i, name in enumerate(grouping.names):
-            own = integration.member_covariances(plan, moments, name)
-            total += _expected(plan, grouping, i, env, moments.mean[name], own)
+            covariances = integration.member_covariances(plan, moments, name)
+            total += _expected(plan, grouping, i, env, moments.mean[name], covariances)
     return total
 
 
 def _expected(plan: Plan, grouping: Grouping, i: int, env: Mapping, mean: jax.Array,
-              own: jax.Array) -> jax.Array:
+              covariances: jax.Array) -> jax.Array:
     """E[log p(effect | env)] of one effect, from its mean and its members' covariances."""
     site = plan.structure.sites[grouping.names[i]]
     event, d = site.event, math.prod(site.event)
@@ -212,7 +212,7 @@ def _expected(plan: Plan, grouping: Grouping, i: int, env: Mapping, mean: jax.Ar
     root = information.by_member(grouping, i, root, 2 * len(event)).reshape(-1, *event, *event)
     gap = information.by_member(grouping, i, mean - loc)
     gap = gap.reshape(len(gap), -1, d)
-    blocks = own.reshape(*gap.shape, *gap.shape[1:])
+    blocks = covariances.reshape(*gap.shape, *gap.shape[1:])
     blocks = jnp.moveaxis(jnp.diagonal(blocks, axis1=1, axis2=3), -1, 1)
     square = (gap[..., :, None] * gap[..., None, :] + blocks).reshape(-1, d, d)
     return log_total(site, root, square, jnp.ones(len(square)))
@@ -235,8 +235,8 @@ def find_mode(of_rows: RowDensity) -> tuple[EffectVector, Information]:
 
     def step(noise: EffectVector, slope: EffectVector, info: Information,
              damping: jax.Array) -> tuple:
-        there = integration.integrate_out(prior, info, noise, mask, damping).centre
-        move = jax.tree.map(jnp.subtract, there, noise)
+        centre = integration.integrate_out(prior, info, noise, mask, damping).centre
+        move = jax.tree.map(jnp.subtract, centre, noise)
         return move, 0.5 * sum(jnp.vdot(s, m) for s, m in zip(slope, move, strict=True))
 
     method = Newton(MAX_STEPS, 4 * rounding, step=step, slack=ROUNDING_SLACK,
@@ -248,13 +248,13 @@ def find_mode(of_rows: RowDensity) -> tuple[EffectVector, Information]:
 def quadrature_gain(plan: Plan, params: Mapping, known: Known, total: Callable,
                     nodes: int) -> jax.Array:
     """The log evidence by a quadrature of so many nodes, less that by the plan's own rule."""
-    of_rows, own = density_of_rows(plan, params, known, total), plan.groupings[0].nodes
-    at = _laplace_at_mode(of_rows)
-    finer = _member_logs(of_rows, at, nodes)
-    if own == 1:
-        return finer.sum() - at.log
+    of_rows, n_nodes = density_of_rows(plan, params, known, total), plan.groupings[0].nodes
+    cond = _laplace_at_mode(of_rows)
+    finer = _member_logs(of_rows, cond, nodes)
+    if n_nodes == 1:
+        return finer.sum() - cond.log
     # by member, since rounding of the sums of very many rows may exceed the gain
-    return (finer - _member_logs(of_rows, at, own)).sum()
+    return (finer - _member_logs(of_rows, cond, n_nodes)).sum()
 
 
 def member_evidences(plan: Plan, params: Mapping, known: Known, total: Callable) -> jax.Array:
@@ -267,8 +267,8 @@ def evidences_by_nodes(of_rows: RowDensity) -> jax.Array:
     return _member_logs(of_rows, _laplace_at_mode(of_rows), of_rows.plan.groupings[0].nodes)
 
 
-def _member_logs(of_rows: RowDensity, at: Conditional, nodes: int) -> jax.Array:
-    return jax.nn.logsumexp(_log_terms(of_rows, at, nodes), -1)
+def _member_logs(of_rows: RowDensity, cond: Conditional, nodes: int) -> jax.Array:
+    return jax.nn.logsumexp(_log_terms(of_rows, cond, nodes), -1)
 
 
 def _laplace_at_mode(of_rows: RowDensity) -> Conditional:
@@ -277,26 +277,26 @@ def _laplace_at_mode(of_rows: RowDensity) -> Conditional:
                                              information.prior_mask(of_rows.plan))
 
 
-def _log_terms(of_rows: RowDensity, at: Conditional, nodes: int) -> jax.Array:
+def _log_terms(of_rows: RowDensity, cond: Conditional, nodes: int) -> jax.Array:
     """The log terms of the quadrature sum of each member, (members, nodes)."""
-    places, share = quadrature_nodes(at, nodes)
-    return share + of_rows.member_logs(places)
+    points, log_w = quadrature_nodes(cond, nodes)
+    return log_w + of_rows.member_logs(points)
 
 
-def quadrature_nodes(at: Conditional, nodes: int) -> tuple[jax.Array, jax.Array]:
+def quadrature_nodes(cond: Conditional, nodes: int) -> tuple[jax.Array, jax.Array]:
     """Nodes ε of each member, (members, d, m), without derivatives, and the logarithms of their
     weights in the integral, (members, m)."""
-    d = at.lower.shape[-1]
-    t, log = (jnp.asarray(part, at.lower.dtype) for part in quadrature_rule(nodes, d))
-    away = lapack.solve(at.lower, jnp.broadcast_to(t.T, (*at.lower.shape[:-1], len(t))), True)
-    places = at.centre.first[..., None] + away
-    share = log - 0.5 * jnp.sum(places**2, 1) - jnp.log(
-        jnp.diagonal(at.lower, axis1=-2, axis2=-1)).sum(-1, keepdims=True)
-    return jax.lax.stop_gradient((places, share))
+    d = cond.lower.shape[-1]
+    t, log = (jnp.asarray(part, cond.lower.dtype) for part in quadrature_rule(nodes, d))
+    shift = lapack.solve(cond.lower, jnp.broadcast_to(t.T, (*cond.lower.shape[:-1], len(t))), True)
+    points = cond.centre.first[..., None] + shift
+    log_w = log - 0.5 * jnp.sum(points**2, 1) - jnp.log(
+        jnp.diagonal(cond.lower, axis1=-2, axis2=-1)).sum(-1, keepdims=True)
+    return jax.lax.stop_gradient((points, log_w))
 
 
-def effects_at_nodes(plan: Plan, prior: Prior, places: jax.Array) -> dict[str, jax.Array]:
+def effects_at_nodes(plan: Plan, prior: Prior, points: jax.Array) -> dict[str, jax.Array]:
     """The effects at quadrature nodes: name → (m, *shape)."""
-    rest = jnp.zeros(0, places.dtype)
-    return jax.vmap(lambda own: information.effects_at(plan, prior, EffectVector(own, rest)),
-                    2)(places)
+    rest = jnp.zeros(0, points.dtype)
+    return jax.vmap(lambda point: information.effects_at(plan, prior, EffectVector(point, rest)),
+                    2)(points)

@@ -36,9 +36,9 @@ def size(plan: Plan, rows: Rows) -> int:
     return sum(math.prod(shape) for shape in shapes(plan, rows).values())
 
 
-def to_vector(own: Mapping[str, jax.Array]) -> jax.Array:
+def to_vector(coords: Mapping[str, jax.Array]) -> jax.Array:
     """Coordinates as one vector, in the order of the names."""
-    return jnp.concatenate([jnp.ravel(own[name]) for name in sorted(own)])
+    return jnp.concatenate([jnp.ravel(coords[name]) for name in sorted(coords)])
 
 
 def with_coordinates(plan: Plan, rows: Rows, u: jax.Array) -> Resident:
@@ -62,26 +62,26 @@ def coordinates_of(rows: Chunk) -> dict[str, jax.Array]:
 
 
 def with_values_of_coordinates(plan: Plan, params: Mapping, known: Known, rows: Chunk,
-                               own: Mapping[str, jax.Array]) -> tuple[Chunk, jax.Array]:
+                               coords: Mapping[str, jax.Array]) -> tuple[Chunk, jax.Array]:
     """A chunk of rows with the values of its coordinates in them, and log |∂ values / ∂ u|."""
     fixed, total, sites = environment(plan, params, known), jnp.zeros(()), plan.structure.sites
-    live = rows.weights > 0
+    has_weight = rows.weights > 0
     for name in plan.carried:
         site = sites[name]
-        plain = site.domain.fixed and any(p in plan.variables or p in plan.hidden
-                                          for p in site.parents)
+        raw = site.domain.fixed and any(p in plan.variables or p in plan.hidden
+                                        for p in site.parents)
 
         def enter_row(varying: Mapping[str, jax.Array], u: jax.Array, x: jax.Array,
-                      seen: jax.Array, name: str = name, site: Site = site, plain: bool = plain):
+                      seen: jax.Array, name: str = name, site: Site = site, raw: bool = raw):
             value, volume = coordinates.enter(plan.structure, name, {**fixed, **varying}, u, x,
-                                              seen, plain)
+                                              seen, raw)
             return site.collect(value, 1)[0], volume
 
-        u, seen = own[name], ~rows.carried[name].free
+        u, seen = coords[name], ~rows.carried[name].free
         values, volumes = jax.vmap(enter_row)(row_environment(plan, known, rows, name), u,
                                               cells(site, rows.values[name]), cells(site, seen))
-        idle = (-0.5 * u**2 - 0.5 * LOG_TWO_PI).reshape(len(u), -1).sum(1)
-        total += jnp.where(live, volumes, idle).sum()
+        unused_log = (-0.5 * u**2 - 0.5 * LOG_TWO_PI).reshape(len(u), -1).sum(1)
+        total += jnp.where(has_weight, volumes, unused_log).sum()
         rows = rows.revalued({name: values})
     return rows, total
 
@@ -90,8 +90,8 @@ def with_values(plan: Plan, rows: Rows, values: Mapping[str, jax.Array]) -> Rows
     """The rows with values of the carried sites, (chunks, b, *cells), as if they were data."""
     if not plan.carried:
         return rows
-    held = {name: values[name] for name in plan.carried}
-    return Resident(jax.vmap(Chunk.revalued)(rows.stacked, held))
+    carried = {name: values[name] for name in plan.carried}
+    return Resident(jax.vmap(Chunk.revalued)(rows.stacked, carried))
 
 
 def values(plan: Plan, params: Mapping, known: Known, rows: Rows,

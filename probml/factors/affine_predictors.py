@@ -37,21 +37,21 @@ def derivatives(plan: Plan, point: Callable, c: jax.Array, known: Known, rows: C
 
     Cost: rows × p².
     """
-    found = [_site_derivatives(plan, name, point, c, known, rows, scale) for name in plan.rowwise]
-    return functools.reduce(lambda a, b: jax.tree.map(jnp.add, a, b), found)
+    parts = [_site_derivatives(plan, name, point, c, known, rows, scale) for name in plan.rowwise]
+    return functools.reduce(lambda a, b: jax.tree.map(jnp.add, a, b), parts)
 
 
 def _site_derivatives(plan: Plan, name: str, point: Callable, c: jax.Array, known: Known,
                       rows: Chunk, scale: float | jax.Array) -> Derivatives:
     (argument,) = entered(plan, name)
 
-    def row_derivatives(varying: Mapping[str, jax.Array], x: jax.Array, seen: jax.Array | None,
+    def row_derivatives(varying: Mapping[str, jax.Array], x: jax.Array, mask: jax.Array | None,
                         weight: jax.Array):
-        entering, log = _split_at_argument(plan, name, argument, point, c, known, varying, x, seen)
+        eta_of, log = _split_at_argument(plan, name, argument, point, c, known, varying, x, mask)
 
-        eta, slope = value_and_gradient(lambda c: entering(c).reshape(()))(c)
-        both = value_and_gradient(lambda eta: scale * weighted_log(weight, log(eta)))
-        (value, first), (_, second) = jax.jvp(both, (eta,), (jnp.ones_like(eta),))
+        eta, slope = value_and_gradient(lambda c: eta_of(c).reshape(()))(c)
+        with_slope = value_and_gradient(lambda eta: scale * weighted_log(weight, log(eta)))
+        (value, first), (_, second) = jax.jvp(with_slope, (eta,), (jnp.ones_like(eta),))
         return value, first, second, slope
 
     total, first, second, slope = jax.vmap(row_derivatives)(
@@ -62,7 +62,7 @@ def _site_derivatives(plan: Plan, name: str, point: Callable, c: jax.Array, know
 
 def _split_at_argument(plan: Plan, name: str, argument: str, point: Callable, c: jax.Array,
                        known: Known, varying: Mapping, x: jax.Array | None,
-                       seen: jax.Array | None) -> tuple[Callable, Callable]:
+                       mask: jax.Array | None) -> tuple[Callable, Callable]:
     """Two functions of one row: c → the argument that coefficients enter, and that argument, its
     numbers in a line → the log density (of a variable that of each state), all else as at c."""
     site = plan.structure.sites[name]
@@ -73,9 +73,9 @@ def _split_at_argument(plan: Plan, name: str, argument: str, point: Callable, c:
     fixed = plan.structure.arguments(name, env(c))
 
     def log(eta: jax.Array):
-        held = {**fixed, argument: eta.reshape(fixed[argument].shape)}
+        arguments = {**fixed, argument: eta.reshape(fixed[argument].shape)}
         return row_log(plan, name, {
-            **env(c), SETTING: lambda _: [held[a] for a in site.arguments]}, x, seen)
+            **env(c), SETTING: lambda _: [arguments[a] for a in site.arguments]}, x, mask)
 
     return lambda c: plan.structure.arguments(name, env(c))[argument], log
 
@@ -93,52 +93,52 @@ def curvatures(plan: Plan, point: Callable, c: jax.Array, places: jax.Array, kno
     (name,) = plan.rowwise
     (argument,) = entered(plan, name)
 
-    def row_curvature(varying: Mapping[str, jax.Array], x: jax.Array, seen: jax.Array | None,
+    def row_curvature(varying: Mapping[str, jax.Array], x: jax.Array, mask: jax.Array | None,
                       weight: jax.Array):
-        entering, log = _split_at_argument(plan, name, argument, point, c, known, varying, x, seen)
-        bent = -weight * jnp.diagonal(jax.jacfwd(gradient(
-            lambda eta: jnp.where(weight > 0, log(eta), 0.0)))(entering(c).reshape(-1)))
+        eta_of, log = _split_at_argument(plan, name, argument, point, c, known, varying, x, mask)
+        curvature = -weight * jnp.diagonal(jax.jacfwd(gradient(
+            lambda eta: jnp.where(weight > 0, log(eta), 0.0)))(eta_of(c).reshape(-1)))
         # a coefficient enters one number, so that the slope of their sum is its own
-        return jnp.maximum(bent, 0.0), gradient(lambda c: entering(c).sum())(c)[places]
+        return jnp.maximum(curvature, 0.0), gradient(lambda c: eta_of(c).sum())(c)[places]
 
-    bent, slope = jax.vmap(row_curvature)(row_environment(plan, known, rows, name),
-                                          rows.values[name],
-                                          rows.seen.get(name), rows.weights)
+    curvature, slope = jax.vmap(row_curvature)(row_environment(plan, known, rows, name),
+                                               rows.values[name],
+                                               rows.seen.get(name), rows.weights)
     return unfused_product(jnp.transpose(slope, (1, 2, 0)),
-                           jnp.swapaxes(slope * bent[..., None], 0, 1))
+                           jnp.swapaxes(slope * curvature[..., None], 0, 1))
 
 
-def weighted_hessian(plan: Plan, name: str, entering: Columns, point: Callable, c: jax.Array,
+def weighted_hessian(plan: Plan, name: str, columns: Columns, point: Callable, c: jax.Array,
                      known: Known, rows: Chunk, q: jax.Array) -> jax.Array:
     """The Hessian in c of Σ over rows and states of q × log factor of a site, (p, p): of numbers
     η_m = a_m·c_m + b_m it is Σ ∂²f/∂η_m ∂η_l a_m a_lᵀ.
 
     Args:
-        entering: how c enters. point: c (p,) → parameters, affine. q: (b, *states).
+        columns: how c enters. point: c (p,) → parameters, affine. q: (b, *states).
 
     Cost: rows × p², where the directions of c would each pass through the density.
     """
-    numbers, places = np.array(entering.numbers), np.array(entering.places)
+    numbers, places = np.array(columns.numbers), np.array(columns.places)
 
-    def row_hessian(varying: Mapping[str, jax.Array], x: jax.Array, seen: jax.Array | None,
+    def row_hessian(varying: Mapping[str, jax.Array], x: jax.Array, mask: jax.Array | None,
                     q: jax.Array):
-        of, log = _split_at_argument(plan, name, entering.argument, point, c, known, varying, x,
-                                     seen)
-        here = of(c).reshape(-1)
-        bent = jax.jacfwd(gradient(
-            lambda eta: weighted_log(q, log(here.at[numbers].set(eta))).sum()))(here[numbers])
+        eta_of, log = _split_at_argument(plan, name, columns.argument, point, c, known, varying, x,
+                                         mask)
+        etas = eta_of(c).reshape(-1)
+        second = jax.jacfwd(gradient(
+            lambda eta: weighted_log(q, log(etas.at[numbers].set(eta))).sum()))(etas[numbers])
         # a coefficient enters one number, so that the slope of their sum is its own
-        return bent, gradient(lambda c: of(c).reshape(-1)[numbers].sum())(c)
+        return second, gradient(lambda c: eta_of(c).reshape(-1)[numbers].sum())(c)
 
     hidden = name in plan.variables
-    bent, slope = jax.vmap(row_hessian)(row_environment(plan, known, rows, name),
-                                        None if hidden else rows.values[name],
-                                        None if hidden else rows.seen.get(name), q)
-    across = slope.T[places]  # (m, q, b)
-    m, wide, b = across.shape
-    bends = jnp.transpose(bent, (1, 0, 2))[..., None]  # (m, b, l, 1)
-    beside = jnp.transpose(across, (2, 0, 1))  # (b, l, q)
-    blocks = unfused_product(across, (bends * beside).reshape(m, b, m * wide)).reshape(
-        m * wide, m * wide)
+    second, slope = jax.vmap(row_hessian)(row_environment(plan, known, rows, name),
+                                          None if hidden else rows.values[name],
+                                          None if hidden else rows.seen.get(name), q)
+    design = slope.T[places]  # (m, q, b)
+    m, width, b = design.shape
+    by_pair = jnp.transpose(second, (1, 0, 2))[..., None]  # (m, b, l, 1)
+    by_row = jnp.transpose(design, (2, 0, 1))  # (b, l, q)
+    blocks = unfused_product(design, (by_pair * by_row).reshape(m, b, m * width)).reshape(
+        m * width, m * width)
     flat = places.reshape(-1)
     return jnp.zeros((c.size, c.size), blocks.dtype).at[flat[:, None], flat].set(blocks)

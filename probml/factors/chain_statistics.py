@@ -69,18 +69,18 @@ def smoothed_moments(plan: Plan, params: Mapping, known: Known, rows: Chunk, gro
 
     def at(env: dict) -> tuple:
         chain, _, centre = system(plan, env, known, rows, group)
-        found, noise = kalman_evidence.smoothed_moves(chain)
-        return jax.tree.map(steps_first, (*found._replace(mean=found.mean + centre), noise))
+        moments, noise = kalman_evidence.smoothed_moves(chain)
+        return jax.tree.map(steps_first, (*moments._replace(mean=moments.mean + centre), noise))
 
-    found = jax.tree.map(lambda leaf: states_second(leaf, plan.group_scope(group)),
-                         over(plan, params, known, group, at))
-    found = jax.tree.map(lambda leaf: jnp.where(jnp.isfinite(leaf), leaf, 0.0), found)
+    moments = jax.tree.map(lambda leaf: states_second(leaf, plan.group_scope(group)),
+                           over(plan, params, known, group, at))
+    moments = jax.tree.map(lambda leaf: jnp.where(jnp.isfinite(leaf), leaf, 0.0), moments)
     steps = rows.along
     spread = jnp.repeat(weight, steps.blocks, 0)
     spread = jnp.broadcast_to(spread, (steps.length, *spread.shape)).reshape(-1, *weight.shape[1:])
     if steps.rows.weights is not None:
         spread = jnp.where(steps.rows.weights.reshape(-1, *(1,) * (spread.ndim - 1)), spread, 0.0)
-    return Path(spread, *found)
+    return Path(spread, *moments)
 
 
 def statistics(plan: Plan, rows: Chunk, group: Group, middle: Middle, path: Path) -> Totals:
@@ -112,32 +112,32 @@ def _first_steps(steps: Steps, leaf: jax.Array) -> jax.Array:
 
 
 def _transition_moments(weight: jax.Array, before: jax.Array, noise: jax.Array,
-                        spread_before: jax.Array,
-                        spread_noise: jax.Array, across: jax.Array) -> jax.Array:
+                        cov_before: jax.Array,
+                        cov_noise: jax.Array, cross: jax.Array) -> jax.Array:
     """Σ weight × E[u uᵀ] over n transitions, u = (1, s_{t−1} − s̄, ε_t)."""
-    d, one = before.shape[1], jnp.ones((len(weight), 1), before.dtype)
-    both = jnp.concatenate([one, before, noise], 1)
-    across = added(weight, across)
-    spread = jnp.block([[added(weight, spread_before), across],
-                        [across.T, added(weight, spread_noise)]])
-    return ((weight[:, None] * both).T @ both).at[1 : 1 + 2 * d, 1 : 1 + 2 * d].add(spread)
+    d, ones = before.shape[1], jnp.ones((len(weight), 1), before.dtype)
+    u = jnp.concatenate([ones, before, noise], 1)
+    cross = added(weight, cross)
+    cov = jnp.block([[added(weight, cov_before), cross],
+                     [cross.T, added(weight, cov_noise)]])
+    return ((weight[:, None] * u).T @ u).at[1 : 1 + 2 * d, 1 : 1 + 2 * d].add(cov)
 
 
-def _initial_moments(weight: jax.Array, mean: jax.Array, spread: jax.Array) -> jax.Array:
+def _initial_moments(weight: jax.Array, mean: jax.Array, cov: jax.Array) -> jax.Array:
     """Σ weight × E[u uᵀ] over n first states, u = (1, s_1 − its expectation)."""
-    one = jnp.concatenate([jnp.ones((len(weight), 1), mean.dtype), mean], 1)
-    return ((weight[:, None] * one).T @ one).at[1:, 1:].add(added(weight, spread))
+    u = jnp.concatenate([jnp.ones((len(weight), 1), mean.dtype), mean], 1)
+    return ((weight[:, None] * u).T @ u).at[1:, 1:].add(added(weight, cov))
 
 
 def _second(plan: Plan, rows: Chunk, name: str, state: jax.Array, old: Line, weight: jax.Array,
             mean: jax.Array, covariance: jax.Array) -> Second:
     """The second moments of (1, s − state, x less its location at `old`)."""
-    site, away = plan.structure.sites[name], mean - state
-    left = columns(site, cells(site, rows.values[name])) - old.offset
-    left = left - jnp.einsum("cdi,ni->ncd", old.slope, away)
+    site, deviation = plan.structure.sites[name], mean - state
+    residual = columns(site, cells(site, rows.values[name])) - old.offset
+    residual = residual - jnp.einsum("cdi,ni->ncd", old.slope, deviation)
     mask = rows.seen.get(name)
     mask = None if mask is None else columns(site, cells(site, mask))
-    return residuals(weight, away, covariance, left, mask, old.slope)
+    return residuals(weight, deviation, covariance, residual, mask, old.slope)
 
 
 def expansion_point(plan: Plan, params: Mapping, known: Known, group: Group) -> Middle:
@@ -152,13 +152,13 @@ def gain_from_statistics(plan: Plan, params: Mapping, known: Known, group: Group
     statistics."""
     structure = plan.structure
 
-    def expected_gain(env: Mapping[str, jax.Array], middle: Middle, found: Totals):
-        total = sum((_gain_below(structure, group, name, env, middle.state, old, found.below[name])
+    def expected_gain(env: Mapping[str, jax.Array], middle: Middle, totals: Totals):
+        total = sum((_gain_below(structure, group, name, env, middle.state, old, totals.below[name])
                      for name, old in middle.below.items()), start=jnp.zeros(()))
         total += linear_chain.moves_gain(linear_chain.moves(structure, group, env), middle.moves,
-                                        middle.state, found.moves)
+                                        middle.state, totals.moves)
         return total + linear_chain.moves_gain(linear_chain.first(structure, group, env),
-                                              middle.begin, middle.state, found.begin)
+                                              middle.begin, middle.state, totals.begin)
 
     return over_states(plan, expected_gain, environment(plan, params, known),
                        plan.group_scope(group),
@@ -168,7 +168,7 @@ def gain_from_statistics(plan: Plan, params: Mapping, known: Known, group: Group
 def _gain_below(structure: Structure, group: Group, name: str, env: Mapping, state: jax.Array,
                 old: Line, second: Second) -> jax.Array:
     new = linear_chain.line(structure, group, name, env, state)
-    return linear_chain.seen_gain(structure.sites[name], new, old, second)
+    return linear_chain.emission_gain(structure.sites[name], new, old, second)
 
 
 def gain_over_origin(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Group,
@@ -176,67 +176,67 @@ def gain_over_origin(plan: Plan, params: Mapping, known: Known, rows: Chunk, gro
     """What Σ over steps, rows and states of weight × E[log p] gains over the parameters `origin`,
     from the E-step of a chunk of rows, of a group that depends on data of rows or steps."""
     structure, steps, before = plan.structure, rows.along, environment(plan, origin, known)
-    moving = varying(plan, known, steps, group.names)
+    move_args = varying(plan, known, steps, group.names)
 
     def expected_gain(env: Mapping[str, jax.Array], path: Path):
         total, count = jnp.zeros(()), len(path.weight)
         past = {**env, **before}
         for name in linear_chain.emission_sites(group):
-            own = varying(plan, known, steps, (name,))
+            args = varying(plan, known, steps, (name,))
 
-            def seen(along: Mapping[str, jax.Array], x: jax.Array, mask: jax.Array | None,
-                     *found: PyTree, name: str = name):
-                some = steps.rows._replace(values={name: x},
-                                           seen={} if mask is None else {name: mask})
-                state = found[1][0]
-                old = linear_chain.line(structure, group, name, {**past, **along}, state)
-                second = _second(plan, some, name, state, old, *found)
-                return _gain_below(structure, group, name, {**env, **along}, state, old, second)
+            def seen(inputs: Mapping[str, jax.Array], x: jax.Array, mask: jax.Array | None,
+                     *moments: PyTree, name: str = name):
+                site_rows = steps.rows._replace(values={name: x},
+                                                seen={} if mask is None else {name: mask})
+                state = moments[1][0]
+                old = linear_chain.line(structure, group, name, {**past, **inputs}, state)
+                second = _second(plan, site_rows, name, state, old, *moments)
+                return _gain_below(structure, group, name, {**env, **inputs}, state, old, second)
 
-            total += _sum_over_steps(seen, own, steps.rows.values[name], steps.rows.seen.get(name),
+            total += _sum_over_steps(seen, args, steps.rows.values[name], steps.rows.seen.get(name),
                                      path.weight, path.mean, path.covariance)
 
-        def transition_gain(along: Mapping[str, jax.Array], weight: jax.Array, before: jax.Array,
-                            later: jax.Array, spread_before: jax.Array, spread_later: jax.Array,
-                            across: jax.Array):
-            old = linear_chain.moves(structure, group, {**past, **along})
-            new = linear_chain.moves(structure, group, {**env, **along})
-            noise = _noise(old, before, later, spread_before, spread_later, across)
+        def transition_gain(inputs: Mapping[str, jax.Array], weight: jax.Array, before: jax.Array,
+                            later: jax.Array, cov_before: jax.Array, cov_later: jax.Array,
+                            cross: jax.Array):
+            old = linear_chain.moves(structure, group, {**past, **inputs})
+            new = linear_chain.moves(structure, group, {**env, **inputs})
+            noise = _noise(old, before, later, cov_before, cov_later, cross)
             return linear_chain.moves_gain(new, old, before[0], _transition_moments(
-                weight, before - before[0], noise.mean, spread_before, noise.covariance,
+                weight, before - before[0], noise.mean, cov_before, noise.covariance,
                 noise.across))
 
-        def initial_gain(along: Mapping[str, jax.Array], weight: jax.Array, mean: jax.Array,
-                         spread: jax.Array):
-            old = linear_chain.first(structure, group, {**past, **along})
-            new = linear_chain.first(structure, group, {**env, **along})
+        def initial_gain(inputs: Mapping[str, jax.Array], weight: jax.Array, mean: jax.Array,
+                         cov: jax.Array):
+            old = linear_chain.first(structure, group, {**past, **inputs})
+            new = linear_chain.first(structure, group, {**env, **inputs})
             return linear_chain.moves_gain(new, old, old.offset,
                                           _initial_moments(weight, mean - old.offset,
-                                                           spread))
+                                                           cov))
 
-        total += _sum_over_steps(transition_gain, moving,
+        total += _sum_over_steps(transition_gain, move_args,
                                  jnp.where(starts(steps, count), 0.0, path.weight),
                                  shifted(previous, steps, path.mean), path.mean,
                                  shifted(previous, steps, path.covariance), path.covariance,
                                  path.across)
         return total + _sum_over_steps(initial_gain,
                                        *jax.tree.map(lambda leaf: _first_steps(steps, leaf), (
-            moving, path.weight, path.mean, path.covariance)))
+            move_args, path.weight, path.mean, path.covariance)))
 
     return over_states(plan, expected_gain, environment(plan, params, known),
                        plan.group_scope(group),
                        path, axis=1).sum()
 
 
-def _noise(at: Moves, before: jax.Array, later: jax.Array, spread_before: jax.Array,
-           spread_later: jax.Array, across: jax.Array) -> kalman_evidence.Noise:
+def _noise(moves: Moves, before: jax.Array, later: jax.Array, cov_before: jax.Array,
+           cov_later: jax.Array, cross: jax.Array) -> kalman_evidence.Noise:
     """The noise of n moves at other parameters than the E-step's, from the states' moments."""
-    slope = present(at.slope)
-    pushed = slope @ across
-    spread = (spread_later - pushed - jnp.swapaxes(pushed, -1, -2)
-              + slope @ spread_before @ slope.T)
-    return kalman_evidence.Noise(later - before @ slope.T - at.offset, spread,
-                                 across - spread_before @ slope.T)
+    slope = present(moves.slope)
+    slope_cross = slope @ cross
+    cov = (cov_later - slope_cross - jnp.swapaxes(slope_cross, -1, -2)
+           + slope @ cov_before @ slope.T)
+    return kalman_evidence.Noise(later - before @ slope.T - moves.offset, cov,
+                                 cross - cov_before @ slope.T)
 
 
 def _sum_over_steps(function: Callable, along: Mapping, *leaves: object) -> jax.Array:
@@ -244,5 +244,5 @@ def _sum_over_steps(function: Callable, along: Mapping, *leaves: object) -> jax.
     it takes nothing that differs along them."""
     if not along:
         return function({}, *leaves)
-    return jax.vmap(lambda own, *more: function(own, *jax.tree.map(
+    return jax.vmap(lambda row, *more: function(row, *jax.tree.map(
         lambda leaf: leaf[None], more)))(along, *leaves).sum()

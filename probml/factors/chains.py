@@ -37,9 +37,9 @@ def counted_factor(plan: Plan, natural: Mapping[str, jax.Array], rows: Chunk, na
     sliced = [p for p in parents if p not in plan.variables]
     tables = in_slices({a: without_cell_axis(leaf, len(parents))
                         for a, leaf in {**natural, **predictive}.items()}, parents, sliced, rows)
-    counted = chains_family.counts(states, alive, present(site.states))
+    counts = chains_family.counts(states, alive, present(site.states))
     logs = [(chains_family.predictive if a in predictive
-             else chains_family.log_density)(table, counted[a]) for a, table in tables.items()]
+             else chains_family.log_density)(table, counts[a]) for a, table in tables.items()]
     return Factor(sum(logs), plan.scope(name))
 
 
@@ -49,9 +49,9 @@ def _moves(plan: Plan, params: Mapping, known: Known, natural: PyTree, rows: Chu
     parents = plan.discrete_parents(name)
     if name in plan.pooled:
         sliced = [p for p in parents if p not in plan.variables]
-        own = {a: without_cell_axis(leaf, len(parents)) for a, leaf in natural.items()}
+        arrays = {a: without_cell_axis(leaf, len(parents)) for a, leaf in natural.items()}
         timed = any(plan.structure.sites[p].time is not None for p in sliced)
-        tables = in_slices(own, parents, sliced, rows.along.rows if timed else rows)
+        tables = in_slices(arrays, parents, sliced, rows.along.rows if timed else rows)
     else:
         tables = rowwise_logs(plan, params, known, rows, name)
         if taps:
@@ -93,13 +93,13 @@ def rowwise_logs(plan: Plan, params: Mapping, known: Known, rows: Chunk, name: s
     timed = any(i in plan.structure.timed for i in site.inputs) or any(
         plan.structure.sites[p].time is not None for p in site.parents
     )
-    at, fixed = rows.along.rows if timed else rows, environment(plan, params, known)
+    chunk, fixed = rows.along.rows if timed else rows, environment(plan, params, known)
 
     def natural(env: Mapping):
         return site.traits.natural(plan.structure.cells(name, env), 0.0)
 
     logs = jax.vmap(lambda varying: over_states(plan, natural, {**fixed, **varying}, parents))(
-        row_environment(plan, known, at, name))
+        row_environment(plan, known, chunk, name))
     return {a: without_cell_axis(leaf, 1 + len(parents)) for a, leaf in logs.items()}
 
 
@@ -109,19 +109,19 @@ def in_pieces(plan: Plan, function: Callable, rows: Chunk, taps: Mapping | None 
     """
     steps = rows.along
     count = sequences.count_pieces(plan, steps, len(rows.weights))
-    own = ({n: taps[n] for n in plan.rowwise if n in plan.steps and n not in plan.chains}
-           if taps else None)
+    step_taps = ({n: taps[n] for n in plan.rowwise if n in plan.steps and n not in plan.chains}
+                 if taps else None)
     if count == 1:
-        return function(rows, own)
+        return function(rows, step_taps)
 
     def piece(parts: tuple):
-        found.append(function(rows._replace(steps=parts[0]), parts[1]))
-        return found[-1].log
+        factors.append(function(rows._replace(steps=parts[0]), parts[1]))
+        return factors[-1].log
 
-    found: list[Factor] = []
+    factors: list[Factor] = []
     logs = lax.map(jax.checkpoint(piece), jax.tree.map(
-        lambda leaf: leaf.reshape(count, -1, *leaf.shape[1:]), (steps, own)))
-    return Factor(logs.reshape(-1, *logs.shape[2:]), found[-1].names)
+        lambda leaf: leaf.reshape(count, -1, *leaf.shape[1:]), (steps, step_taps)))
+    return Factor(logs.reshape(-1, *logs.shape[2:]), factors[-1].names)
 
 
 class Given(NamedTuple):
@@ -133,69 +133,69 @@ class Given(NamedTuple):
     known: Known
 
 
-def steps_factor(plan: Plan, inside: Callable, given: Given, moves: list[Moves], rows: Chunk,
+def steps_factor(plan: Plan, factors: Callable, given: Given, moves: list[Moves], rows: Chunk,
                  taps: Mapping | None = None, hard: bool = False,
-                 more: Mapping[tuple[str, ...], jax.Array] = MappingProxyType({})) -> Factor:
+                 extra: Mapping[tuple[str, ...], jax.Array] = MappingProxyType({})) -> Factor:
     """The factor of each row from its steps, (rows, *states of the row's variables).
 
     Args:
-        inside: (given, steps, taps) → the factors of these steps; it closes over no array.
+        factors: (given, steps, taps) → the factors of these steps; it closes over no array.
         taps: row-wise site → zeros added to its factor; with respect to these and to the naturals,
             and to nothing else then, gradients are asked.
-        more: scope → a factor of all steps besides, 0 and lane after lane, (M, L, *states): its
+        extra: scope → a factor of all steps besides, 0 and lane after lane, (M, L, *states): its
             gradients are asked.
     """
     steps, size = rows.along, len(rows.weights)
-    own = ({n: taps[n] for n in plan.rowwise if n in plan.steps and n not in plan.chains}
-           if taps else None)
-    width = sequences.width_of(plan) + sum(math.prod(log.shape[2:]) for log in more.values())
+    step_taps = ({n: taps[n] for n in plan.rowwise if n in plan.steps and n not in plan.chains}
+                 if taps else None)
+    width = sequences.width_of(plan) + sum(math.prod(log.shape[2:]) for log in extra.values())
     count = 1 if hard or not plan.chains else sequences.count_cached_pieces(plan, steps, size,
                                                                             width)
     if count == 1:
-        every = in_pieces(plan, lambda rows, taps: sequences.within(
-            plan, inside(given, rows.along, taps), hard), rows, taps)
-        beside = [Factor(sequences.by_step(log), scope) for scope, log in more.items()]
-        return sequences.factor(plan, [every, *beside], moves, steps, size, hard)
+        from_steps = in_pieces(plan, lambda rows, taps: sequences.within(
+            plan, factors(given, rows.along, taps), hard), rows, taps)
+        extras = [Factor(sequences.by_step(log), scope) for scope, log in extra.items()]
+        return sequences.factor(plan, [from_steps, *extras], moves, steps, size, hard)
     return sequences.of_rows(plan, chain_sums.in_pieces(*_cut(
-        plan, inside, given, moves, rows, count, own, taps is not None, more)))
+        plan, factors, given, moves, rows, count, step_taps, taps is not None, extra)))
 
 
-def best_path(plan: Plan, inside: Callable, given: Given, moves: list[Moves],
+def best_path(plan: Plan, factors: Callable, given: Given, moves: list[Moves],
               rows: Chunk) -> tuple[jax.Array, jax.Array] | None:
     """The most probable joint path of the chains: its log weight (G, rows), and its states (L, G,
     M), of steps that are gone through a piece at a time; None where they are few, or hide variables
     besides."""
     count = 1 if plan.step_order or not plan.steps else sequences.count_cached_pieces(
         plan, rows.along, len(rows.weights), sequences.width_of(plan))
-    return None if count == 1 else paths.in_pieces(*_cut(plan, inside, given, moves, rows,
+    return None if count == 1 else paths.in_pieces(*_cut(plan, factors, given, moves, rows,
                                                               count, None, False, {}))
 
 
-def _cut(plan: Plan, inside: Callable, given: Given, moves: list[Moves], rows: Chunk, count: int,
-         own: Mapping | None, asked: bool, more: Mapping) -> sequences.Cut:
+def _cut(plan: Plan, factors: Callable, given: Given, moves: list[Moves], rows: Chunk, count: int,
+         step_taps: Mapping | None, nat_only: bool, extra: Mapping) -> sequences.Cut:
     """The chains of rows whose steps are cut into so many pieces; arguments as of steps_factor.
 
     Args:
-        own: taps of the steps. asked: whether gradients are asked of the naturals alone.
+        step_taps: taps of the steps. nat_only: whether gradients are asked of the naturals alone.
     """
     steps, size = rows.along, len(rows.weights)
-    sought = Given({}, given.natural, {}, Known({}, {}, {})) if asked else given
-    leaves, form = jax.tree.flatten(given)
-    places = {id(leaf) for leaf in jax.tree.leaves(sought)
-              if isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jnp.floating)}
-    sloped = [id(leaf) in places for leaf in leaves]
+    diff_given = Given({}, given.natural, {}, Known({}, {}, {})) if nat_only else given
+    leaves, treedef = jax.tree.flatten(given)
+    diff_ids = {id(leaf) for leaf in jax.tree.leaves(diff_given)
+                if isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jnp.floating)}
+    is_diff = [id(leaf) in diff_ids for leaf in leaves]
 
-    def emitted(shared: list, constants: list, own: PyTree, held: Chunk):
-        (taps, logs), kept = own, {True: iter(shared), False: iter(constants)}
-        found = jax.tree.unflatten(form, [next(kept[which]) for which in sloped])
-        piece = replace(steps, rows=held, length=steps.length // count)
-        return [*inside(found, piece, taps),
-                *(Factor(log, scope) for log, scope in zip(logs, more, strict=True))]
+    def emitted(shared: list, constants: list, step_taps: PyTree, piece_rows: Chunk):
+        (taps, logs), sources = step_taps, {True: iter(shared), False: iter(constants)}
+        piece_given = jax.tree.unflatten(treedef, [next(sources[diff]) for diff in is_diff])
+        piece = replace(steps, rows=piece_rows, length=steps.length // count)
+        return [*factors(piece_given, piece, taps),
+                *(Factor(log, scope) for log, scope in zip(logs, extra, strict=True))]
 
-    shared, constants = ([leaf for leaf, is_ in zip(leaves, sloped, strict=True) if is_ is which]
-                    for which in (True, False))
+    shared, constants = ([leaf for leaf, flag in zip(leaves, is_diff, strict=True) if flag is diff]
+                    for diff in (True, False))
     return sequences.cut_of(plan, count, emitted, moves, steps, size, Pieces(
-        shared, constants, own, steps.rows, list(more.values())))
+        shared, constants, step_taps, steps.rows, list(extra.values())))
 
 
 def chain_moves(plan: Plan, params: Mapping, known: Known, natural: Mapping, rows: Chunk,

@@ -32,7 +32,7 @@ def has_collapsed_scale(plan: Plan, params: Mapping, known: Known,
     The squares of pooled sites lose half the digits. Row-wise sites take the difference first, and
     are judged at the first row.
     """
-    eps, found = jnp.finfo(jnp.result_type(float)).eps, jnp.zeros((), bool)
+    eps, collapsed = jnp.finfo(jnp.result_type(float)).eps, jnp.zeros((), bool)
     for name in known.sd:
         site = plan.structure.sites[name]
         if not any(site.uses.get(a) for a in site.traits.scatter):
@@ -48,10 +48,10 @@ def has_collapsed_scale(plan: Plan, params: Mapping, known: Known,
         else:
             arguments, floor = argument_table(plan, params, known, name), jnp.sqrt(eps)
         # a constant column has no spread of its own
-        away = jnp.maximum(jnp.abs(known.centre.get(name, 0.0)), 1.0)
-        found |= ~jnp.all(present(site.traits.smallest)(arguments) > floor
-                          * jnp.where(known.sd[name] > 0, known.sd[name], away))
-    return found
+        magnitude = jnp.maximum(jnp.abs(known.centre.get(name, 0.0)), 1.0)
+        collapsed |= ~jnp.all(present(site.traits.smallest)(arguments) > floor
+                              * jnp.where(known.sd[name] > 0, known.sd[name], magnitude))
+    return collapsed
 
 
 def has_cancellation(plan: Plan, params: Mapping, known: Known) -> jax.Array:
@@ -61,20 +61,20 @@ def has_cancellation(plan: Plan, params: Mapping, known: Known) -> jax.Array:
     Of pooled sites: the square of a component's distance is taken off the mean square, and what is
     left is its variance.
     """
-    eps, found = jnp.finfo(jnp.result_type(float)).eps, jnp.zeros((), bool)
+    eps, lossy = jnp.finfo(jnp.result_type(float)).eps, jnp.zeros((), bool)
     for name in plan.pooled:
         family = plan.structure.sites[name].traits
         if family.terms:
             arguments = argument_table(plan, params, known, name)
-            found |= jnp.any(eps * jnp.stack([jnp.max(arguments[a]) for a in family.terms]) > LOST)
+            lossy |= jnp.any(eps * jnp.stack([jnp.max(arguments[a]) for a in family.terms]) > LOST)
         if name not in known.centre or family.mean_of != ("loc",) or not family.scatter:
             continue
         arguments = argument_table(plan, params, known, name)
-        away, scale = arguments["loc"] - known.centre[name], present(family.smallest)(arguments)
-        found |= jnp.any(
-            (eps * away**2 > LOST * scale**2) | (eps * jnp.abs(arguments["loc"]) > LOST * scale)
+        gap, scale = arguments["loc"] - known.centre[name], present(family.smallest)(arguments)
+        lossy |= jnp.any(
+            (eps * gap**2 > LOST * scale**2) | (eps * jnp.abs(arguments["loc"]) > LOST * scale)
         )
-    return found
+    return lossy
 
 
 def is_imprecise(data: Data, params: Mapping[str, np.ndarray]) -> bool:
@@ -89,8 +89,8 @@ def is_imprecise(data: Data, params: Mapping[str, np.ndarray]) -> bool:
     for name, column in data.table.columns.items():
         site = data.structure.sites[name]
         for argument in site.traits.terms:
-            given = data.structure.constant(name, argument)
-            sizes = [given] if given is not None else [
+            constant = data.structure.constant(name, argument)
+            sizes = [constant] if constant is not None else [
                 value for value, steps in _parameters(site, argument, params) if not steps]
             if any(eps * np.max(size, initial=0.0) > LOST for size in sizes):
                 return True
@@ -98,16 +98,16 @@ def is_imprecise(data: Data, params: Mapping[str, np.ndarray]) -> bool:
         if (site.discrete or family is None or family.mean_of != ("loc",)
             or family.scaling is False):
             continue
-        places = [value for value, steps in _parameters(site, "loc", params) if not steps]
+        locations = [value for value, steps in _parameters(site, "loc", params) if not steps]
         scales = [_narrowest(argument, value, steps) for argument in family.scatter
                   for value, steps in _parameters(site, argument, params)]
-        if not places or not scales:
+        if not locations or not scales:
             continue
         centre = measured(column.values, column.seen)[0]
-        away = max(float(np.max(np.abs(place - centre) if place.shape[-centre.ndim:] == centre.shape
-                                else np.abs(place) + np.max(np.abs(centre), initial=0.0),
-                                initial=0.0)) for place in places)
-        if away > float(LOST / eps) ** 0.5 * min(scales):  # a square would overflow
+        gap = max(float(np.max(np.abs(place - centre) if place.shape[-centre.ndim:] == centre.shape
+                               else np.abs(place) + np.max(np.abs(centre), initial=0.0),
+                               initial=0.0)) for place in locations)
+        if gap > float(LOST / eps) ** 0.5 * min(scales):  # a square would overflow
             return True
     return False
 
@@ -129,16 +129,16 @@ def _narrowest(argument: str, value: np.ndarray, steps: tuple[tuple[str, float],
         with np.errstate(divide="ignore", invalid="ignore"):
             value = value**power
     if argument == "scale":
-        found = value
+        sds = value
     elif argument == "scale_tril":
-        found = np.abs(np.diagonal(value, axis1=-2, axis2=-1))
+        sds = np.abs(np.diagonal(value, axis1=-2, axis2=-1))
     elif argument in ("covariance_matrix", "precision_matrix"):
         spectrum = np.maximum(np.linalg.eigvalsh(value), 0.0)
         with np.errstate(divide="ignore"):
-            found = np.sqrt(spectrum if argument == "covariance_matrix" else 1 / spectrum)
+            sds = np.sqrt(spectrum if argument == "covariance_matrix" else 1 / spectrum)
     else:
         return np.inf
-    return float(np.min(found, initial=np.inf))
+    return float(np.min(sds, initial=np.inf))
 
 
 def has_diffuse_start(plan: Plan, params: Mapping, known: Known, rows: Rows) -> jax.Array:
@@ -148,20 +148,20 @@ def has_diffuse_start(plan: Plan, params: Mapping, known: Known, rows: Rows) -> 
     Of states of more numbers than a step shows: what one step leaves open stays as wide as the
     prior has it, until later ones tell, and what they leave is a difference.
     """
-    eps, found = jnp.finfo(jnp.result_type(float)).eps, jnp.zeros((), bool)
+    eps, diffuse = jnp.finfo(jnp.result_type(float)).eps, jnp.zeros((), bool)
     structure = plan.structure
     for group in (group for group in plan.latents if plan.timed(group)):
         names = (*group.names, *linear_chain.emission_sites(group))
-        own = {name: leaf[0] for name, leaf in varying(plan, known, rows.first.along,
-                                                       names).items()}
+        args = {name: leaf[0] for name, leaf in varying(plan, known, rows.first.along,
+                                                        names).items()}
 
         def share(env: Mapping[str, jax.Array], group: Group = group,
-                  own: Mapping[str, jax.Array] = own):
-            spread = linear_chain.first(structure, group, {**env, **own}).covariance
-            sight = linear_chain.sight(structure, group, {**env, **own})
-            if not 0 < len(sight.variance) < len(spread):
+                  args: Mapping[str, jax.Array] = args):
+            cov = linear_chain.first(structure, group, {**env, **args}).covariance
+            emission = linear_chain.sight(structure, group, {**env, **args})
+            if not 0 < len(emission.variance) < len(cov):
                 return jnp.zeros(())
-            return jnp.max(((sight.slope @ spread) * sight.slope).sum(-1) / sight.variance)
+            return jnp.max(((emission.slope @ cov) * emission.slope).sum(-1) / emission.variance)
 
-        found |= jnp.any(eps * over(plan, params, known, group, share) > LOST)
-    return found
+        diffuse |= jnp.any(eps * over(plan, params, known, group, share) > LOST)
+    return diffuse

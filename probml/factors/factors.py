@@ -46,12 +46,12 @@ def row_factors(
     if not plan.steps:
         return factors
     moves = chain_moves(plan, params, known, natural, rows, taps)
-    return [*factors, steps_factor(plan, inside_of(plan, rows),
+    return [*factors, steps_factor(plan, factors_of_steps(plan, rows),
                                    Given(params, natural, predictive, known), moves, rows, taps,
                                    hard)]
 
 
-def inside_of(plan: Plan, rows: Chunk) -> Callable:
+def factors_of_steps(plan: Plan, rows: Chunk) -> Callable:
     """(given, steps, taps) → the factors of some of the rows' steps by themselves."""
     return lambda given, steps, taps: level_factors(
         plan, given.params, given.known, given.natural, rows._replace(steps=steps), True, taps,
@@ -63,7 +63,7 @@ def level_factors(
     params: Mapping,
     known: Known,
     natural: Mapping,
-    whole: Chunk,
+    chunk: Chunk,
     steps: bool,
     taps: Mapping | None = None,
     predictive: Mapping | None = None,
@@ -76,16 +76,16 @@ def level_factors(
         evidence: with the data; else only the factors among latent variables.
     """
     predictive = predictive or {}
-    rows = whole.along.rows if steps else whole
-    own = [n for n in (*plan.pooled, *plan.rowwise) if (n in plan.steps) == steps
-           and n not in (*plan.chains, *plan.counted) and (evidence or n in plan.variables)]
+    rows = chunk.along.rows if steps else chunk
+    names = [n for n in (*plan.pooled, *plan.rowwise) if (n in plan.steps) == steps
+             and n not in (*plan.chains, *plan.counted) and (evidence or n in plan.variables)]
     factors = [counted_factor(plan, natural[name], rows, name, predictive.get(name, {}))
                for name in plan.counted if not steps]
     factors += [predictive_factor(plan, known, rows, name, predictive[name]) if name in predictive
                 else pooled_factor(plan, natural[name], rows, name)
-                for name in plan.pooled if name in own]
+                for name in plan.pooled if name in names]
     tapped = [(name, rowwise_factor(plan, params, known, rows, name, predictive.get(name)))
-              for name in plan.rowwise if name in own]
+              for name in plan.rowwise if name in names]
     tapped += [(group.name, integrated.message(plan, params, known, rows, group))
                for group in (plan.latents if evidence and not steps else ())]
     factors += [Factor(factor.log + taps[name], factor.names) if taps else factor
@@ -103,8 +103,8 @@ def _partial_evidence(plan: Plan, rows: Chunk) -> Iterator[Factor]:
     """The factors of variables that are observed in some rows: codes, −1 where missing."""
     for states, codes in rows.codes.items():
         names, codes = plan.partly[states], codes.T[:, None]  # made with the rows last
-        agrees = (codes == jnp.arange(states)[:, None]) | (codes < 0)
-        logs = unstacked(jnp.where(agrees, 0.0, -jnp.inf), len(names))
+        matches = (codes == jnp.arange(states)[:, None]) | (codes < 0)
+        logs = unstacked(jnp.where(matches, 0.0, -jnp.inf), len(names))
         for log, name in zip(logs, names, strict=True):
             yield Factor(log.T, (name,), True)
 
@@ -114,16 +114,16 @@ def _state_evidence(plan: Plan, rows: Chunk, name: str) -> Factor:
     if name in rows.likelihood:
         return Factor(log_of(rows.likelihood[name]), (name,))
     states = jnp.asarray(plan.variables[name].values)
-    agrees = rows.values[name][:, None] == states[None]
+    matches = rows.values[name][:, None] == states[None]
     if name in rows.seen:
-        agrees |= ~rows.seen[name][:, None]
-    return indicator(agrees.reshape(len(agrees), len(states), -1).all(-1), name)
+        matches |= ~rows.seen[name][:, None]
+    return indicator(matches.reshape(len(matches), len(states), -1).all(-1), name)
 
 
 def global_factors(plan: Plan, params: Mapping, known: Known) -> list[Factor]:
     """Log tables of the discrete sites outside rows, then those of what depends on them there
     (Plan.mixed)."""
-    out, env = [], environment(plan, params, known)
+    factors, env = [], environment(plan, params, known)
     for name in plan.globals:
         scope = plan.scope(name)
         log = over_states(plan, functools.partial(state_logs, plan, name), env,
@@ -131,23 +131,23 @@ def global_factors(plan: Plan, params: Mapping, known: Known) -> list[Factor]:
         if name in known.allowed:
             mask = jnp.where(known.allowed[name], 0.0, -jnp.inf)
             log = log + mask.reshape([mask.size if other == name else 1 for other in scope])
-        out.append(Factor(log[None], scope))
+        factors.append(Factor(log[None], scope))
     # each in its own coordinate: those of several states, mixed, must be one
     for name in plan.mixed:
         log = over_states(plan, lambda at, name=name: prior_factor(plan, name, at, False), env,
                           plan.scope(name))
-        out.append(Factor(log[None], plan.scope(name)))
-    return out
+        factors.append(Factor(log[None], plan.scope(name)))
+    return factors
 
 
 def _evidence(plan: Plan, factors: list[Factor], size: int, hard: bool) -> jax.Array:
     """(rows, *states of the touching global variables)."""
     if hard:
         return jnp.broadcast_to(elimination.maximise_value(factors, plan.order), (size,))
-    left = elimination.sum_out(factors, plan.order)
-    log = jnp.transpose(left.log, (0, *(1 + left.names.index(n) for n in plan.row_globals
-                                        if n in left.names)))
-    log = log.reshape(len(log), *(plan.variables[n].states if n in left.names else 1
+    remaining = elimination.sum_out(factors, plan.order)
+    log = jnp.transpose(remaining.log, (0, *(1 + remaining.names.index(n) for n in plan.row_globals
+                                             if n in remaining.names)))
+    log = log.reshape(len(log), *(plan.variables[n].states if n in remaining.names else 1
                                   for n in plan.row_globals))
     return jnp.broadcast_to(log, (size, *(plan.variables[n].states for n in plan.row_globals)))
 

@@ -21,14 +21,14 @@ from probml.factors.naturals import environment, group_environment, over_states,
 from probml.factors.rowwise import row_environment
 from probml.latents import hidden_cells
 from probml.latents.latent import Group, Moments, Seen, placed, places
-from probml.latents.quadrature import again
+from probml.latents.quadrature import recomputed
 from probml.numerics.logs import weighted_log
 from probml.plan.plan import Plan
 from probml.structure.densities import cells
 from probml.typing import PyTree
 
 
-class Belief(NamedTuple):
+class LatentPosterior(NamedTuple):
     """The E-step of a group: `weight` (b, *states), the probability of the states times the row's
     weight, and the latents' moments in each."""
 
@@ -46,11 +46,11 @@ def message(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Group
             plan.structure, group, env, seen
         ))
 
-    found = (None if known.settings
-             else shared_nodes.message(plan, params, known, rows, group))
+    shared = (None if known.settings
+              else shared_nodes.message(plan, params, known, rows, group))
     # only the nodes of the branch not taken are allocated
-    log = row_messages() if found is None else jax.lax.cond(found[1], lambda: found[0],
-                                                            again(row_messages))
+    log = row_messages() if shared is None else jax.lax.cond(shared[1], lambda: shared[0],
+                                                             recomputed(row_messages))
     return Factor(log, plan.group_scope(group))
 
 
@@ -89,7 +89,8 @@ def draw(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Group, s
         return numbers | hidden_cells.draw(plan.structure, group, env, seen, second)
 
     chosen = {name: jnp.broadcast_to(states[name], (size,)) for name in reach}
-    return jax.vmap(draw_row)(_varying(plan, known, rows, group), _seen(plan, rows, group), chosen,
+    return jax.vmap(draw_row)(_varying(plan, known, rows, group), _observed(plan, rows, group),
+                              chosen,
                               jax.random.split(key, size))
 
 
@@ -98,19 +99,19 @@ def best_cells(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Gr
     """The hidden cells of some sites at their best, all else of the group summed out: what that
     adds to its message, and the cells, site → (b, *states, *cells)."""
     def at(env: Mapping, seen: Mapping) -> tuple[jax.Array, dict[str, jax.Array]]:
-        log, found = hidden_cells.decoded(plan.structure, group, env, seen, names)
+        log, best = hidden_cells.decoded(plan.structure, group, env, seen, names)
         total = hidden_cells.log_sum(plan.structure, group, env, seen)
-        return jnp.where(jnp.isneginf(total), 0.0, log - total), found
+        return jnp.where(jnp.isneginf(total), 0.0, log - total), best
 
     try:
-        log, found = _over(plan, params, known, rows, group, at)
+        log, best = _over(plan, params, known, rows, group, at)
     except Tangled:
         other = next(name for name in group.cellwise if name not in names)
         raise Refusal(f"decode(sites=[{listed(names)}]): the jointly most probable values of "
                       f"'{names[0]}' cannot be computed without those of '{other}'. Decode both, "
                       f"sites=[{listed([*names, other])}], or use predict_proba for each of them"
                       ) from None
-    return Factor(log, plan.group_scope(group)), found
+    return Factor(log, plan.group_scope(group)), best
 
 
 def posterior_moments(plan: Plan, params: Mapping, known: Known, rows: Chunk,
@@ -127,9 +128,9 @@ def posterior_moments(plan: Plan, params: Mapping, known: Known, rows: Chunk,
             out[group.name] = chain_statistics.smoothed_moments(plan, params, known, rows, group,
                                                                 weight)
             continue
-        found = _over(plan, params, known, rows, group, lambda env, seen, group=group:
-                      group.kind.row_posterior(plan.structure, group, env, seen))
-        out[group.name] = Belief(weight, _finite(found))
+        posterior = _over(plan, params, known, rows, group, lambda env, seen, group=group:
+                          group.kind.row_posterior(plan.structure, group, env, seen))
+        out[group.name] = LatentPosterior(weight, _finite(posterior))
     return out
 
 
@@ -164,15 +165,16 @@ def statistics(plan: Plan, params: Mapping, known: Known, rows: Chunk, middle: M
             out[group.name] = chain_statistics.statistics(plan, rows, group, middle[group.name],
                                                           path)
             continue
-        found, seen = _finite(moments(plan, params, known, rows, group)), _seen(plan, rows, group)
+        latents, seen = _finite(moments(plan, params, known, rows, group)), _observed(plan, rows,
+                                                                                      group)
 
-        def group_statistics(middle: object, weight: jax.Array, found: object, seen: Seen = seen,
+        def group_statistics(middle: object, weight: jax.Array, latents: object, seen: Seen = seen,
                              group: Group = group):
-            return group.kind.statistics(plan.structure, group, middle, weight, seen, found)
+            return group.kind.statistics(plan.structure, group, middle, weight, seen, latents)
 
         for _ in plan.group_scope(group):
             group_statistics = jax.vmap(group_statistics, in_axes=(0, 1, 1))
-        out[group.name] = group_statistics(middle[group.name], weights[group.name], found)
+        out[group.name] = group_statistics(middle[group.name], weights[group.name], latents)
     return out
 
 
@@ -188,22 +190,22 @@ def expected_from_statistics(plan: Plan, params: Mapping, known: Known, middle: 
                                           statistics[group.name])
             continue
         total += over_states(
-            plan, lambda env, middle, found, group=group: group.kind.pooled(
-                plan.structure, group, middle, env, found),
+            plan, lambda env, middle, totals, group=group: group.kind.pooled(
+                plan.structure, group, middle, env, totals),
             fixed, plan.group_scope(group), middle[group.name], statistics[group.name]).sum()
     return total
 
 
 def expected_log_density(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Group,
-                         belief: PyTree, origin: Mapping) -> jax.Array:
+                         e_step: PyTree, origin: Mapping) -> jax.Array:
     """Σ over rows and states of weight × E[log p(latents, what is seen | params)], up to a
     constant: along time it is what is gained over the parameters `origin`."""
     if plan.timed(group):
-        return chain_statistics.gain_over_origin(plan, params, known, rows, group, belief, origin)
-    logs = _over(plan, params, known, rows, group, lambda env, seen, found: group.kind.expected(
-        plan.structure, group, env, seen, found
-    ), belief.moments)
-    return weighted_log(belief.weight, logs).sum()
+        return chain_statistics.gain_over_origin(plan, params, known, rows, group, e_step, origin)
+    logs = _over(plan, params, known, rows, group, lambda env, seen, latents: group.kind.expected(
+        plan.structure, group, env, seen, latents
+    ), e_step.moments)
+    return weighted_log(e_step.weight, logs).sum()
 
 
 def average_over_latents(plan: Plan, params: Mapping, known: Known, rows: Chunk, name: str,
@@ -222,35 +224,35 @@ def average_over_latents(plan: Plan, params: Mapping, known: Known, rows: Chunk,
               and p not in plan.continuous_latents]
     if hidden:
         return _over_cells(plan, params, known, rows, name, hidden, function, size)
-    near, own = plan.groups(name), row_environment(plan, known, rows, name)
+    near, args = plan.groups(name), row_environment(plan, known, rows, name)
     groups, timed = tuple(g for g in near if not plan.timed(g)), [g for g in near if plan.timed(g)]
     reaches = {g.name: plan.group_scope(g) for g in timed}
     means = {g: jnp.moveaxis(along[g], [1 + reach.index(v) for v in scope if v in reach],
                              range(1, 1 + len(reach))) for g, reach in reaches.items()}
     varying = {g.name: _varying(plan, known, rows, g) for g in groups}
-    seen = {g.name: _seen(plan, rows, g) for g in groups}
+    seen = {g.name: _observed(plan, rows, g) for g in groups}
 
-    def average_row(own: Mapping[str, jax.Array], varying: Mapping[str, Mapping[str, jax.Array]],
+    def average_row(args: Mapping[str, jax.Array], varying: Mapping[str, Mapping[str, jax.Array]],
                     seen: Mapping[str, Seen], means: Mapping[str, jax.Array]):
-        def over(env: dict, left: tuple[Group, ...]) -> jax.Array:
-            if not left:
+        def over(env: dict, remaining: tuple[Group, ...]) -> jax.Array:
+            if not remaining:
                 return function(env)
-            group = left[0]
-            found = group.kind.conditional(plan.structure, group, {**env, **varying[group.name]},
-                                           seen[group.name])
+            group = remaining[0]
+            latents = group.kind.conditional(plan.structure, group, {**env, **varying[group.name]},
+                                             seen[group.name])
 
             def at(flat):
-                return over({**env, **placed(plan.structure, group, flat)}, left[1:])
+                return over({**env, **placed(plan.structure, group, flat)}, remaining[1:])
 
-            if isinstance(found, Moments):  # of what is affine in them
-                return at(found.mean)
-            values = jax.vmap(at)(found.values)
-            live = (found.weights > 0).reshape(-1, *(1,) * (values.ndim - 1))
+            if isinstance(latents, Moments):  # of what is affine in them
+                return at(latents.mean)
+            values = jax.vmap(at)(latents.values)
+            has_weight = (latents.weights > 0).reshape(-1, *(1,) * (values.ndim - 1))
             # far out, where weights are 0, the function may be infinite
-            return jnp.tensordot(found.weights, jnp.where(live, values, 0.0), 1)
+            return jnp.tensordot(latents.weights, jnp.where(has_weight, values, 0.0), 1)
 
         def at(states: tuple, means: Mapping[str, jax.Array]):
-            env = {**fixed, **own, **dict(zip(scope, states, strict=True))}
+            env = {**fixed, **args, **dict(zip(scope, states, strict=True))}
             for group in timed:
                 env |= placed(plan.structure, group, means[group.name])
             return over(env, groups)
@@ -261,7 +263,7 @@ def average_over_latents(plan: Plan, params: Mapping, known: Known, rows: Chunk,
                                        axis))
         return at(tuple(states_of(plan, v) for v in scope), means)
 
-    return jax.vmap(average_row, axis_size=size)(own, varying, seen, means)
+    return jax.vmap(average_row, axis_size=size)(args, varying, seen, means)
 
 
 def _over_cells(plan: Plan, params: Mapping, known: Known, rows: Chunk, name: str,
@@ -287,7 +289,7 @@ def _over_cells(plan: Plan, params: Mapping, known: Known, rows: Chunk, name: st
     try:
         return jax.vmap(row_expectation, axis_size=size)(row_environment(plan, known, rows, name),
                                                          _varying(plan, known, rows, group),
-                                                         _seen(plan, rows, group))
+                                                         _observed(plan, rows, group))
     except Tangled as tangled:
         raise Refusal(f"{where} is computed from several missing values of '{tangled.names[0]}' in "
                       "the same row of the data, but only one missing value can be averaged out. "
@@ -311,7 +313,7 @@ def _over(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Group,
                            {**fixed, **varying}, reach, *found)
 
     return jax.vmap(row_values, axis_size=len(rows.weights))(
-        _varying(plan, known, rows, group), _seen(plan, rows, group), *found
+        _varying(plan, known, rows, group), _observed(plan, rows, group), *found
     )
 
 
@@ -323,7 +325,7 @@ def _varying(plan: Plan, known: Known, rows: Chunk, group: Group) -> dict[str, j
     return out
 
 
-def _seen(plan: Plan, rows: Chunk, group: Group) -> dict[str, tuple]:
+def _observed(plan: Plan, rows: Chunk, group: Group) -> dict[str, tuple]:
     """What is seen of a group: site → (cells, mask or None), (b, lattice cells, own event axes); a
     factor counts as seen, with values that hold nothing; of a hidden site that came as likelihoods
     of its states these, (b, states), which are no whole numbers."""

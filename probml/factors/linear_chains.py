@@ -23,7 +23,7 @@ from probml.factors.naturals import group_environment, over_states
 from probml.factors.rowwise import row_environment
 from probml.latents import linear_chain
 from probml.latents.latent import Group, places
-from probml.latents.linear_chain import Moves, Sight
+from probml.latents.linear_chain import Emission, Moves
 from probml.plan.plan import Plan
 from probml.structure.densities import cells
 from probml.typing import PyTree
@@ -48,8 +48,8 @@ def means(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Group,
         chain, _, centre = system(plan, env, known, rows, group)
         if view == "all":
             return steps_first(kalman_evidence.smoothed(chain).mean + centre)
-        found = forward(chain)
-        return steps_first((found.after if view == "filtered" else found.before)[0] + centre)
+        filtered = forward(chain)
+        return steps_first((filtered.after if view == "filtered" else filtered.before)[0] + centre)
 
     return states_second(over(plan, params, known, group, at), plan.group_scope(group))
 
@@ -61,8 +61,8 @@ def moments(plan: Plan, params: Mapping, known: Known, rows: Chunk,
 
     def at(env: dict) -> tuple:
         chain, _, centre = system(plan, env, known, rows, group)
-        found = kalman_evidence.smoothed(chain)
-        return steps_first(found.mean + centre), steps_first(found.covariance)
+        smoothed = kalman_evidence.smoothed(chain)
+        return steps_first(smoothed.mean + centre), steps_first(smoothed.covariance)
 
     return jax.tree.map(lambda leaf: states_second(leaf, plan.group_scope(group)),
                         over(plan, params, known, group, at))
@@ -118,12 +118,12 @@ def varying(plan: Plan, known: Known, steps: Steps, names: tuple[str, ...]) -> d
     return out
 
 
-def _led(function: Callable[[Mapping], PyTree], env: Mapping, moving: Mapping) -> PyTree:
+def _per_step(function: Callable[[Mapping], PyTree], env: Mapping, args: Mapping) -> PyTree:
     """function(env) of every step, or once where nothing varies by step: leaves lead with N, or
     1."""
-    if not moving:
+    if not args:
         return jax.tree.map(lambda leaf: leaf[None], function(env))
-    return jax.vmap(lambda own: function({**env, **own}))(moving)
+    return jax.vmap(lambda row: function({**env, **row}))(args)
 
 
 def at_first(steps: Steps, leaf: jax.Array) -> jax.Array:
@@ -156,26 +156,26 @@ def system(plan: Plan, env: Mapping, known: Known, rows: Chunk,
     (rows,); and the origin of its states, (D, lanes or 1): the mean of the first state of each row,
     so that a level far from 0 keeps its precision."""
     steps, size = rows.along, len(rows.weights)
-    begin, moves, sight = _programs(plan, env, known, rows, group)
-    value, masks = _seen(plan, steps, steps.length * size * steps.blocks, group, sight)
-    which, given, shown = _given(plan, steps, size, group)
-    slope = jnp.concatenate([sight.slope, jnp.broadcast_to(which, (len(sight.slope),
-                                                                   *which.shape))], 1)
-    variance = jnp.pad(sight.variance, ((0, 0), (0, len(which))))
-    log = jnp.pad(sight.log, ((0, 0), (0, len(which))))
+    initial, moves, emission = _programs(plan, env, known, rows, group)
+    value, masks = _observed(plan, steps, steps.length * size * steps.blocks, group, emission)
+    selector, observed, state_masks = _given(plan, steps, size, group)
+    slope = jnp.concatenate([emission.slope, jnp.broadcast_to(selector, (len(emission.slope),
+                                                                         *selector.shape))], 1)
+    variance = jnp.pad(emission.variance, ((0, 0), (0, len(selector))))
+    log = jnp.pad(emission.log, ((0, 0), (0, len(selector))))
     alive = steps.rows.weights
     alive = None if alive is None else alive.reshape(steps.length, -1)
     if alive is not None and steps.even and steps.blocks == 1:
         alive = alive[:, :1]  # rows that pad a chunk have no weight, whatever their steps
-    seen = _concatenate_masks(masks + shown)
-    seen = seen if alive is None else seen & alive[:, None]
-    lanes = (steps.length, seen.shape[1], size * steps.blocks)
-    volume = jnp.broadcast_to(jnp.where(seen, _to_lanes(steps, log), 0.0), lanes)
+    mask = _concatenate_masks(masks + state_masks)
+    mask = mask if alive is None else mask & alive[:, None]
+    lanes = (steps.length, mask.shape[1], size * steps.blocks)
+    volume = jnp.broadcast_to(jnp.where(mask, _to_lanes(steps, log), 0.0), lanes)
     volume = volume.reshape(*lanes[:2], size, steps.blocks).sum((0, 1, 3))
     chain = kalman.System(*(
-        jnp.moveaxis(begin.offset, 0, -1), jnp.moveaxis(begin.covariance, 0, -1),
-        *(_to_lanes(steps, leaf) for leaf in (*moves, jnp.concatenate([value, given], 1), slope,
-                                              variance)), seen, alive, steps.blocks
+        jnp.moveaxis(initial.offset, 0, -1), jnp.moveaxis(initial.covariance, 0, -1),
+        *(_to_lanes(steps, leaf) for leaf in (*moves, jnp.concatenate([value, observed], 1), slope,
+                                              variance)), mask, alive, steps.blocks
     ))
     centre = chain.mean
     if centre.shape[-1] > 1:  # of a sequence in blocks that of its first block
@@ -191,15 +191,15 @@ def _concatenate_masks(masks: list) -> jax.Array:
 
 
 def _programs(plan: Plan, env: Mapping, known: Known, rows: Chunk,
-              group: Group) -> tuple[Moves, Moves, Sight]:
+              group: Group) -> tuple[Moves, Moves, Emission]:
     """First states, moves and measurements of every step."""
     steps = rows.along
-    own = varying(plan, known, steps, group.names)
-    begun = {name: at_first(steps, leaf) for name, leaf in own.items()}
-    below = varying(plan, known, steps, linear_chain.emission_sites(group))
-    return tuple(_led(functools.partial(made, plan.structure, group), env, moving)
-                 for made, moving in ((linear_chain.first, begun), (linear_chain.moves, own),
-                                      (linear_chain.sight, below)))
+    args = varying(plan, known, steps, group.names)
+    first_args = {name: at_first(steps, leaf) for name, leaf in args.items()}
+    site_inputs = varying(plan, known, steps, linear_chain.emission_sites(group))
+    return tuple(_per_step(functools.partial(fn, plan.structure, group), env, inputs)
+                 for fn, inputs in ((linear_chain.first, first_args), (linear_chain.moves, args),
+                                    (linear_chain.sight, site_inputs)))
 
 
 def shifted(by: Callable, steps: Steps, leaf: jax.Array) -> jax.Array:
@@ -207,8 +207,8 @@ def shifted(by: Callable, steps: Steps, leaf: jax.Array) -> jax.Array:
     return by(leaf.reshape(steps.length, -1, *leaf.shape[1:]), 1).reshape(leaf.shape)
 
 
-def _seen(plan: Plan, steps: Steps, count: int, group: Group,
-          sight: linear_chain.Sight) -> tuple[jax.Array, list]:
+def _observed(plan: Plan, steps: Steps, count: int, group: Group,
+              emission: linear_chain.Emission) -> tuple[jax.Array, list]:
     """The data of the observed sites less their location at states of 0, vectors standardised, (N,
     m), and masks of each site, (T or 1, numbers, M or 1), of size 1 where all is observed."""
     values, masks, start = [jnp.zeros((count, 0))], [np.ones((1, 0, 1), bool)], 0
@@ -216,16 +216,16 @@ def _seen(plan: Plan, steps: Steps, count: int, group: Group,
         site = plan.structure.sites[name]
         x = cells(site, steps.rows.values[name])
         stop = start + x[0].size
-        left = x.reshape(count, -1) - sight.offset[:, start:stop]
+        residual = x.reshape(count, -1) - emission.offset[:, start:stop]
         mask = steps.rows.seen.get(name)
-        if name in sight.roots:  # a partially observed vector counts as missing
-            left = left.reshape(x.shape)
+        if name in emission.roots:  # a partially observed vector counts as missing
+            residual = residual.reshape(x.shape)
             if mask is not None:
                 mask = jnp.broadcast_to(mask.reshape(x.shape).all(-1, keepdims=True), x.shape)
-                left = jnp.where(mask, left, 0.0)
-            left = solve_triangular(jnp.broadcast_to(sight.roots[name], (
-                count, *sight.roots[name].shape[1:])), left[..., None], lower=True)
-        values.append(left.reshape(count, -1))
+                residual = jnp.where(mask, residual, 0.0)
+            residual = solve_triangular(jnp.broadcast_to(emission.roots[name], (
+                count, *emission.roots[name].shape[1:])), residual[..., None], lower=True)
+        values.append(residual.reshape(count, -1))
         masks.append(np.ones((1, stop - start, 1), bool) if mask is None
                      else _to_lanes(steps, mask.reshape(count, -1)))
         start = stop
@@ -239,20 +239,20 @@ def _given(plan: Plan, steps: Steps, size: int,
     lanes, sites = size * steps.blocks, plan.structure.sites
     count = steps.length * lanes
     first = kalman.sequence_starts(steps.length, 1 if steps.blocks == 1 else lanes, steps.blocks)
-    where: list[int] = []
+    indices: list[int] = []
     values, masks = [jnp.zeros((count, 0))], [np.ones((1, 0, 1), bool)]
     for name, part in places(plan.structure, group.names).items():
         if name in steps.rows.values:
             x, mask = steps.rows.values[name], steps.rows.seen.get(name)
             values.append(cells(sites[name], x).reshape(count, -1))
-            shown = np.ones((1, part.stop - part.start, 1), bool)
+            is_given = np.ones((1, part.stop - part.start, 1), bool)
             if sites[name].time is None:
-                shown = shown & first[:, None]
+                is_given = is_given & first[:, None]
             if mask is not None:
-                shown = shown & _to_lanes(steps, cells(sites[name], mask).reshape(count, -1))
-            masks.append(shown)
-            where += range(part.start, part.stop)
-    return jnp.eye(part.stop)[jnp.asarray(where, int)], jnp.concatenate(values, 1), masks
+                is_given = is_given & _to_lanes(steps, cells(sites[name], mask).reshape(count, -1))
+            masks.append(is_given)
+            indices += range(part.start, part.stop)
+    return jnp.eye(part.stop)[jnp.asarray(indices, int)], jnp.concatenate(values, 1), masks
 
 
 def starts(steps: Steps, count: int) -> np.ndarray:

@@ -99,13 +99,13 @@ def naturals(plan: Plan, params: Mapping[str, jax.Array], known: Known,
             out[names[0]] = _natural(plan, names[0], argument_table(plan, params, known, names[0]),
                                      known)
             continue
-        takes = [[p for p in sites[name].parents if p in env] for name in names]
+        parents = [[p for p in sites[name].parents if p in env] for name in names]
         stacked = [jnp.stack([jnp.asarray(env[p]) for p in column])
-                   for column in zip(*takes, strict=True)]
+                   for column in zip(*parents, strict=True)]
 
         def natural_parameters(values: list[jax.Array], name: str = names[0],
-                               own: Sequence[str] = takes[0]):
-            return _natural(plan, name, argument_table(plan, dict(zip(own, values, strict=True)),
+                               keys: Sequence[str] = parents[0]):
+            return _natural(plan, name, argument_table(plan, dict(zip(keys, values, strict=True)),
                                                        Known({}, {}, {}), name), known)
 
         out |= dict(zip(names, unstacked(jax.vmap(natural_parameters)(stacked), len(names)),
@@ -162,12 +162,12 @@ def log_prior(plan: Plan, params: Mapping, known: Known, mode: bool = False,
     for twins in plan.twins:
         if wanted.issuperset(twins) and len(twins) > 1:
             wanted -= set(twins)
-            takes = [(name, *plan.structure.sites[name].parents) for name in twins]
-            stacked = [jnp.stack([env[p] for p in column]) for column in zip(*takes, strict=True)]
-            each = jax.vmap(lambda values, own=takes[0]: prior_factor(
-                plan, own[0], dict(zip(own, values, strict=True)), mode
+            parents = [(name, *plan.structure.sites[name].parents) for name in twins]
+            stacked = [jnp.stack([env[p] for p in column]) for column in zip(*parents, strict=True)]
+            log_twins = jax.vmap(lambda values, keys=parents[0]: prior_factor(
+                plan, keys[0], dict(zip(keys, values, strict=True)), mode
             ))
-            total += each(stacked).sum()
+            total += log_twins(stacked).sum()
     for name in (name for name in outside(plan) if name in wanted):
         total += prior_factor(plan, name, env, mode)
     return total

@@ -18,7 +18,7 @@ from probml.typing import PyTree
 SLICES = 64  # states of observed parents up to which all are evaluated and one is picked
 
 
-def _seen(plan: Plan, rows: Chunk, name: str) -> jax.Array | None:
+def _observed(plan: Plan, rows: Chunk, name: str) -> jax.Array | None:
     return cells(plan.structure.sites[name], rows.seen[name]) if name in rows.seen else None
 
 
@@ -28,19 +28,19 @@ def at_level(plan: Plan, rows: Chunk, name: str) -> Chunk:
 
 
 def _log_densities(site: Site, natural: Mapping[str, jax.Array], x: jax.Array,
-                   seen: jax.Array | None, unseen: Unseen | None) -> jax.Array:
+                   mask: jax.Array | None, unseen: Unseen | None) -> jax.Array:
     """A kernel at cells of rows, (b, p); `unseen` is for the families that integrate coordinates
     out."""
     density: Callable = site.traits.log_density
-    return density(natural, x, seen, *(() if unseen is None else (unseen,)))
+    return density(natural, x, mask, *(() if unseen is None else (unseen,)))
 
 
 def in_slices(tables: PyTree, parents: tuple[str, ...], sliced: list[str], rows: Chunk) -> PyTree:
     """Tables over discrete parents at the observed states of some of them: (rows or 1, *states of
     the other parents, ...)."""
-    where = [parents.index(p) for p in sliced]
+    axes = [parents.index(p) for p in sliced]
     codes = tuple(rows.values[p].reshape(-1) for p in sliced)
-    return jax.tree.map(lambda leaf: jnp.moveaxis(leaf, where, range(len(where)))[codes]
+    return jax.tree.map(lambda leaf: jnp.moveaxis(leaf, axes, range(len(axes)))[codes]
                         if sliced else leaf[None], tables)
 
 
@@ -50,26 +50,27 @@ def pooled_factor(plan: Plan, natural: PyTree, rows: Chunk, name: str) -> Factor
     is_variable = name in plan.variables
     slices = math.prod(present(plan.structure.sites[p].states) for p in sliced)
     if sliced and not is_variable and slices <= SLICES:
-        return Factor(_picked(plan, natural, rows, name, sliced), scope)
+        return Factor(_at_observed(plan, natural, rows, name, sliced), scope)
     if is_variable:
         return Factor(in_slices(natural, parents, sliced, rows), scope)
     shape = tuple(plan.variables[p].states for p in scope)
-    x, seen, unseen = cells(site, rows.values[name]), _seen(plan, rows, name), rows.unseen.get(name)
-    size, keep = math.prod(shape), len(parents) - len(sliced)
+    x, mask, unseen = cells(site, rows.values[name]), _observed(plan, rows,
+                                                                name), rows.unseen.get(name)
+    size, n_axes = math.prod(shape), len(parents) - len(sliced)
     if not sliced:
-        flat = jax.tree.map(lambda leaf: leaf.reshape(size, *leaf.shape[keep:]), natural)
-        value = _log_densities(site, flat, x, seen, unseen)
+        flat = jax.tree.map(lambda leaf: leaf.reshape(size, *leaf.shape[n_axes:]), natural)
+        value = _log_densities(site, flat, x, mask, unseen)
     else:
-        flat = jax.tree.map(lambda leaf: leaf.reshape(len(leaf), size, *leaf.shape[1 + keep :]),
+        flat = jax.tree.map(lambda leaf: leaf.reshape(len(leaf), size, *leaf.shape[1 + n_axes :]),
                             in_slices(natural, parents, sliced, rows))
-        one = jax.tree.map(lambda leaf: leaf[:, None],
-                           (x, seen, unseen and unseen._replace(most=None, tiles=None)))
-        value = jax.vmap(lambda n, row: _log_densities(site, n, *row)[0])(flat, one)
+        single_rows = jax.tree.map(lambda leaf: leaf[:, None],
+                                   (x, mask, unseen and unseen._replace(most=None, tiles=None)))
+        value = jax.vmap(lambda n, row: _log_densities(site, n, *row)[0])(flat, single_rows)
     return Factor(value.reshape(len(x), *shape), scope)
 
 
-def _picked(plan: Plan, natural: Mapping[str, jax.Array], rows: Chunk, name: str,
-            sliced: list[str]) -> jax.Array:
+def _at_observed(plan: Plan, natural: Mapping[str, jax.Array], rows: Chunk, name: str,
+                 sliced: list[str]) -> jax.Array:
     """A pooled factor at the observed states of some parents: all states by one product, then the
     observed one; its gradient is a product too, where a gather's would be a serial scatter."""
     site, parents = plan.structure.sites[name], plan.discrete_parents(name)
@@ -83,8 +84,9 @@ def _picked(plan: Plan, natural: Mapping[str, jax.Array], rows: Chunk, name: str
         leaf = jnp.transpose(leaf, (*order, *range(len(parents), leaf.ndim)))
         return leaf.reshape(math.prod(shape), *leaf.shape[len(parents) :])
 
-    x, seen, unseen = cells(site, rows.values[name]), _seen(plan, rows, name), rows.unseen.get(name)
-    value = _log_densities(site, jax.tree.map(flat, natural), x, seen, unseen)
+    x, mask, unseen = cells(site, rows.values[name]), _observed(plan, rows,
+                                                                name), rows.unseen.get(name)
+    value = _log_densities(site, jax.tree.map(flat, natural), x, mask, unseen)
     count = math.prod(shape[: len(sliced)])
     code = jnp.ravel_multi_index(tuple(rows.values[p].reshape(-1) for p in sliced),
                                  shape[: len(sliced)], mode="clip")
@@ -98,7 +100,7 @@ def predictive_factor(plan: Plan, known: Known, rows: Chunk, name: str,
     """The factor of a site whose parameters are integrated out, by its family's predictive;
     arguments over its table, (*states, cells, ...)."""
     site, parents, scope = plan.structure.sites[name], plan.discrete_parents(name), plan.scope(name)
-    x, seen = cells(site, rows.values[name]), _seen(plan, rows, name)
+    x, mask = cells(site, rows.values[name]), _observed(plan, rows, name)
     if name in known.centre:
         # as the data are: float32 at large offsets
         arguments = {**arguments, "loc": arguments["loc"] - known.centre[name]}
@@ -108,9 +110,9 @@ def predictive_factor(plan: Plan, known: Known, rows: Chunk, name: str,
     x = x.astype(jnp.result_type(float))
     if not sliced and site.traits.predictive_sum is not None and x.ndim == 2:
         flat = {a: v.reshape(-1, v.shape[-1]) for a, v in arguments.items()}
-        value = site.traits.predictive_sum(flat, x, seen)
+        value = site.traits.predictive_sum(flat, x, mask)
         if value is not None:
             return Factor(value.reshape(len(x), *(plan.variables[p].states for p in scope)), scope)
-    x, seen = (v if v is None else v.reshape(len(v), *(1,) * len(scope), *v.shape[1:])
-               for v in (x, seen))
-    return Factor(present(site.traits.predictive)(arguments, x, seen).sum(-1), scope)
+    x, mask = (v if v is None else v.reshape(len(v), *(1,) * len(scope), *v.shape[1:])
+               for v in (x, mask))
+    return Factor(present(site.traits.predictive)(arguments, x, mask).sum(-1), scope)

@@ -51,20 +51,20 @@ def rowwise_factor(
     site, parents, scope = plan.structure.sites[name], plan.discrete_parents(name), plan.scope(name)
     fixed = environment(plan, params, known)
     is_variable = name in plan.variables
-    touching = (environment(plan, anchor, known) if anchor is not None
-                and site.traits.minorant is not None else None)
+    anchor_env = (environment(plan, anchor, known) if anchor is not None
+                  and site.traits.minorant is not None else None)
 
-    def row_logs(varying: Mapping[str, jax.Array], x: jax.Array, seen: jax.Array | None):
+    def row_logs(varying: Mapping[str, jax.Array], x: jax.Array, mask: jax.Array | None):
         def at(env: Mapping[str, jax.Array]):
             if predictive is not None and not is_variable:
-                return _affine_density(plan.structure, site, env, x, seen, predictive)
-            if touching is not None and not is_variable:
-                there = plan.structure.cells(name, {**env, **touching})
-                logs = present(site.traits.minorant)(there, plan.structure.cells(name, env),
+                return _affine_density(plan.structure, site, env, x, mask, predictive)
+            if anchor_env is not None and not is_variable:
+                anchor_args = plan.structure.cells(name, {**env, **anchor_env})
+                logs = present(site.traits.minorant)(anchor_args, plan.structure.cells(name, env),
                                             cells(site, x[None])[0])
-                return logs.sum() if seen is None else jnp.where(cells(site, seen[None])[0], logs,
+                return logs.sum() if mask is None else jnp.where(cells(site, mask[None])[0], logs,
                                                                  0.0).sum()
-            return row_log(plan, name, env, x, seen)
+            return row_log(plan, name, env, x, mask)
 
         if name in plan.switches:
             return _at_settings(plan, name, at, {**fixed, **varying}, settings)
@@ -79,11 +79,11 @@ def rowwise_factor(
 
 
 def row_log(plan: Plan, name: str, env: Mapping, x: jax.Array | None,
-            seen: jax.Array | None) -> jax.Array:
+            mask: jax.Array | None) -> jax.Array:
     """log p of one row's observed cells of a site; of a variable, of each of its states."""
     if name in plan.variables:
         return state_logs(plan, name, env)
-    return log_density(plan.structure, plan.structure.sites[name], env, x, seen)
+    return log_density(plan.structure, plan.structure.sites[name], env, x, mask)
 
 
 def setting_logs(plan: Plan, params: Mapping, known: Known, rows: Chunk, name: str) -> jax.Array:
@@ -100,30 +100,30 @@ def _at_settings(plan: Plan, name: str, at: Callable, env: Mapping, settings: bo
         settings: not looked up.
     """
     switches, parents = plan.switches[name], plan.discrete_parents(name)
-    kept, count = tuple(p for p in parents if p not in switches.parents), len(switches.looks)
+    others, count = tuple(p for p in parents if p not in switches.parents), len(switches.looks)
 
     grid = jnp.stack(jnp.meshgrid(*[jnp.array([False, True])] * count, indexing="ij"),
                      -1).reshape(-1, count)
 
     # (*states kept, settings, own)
-    logs = over_states(plan, lambda held: jax.vmap(lambda on: at(
-        {**held, SETTING: lambda env: switches.outputs(env, on)}))(grid), env, kept)
+    logs = over_states(plan, lambda state_env: jax.vmap(lambda setting: at(
+        {**state_env, SETTING: lambda env: switches.outputs(env, setting)}))(grid), env, others)
     if settings:
         return logs
-    logs = jnp.moveaxis(logs, len(kept), 0)
-    own = logs.shape[1 + len(kept) :]
+    logs = jnp.moveaxis(logs, len(others), 0)
+    tail = logs.shape[1 + len(others) :]
     logs = logs.reshape(*(2,) * count,
-                        *(plan.variables[p].states if p in kept else 1 for p in parents), *own)
-    for j, looks in enumerate(switches.looks):
-        where = over_states(plan, lambda at, j=j: switches.setting(at, j), env, looks)
-        where = where.reshape(*(plan.variables[p].states if p in looks else 1 for p in parents),
-                              *(1,) * len(own))
-        logs = jnp.where(where, logs[1], logs[0])
+                        *(plan.variables[p].states if p in others else 1 for p in parents), *tail)
+    for j, reads in enumerate(switches.looks):
+        is_on = over_states(plan, lambda at, j=j: switches.setting(at, j), env, reads)
+        is_on = is_on.reshape(*(plan.variables[p].states if p in reads else 1 for p in parents),
+                              *(1,) * len(tail))
+        logs = jnp.where(is_on, logs[1], logs[0])
     return logs
 
 
 def _affine_density(structure: Structure, site: Site, env: Mapping[str, jax.Array], x: jax.Array,
-                    seen: jax.Array | None, settings: Mapping) -> jax.Array:
+                    mask: jax.Array | None, settings: Mapping) -> jax.Array:
     """log p of one row's value of a Normal site, its affine location and its scale integrated out
     (posteriors/conjugate.py, Marginals).
 
@@ -137,23 +137,23 @@ def _affine_density(structure: Structure, site: Site, env: Mapping[str, jax.Arra
         return arguments["loc"], jnp.broadcast_to(arguments["scale"], arguments["loc"].shape) ** 2
 
     variance = at({})[1]
-    here = {name: env[name] for name in settings["columns"]}
-    loc, along = jax.linearize(lambda changed: at(changed)[0], here)
-    moved = jax.vmap(along)(settings["columns"])  # (columns, cells)
+    coefs = {name: env[name] for name in settings["columns"]}
+    loc, push = jax.linearize(lambda changed: at(changed)[0], coefs)
+    loc_shifts = jax.vmap(push)(settings["columns"])  # (columns, cells)
     x = cells(site, x[None])[0]
-    seen = jnp.ones(x.shape, bool) if seen is None else cells(site, seen[None])[0]
+    mask = jnp.ones(x.shape, bool) if mask is None else cells(site, mask[None])[0]
     scales, df = settings["scales"], None
     if scales:
-        unit, shape, wide, variance = jax.vmap(lambda changed: at(changed)[1])(scales)
-        df, wide = 2 * shape / unit, wide / unit
+        unit, shape, inflation, variance = jax.vmap(lambda changed: at(changed)[1])(scales)
+        df, inflation = 2 * shape / unit, inflation / unit
     if len(x) == 1 or scales and next(iter(scales.values()))[0].size > 1:
-        variance = variance + jnp.sum(moved**2, 0)
-        alone = dist.Normal(loc, jnp.sqrt(variance)) if df is None else ManyDegrees(
-            df, loc, jnp.sqrt(variance * wide)
+        variance = variance + jnp.sum(loc_shifts**2, 0)
+        marginal = dist.Normal(loc, jnp.sqrt(variance)) if df is None else ManyDegrees(
+            df, loc, jnp.sqrt(variance * inflation)
         )
-        return jnp.where(seen, alone.log_prob(x), 0.0).sum()
-    covariance = jnp.diag(variance) + moved.T @ moved
-    return unseen_density(loc, covariance if df is None else covariance * wide[0], x, seen,
+        return jnp.where(mask, marginal.log_prob(x), 0.0).sum()
+    covariance = jnp.diag(variance) + loc_shifts.T @ loc_shifts
+    return unseen_density(loc, covariance if df is None else covariance * inflation[0], x, mask,
                           None if df is None else df[0])
 
 

@@ -102,8 +102,8 @@ def emissions(plan: Plan, factors: Sequence[Factor], length: int, lanes: int,
     """Log emissions of the joint states of the chains in so many steps of all lanes, (L, G or 1, K,
     M), the variables inside a step eliminated."""
     sizes = {name: variable.states for name, variable in plan.variables.items()}
-    scope, names, left = plan.along, plan.chains, within(plan, factors, hard)
-    log = _flat(expand_axes(left.log, left.names, (*scope, *names)), [sizes[n] for n in scope],
+    scope, names, joint = plan.along, plan.chains, within(plan, factors, hard)
+    log = _flat(expand_axes(joint.log, joint.names, (*scope, *names)), [sizes[n] for n in scope],
                 len(scope), [[sizes[n] for n in names]])
     log = jnp.broadcast_to(log, (length * lanes, *log.shape[1:]))
     return jnp.moveaxis(log.reshape(length, lanes, *log.shape[1:]), 1, -1)
@@ -115,10 +115,10 @@ def _leaving(plan: Plan, moves: Sequence[Moves], steps: Steps) -> jax.Array | No
     sizes = {name: variable.states for name, variable in plan.variables.items()}
     scope, names, total = plan.along, plan.chains, None
     for move in (move for move in moves if move.leaving is not None):
-        less = _flat(expand_axes(move.leaving, (*move.scope, move.name), (*scope, *names)),
-                     [sizes[n] for n in scope], len(scope), [[sizes[n] for n in names]])
-        less = jnp.moveaxis(jnp.repeat(less, steps.blocks, 0) if len(less) > 1 else less, 0, -1)
-        total = less if total is None else total + less
+        scale = _flat(expand_axes(move.leaving, (*move.scope, move.name), (*scope, *names)),
+                      [sizes[n] for n in scope], len(scope), [[sizes[n] for n in names]])
+        scale = jnp.moveaxis(jnp.repeat(scale, steps.blocks, 0) if len(scale) > 1 else scale, 0, -1)
+        total = scale if total is None else total + scale
     return total
 
 
@@ -173,17 +173,17 @@ def chain_of(
         pairs: zeros added to every step's moves, so that the gradient with respect to them is the
             pair marginals.
     """
-    lanes, length, less = rows * steps.blocks, steps.length, _leaving(plan, moves, steps)
+    lanes, length, scale = rows * steps.blocks, steps.length, _leaving(plan, moves, steps)
     emission = emissions(plan, factors, length, lanes, hard)
-    if less is not None:
-        emission = emission + jnp.where(_left(steps, rows)[:, None, None], less, 0.0)
+    if scale is not None:
+        emission = emission + jnp.where(_has_next(steps, rows)[:, None, None], scale, 0.0)
     initial, transition = tables(plan, moves, steps, rows)
     alive = steps.rows.weights
     return Chain(initial, transition if pairs is None else transition + pairs, emission,
                  None if alive is None else alive.reshape(length, lanes))
 
 
-def _left(steps: Steps, rows: int) -> jax.Array:
+def _has_next(steps: Steps, rows: int) -> jax.Array:
     """Whether the step after each one counts, (L, lanes)."""
     shape, alive = (steps.length, rows * steps.blocks), steps.rows.weights
     return has_next_step(jnp.ones(shape, bool) if alive is None else alive.reshape(shape),
@@ -207,14 +207,14 @@ def factor(
         if hard:
             return of_rows(plan, paths.best(chain, steps.blocks))
         return of_rows(plan, chain_sums.evidence(chain, layout_of(steps)))
-    left = within(plan, factors, hard)
-    log = expand_axes(left.log, left.names, plan.along)
+    joint = within(plan, factors, hard)
+    log = expand_axes(joint.log, joint.names, plan.along)
     log = jnp.broadcast_to(log, (steps.length * rows * steps.blocks, *log.shape[1:]))
     if steps.rows.weights is not None:
         log = jnp.where(steps.rows.weights.reshape(-1, *(1,) * (log.ndim - 1)), log, 0.0)
     log = log.reshape(steps.length, rows, steps.blocks, *log.shape[1:]).sum((0, 2))
-    kept = tuple(n for n in plan.along if n in left.names)
-    return Factor(log.reshape(rows, *(plan.variables[n].states for n in kept)), kept)
+    names = tuple(n for n in plan.along if n in joint.names)
+    return Factor(log.reshape(rows, *(plan.variables[n].states for n in names)), names)
 
 
 def count_cached_pieces(plan: Plan, steps: Steps, rows: int, width: int) -> int:
@@ -241,29 +241,29 @@ class Cut(NamedTuple):
     pieces: Pieces
 
 
-def cut_of(plan: Plan, count: int, emitted: Callable, moves: Sequence[Moves], steps: Steps,
+def cut_of(plan: Plan, count: int, factors_of: Callable, moves: Sequence[Moves], steps: Steps,
            rows: int, pieces: Pieces) -> Cut:
     """The chains of rows whose steps are cut into so many pieces.
 
     Args:
-        emitted: (shared, constants, (own, blank), fixed) → the factors of a piece's steps.
+        factors_of: (shared, constants, (own, blank), fixed) → the factors of a piece's steps.
         pieces: leaves of `own` and `fixed` lead with all steps, (N, ...).
     """
-    lanes, size, less = rows * steps.blocks, steps.length // count, _leaving(plan, moves, steps)
-    left = None if less is None else _left(steps, rows)
+    lanes, size, scale = rows * steps.blocks, steps.length // count, _leaving(plan, moves, steps)
+    has_next = None if scale is None else _has_next(steps, rows)
 
     def emit(shared: list, constants: list, own: PyTree, fixed: PyTree):
-        (shared, less), (fixed, left) = shared, fixed
-        log = emissions(plan, emitted(shared, constants, own, fixed), size, lanes)
-        return log if left is None else log + jnp.where(left[:, None, None], less, 0.0)
+        (shared, scale), (fixed, has_next) = shared, fixed
+        log = emissions(plan, factors_of(shared, constants, own, fixed), size, lanes)
+        return log if has_next is None else log + jnp.where(has_next[:, None, None], scale, 0.0)
 
     initial, transition = tables(plan, moves, steps, rows)
     alive = steps.rows.weights
     alive = None if alive is None else alive.reshape(-1, lanes)
     own, fixed = jax.tree.map(lambda leaf: leaf.reshape(count, -1, *leaf.shape[1:]),
-                              (pieces.own, (pieces.fixed, left)))
+                              (pieces.own, (pieces.fixed, has_next)))
     return Cut(emit, layout_of(steps), Tables(initial, transition, alive),
-               Pieces((pieces.shared, less), pieces.constants, own, fixed, pieces.blank))
+               Pieces((pieces.shared, scale), pieces.constants, own, fixed, pieces.blank))
 
 
 def by_step(array: jax.Array) -> jax.Array:
@@ -291,15 +291,15 @@ def clamps(plan: Plan, joint: jax.Array, chosen: Mapping[str, jax.Array],
     """The states (N,) of each chain, from their joint ones, and of the row's own variables; and
     factors of the steps that fix them."""
     sizes = [plan.variables[n].states for n in plan.chains]
-    whole = dict(zip(plan.chains, jnp.unravel_index(joint, sizes), strict=True))
+    states = dict(zip(plan.chains, jnp.unravel_index(joint, sizes), strict=True))
     for name in plan.along:
         lanes = jnp.repeat(chosen[name], steps.blocks)
-        whole[name] = jnp.broadcast_to(lanes, (steps.length, len(lanes))).reshape(-1)
-    hot = [
-        Factor(jnp.where(jnp.arange(plan.variables[n].states) == at[:, None], 0.0, -jnp.inf), (n,))
-        for n, at in whole.items()
+        states[name] = jnp.broadcast_to(lanes, (steps.length, len(lanes))).reshape(-1)
+    factors = [
+        Factor(jnp.where(jnp.arange(plan.variables[n].states) == z[:, None], 0.0, -jnp.inf), (n,))
+        for n, z in states.items()
     ]
-    return whole, hot
+    return states, factors
 
 
 def fold(plan: Plan, name: str, array: jax.Array) -> jax.Array:

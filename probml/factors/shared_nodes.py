@@ -43,36 +43,36 @@ def message(plan: Plan, params: Mapping, known: Known, rows: Chunk,
     if shared_nodes is None or not _has_common_program(plan, group, rows):
         return None
     structure, sites, reach = plan.structure, plan.structure.sites, plan.group_scope(group)
-    below = [name for name in group.sites if name in rows.values]
-    size = sum(math.prod(sites[name].cells) for name in below)
+    children = [name for name in group.sites if name in rows.values]
+    size = sum(math.prod(sites[name].cells) for name in children)
 
     def at(env: dict) -> tuple | None:
-        found = shared_nodes(structure, group, env, size)
-        if found is None:
+        result = shared_nodes(structure, group, env, size)
+        if result is None:
             return None
 
         def natural(value: jax.Array) -> dict:
-            here = {**env, group.name: sites[group.name].place(value)}
-            return {name: sites[name].traits.natural(structure.cells(name, here), 0.0)
-                    for name in below}
+            node_env = {**env, group.name: sites[group.name].place(value)}
+            return {name: sites[name].traits.natural(structure.cells(name, node_env), 0.0)
+                    for name in children}
 
-        return found[1], jax.vmap(natural)(found[0])
+        return result[1], jax.vmap(natural)(result[0])
 
-    found = over_states(plan, at, environment(plan, params, known), reach)
-    if found is None:
+    result = over_states(plan, at, environment(plan, params, known), reach)
+    if result is None:
         return None
-    logs, natural = found
+    logs, natural = result
     nodes, lead = logs.shape[-1], len(reach) + 1
     entries = logs.size * sum(
-        int(math.prod(sites[name].cells)) * present(sites[name].states) for name in below)
+        int(math.prod(sites[name].cells)) * present(sites[name].states) for name in children)
     if entries > TABLE:
         return None
     total = logs.reshape(1, -1)
-    for name in below:
+    for name in children:
         flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[lead:]), natural[name])
-        x, seen = cells(sites[name], rows.values[name]), rows.seen.get(name)
+        x, mask = cells(sites[name], rows.values[name]), rows.seen.get(name)
         total = total + sites[name].traits.log_density(
-            flat, x, None if seen is None else cells(sites[name], seen))
+            flat, x, None if mask is None else cells(sites[name], mask))
     total = jnp.broadcast_to(total, (len(rows.weights), total.shape[1]))
     return _summed(total.reshape(len(total), *logs.shape[:-1], nodes), rows.weights)
 
@@ -93,11 +93,11 @@ def _summed(total: jax.Array, weights: jax.Array) -> tuple[jax.Array, jax.Array]
     """log Σ exp over nodes, and whether every third of them would do in all rows of positive
     weight."""
     top = finite_max(total, -1)
-    each = exp_below(total - top)
-    thirds = each.reshape(*each.shape[:-1], -1, 3).sum(-2)
-    whole = thirds.sum(-1)
-    apart = 3 * (thirds.max(-1) - thirds.min(-1))
-    near = (apart <= APART * whole) & (each[..., 0] + each[..., -1] <= EDGE * whole)
-    near |= jnp.isneginf(total).all(-1)  # impossible at every node
-    live = (weights > 0).reshape(-1, *(1,) * (near.ndim - 1))
-    return log_of(whole) + top[..., 0], jax.lax.stop_gradient(jnp.all(near | ~live))
+    mass = exp_below(total - top)
+    thirds = mass.reshape(*mass.shape[:-1], -1, 3).sum(-2)
+    sum_mass = thirds.sum(-1)
+    gap = 3 * (thirds.max(-1) - thirds.min(-1))
+    accurate = (gap <= APART * sum_mass) & (mass[..., 0] + mass[..., -1] <= EDGE * sum_mass)
+    accurate |= jnp.isneginf(total).all(-1)  # impossible at every node
+    has_weight = (weights > 0).reshape(-1, *(1,) * (accurate.ndim - 1))
+    return log_of(sum_mass) + top[..., 0], jax.lax.stop_gradient(jnp.all(accurate | ~has_weight))

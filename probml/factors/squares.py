@@ -45,8 +45,8 @@ def squares_of(plan: Plan, name: str, params: Mapping, known: Known, rows: Rows)
     Cost: rows × cells × p² twice.
     """
 
-    def turn(_: int, found: Squares) -> Squares:
-        about = found.about + _least(found)
+    def turn(_: int, squares: Squares) -> Squares:
+        about = squares.about + _least(squares)
         gram, count = rows.total(functools.partial(_chunk, plan, name, params, known, about))
         return Squares(gram, count, about)
 
@@ -60,11 +60,11 @@ def squares_of(plan: Plan, name: str, params: Mapping, known: Known, rows: Rows)
 def log_density(plan: Plan, name: str, params: Mapping, known: Known,
                 squares: Squares) -> jax.Array:
     """Σ over rows of weight × log p(seen cells of the site | params)."""
-    program, takes = plan.structure.programs[name]
+    program, inputs = plan.structure.programs[name]
     blank = {t: jnp.zeros(spec.shape, spec.dtype)  # zeros of a row: the scale does not depend on it
-             for t, spec in zip(takes, program.in_avals, strict=True)}
+             for t, spec in zip(inputs, program.in_avals, strict=True)}
     env = {**blank, **known.given, **params}
-    scale = plan.structure.cells(name, {t: jnp.reshape(env[t], blank[t].shape) for t in takes})[
+    scale = plan.structure.cells(name, {t: jnp.reshape(env[t], blank[t].shape) for t in inputs})[
         "scale"]
     v = jnp.concatenate([squares.about - _vector(plan, name, params), jnp.ones(1, scale.dtype)])
     square = (squares.gram @ v) @ v
@@ -86,19 +86,19 @@ def _chunk(plan: Plan, name: str, params: Mapping, known: Known, about: jax.Arra
 
     def row_slope(varying: Mapping[str, jax.Array]):
         def loc(c: jax.Array):
-            own = {p: c[part].reshape(plan.structure.sites[p].shape)
-                   for p, part in parts.items()}
-            return plan.structure.cells(name, {**fixed, **varying, **own})["loc"]
+            by_name = {p: c[part].reshape(plan.structure.sites[p].shape)
+                       for p, part in parts.items()}
+            return plan.structure.cells(name, {**fixed, **varying, **by_name})["loc"]
 
         return jax.jacfwd(loc)(about), loc(about)
 
     slope, loc = jax.vmap(row_slope, axis_size=len(rows.weights))(row_environment(plan, known, rows,
                                                                                   name))
-    away = cells(site, rows.values[name]) - loc
-    weight = jnp.broadcast_to(rows.weights[:, None], away.shape)
+    residual = cells(site, rows.values[name]) - loc
+    weight = jnp.broadcast_to(rows.weights[:, None], residual.shape)
     if name in rows.seen:
         weight = jnp.where(cells(site, rows.seen[name]), weight, 0.0)
-    z = jnp.where(weight[..., None] > 0, jnp.concatenate([slope, away[..., None]], -1), 0.0)
+    z = jnp.where(weight[..., None] > 0, jnp.concatenate([slope, residual[..., None]], -1), 0.0)
     return unfused_product(jnp.transpose(z, (1, 2, 0)),
                            jnp.swapaxes(z * weight[..., None], 0, 1)), weight.sum(0)
 
@@ -113,8 +113,8 @@ def _least(squares: Squares) -> jax.Array:
     """The step from `about` to the least squares, each cell in units of its residuals; 0 without
     data."""
     mean = squares.gram[:, -1, -1] / jnp.maximum(squares.count, 1.0)
-    whole = jnp.tensordot(divide(1.0, mean), squares.gram, 1)
-    normal, right = whole[:-1, :-1], whole[:-1, -1]
+    gram = jnp.tensordot(divide(1.0, mean), squares.gram, 1)
+    normal, right = gram[:-1, :-1], gram[:-1, -1]
     unit = jnp.sqrt(jnp.diagonal(normal))
     unit = jnp.where(unit > 0, unit, 1.0)
     scaled = normal / (unit[:, None] * unit) + RIDGE * jnp.eye(len(unit), dtype=unit.dtype)

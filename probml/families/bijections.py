@@ -29,11 +29,11 @@ def _stick_breaking(xp: ModuleType, u: ArrayLike) -> ArrayLike:
     the functions of NumPy or of JAX."""
     limits, t = np.finfo(u.dtype), u - _balance(u.shape[-1], u.dtype)
     # held as NumPyro holds them, so that no part is nothing
-    taken = xp.maximum(-xp.logaddexp(0, -t), np.log(limits.tiny))
-    left = xp.maximum(-xp.logaddexp(0, t), np.log(limits.eps))
+    log_share = xp.maximum(-xp.logaddexp(0, -t), np.log(limits.tiny))
+    log_rest = xp.maximum(-xp.logaddexp(0, t), np.log(limits.eps))
     first = xp.zeros((*u.shape[:-1], 1), u.dtype)
-    return xp.exp(xp.concatenate([taken, first], -1)
-                  + xp.concatenate([first, _running(xp, left)], -1))
+    return xp.exp(xp.concatenate([log_share, first], -1)
+                  + xp.concatenate([first, _running(xp, log_rest)], -1))
 
 
 def _inverse_stick_breaking(xp: ModuleType, y: ArrayLike) -> ArrayLike:
@@ -47,13 +47,13 @@ def _triangle(xp: ModuleType, u: ArrayLike) -> ArrayLike:
     on it exp of the last d."""
     d = math.isqrt(2 * u.shape[-1])
     parts = [u[..., :-d], xp.exp(u[..., -d:]), xp.zeros((*u.shape[:-1], 1), u.dtype)]
-    return _taken(xp, xp.concatenate(parts, -1), _places(d)).reshape(*u.shape[:-1], d, d)
+    return _gather(xp, xp.concatenate(parts, -1), _places(d)).reshape(*u.shape[:-1], d, d)
 
 
 def _inverse_triangle(xp: ModuleType, y: ArrayLike) -> ArrayLike:
     d = y.shape[-1]
-    found = _taken(xp, y.reshape(*y.shape[:-2], d * d), _packed(d))
-    return xp.concatenate([found[..., :-d], xp.log(found[..., -d:])], -1)
+    packed = _gather(xp, y.reshape(*y.shape[:-2], d * d), _packed(d))
+    return xp.concatenate([packed[..., :-d], xp.log(packed[..., -d:])], -1)
 
 
 class Sticks(transforms.StickBreakingTransform):
@@ -154,7 +154,7 @@ def _places(d: int) -> np.ndarray:
     return found
 
 
-def _taken(xp: ModuleType, values: ArrayLike, places: np.ndarray) -> ArrayLike:
+def _gather(xp: ModuleType, values: ArrayLike, places: np.ndarray) -> ArrayLike:
     """Entries of the last axis by constant places, which nobody has to check."""
     return values[..., places] if xp is np else jnp.asarray(values).at[..., places].get(
         wrap_negative_indices=False, mode="promise_in_bounds")

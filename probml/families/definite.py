@@ -40,9 +40,9 @@ def inverse(matrix: jax.Array) -> jax.Array:
 
 
 @inverse.defjvp
-def _inverse_moved(at: tuple, moves: tuple):
-    found = inverse(*at)
-    return found, -found @ moves[0] @ found
+def _inverse_moved(primals: tuple, tangents: tuple):
+    found = inverse(*primals)
+    return found, -found @ tangents[0] @ found
 
 
 @jax.custom_jvp
@@ -52,9 +52,9 @@ def half_log_det(matrix: jax.Array) -> jax.Array:
 
 
 @half_log_det.defjvp
-def _half_log_det_moved(at: tuple, moves: tuple):
-    lower = factor(*at)
-    return _half_log_det_of(lower), 0.5 * jnp.sum(_inverse_of(lower) * moves[0], (-2, -1))
+def _half_log_det_moved(primals: tuple, tangents: tuple):
+    lower = factor(*primals)
+    return _half_log_det_of(lower), 0.5 * jnp.sum(_inverse_of(lower) * tangents[0], (-2, -1))
 
 
 @jax.custom_jvp
@@ -64,9 +64,9 @@ def solve(matrix: jax.Array, right: jax.Array) -> jax.Array:
 
 
 @solve.defjvp
-def _solve_moved(at: tuple, moves: tuple):
-    found = solve(*at)
-    return found, solve(at[0], moves[1] - moves[0] @ found)
+def _solve_moved(primals: tuple, tangents: tuple):
+    found = solve(*primals)
+    return found, solve(primals[0], tangents[1] - tangents[0] @ found)
 
 
 @jax.custom_jvp
@@ -76,6 +76,6 @@ def half_square(matrix: jax.Array, right: jax.Array) -> jax.Array:
 
 
 @half_square.defjvp
-def _half_square_moved(at: tuple, moves: tuple):
-    found = solve(*at)
-    return half_square(*at), found @ moves[1] - 0.5 * jnp.vdot(found, moves[0] @ found)
+def _half_square_moved(primals: tuple, tangents: tuple):
+    found = solve(*primals)
+    return half_square(*primals), found @ tangents[1] - 0.5 * jnp.vdot(found, tangents[0] @ found)

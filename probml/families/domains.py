@@ -146,7 +146,7 @@ class Domain:
         bounds: dict[str, ArrayLike] = self.bounds
         low: ArrayLike = bounds.get("lower_bound")
         high: ArrayLike = bounds.get("upper_bound")
-        whole = "an integer " if self.discrete else "a number "
+        noun = "an integer " if self.discrete else "a number "
         if low is None and high is None:
             name = type(self.base).__name__.strip("_")
             name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
@@ -154,10 +154,10 @@ class Domain:
         if np.ndim(low) == np.ndim(high) == 0 and low == 0 and high is None:
             equal = self.discrete or isinstance(self.base, constraints.greater_than_eq)
             return "zero or positive" if equal else "positive"
-        ends = [none if end is None else "a computed bound" if isinstance(end, jax.core.Tracer)
-                else np.asarray(end).tolist() for end, none in ((low, "−∞"), (high, "∞"))]
-        each = ", element by element" * bool(np.ndim(low) or np.ndim(high))
-        return f"{whole}from {ends[0]} to {ends[1]}{each}"
+        ends = [infinite if end is None else "a computed bound" if isinstance(end, jax.core.Tracer)
+                else np.asarray(end).tolist() for end, infinite in ((low, "−∞"), (high, "∞"))]
+        suffix = ", element by element" * bool(np.ndim(low) or np.ndim(high))
+        return f"{noun}from {ends[0]} to {ends[1]}{suffix}"
 
     def contains(self, values: np.ndarray) -> np.ndarray:
         """Which values lie inside, edges as the distribution has them: one answer a value."""

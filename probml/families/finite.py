@@ -21,21 +21,21 @@ CENSORED = (dist.LeftCensoredDistribution, dist.RightCensoredDistribution,
             dist.IntervalCensoredDistribution)
 
 
-def mean_of(own: dist.Distribution) -> jax.Array:
+def mean_of(law: dist.Distribution) -> jax.Array:
     """The mean; of a censored outcome that of the outcome itself, were it not censored.
 
     Raises:
         NotImplementedError: NumPyro does not have it.
     """
     mean = mean_of
-    if isinstance(own, CENSORED[:2]):  # the base has arguments, but no batch shape, of all axes
-        for _ in own.batch_shape[len(own.base_dist.batch_shape):]:
+    if isinstance(law, CENSORED[:2]):  # the base has arguments, but no batch shape, of all axes
+        for _ in law.batch_shape[len(law.base_dist.batch_shape):]:
             mean = jax.vmap(mean)
-    elif not isinstance(own, (dist.MaskedDistribution, dist.ExpandedDistribution,
+    elif not isinstance(law, (dist.MaskedDistribution, dist.ExpandedDistribution,
                               dist.Independent)):
-        return own.mean
-    found = mean(own.base_dist)
-    return jnp.broadcast_to(found, jnp.broadcast_shapes(found.shape, own.shape()))
+        return law.mean
+    base_mean = mean(law.base_dist)
+    return jnp.broadcast_to(base_mean, jnp.broadcast_shapes(base_mean.shape, law.shape()))
 
 
 def integer_range(base: dist.Distribution) -> tuple[ArrayLike, ArrayLike] | None:
@@ -60,8 +60,8 @@ def log_masses(base: dist.Distribution, low: int, count: int, shape: tuple[int, 
 
     def at(value: jax.Array):
         value = jnp.full(shape, value)
-        held = jnp.clip(value, first, last)
-        return jnp.where(value == held, base.log_prob(held), -jnp.inf)
+        clipped = jnp.clip(value, first, last)
+        return jnp.where(value == clipped, base.log_prob(clipped), -jnp.inf)
 
     return jnp.moveaxis(jax.vmap(at)(low + jnp.arange(count)), 0, -1)
 
@@ -81,8 +81,8 @@ class Shifted(dist.CategoricalProbs):
         return self.low + super().sample(key, sample_shape)
 
     def log_prob(self, value: jax.Array):
-        here = jnp.asarray(value)[..., None] == self.low + jnp.arange(self.probs.shape[-1])
-        return jnp.log(jnp.where(here, self.probs, 0.0).sum(-1))
+        is_value = jnp.asarray(value)[..., None] == self.low + jnp.arange(self.probs.shape[-1])
+        return jnp.log(jnp.where(is_value, self.probs, 0.0).sum(-1))
 
     @property
     def mean(self) -> jax.Array:

@@ -20,8 +20,8 @@ class Root(NamedTuple):
 
     def without(self, x: jax.Array) -> jax.Array:
         """L⁻¹ x."""
-        whole = jnp.broadcast_to(self.matrix, (*x.shape, x.shape[-1]))
-        return solve_triangular(whole, x[..., None], lower=True)[..., 0]
+        roots = jnp.broadcast_to(self.matrix, (*x.shape, x.shape[-1]))
+        return solve_triangular(roots, x[..., None], lower=True)[..., 0]
 
     def volume(self) -> jax.Array:
         """log |L|, (...)."""

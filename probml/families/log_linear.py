@@ -46,14 +46,14 @@ def log_beta(a: jax.Array, b: jax.Array):
 
 
 @log_beta.defjvp
-def _log_beta_slope(at: tuple, along: tuple):
-    (a, b), (da, db) = at, along
-    both = digamma(a + b)
-    return log_beta(a, b), (digamma(a) - both) * da + (digamma(b) - both) * db
+def _log_beta_slope(primals: tuple, tangents: tuple):
+    (a, b), (da, db) = primals, tangents
+    digamma_sum = digamma(a + b)
+    return log_beta(a, b), (digamma(a) - digamma_sum) * da + (digamma(b) - digamma_sum) * db
 
 
-def log_density(natural: Arguments, x: jax.Array, seen: jax.Array | None, inside: jax.Array,
-                statistics: Callable[[jax.Array], jax.Array], harmless: float = 1.0):
+def log_density(natural: Arguments, x: jax.Array, mask: jax.Array | None, valid: jax.Array,
+                statistics: Callable[[jax.Array], jax.Array], safe: float = 1.0):
     """Σ over seen cells of η·T(x) + constant + base(x).
 
     Args:
@@ -61,9 +61,9 @@ def log_density(natural: Arguments, x: jax.Array, seen: jax.Array | None, inside
             "constant", (p, c). −∞ is allowed where the statistic is never negative: a positive one
             is then impossible. Where one is +∞ an argument has overflowed (a rate of exp(1000)),
             and all is impossible.
-        x: (b, c); seen: (b, c) bool or None; inside: (b, c) bool, whether x lies in the support.
+        x: (b, c); mask: (b, c) bool or None; valid: (b, c) bool, whether x lies in the support.
         statistics: x → ([T(x), ...], base(x)), each (b, c); asked only inside the support.
-        harmless: a value inside the support.
+        safe: a value inside the support.
 
     Returns:
         (b, p); −∞ where a seen cell is impossible, never NaN, with finite gradients.
@@ -73,13 +73,13 @@ def log_density(natural: Arguments, x: jax.Array, seen: jax.Array | None, inside
     for first in range(0, eta.shape[-1], statistic):
         cells |= jnp.isposinf(eta[..., first : first + statistic])
     eta, constant = jnp.where(jnp.isposinf(eta), 0.0, eta), jnp.where(cells, FLOOR, constant)
-    real = inside if seen is None else inside & seen
-    columns, base = statistics(jnp.where(real, x, harmless).astype(eta.dtype))
-    real = real.astype(eta.dtype)
-    columns = jnp.concatenate([column * real for column in columns], -1)
-    value = columns @ eta.T + (constant.sum(-1) if seen is None else real @ constant.T)
-    possible = (inside if seen is None else inside | ~seen).all(-1, keepdims=True)
-    return jnp.where(possible, unfloored(value), -jnp.inf) + (base * real).sum(-1, keepdims=True)
+    usable = valid if mask is None else valid & mask
+    columns, base = statistics(jnp.where(usable, x, safe).astype(eta.dtype))
+    usable = usable.astype(eta.dtype)
+    columns = jnp.concatenate([column * usable for column in columns], -1)
+    value = columns @ eta.T + (constant.sum(-1) if mask is None else usable @ constant.T)
+    possible = (valid if mask is None else valid | ~mask).all(-1, keepdims=True)
+    return jnp.where(possible, unfloored(value), -jnp.inf) + (base * usable).sum(-1, keepdims=True)
 
 
 def _stirling(z: jax.Array):
@@ -109,8 +109,8 @@ def rising(a: jax.Array, x: jax.Array | float):
     """
     small = a < SHIFT
     z = jnp.where(small, a + SHIFT, a)
-    near = jnp.where(small, a, 1.0)
-    ratio = [1 + x / (near + i) for i in range(SHIFT)]
+    small_a = jnp.where(small, a, 1.0)
+    ratio = [1 + x / (small_a + i) for i in range(SHIFT)]
     shift = jnp.log(math.prod(ratio[: SHIFT // 2])) + jnp.log(math.prod(ratio[SHIFT // 2 :]))
     series = (z + x - 0.5) * jnp.log1p(x / z) + x * (jnp.log(z) - 1) + _stirling(z + x) - _stirling(
         z
@@ -135,8 +135,8 @@ def _log_gamma(a: jax.Array, y: jax.Array, log_y: jax.Array | None):
 
 
 @functools.partial(_log_gamma.defjvp, symbolic_zeros=True)
-def _log_gamma_slope(at: tuple, along: tuple):
-    (a, y, log_y), (da, _, dlog) = at, along
+def _log_gamma_slope(primals: tuple, tangents: tuple):
+    (a, y, log_y), (da, _, dlog) = primals, tangents
     return _log_gamma(a, y, log_y), _along(
         (da, lambda: _log1p((y - a) / a, log_y - jnp.log(a)) + log_less_digamma(a)),
         (dlog, lambda: a - y))
@@ -155,14 +155,14 @@ def _about(a: jax.Array, w: jax.Array, log: jax.Array):
     From a = 8 on as a (log(1 + w) − w) + ½ log(a/2π) less Stirling's series, no term of which is
     larger than the sum: as they stand, the terms of a = 10⁶ leave float32 errors of a nat.
     """
-    many, few = jnp.maximum(a, SHIFT), jnp.minimum(a, SHIFT)
-    far = many * _log_less(w, log) + 0.5 * jnp.log(many / (2 * math.pi)) - _stirling(many)
-    return jnp.where(a >= SHIFT, far, few * (jnp.log(few) + log) - few * (1 + w) - gammaln(few))
+    high, low = jnp.maximum(a, SHIFT), jnp.minimum(a, SHIFT)
+    large = high * _log_less(w, log) + 0.5 * jnp.log(high / (2 * math.pi)) - _stirling(high)
+    return jnp.where(a >= SHIFT, large, low * (jnp.log(low) + log) - low * (1 + w) - gammaln(low))
 
 
-def _log1p(w: jax.Array, far: jax.Array):
-    """log(1 + w), of 1 + w below a half as it is given, `far`: there w has lost its digits."""
-    return jnp.where(w > -0.5, jnp.log1p(jnp.maximum(w, -0.5)), far)
+def _log1p(w: jax.Array, given: jax.Array):
+    """log(1 + w), of 1 + w below a half as it is given, `given`: there w has lost its digits."""
+    return jnp.where(w > -0.5, jnp.log1p(jnp.maximum(w, -0.5)), given)
 
 
 def log_poisson(k: jax.Array, mean: jax.Array, log_mean: jax.Array | None = None):
@@ -172,8 +172,8 @@ def log_poisson(k: jax.Array, mean: jax.Array, log_mean: jax.Array | None = None
         log_mean: log mean, where the mean itself may have been rounded to 0.
     """
     k, mean = inexact(k, mean)
-    some = jnp.where(k > 0, k, 1.0)
-    return jnp.where(k > 0, log_gamma(some, mean, log_mean) - jnp.log(some), -mean)
+    positive_k = jnp.where(k > 0, k, 1.0)
+    return jnp.where(k > 0, log_gamma(positive_k, mean, log_mean) - jnp.log(positive_k), -mean)
 
 
 def log_multinomial(counts: jax.Array, p: jax.Array, log_p: jax.Array | None = None):
@@ -200,20 +200,20 @@ def log_negative_binomial(k: jax.Array, concentration: jax.Array, mean: jax.Arra
 
 @jax.custom_jvp
 def _log_negative_binomial(k: jax.Array, c: jax.Array, m: jax.Array, log_m: jax.Array):
-    some = jnp.where(k > 0, k, 1.0)
-    w, log = _relative_excess(some, c, m, log_m)
-    back = (m - some) / some * (c / (c + m))
-    rest = _log1p(back, log_m - jnp.log(some) + log)
-    whole = _about(c + some, jnp.zeros_like(w), jnp.zeros_like(w))
-    value = _about(c, w, log) + _about(some, back, rest) - whole - jnp.log(some)
-    return jnp.where(k > 0, value, c * _relative_excess(jnp.zeros_like(some), c, m, log_m)[1])
+    pos_k = jnp.where(k > 0, k, 1.0)
+    w, log = _relative_excess(pos_k, c, m, log_m)
+    back = (m - pos_k) / pos_k * (c / (c + m))
+    rest = _log1p(back, log_m - jnp.log(pos_k) + log)
+    log_sum = _about(c + pos_k, jnp.zeros_like(w), jnp.zeros_like(w))
+    value = _about(c, w, log) + _about(pos_k, back, rest) - log_sum - jnp.log(pos_k)
+    return jnp.where(k > 0, value, c * _relative_excess(jnp.zeros_like(pos_k), c, m, log_m)[1])
 
 
 @functools.partial(_log_negative_binomial.defjvp, symbolic_zeros=True)
-def _log_negative_binomial_slope(at: tuple, along: tuple):
-    (k, c, m, log_m), (_, dc, _, dlog) = at, along
+def _log_negative_binomial_slope(primals: tuple, tangents: tuple):
+    (k, c, m, log_m), (_, dc, _, dlog) = primals, tangents
     w, log = _relative_excess(k, c, m, log_m)
-    return _log_negative_binomial(*at), _along(
+    return _log_negative_binomial(*primals), _along(
         (dc, lambda: _log_less(w, log) + log_less_digamma(c) - log_less_digamma(c + k)),
         (dlog, lambda: c * w))
 
@@ -230,8 +230,8 @@ def log_dirichlet_multinomial(counts: jax.Array, concentration: jax.Array):
     counts, concentration = inexact(counts, concentration)
     n, total = counts.sum(-1, keepdims=True), concentration.sum(-1, keepdims=True)
     scale = lax.stop_gradient(n / total)  # whichever
-    each = log_negative_binomial(counts, concentration, concentration * scale).sum(-1)
-    return each - log_negative_binomial(n, total, total * scale)[..., 0]
+    log_counts = log_negative_binomial(counts, concentration, concentration * scale).sum(-1)
+    return log_counts - log_negative_binomial(n, total, total * scale)[..., 0]
 
 
 def log_dirichlet(a: jax.Array, x: jax.Array):
@@ -247,42 +247,42 @@ def _log_less(w: jax.Array, log: jax.Array):
     Args:
         log: log(1 + w).
     """
-    near = jnp.abs(w) < 0.2
-    little = jnp.where(near, w, 0.0)
-    s, series = little / (2 + little), 0.0
+    is_small = jnp.abs(w) < 0.2
+    small_w = jnp.where(is_small, w, 0.0)
+    s, series = small_w / (2 + small_w), 0.0
     for power in reversed(range(3, 21 if w.dtype == jnp.float64 else 13, 2)):
         series = 1 / power + s**2 * series
-    return jnp.where(near, s * (2 * s**2 * series - little), log - w)
+    return jnp.where(is_small, s * (2 * s**2 * series - small_w), log - w)
 
 
 @jax.custom_jvp
 def log_less_digamma(a: jax.Array):
     """log a − ψ(a) for a > 0, which is about 1/2a, without the cancellation of the two (Abramowitz
     & Stegun 1964, 6.3.5 and 6.3.18)."""
-    z, near = a + SHIFT, jnp.minimum(a, 1e6)  # far out log1p below and its sum cancel
+    z, capped = a + SHIFT, jnp.minimum(a, 1e6)  # far out log1p below and its sum cancel
     square, total = 1 / z**2, 0.0
     for term in reversed(DIGAMMA_SERIES):
         total = square * (term + total)
-    far = 1 / (2 * a) + 1 / (12 * a**2) - 1 / (120 * a**4)
-    steps = sum(1 / (near + i) for i in range(SHIFT))
-    return jnp.where(a > 1e3, far, 1 / (2 * z) + total + steps - jnp.log1p(SHIFT / near))
+    asymptotic = 1 / (2 * a) + 1 / (12 * a**2) - 1 / (120 * a**4)
+    steps = sum(1 / (capped + i) for i in range(SHIFT))
+    return jnp.where(a > 1e3, asymptotic, 1 / (2 * z) + total + steps - jnp.log1p(SHIFT / capped))
 
 
 @log_less_digamma.defjvp
-def _log_less_digamma_slope(at: tuple, along: tuple):
+def _log_less_digamma_slope(primals: tuple, tangents: tuple):
     """1/a − ψ′(a), term by term: second and third derivatives of a density with log Γ compile in
     half the time of automatic ones."""
-    (a,), (da,) = at, along
+    (a,), (da,) = primals, tangents
     z = a + SHIFT
     square, total = 1 / z**2, 0.0
     for power, term in reversed(list(enumerate(DIGAMMA_SERIES, 1))):
         total = square * (2 * power * term + total)
-    far = (1 / 2 + 1 / (6 * a) - 1 / (30 * a**3)) / a**2
+    asymptotic = (1 / 2 + 1 / (6 * a) - 1 / (30 * a**3)) / a**2
     # 1/(a + i)² − 1/((a + i) (a + i + 1))
     steps = sum(1 / ((a + i) ** 2 * (a + i + 1)) for i in range(SHIFT))
-    return log_less_digamma(a), -jnp.where(a > 1e3, far, square / 2 + total / z + steps) * da
+    return log_less_digamma(a), -jnp.where(a > 1e3, asymptotic, square / 2 + total / z + steps) * da
 
 
-def masked(log: jax.Array, seen: jax.Array | None):
+def masked(log: jax.Array, mask: jax.Array | None):
     """Log densities of cells, 0 where unseen."""
-    return log if seen is None else jnp.where(seen, log, 0.0)
+    return log if mask is None else jnp.where(mask, log, 0.0)

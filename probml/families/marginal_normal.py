@@ -63,20 +63,20 @@ class Unseen(NamedTuple):
 
 def sizes(most: int, d: int) -> tuple[int, ...]:
     """The sizes up to the first that holds `most` of d coordinates."""
-    below = tuple(size for size in SIZES if size < min(most, d))
-    return (*below, next((size for size in SIZES if size >= most and size <= d), d))
+    smaller = tuple(size for size in SIZES if size < min(most, d))
+    return (*smaller, next((size for size in SIZES if size >= most and size <= d), d))
 
 
-def locate(seen: np.ndarray, switch: bool, every: bool = False) -> Unseen:
+def locate(mask: np.ndarray, switch: bool, every: bool = False) -> Unseen:
     """Where vectors are partially observed, computed on the host: (b, cells, d) bool → Unseen.
 
     Args:
         switch: let every chunk of rows choose the program of its own size.
         every: of other rows, which are not here, any coordinate may be unseen.
     """
-    count = (~seen).sum(-1, dtype=np.int32)
-    m = sizes(seen.shape[-1] if every else int(count.max(initial=1)), seen.shape[-1])[-1]
-    order = np.argsort(seen, -1, kind="stable")[..., :m].astype(np.int32)
+    count = (~mask).sum(-1, dtype=np.int32)
+    m = sizes(mask.shape[-1] if every else int(count.max(initial=1)), mask.shape[-1])[-1]
+    order = np.argsort(mask, -1, kind="stable")[..., :m].astype(np.int32)
     return Unseen(order, count, count.max(1) if switch else None)
 
 
@@ -101,8 +101,8 @@ def _evidence(precision: jax.Array, linear: jax.Array, x: jax.Array, unseen: Uns
     return _choose(_value, precision, linear, x, unseen)
 
 
-def _backward(kept: tuple, slope: jax.Array):
-    precision, linear, x, unseen = kept
+def _backward(saved: tuple, slope: jax.Array):
+    precision, linear, x, unseen = saved
     return (*_choose(functools.partial(_slopes, slope), precision, linear, x, unseen), None, None)
 
 
@@ -123,9 +123,9 @@ def _choose(function: Callable, precision: jax.Array, linear: jax.Array, x: jax.
 
     if most is None:
         return at(order.shape[-1], precision, linear, x, order, count)
-    each = (0, *sizes(order.shape[-1], linear.shape[0]))
-    branches = [functools.partial(at, size) for size in each]
-    return lax.switch(jnp.searchsorted(jnp.asarray(each), most.max()), branches, precision, linear,
+    grid = (0, *sizes(order.shape[-1], linear.shape[0]))
+    branches = [functools.partial(at, size) for size in grid]
+    return lax.switch(jnp.searchsorted(jnp.asarray(grid), most.max()), branches, precision, linear,
                       x, order, count)
 
 
@@ -143,15 +143,15 @@ def _values(written: jax.Array, precision: jax.Array, linear: jax.Array, x: jax.
     if m == 0:
         return jnp.zeros((*x.shape[:2], p), x.dtype)
     if (x.shape[1] == 1 or not written) and t > _rows(m, p):
-        found = lax.map(lambda part: _values(written, precision, linear, *part),
+        parts = lax.map(lambda part: _values(written, precision, linear, *part),
                         _split_tiles(m, p, x, order, count))
-        return found.reshape(-1, *found.shape[2:])[:t]
-    real, r = _residual(precision, linear, x, order, count)
+        return parts.reshape(-1, *parts.shape[2:])[:t]
+    is_unseen, r = _residual(precision, linear, x, order, count)
     if not written:
-        inverse, log = _swept(precision, order, real)
+        inverse, log = _swept(precision, order, is_unseen)
         value = jnp.einsum("itbp,ijtp,jtbp->tbp", r, inverse, r) - log[:, None]
     else:
-        c, log = _inverse(precision, order, real)
+        c, log = _inverse(precision, order, is_unseen)
         value = sum(r[i] * (c[i, i] * r[i] + 2 * sum(c[i, j] * r[j] for j in range(i)))
                     for i in range(m)) - log
     return 0.5 * value + 0.5 * LOG_TWO_PI * count[:, None, None]
@@ -172,47 +172,47 @@ def _summed(written: jax.Array, slope: jax.Array, precision: jax.Array, linear: 
         return jnp.zeros_like(precision), jnp.zeros_like(linear)
     if (x.shape[1] == 1 or not written) and t > _rows(m, p):
         def add(total: jax.Array, part: jax.Array):
-            more = _summed(written, part[0], precision, linear, *part[1:])
-            return jax.tree.map(jnp.add, total, more), ()
+            piece = _summed(written, part[0], precision, linear, *part[1:])
+            return jax.tree.map(jnp.add, total, piece), ()
 
         blank = jnp.zeros_like(precision), jnp.zeros_like(linear)
         return lax.scan(add, blank, _split_tiles(m, p, slope, x, order, count))[0]
-    real, r = _residual(precision, linear, x, order, count)
+    is_unseen, r = _residual(precision, linear, x, order, count)
     # one triangle, twice: the precision is symmetric
-    code = _codes(order, real, d, (d * d, d * d))
+    code = _codes(order, is_unseen, d, (d * d, d * d))
     if not written:
-        c, _ = _swept(precision, order, real)
+        c, _ = _swept(precision, order, is_unseen)
         e = jnp.einsum("ijtp,jtbp->itbp", c, r)
-        weighed = slope * e
-        second = slope.sum(1) * c + jnp.einsum("itbp,jtbp->ijtp", weighed, e)
+        weighted_e = slope * e
+        second = slope.sum(1) * c + jnp.einsum("itbp,jtbp->ijtp", weighted_e, e)
         second = [(-0.5 - 0.5 * (i != j)) * second[i, j] for i in range(m) for j in range(i + 1)]
     else:
-        c, _ = _inverse(precision, order, real)
+        c, _ = _inverse(precision, order, is_unseen)
         e = [sum(c[max(i, j), min(i, j)] * r[j] for j in range(m)) for i in range(m)]
-        weighed, weight = [slope * each for each in e], slope.sum(1)
-        second = [(-0.5 - 0.5 * (i != j)) * (weight * c[i, j][:, 0] + (weighed[i] * e[j]).sum(1))
+        weighted_e, weight = [slope * each for each in e], slope.sum(1)
+        second = [(-0.5 - 0.5 * (i != j)) * (weight * c[i, j][:, 0] + (weighted_e[i] * e[j]).sum(1))
                   for i in range(m) for j in range(i + 1)]
-        weighed = jnp.stack(weighed)
+        weighted_e = jnp.stack(weighted_e)
     # what no coordinate stands for goes to a place of its own
     total = jnp.zeros((d * d + 1, p), x.dtype).at[code.reshape(-1)].add(
         jnp.concatenate(second))[:-1]
     if x.shape[1] > 1:
-        across, first = _crossed(weighed, x, order)
-        return total - across, first
+        cross, first = _crossed(weighted_e, x, order)
+        return total - cross, first
     place = (d * jnp.arange(t) + order.T).reshape(-1)
-    spread = jnp.zeros((t * d, p), x.dtype).at[place].add(weighed.reshape(-1, p))
-    spread = spread.reshape(t, d * p)
-    return total - (x[:, 0].T @ spread).reshape(d * d, p), spread.sum(0).reshape(d, p)
+    scattered = jnp.zeros((t * d, p), x.dtype).at[place].add(weighted_e.reshape(-1, p))
+    scattered = scattered.reshape(t, d * p)
+    return total - (x[:, 0].T @ scattered).reshape(d * d, p), scattered.sum(0).reshape(d, p)
 
 
-def _crossed(weighed: jax.Array, x: jax.Array, order: jax.Array):
+def _crossed(weighted_e: jax.Array, x: jax.Array, order: jax.Array):
     """Σ over rows of e xᵀ and of e at the coordinates that e is of, tile by tile: (m, tiles, rows,
     p) → (d · d, p), (d, p)."""
-    (m, t, b, p), d = weighed.shape, x.shape[-1]
+    (m, t, b, p), d = weighted_e.shape, x.shape[-1]
     columns = jnp.concatenate([x, jnp.ones((t, b, 1), x.dtype)], -1)
-    each = jnp.moveaxis(weighed, 0, 2).reshape(t, b, m * p)
-    across = jnp.einsum("tbq,tbd->tqd", each, columns).reshape(t * m, p * (d + 1))
-    total = jnp.zeros((d, p * (d + 1)), x.dtype).at[order.reshape(-1)].add(across)
+    by_tile = jnp.moveaxis(weighted_e, 0, 2).reshape(t, b, m * p)
+    cross = jnp.einsum("tbq,tbd->tqd", by_tile, columns).reshape(t * m, p * (d + 1))
+    total = jnp.zeros((d, p * (d + 1)), x.dtype).at[order.reshape(-1)].add(cross)
     total = total.reshape(d, p, d + 1)
     return jnp.swapaxes(total[..., :d], 1, 2).reshape(d * d, p), total[..., d]
 
@@ -239,46 +239,46 @@ def _residual(precision: jax.Array, linear: jax.Array, x: jax.Array, order: jax.
     """Which of a tile's places hold an unseen coordinate, (m, tiles, 1), and r there, (m, tiles,
     rows, p)."""
     (d, p), (t, m), b = linear.shape, order.shape, x.shape[1]
-    real = (jnp.arange(m)[:, None] < count)[..., None]
+    is_unseen = (jnp.arange(m)[:, None] < count)[..., None]
     if b == 1:
-        left = (linear.reshape(1, d * p) - x[:, 0] @ precision.reshape(d, d * p)).reshape(t * d, p)
-        left = left[d * jnp.arange(t) + order.T][:, :, None]
+        resid = (linear.reshape(1, d * p) - x[:, 0] @ precision.reshape(d, d * p)).reshape(t * d, p)
+        resid = resid[d * jnp.arange(t) + order.T][:, :, None]
     else:
         # (P, h) by coordinates, then components: of each tile the rows that are asked for
-        own = jnp.swapaxes(precision.reshape(d, d, p), 1, 2)
-        table = jnp.concatenate([-own, linear[..., None]], -1).reshape(d, p * (d + 1))
-        there = table[order].reshape(t, m * p, d + 1)
+        by_coord = jnp.swapaxes(precision.reshape(d, d, p), 1, 2)
+        table = jnp.concatenate([-by_coord, linear[..., None]], -1).reshape(d, p * (d + 1))
+        tables = table[order].reshape(t, m * p, d + 1)
         columns = jnp.concatenate([x, jnp.ones((t, b, 1), x.dtype)], -1)
-        left = jnp.einsum("tbd,tqd->tbq", columns, there).reshape(t, b, m, p)
-        left = jnp.moveaxis(left, 2, 0)
-    return real, jnp.where(real[:, :, None], left, 0.0)
+        resid = jnp.einsum("tbd,tqd->tbq", columns, tables).reshape(t, b, m, p)
+        resid = jnp.moveaxis(resid, 2, 0)
+    return is_unseen, jnp.where(is_unseen[:, :, None], resid, 0.0)
 
 
-def _codes(order: jax.Array, real: jax.Array, d: int, blank: jax.Array):
+def _codes(order: jax.Array, is_unseen: jax.Array, d: int, blank: jax.Array):
     """Where pairs i ≥ j of a tile's coordinates stand among d · d, (pairs, tiles); `blank` without
     a coordinate: for two different ones, and for one."""
-    return jnp.stack([jnp.where(real[i, :, 0], order[:, i] * d + order[:, j], blank[i == j])
+    return jnp.stack([jnp.where(is_unseen[i, :, 0], order[:, i] * d + order[:, j], blank[i == j])
                       for i in range(order.shape[-1]) for j in range(i + 1)])
 
 
-def _inverse(precision: jax.Array, order: jax.Array, real: jax.Array):
+def _inverse(precision: jax.Array, order: jax.Array, is_unseen: jax.Array):
     """C by pairs i ≥ j and log|P_uu| of tiles, (tiles, 1, p) each. Places without a coordinate are
     those of an identity."""
     d, (p, m) = int(math.isqrt(len(precision))), (precision.shape[-1], order.shape[-1])
     table = jnp.concatenate([precision, jnp.zeros((1, p), precision.dtype),
                              jnp.ones((1, p), precision.dtype)])
-    pairs = [table[code] for code in _codes(order, real, d, (d * d, d * d + 1))]
-    found = [each[:, None] for each in at_once(inverted, *pairs)]
+    pairs = [table[code] for code in _codes(order, is_unseen, d, (d * d, d * d + 1))]
+    entries = [each[:, None] for each in at_once(inverted, *pairs)]
     places = ((i, j) for i in range(m) for j in range(i + 1))
-    return dict(zip(places, found, strict=False)), sum(map(jnp.log, found[len(pairs):]))
+    return dict(zip(places, entries, strict=False)), sum(map(jnp.log, entries[len(pairs):]))
 
 
-def _swept(precision: jax.Array, order: jax.Array, real: jax.Array):
+def _swept(precision: jax.Array, order: jax.Array, is_unseen: jax.Array):
     """C (m, m, b, p) and log|P_uu| (b, p) by Gauss–Jordan sweeps in a loop: slower than written
     out, and as short for any size."""
     d, m = int(math.isqrt(len(precision))), order.shape[-1]
-    index, both = order.T, real[:, None] & real[None]
-    full = jnp.where(both, precision[index[:, None] * d + index[None]],
+    index, pair_mask = order.T, is_unseen[:, None] & is_unseen[None]
+    full = jnp.where(pair_mask, precision[index[:, None] * d + index[None]],
                      jnp.eye(m, dtype=precision.dtype)[..., None, None])
 
     def sweep(t: jax.Array, carry: tuple):
@@ -286,19 +286,19 @@ def _swept(precision: jax.Array, order: jax.Array, real: jax.Array):
         row = lax.dynamic_index_in_dim(full, t, 0, keepdims=False)  # (m, b, p)
         pivot = lax.dynamic_index_in_dim(row, t, 0)
         scaled = row / pivot
-        here = (jnp.arange(m) == t)[:, None, None]
-        swept = jnp.where(here[None], scaled[:, None], jnp.where(
-            here[:, None], scaled[None], full - row[:, None] * scaled[None]
+        at_t = (jnp.arange(m) == t)[:, None, None]
+        swept = jnp.where(at_t[None], scaled[:, None], jnp.where(
+            at_t[:, None], scaled[None], full - row[:, None] * scaled[None]
         ))
-        return jnp.where(here[None] & here[:, None], -1 / pivot, swept), log + jnp.log(pivot[0])
+        return jnp.where(at_t[None] & at_t[:, None], -1 / pivot, swept), log + jnp.log(pivot[0])
 
     # coordinates stand first, and behind the last of any row there is nothing to sweep
-    steps = real.sum(0).max()
+    steps = is_unseen.sum(0).max()
     full, log = lax.fori_loop(0, steps, sweep, (full, jnp.zeros(full.shape[2:], full.dtype)))
     return -full, log
 
 
-def _conditioned(covariance: jax.Array, seen: jax.Array):
+def _conditioned(covariance: jax.Array, mask: jax.Array):
     """Σ swept on the seen coordinates: Σ_us Σ_ss⁻¹ in its rows u and columns s, −Σ_ss⁻¹ in s and s;
     and log|Σ_ss|.
 
@@ -308,51 +308,51 @@ def _conditioned(covariance: jax.Array, seen: jax.Array):
     """
     d = covariance.shape[-1]
     full = jnp.broadcast_to(covariance,
-                            (*jnp.broadcast_shapes(covariance.shape[:-2], seen.shape[:-1]), d, d))
-    seen = jnp.broadcast_to(seen, full.shape[:-1])
+                            (*jnp.broadcast_shapes(covariance.shape[:-2], mask.shape[:-1]), d, d))
+    mask = jnp.broadcast_to(mask, full.shape[:-1])
 
     def sweep(t: jax.Array, carry: tuple):
         full, log = carry
-        chosen = lax.dynamic_index_in_dim(seen, t, -1)  # (..., 1)
+        chosen = lax.dynamic_index_in_dim(mask, t, -1)  # (..., 1)
         row = lax.dynamic_index_in_dim(full, t, -2, keepdims=False)  # (..., d)
         column = lax.dynamic_index_in_dim(full, t, -1, keepdims=False)
         pivot = jnp.where(chosen, lax.dynamic_index_in_dim(row, t, -1), 1.0)
-        here = jnp.arange(d) == t
+        at_t = jnp.arange(d) == t
         swept = full - column[..., :, None] * (row / pivot)[..., None, :]
-        swept = jnp.where(here, (column / pivot)[..., :, None], swept)
-        swept = jnp.where(here[:, None], (row / pivot)[..., None, :], swept)
-        swept = jnp.where(here & here[:, None], (-1 / pivot)[..., None], swept)
+        swept = jnp.where(at_t, (column / pivot)[..., :, None], swept)
+        swept = jnp.where(at_t[:, None], (row / pivot)[..., None, :], swept)
+        swept = jnp.where(at_t & at_t[:, None], (-1 / pivot)[..., None], swept)
         return jnp.where(chosen[..., None], swept, full), log + jnp.where(chosen, jnp.log(pivot),
                                                                           0.0)[..., 0]
 
     return lax.fori_loop(0, d, sweep, (full, jnp.zeros(full.shape[:-2], full.dtype)))
 
 
-def log_density(loc: jax.Array, covariance: jax.Array, x: jax.Array, seen: jax.Array,
+def log_density(loc: jax.Array, covariance: jax.Array, x: jax.Array, mask: jax.Array,
                 df: jax.Array | None = None):
     """log density of the seen coordinates under a multivariate normal, or Student t with df degrees
     of freedom; any batch axes.
 
     Args:
-        loc, x, seen: (..., d); covariance: (..., d, d) (the t's scale matrix).
+        loc, x, mask: (..., d); covariance: (..., d, d) (the t's scale matrix).
     """
-    swept, log = _conditioned(covariance, seen)
-    away = jnp.where(seen, x - loc, 0.0)
-    square = -(away * (swept @ away[..., None])[..., 0]).sum(-1)
-    size = seen.sum(-1)
+    swept, log = _conditioned(covariance, mask)
+    diff = jnp.where(mask, x - loc, 0.0)
+    square = -(diff * (swept @ diff[..., None])[..., 0]).sum(-1)
+    size = mask.sum(-1)
     if df is None:
         return -0.5 * (square + log + size * LOG_TWO_PI)
     normaliser = log_linear.rising(df / 2, size / 2) - 0.5 * size * jnp.log(df * math.pi)
     return normaliser - 0.5 * log - 0.5 * (df + size) * jnp.log1p(square / df)
 
 
-def fill(value: jax.Array, covariance: jax.Array, x: jax.Array, seen: jax.Array):
+def fill(value: jax.Array, covariance: jax.Array, x: jax.Array, mask: jax.Array):
     """x with its unseen coordinates moved along with the seen ones: value + Σ_us Σ_ss⁻¹ (x −
     value)_s.
 
     With value = loc it is the conditional mean; with a draw of the whole vector, a conditional draw
     (Matheron's rule; Hoffman & Ribak 1991). A row of which nothing is seen keeps `value`.
     """
-    swept, _ = _conditioned(covariance, seen)
-    away = jnp.where(seen, x - value, 0.0)
-    return jnp.where(seen, x, value + (swept @ away[..., None])[..., 0])
+    swept, _ = _conditioned(covariance, mask)
+    diff = jnp.where(mask, x - value, 0.0)
+    return jnp.where(mask, x, value + (swept @ diff[..., None])[..., 0])

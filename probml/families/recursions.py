@@ -37,11 +37,11 @@ def at_once(function: Callable, *arrays: jax.Array) -> list[jax.Array]:
 
 
 def _reduced(function: Callable, *arrays: jax.Array):
-    one = jax.ShapeDtypeStruct((), arrays[0].dtype)
-    count = len(jax.eval_shape(function, *[one] * len(arrays)))
-    wide = max(count, len(arrays))
+    spec = jax.ShapeDtypeStruct((), arrays[0].dtype)
+    count = len(jax.eval_shape(function, *[spec] * len(arrays)))
+    width = max(count, len(arrays))
     twice = [jnp.broadcast_to(a, (2, *a.shape)) for a in arrays]
-    twice += twice[:1] * (wide - len(arrays))
+    twice += twice[:1] * (width - len(arrays))
     zeros = tuple(jnp.zeros((), a.dtype) for a in twice)
     return tuple(lax.reduce(tuple(twice), zeros, lambda _, new: (
         *function(*new[: len(arrays)]), *new[count:]), (0,))[:count])

@@ -96,8 +96,8 @@ def sharp(distribution: dist.Distribution) -> dist.Distribution:
         return sharp(distribution.base_dist).to_event(distribution.reinterpreted_batch_ndims)
     if isinstance(distribution, dist.ExpandedDistribution):
         return sharp(distribution.base_dist).expand(distribution.batch_shape)
-    own, distribution = entry(distribution).sharp, typed(distribution)
-    return distribution if own is None else own(distribution)
+    sharpen, distribution = entry(distribution).sharp, typed(distribution)
+    return distribution if sharpen is None else sharpen(distribution)
 
 
 def typed(distribution: dist.Distribution) -> dist.Distribution:

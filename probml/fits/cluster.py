@@ -115,12 +115,12 @@ def model_of(content: bytes) -> Bound:
     return kind(generative(function), settings, interventions)
 
 
-def profile_partition(content: bytes, double: bool, frame: object, name: str, first: int,
+def profile_partition(content: bytes, double: bool, frame: object, name: str, n_before: int,
                       weights: str | None = None) -> PartitionProfile:
-    """The profile of a partition; `first` rows stand before it."""
+    """The profile of a partition; `n_before` rows stand before it."""
     with jax.enable_x64(double):
         return PartitionProfile.of(profile_source(model_of(content),
-                                                  rows_of(frame, name, weights), first))
+                                                  rows_of(frame, name, weights), n_before))
 
 
 def merge(content: bytes, double: bool, one: PartitionProfile,
@@ -134,25 +134,25 @@ def merge(content: bytes, double: bool, one: PartitionProfile,
 def chunks(recipe: Recipe, frame: object, name: str, rows: int) -> list[Chunk]:
     """A partition as chunks on the host, several stacked in each array."""
     with jax.enable_x64(recipe.double):
-        some = under_model(recipe.some, model_of(recipe.model), recipe.shapes)
+        sample = under_model(recipe.some, model_of(recipe.model), recipe.shapes)
         survey = Survey(rows_of(frame, name, recipe.weights),
-                        replace(recipe.profile, sample=some), (name,), (rows,))
-        data = some._replace(survey=survey)
+                        replace(recipe.profile, sample=sample), (name,), (rows,))
+        data = sample._replace(survey=survey)
         plan = data.plan(effects=recipe.effects)
-        return list(Cut.of(data, plan, recipe.copies, alone=True).read())
+        return list(Cut.of(data, plan, recipe.copies, by_partition=True).read())
 
 
 def total(digest: str, content: bytes, double: bool, parts: Sequence[Chunk],
           constants: Sequence[np.ndarray]) -> list[np.ndarray]:
     """The sum of a program over chunks, in float64."""
     with jax.enable_x64(double):
-        program, found = received_for_many(digest, content), None
+        program, sums = received_for_many(digest, content), None
         for chunks in parts:
             values = map(np.asarray, program(list(constants), jax.tree.leaves(chunks)))
-            own = [value.sum(0, dtype=np.float64 if value.dtype.kind == "f" else np.int64)
-                   for value in values]
-            found = own if found is None else [a + b for a, b in zip(found, own, strict=True)]
-    return present(found)
+            batch = [value.sum(0, dtype=np.float64 if value.dtype.kind == "f" else np.int64)
+                     for value in values]
+            sums = batch if sums is None else [a + b for a, b in zip(sums, batch, strict=True)]
+    return present(sums)
 
 
 def added(*totals: list[np.ndarray]) -> list[np.ndarray]:
@@ -188,18 +188,18 @@ class Cluster(Place):
                             "its columns, fit(frame, weights='...')")
         self.weights = weights
         double, content = jax.config.jax_enable_x64, portable(model)
-        every = self.client.compute(data.to_delayed())
-        counts = self._all([self.client.submit(len, frame) for frame in every])
-        self.frames = [frame for frame, rows in zip(every, counts, strict=True) if rows]
+        partitions = self.client.compute(data.to_delayed())
+        counts = self._all([self.client.submit(len, frame) for frame in partitions])
+        self.frames = [frame for frame, rows in zip(partitions, counts, strict=True) if rows]
         sizes = [rows for rows in counts if rows]
         if not sizes:
             raise DataError(f"model '{model.name}': the Dask DataFrame has no rows, expected at "
                             "least one. Check how it was read or filtered")
         names = [f"partition {i}" for i, rows in enumerate(counts) if rows]
-        first = np.concatenate([[0], np.cumsum(sizes)[:-1]]).tolist()
+        offsets = np.concatenate([[0], np.cumsum(sizes)[:-1]]).tolist()
         profiles = [self.client.submit(profile_partition, content, double, frame, name, begin,
                                        weights)
-                    for frame, name, begin in zip(self.frames, names, first, strict=True)]
+                    for frame, name, begin in zip(self.frames, names, offsets, strict=True)]
         while len(profiles) > 1:
             profiles = [self.client.submit(merge, content, double, *pair) if len(pair) > 1
                         else pair[0] for pair in _grouped(profiles, 2)]
@@ -211,7 +211,7 @@ class Cluster(Place):
     def shipped(self, problem: Problem, copies: int, reducible: bool, batch: int | None,
                 whole: bool, apart: float = 0.0,
                 runs: int = 1) -> Iterator[tuple[Rows, Known]]:
-        held, plan = problem.data, problem.plan
+        obs, plan = problem.data, problem.plan
         if apart:
             raise Refusal(f"{problem}: held_out= is not supported for rows on a Dask cluster "
                           f"(where=client). Omit held_out=, and evaluate fit.score(...) on other "
@@ -220,18 +220,18 @@ class Cluster(Place):
             raise Refusal(f"{problem}: batch_rows= is not supported for rows on a Dask cluster "
                           f"(where=client). Omit batch_rows=, or read the files in this process, "
                           f"fit(pyarrow.dataset.dataset(folder), ...)")
-        survey, cutter = present(held.survey), Cut.of(held, plan, copies, alone=True)
-        some = held.taken(np.arange(1))
+        survey, cutter = present(obs.survey), Cut.of(obs, plan, copies, by_partition=True)
+        sample = obs.taken(np.arange(1))
         recipe = Recipe(
-            portable(held.model), jax.config.jax_enable_x64, without_model(some), held.shapes,
+            portable(obs.model), jax.config.jax_enable_x64, without_model(sample), obs.shapes,
             replace(survey.profile, sample=None, ranks=survey.profile.ranks[:1]),  # type: ignore
             tuple(plan.effects), copies, self.weights
         )
-        parts = [self.client.submit(chunks, recipe, frame, name, rows) for frame, name, rows
+        tasks = [self.client.submit(chunks, recipe, frame, name, rows) for frame, name, rows
                  in zip(self.frames, survey.names, survey.sizes, strict=True)]
         example = jax.tree.map(lambda leaf: leaf[0], cutter.pack(cutter.some, cutter.shape))
         count = cutter.shape[0] * sum(cutter.counted(rows) for rows in survey.sizes)
-        with _Workers(self, parts) as pool:
+        with _Workers(self, tasks) as pool:
             yield Remote(np.int32(pool.number), np.int32(count),
                          np.asarray(survey.profile.weight, jnp.result_type(float)),
                          example), cutter.known
@@ -245,15 +245,15 @@ class Cluster(Place):
         Raises:
             DataError: there has been no worker for MAX_SECONDS_WITHOUT_WORKERS seconds.
         """
-        alone = 0.0
+        waited = 0.0
         while True:
             try:
                 return future.result(timeout=POLL_SECONDS)
             except TimeoutError:
                 if future.status == "error":
                     raise  # the task's own; one that is finished may be slow to come here
-                alone = 0.0 if self.client.scheduler_info()["workers"] else alone + POLL_SECONDS
-                if alone >= MAX_SECONDS_WITHOUT_WORKERS:
+                waited = 0.0 if self.client.scheduler_info()["workers"] else waited + POLL_SECONDS
+                if waited >= MAX_SECONDS_WITHOUT_WORKERS:
                     raise DataError(f"the fit was stopped, because the cluster had no workers for "
                                     f"{MAX_SECONDS_WITHOUT_WORKERS:.0f} seconds. The iterations "
                                     f"since the last checkpoint are lost. Start workers, and fit "
@@ -266,14 +266,14 @@ class _Workers(Pool):
     def __init__(self, cluster: Cluster, parts: list[DataLike]):
         super().__init__()
         self.cluster, self.parts = cluster, parts
-        self.sent: dict[str, Any] = {}  # programs, of which each worker gets one copy
+        self.programs: dict[str, Any] = {}  # programs, of which each worker gets one copy
 
     def sum(self, program: Program, constants: Sequence[np.ndarray]) -> list[np.ndarray]:
         client = self.cluster.client
-        if program.digest not in self.sent:
+        if program.digest not in self.programs:
             # a task whose result stays on a worker, and which is made again where that one dies
-            self.sent[program.digest] = client.submit(bytes, program.content, pure=False)
-        sums = [client.submit(total, program.digest, self.sent[program.digest],
+            self.programs[program.digest] = client.submit(bytes, program.content, pure=False)
+        sums = [client.submit(total, program.digest, self.programs[program.digest],
                               program.double, part, list(constants), pure=False)
                 for part in self.parts]
         while len(sums) > 1:

@@ -21,8 +21,8 @@ IMPRECISE_STATUSES = {  # of a run in float32 that may lack precision → the re
 
 
 def retry_in_float64(
-    attempt: Callable[[], Result], outcome_of: Callable[[Result], Outcome], held: bool = True,
-    lost: str | None = None
+    attempt: Callable[[], Result], outcome_of: Callable[[Result], Outcome], prior: bool = True,
+    reason: str | None = None
 ) -> tuple[Result, Finding | None]:
     """What an attempt found; of one that failed in float32, what it finds in double, as arrays of
     double on the host.
@@ -31,9 +31,9 @@ def retry_in_float64(
         attempt: reads the precision anew: nothing in it may hold arrays or traces that were made
             before.
         outcome_of: the outcome in what was found.
-        held: a prior holds every component, so that one that collapses is a matter of digits even
+        prior: a prior holds every component, so that one that collapses is a matter of digits even
             if others do not.
-        lost: why float32 need not be tried, in words: it has too few digits for the data.
+        reason: why float32 need not be tried, in words: it has too few digits for the data.
 
     Returns:
         what was found, and a finding that says why it is in double.
@@ -43,41 +43,41 @@ def retry_in_float64(
     """
     if jax.config.jax_enable_x64:
         return attempt(), None
-    if lost is not None:
+    if reason is not None:
         with jax.enable_x64(True):
-            return _to_host(attempt(), outcome_of), Finding.of(Code.IN_DOUBLE, reason=lost)
+            return _to_host(attempt(), outcome_of), Finding.of(Code.IN_DOUBLE, reason=reason)
     try:
-        found = attempt()
-        why = _why_imprecise(outcome_of(found), held)
+        result = attempt()
+        why = _why_imprecise(outcome_of(result), prior)
     except Refusal:  # of the data, not of the plan, which was asked before
-        found, why = None, "could not be computed or tested"
-    if found is not None and why is None:
-        return found, None
+        result, why = None, "could not be computed or tested"
+    if result is not None and why is None:
+        return result, None
     with jax.enable_x64(True):
-        again = _to_host(attempt(), outcome_of)
-    if found is not None and outcome_of(again).status in IMPRECISE_STATUSES and not (
-            final_objective(outcome_of(again)) >= final_objective(outcome_of(found))):
-        return found, None
-    return again, Finding.of(Code.IN_DOUBLE, reason=f"the fit {why}")
+        in_double = _to_host(attempt(), outcome_of)
+    if result is not None and outcome_of(in_double).status in IMPRECISE_STATUSES and not (
+            final_objective(outcome_of(in_double)) >= final_objective(outcome_of(result))):
+        return result, None
+    return in_double, Finding.of(Code.IN_DOUBLE, reason=f"the fit {why}")
 
 
-def _to_host(found: Result, outcome_of: Callable[[Result], Outcome]) -> Result:
+def _to_host(result: Result, outcome_of: Callable[[Result], Outcome]) -> Result:
     """The result as NumPy arrays; its parameters in their own order, since a pytree sorts them."""
-    out = jax.device_get(found)
-    params = outcome_of(out).params
-    own = {name: params[name] for name in outcome_of(found).params}
+    on_host = jax.device_get(result)
+    params = outcome_of(on_host).params
+    ordered = {name: params[name] for name in outcome_of(result).params}
     if isinstance(params, dict):  # made by device_get, so that it may be changed
         params.clear()
-        params.update(own)
-    return out
+        params.update(ordered)
+    return on_host
 
 
-def _why_imprecise(outcome: Outcome, held: bool) -> str | None:
+def _why_imprecise(outcome: Outcome, prior: bool) -> str | None:
     """Why a run in float32 may lack precision, in words; None: it does not."""
     status, state = outcome.status, outcome.state
     reasons = (
         (status in IMPRECISE_STATUSES, IMPRECISE_STATUSES.get(status)),
-        (held and state.collapsed_restarts,
+        (prior and state.collapsed_restarts,
          f"lost {state.collapsed_restarts} of its random starts, because a scale went to 0 or the "
          f"objective was not finite"),
         (state.imprecise_squares,
@@ -98,11 +98,11 @@ def _why_imprecise(outcome: Outcome, held: bool) -> str | None:
 def _is_flat(history: np.ndarray) -> bool:
     """Whether the objective rose by no more than rounding in float32 over the second half of a
     run."""
-    found = np.asarray(history, float)
-    if len(found) < 4:
+    values = np.asarray(history, float)
+    if len(values) < 4:
         return False
-    gain = found[-1] - found[len(found) // 2]
-    return bool(np.abs(gain) <= MIN_GAIN_IN_ULPS * np.finfo(np.float32).eps * (1 + abs(found[-1])))
+    gain = values[-1] - values[len(values) // 2]
+    return bool(np.abs(gain) <= MIN_GAIN_IN_ULPS * np.finfo(np.float32).eps * (1 + abs(values[-1])))
 
 
 def least_precise(outcomes: Sequence[Outcome]) -> Outcome:

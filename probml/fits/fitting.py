@@ -125,89 +125,88 @@ def infer(model: Bound, data: object, engine: Engine | None, weights: object, se
                                 f"seconds=, or use the engine NUTS(seconds={seconds!r})")
     title = type(engine).__name__ if engine else f"fit of '{model.name}'"
     with Progress(title, None, False) as bar:
-        held, run, note = _inferred(model, data, engine, weights, seed, start, bar, checkpoint,
-                                    place_of(where, data), seconds)
-    seen = held if held.survey is None else DataSummary(held.shapes, held.pattern, held.labels)
-    return run._replace(seen=seen, outcome=run.outcome.noting(note), double=note is not None,
-                        weighted=is_weighted(held),
-                        columns=None if held.survey is None else held.survey.profile.columns)
+        obs, run, note = _inferred(model, data, engine, weights, seed, start, bar, checkpoint,
+                                   place_of(where, data), seconds)
+    retained = obs if obs.survey is None else DataSummary(obs.shapes, obs.pattern, obs.labels)
+    return run._replace(seen=retained, outcome=run.outcome.noting(note), double=note is not None,
+                        weighted=is_weighted(obs),
+                        columns=None if obs.survey is None else obs.survey.profile.columns)
 
 
-def is_weighted(held: dataset.Data) -> bool:
+def is_weighted(obs: dataset.Data) -> bool:
     """Whether rows have weights other than 1."""
-    if held.survey is not None:
-        return held.survey.profile.weight != held.survey.profile.rows
-    return held.weights is not None and bool((np.asarray(held.weights) != 1).any())
+    if obs.survey is not None:
+        return obs.survey.profile.weight != obs.survey.profile.rows
+    return obs.weights is not None and bool((np.asarray(obs.weights) != 1).any())
 
 
 def _inferred(
     model: Bound, data: object, engine: Engine | None, weights: object, seed: int,
-    start: SiteValues | None, bar: Progress, checkpoint: Checkpoint | None,
-    place: Place, seconds: float | None
-) -> tuple[dataset.Data, InferenceResult, Finding | None]:
+    start: SiteValues | None, bar: Progress, checkpoint: Checkpoint | None, place: Place,
+    seconds: float | None) -> tuple[dataset.Data, InferenceResult, Finding | None]:
     """The data as read, the run of an engine, and the finding that it was in float64 and why."""
     if model.whole and weights is not None:
         raise Refusal(f"model '{model.name}' has no plate of independent rows, but weights= gives "
                       f"one weight per row. {errors.MARK_ROWS}, or omit weights= and put the "
                       f"sites to be weighted inside numpyro.handlers.scale")
-    with Progress("first look", None, False) as look, parts.reporting_progress(look.passed):
-        held = place.open_data(model, data, weights)
-    bar.about, weight = held.extent, held.weights
-    _refuse_unobserved(held)
+    with Progress("first look", None, False) as look_bar, parts.reporting_progress(look_bar.passed):
+        obs = place.open_data(model, data, weights)
+    bar.about, weight = obs.extent, obs.weights
+    _refuse_unobserved(obs)
     if engine is not None:
-        if (why := refusal(engine, held)) is not None:
-            raise advised(why, held)
-        engine = _with_requested_batches(engine, held)
-    asked, ladder = engine, choose(held, seconds)[0] if engine is None else (engine,)
-    plan = planned(ladder[0].prepare_data(held), asked)
+        if (why := refusal(engine, obs)) is not None:
+            raise advised(why, obs)
+        engine = _with_requested_batches(engine, obs)
+    named, ladder = engine, choose(obs, seconds)[0] if engine is None else (engine,)
+    plan = planned(ladder[0].prepare_data(obs), named)
     # deterministics and effects are recomputed
     start = {name: value for name, value in (start or {}).items()
-             if name not in (*held.structure.derived, *plan.effects)}
+             if name not in (*obs.structure.derived, *plan.effects)}
     given_start(plan, start)  # refused before anything is shipped or compiled
-    takes = ladder[0].capabilities
+    caps = ladder[0].capabilities
     double = jax.config.jax_enable_x64
 
     def attempt() -> InferenceResult:
         same = jax.config.jax_enable_x64 == double
-        return _run(held if same else held._replace(structure=trace(model, held.shapes)), ladder,
-                    weight, seed, start, place, asked is not None)
+        return _run(obs if same else obs._replace(structure=trace(model, obs.shapes)), ladder,
+                    weight, seed, start, place, named is not None)
 
     with contextlib.ExitStack() as stack:
         if checkpoint is not None:
-            bar.journal = stack.enter_context(open_journal(checkpoint, model, held, asked, weight,
-                                                           seed, start))
-        imprecise = None if double else (digits.find_precision_loss(held)
-                                         or _why_float64(ladder[0], plan, held))
+            bar.journal = stack.enter_context(
+                open_journal(checkpoint, model, obs, named, weight, seed, start))
+        imprecise = None if double else (digits.find_precision_loss(obs)
+                                         or _why_float64(ladder[0], plan, obs))
         try:
-            run, note = retry_in_float64(attempt, lambda found: found.outcome, takes.uses_prior,
+            run, note = retry_in_float64(attempt, lambda result: result.outcome, caps.uses_prior,
                                          imprecise)
         except Refusal as why:
-            raise advised(why, held, type(ladder[0]).__name__) from None
-    return held, run, note
+            raise advised(why, obs, type(ladder[0]).__name__) from None
+    return obs, run, note
 
 
-def _refuse_unobserved(held: dataset.Data) -> None:
+def _refuse_unobserved(obs: dataset.Data) -> None:
     """Refuse data in which no site of rows is observed; a loss may depend on inputs alone."""
-    model, values = held.model, held.table.values
-    if held.table.columns or held.structure.losses and (held.table.inputs or model.whole):
+    model, values = obs.model, obs.table.values
+    if obs.table.columns or obs.structure.losses and (obs.table.inputs or model.whole):
         return
-    outside = next(iter(values), None)
-    if outside is None:
+    site = next(iter(values), None)
+    if site is None:
         raise errors.DataError(f"model '{model.name}': the values of all sites are missing in the "
                                "data, so nothing can be estimated. Check how the data were read, "
                                "and pass values of a site inside rows()")
-    advice = tables.outside(outside, held.structure.sites[outside].plates,
-                            next(iter(np.shape(values[outside])), None))
+    advice = tables.outside(site, obs.structure.sites[site].plates,
+                            next(iter(np.shape(values[site])), None))
     raise errors.DataError(f"model '{model.name}': the data contain no site inside rows(). "
                            f"{advice}")
 
 
-def _why_float64(engine: Engine, plan: Plan, held: dataset.Data) -> str | None:
+def _why_float64(engine: Engine, plan: Plan, obs: dataset.Data) -> str | None:
     """Why rows in memory are fitted in float64, in words; None: they are not. They are where the
     likelihood depends on second moments alone, or there are crossed effects of many levels: the
     objective is then nearly flat in some directions, rounding hides its optimum, and float64 costs
     no more work."""
-    if not engine.capabilities.uses_all_rows or held.survey is not None:
+    if not engine.capabilities.uses_all_rows or obs.survey is not None:
         return None
     if sparsely_crossed(plan):
         return "with crossed effects of many groups the objective is nearly flat at its optimum"
@@ -215,18 +214,18 @@ def _why_float64(engine: Engine, plan: Plan, held: dataset.Data) -> str | None:
             "are lost to rounding") if plan.free and by_moments(plan) else None
 
 
-def _with_requested_batches(engine: Engine, held: dataset.Data) -> Engine:
+def _with_requested_batches(engine: Engine, obs: dataset.Data) -> Engine:
     """The engine with batches of the size that the function's plate requests by subsample_size;
     unchanged where the engine cannot use batches of these data."""
-    batch = held.model.batch
-    if batch is None or batch >= held.table.rows or not engine.capabilities.batches:
+    batch = obs.model.batch
+    if batch is None or batch >= obs.table.rows or not engine.capabilities.batches:
         return engine
-    taken: Any = engine
-    small = replace(taken, batch_rows=batch)
-    return small if refusal(small, held) is None else engine
+    settings: Any = engine
+    in_batches = replace(settings, batch_rows=batch)
+    return in_batches if refusal(in_batches, obs) is None else engine
 
 
-def _run(held: dataset.Data, ladder: tuple, weight: np.ndarray | None, seed: int,
+def _run(obs: dataset.Data, ladder: tuple, weight: np.ndarray | None, seed: int,
          start: SiteValues, place: Place, asked: bool, mode_is_atypical: bool = False,
          posterior_points: Mapping | None = None) -> InferenceResult:
     """The result of the first engine that does not refuse, without `seen`; in float32 a refusal of
@@ -235,14 +234,14 @@ def _run(held: dataset.Data, ladder: tuple, weight: np.ndarray | None, seed: int
     Args:
         asked: the engine was named. mode_is_atypical, posterior_points: see Problem.
     """
-    first, takes = ladder[0], ladder[0].capabilities
-    data = first.prepare_data(held)
+    first, caps = ladder[0], ladder[0].capabilities
+    data = first.prepare_data(obs)
     plan = planned(data, first)
     refuse_vast_matrices(plan)
     problem = Problem(data, plan, NOT_LOADED, NOT_LOADED, weight, seed, start, asked=asked,
                       mode_is_atypical=mode_is_atypical, posterior_points=posterior_points)
     with place.shipped(problem, first.copies(problem), _is_reducible(first, plan),
-                       takes.batch, takes.uses_all_rows, takes.held_out_fraction,
+                       caps.batch, caps.uses_all_rows, caps.held_out_fraction,
                        first.runs(problem)) as (rows, known):
         problem = replace(problem, rows=rows, known=known)
         second_moments = _second_moments(first, problem)
@@ -250,8 +249,8 @@ def _run(held: dataset.Data, ladder: tuple, weight: np.ndarray | None, seed: int
         rows = problem.rows
         for engine in ladder:
             try:
-                if engine is not first and engine.prepare_data(held) is not data:
-                    return _run(held, ladder[ladder.index(engine) :], weight, seed, start, place,
+                if engine is not first and engine.prepare_data(obs) is not data:
+                    return _run(obs, ladder[ladder.index(engine) :], weight, seed, start, place,
                                 asked, mode_is_atypical, posterior_points)
                 with one_thread(plan.largest_matrix):
                     outcome = (engine if plan.free else Exact()).run(problem)
@@ -259,7 +258,7 @@ def _run(held: dataset.Data, ladder: tuple, weight: np.ndarray | None, seed: int
                 if not asked and engine.capabilities.finds == "point":
                     outcome = about_optimum(problem, outcome)
                 if outcome.state.rejection and (run := _run_later_engines(
-                        held, ladder[ladder.index(engine) :], weight, seed, place, outcome)):
+                        obs, ladder[ladder.index(engine) :], weight, seed, place, outcome)):
                     return run
                 if (plan.latents or plan.groupings) and not plan.carried:
                     outcome = with_boundary_findings(plan, outcome, known, rows,
@@ -286,26 +285,26 @@ def _run(held: dataset.Data, ladder: tuple, weight: np.ndarray | None, seed: int
             NOT_LOADED, engine, outcome, jax.device_get(known.given),
             posterior(plan, outcome, known, rows),
             _sufficient_statistics(engine, problem, second_moments, outcome), False, data.pattern,
-            retain_rows(engine, first, held, weight))
+            retain_rows(engine, first, obs, weight))
 
 
-def _run_later_engines(held: dataset.Data, ladder: tuple, weight: np.ndarray | None, seed: int,
-                       place: Place, before: Outcome) -> InferenceResult | None:
+def _run_later_engines(obs: dataset.Data, ladder: tuple, weight: np.ndarray | None, seed: int,
+                       place: Place, previous: Outcome) -> InferenceResult | None:
     """The run of the next engines in the selection order, where the answer of the first did not
     pass its test; None: they find none, and that answer is returned."""
-    first, *rest = ladder
+    first, *later = ladder
     try:
-        if not rest:
+        if not later:
             raise Refusal(f"{type(first).__name__}() failed, and no other engine can fit the "
-                          f"model: {before.state.rejection}")
-        run = _run(held, tuple(rest), weight, seed, {}, place, False,
-                   not is_affine_in_rows(held.plan()), before.state.posterior_points)
+                          f"model: {previous.state.rejection}")
+        run = _run(obs, tuple(later), weight, seed, {}, place, False,
+                   not is_affine_in_rows(obs.plan()), previous.state.posterior_points)
     except errors.ModelError:
-        if not before.params:
+        if not previous.params:
             raise
         return None
-    reason = present(before.state.rejection).problem
-    if any(("reason", reason) in found.numbers for found in run.outcome.findings):
+    reason = present(previous.state.rejection).problem
+    if any(("reason", reason) in finding.numbers for finding in run.outcome.findings):
         return run  # the engine between failed at the same mode
     return run._replace(outcome=run.outcome.noting(Finding.of(
         Code.PREVIOUS_ENGINE, engine=type(first).__name__, reason=reason)))
@@ -333,12 +332,12 @@ def _with_effects(plan: Plan, outcome: Outcome, known: Known, rows: Rows) -> Out
     which include them, unchanged."""
     if set(plan.effects) <= set(outcome.params):
         return outcome
-    belief = effects_posterior(plan, {name: outcome.params[name] for name in plan.free}, known,
-                               rows)
-    params = {**outcome.params, **belief.moments.mean}
+    effects = effects_posterior(plan, {name: outcome.params[name] for name in plan.free}, known,
+                                rows)
+    params = {**outcome.params, **effects.moments.mean}
     if outcome.posterior.varies:
         return outcome._replace(params=params)
-    return outcome._replace(params=params, posterior=belief)
+    return outcome._replace(params=params, posterior=effects)
 
 
 def check_precision(plan: Plan, outcome: Outcome, known: Known, rows: Rows | Summary) -> Outcome:
@@ -378,10 +377,10 @@ def _second_moments(engine: Engine, problem: Problem) -> Moments | None:
     """The second moments of rows, where a few rows with the same ones can replace all; None where
     passes go over all rows."""
     names, plan = by_moments(problem.plan), problem.plan
-    able = engine.capabilities.uses_all_rows and not isinstance(problem.rows, Summary)
-    enough = able and names and plan.free and (problem.in_parts or (problem.size or 0) >= max(
+    sums_rows = engine.capabilities.uses_all_rows and not isinstance(problem.rows, Summary)
+    pays = sums_rows and names and plan.free and (problem.in_parts or (problem.size or 0) >= max(
         MIN_ROWS_FOR_MOMENTS, 2 * MIN_REDUCTION * numbers(plan, names)))
-    return moments(problem.rows, names) if enough else None
+    return moments(problem.rows, names) if pays else None
 
 
 def reduce_rows(engine: Engine, problem: Problem, second_moments: Moments | None = None) -> Problem:
@@ -408,9 +407,9 @@ def reduce_rows_by_member(engine: Engine, problem: Problem) -> Problem:
         or not isinstance(rows, Resident)
         or problem.data.survey is not None or (problem.size or 0) < MIN_ROWS_FOR_MOMENTS):
         return problem
-    found = condense_by_cells(problem.data, second_moments, problem.weights, MIN_REDUCTION)
-    return problem if found is None else replace(problem, rows=load(
-        found[0], problem.plan, found[1])[0])
+    condensed = condense_by_cells(problem.data, second_moments, problem.weights, MIN_REDUCTION)
+    return problem if condensed is None else replace(problem, rows=load(
+        condensed[0], problem.plan, condensed[1])[0])
 
 
 def _is_reducible(engine: Engine, plan: Plan) -> bool:
@@ -421,9 +420,9 @@ def _is_worth_squaring(engine: Engine, problem: Problem) -> bool:
     """Whether there are so many rows, and more than columns, that computing XᵀX pays: two passes in
     place of one for each gradient."""
     names = squared(problem.plan) if engine.capabilities.squares else ()
-    least = max([MIN_ROWS_FOR_SQUARES, *(2 + number_of_coefficients(problem.plan, name)
-                                         for name in names)])
-    return bool(names) and (problem.in_parts or (problem.size or 0) >= least)
+    min_rows = max([MIN_ROWS_FOR_SQUARES, *(2 + number_of_coefficients(problem.plan, name)
+                                            for name in names)])
+    return bool(names) and (problem.in_parts or (problem.size or 0) >= min_rows)
 
 
 def posterior(plan: Plan, outcome: Outcome, known: Known, rows: Rows | Summary) -> Posterior:
@@ -441,36 +440,37 @@ def infer_sizes(models: Mapping[int, Bound], data: object, site: str, engine: EM
     in one program: see interface.sizes.grid."""
     sizes, double = sorted(models), jax.config.jax_enable_x64
     place = place_of(where, data)
-    held = place.open_data(models[sizes[-1]], data, weights)
-    weight = held.weights
-    engine.refuse(Problem(held, held.plan()))
+    obs = place.open_data(models[sizes[-1]], data, weights)
+    weight = obs.weights
+    engine.refuse(Problem(obs, obs.plan()))
 
     def attempt() -> tuple[list[Outcome], Known]:
-        same = jax.config.jax_enable_x64 == double
-        at = held if same else held._replace(structure=trace(held.model, held.shapes))
-        plan = at.plan()
-        runs = len(sizes) * engine.starts(at, plan, {}, len(sizes))
-        problem = Problem(at, plan, NOT_LOADED, NOT_LOADED, weight, seed)
-        of = [trace(models[size], at.shapes) for size in sizes]
+        is_same = jax.config.jax_enable_x64 == double
+        current = obs if is_same else obs._replace(structure=trace(obs.model, obs.shapes))
+        plan = current.plan()
+        runs = len(sizes) * engine.starts(current, plan, {}, len(sizes))
+        problem = Problem(current, plan, NOT_LOADED, NOT_LOADED, weight, seed)
+        specs = [trace(models[size], current.shapes) for size in sizes]
         with place.shipped(problem, engine.runs_per_program(problem, runs), False, None,
                            engine.capabilities.uses_all_rows,
                            runs=runs) as (rows, known):
             with one_thread(problem.plan.largest_matrix):
-                found = engine.grid(replace(problem, rows=rows, known=known), site, sizes, of)
-            return [check_precision(plan, outcome, known, rows) for outcome in found], known
+                results = engine.grid(replace(problem, rows=rows, known=known), site, sizes, specs)
+            return [check_precision(plan, outcome, known, rows) for outcome in results], known
 
-    (found, known), note = retry_in_float64(attempt, lambda found: least_precise(found[0]),
-                                            engine.capabilities.uses_prior,
-                                            None if double else digits.find_precision_loss(held))
-    out = {}
-    for size, outcome in zip(sizes, found, strict=True):
-        outcome = engine.narrowed(held.plan(), trace(models[size], held.shapes), outcome)
-        own = held._replace(model=models[size], structure=trace(models[size], held.shapes))
-        out[size] = InferenceResult(held, engine, outcome.noting(note), jax.device_get(known.given),
-                                    outcome.posterior, None, note is not None, held.pattern,
-                                    retain_rows(engine, engine, own, weight),
-                                    is_weighted(held))
-    return out
+    (results, known), note = retry_in_float64(attempt, lambda results: least_precise(results[0]),
+                                              engine.capabilities.uses_prior,
+                                              None if double else digits.find_precision_loss(obs))
+    by_size = {}
+    for size, outcome in zip(sizes, results, strict=True):
+        outcome = engine.narrowed(obs.plan(), trace(models[size], obs.shapes), outcome)
+        sized_obs = obs._replace(model=models[size], structure=trace(models[size], obs.shapes))
+        by_size[size] = InferenceResult(obs, engine, outcome.noting(note),
+                                        jax.device_get(known.given),
+                                        outcome.posterior, None, note is not None, obs.pattern,
+                                        retain_rows(engine, engine, sized_obs, weight),
+                                        is_weighted(obs))
+    return by_size
 
 
 _global_posterior = jit(global_posterior, static_argnums=0, seldom=ONCE)
@@ -496,5 +496,5 @@ def place_of(where: object, data: object) -> Place:
     if where is None:
         return SingleDevice()
     mesh = mesh_of(where)
-    alone = mesh.size == 1 and mesh.devices.flat[0] == jax.devices()[0]
-    return SingleDevice() if alone else Devices(mesh)
+    is_default = mesh.size == 1 and mesh.devices.flat[0] == jax.devices()[0]
+    return SingleDevice() if is_default else Devices(mesh)

@@ -72,16 +72,17 @@ def updated(fit: Fitted, data: object, weights: object = None) -> InferenceResul
         merge = functools.partial(merge_statistics, fit.structure)
         return _refit_from_statistics(fit, functools.reduce(
             merge, _map_partitions(fit, data, weights, _statistics_of_rows)), weights is not None)
-    at = IncrementalState(current_point(fit), fit.kept, dict(fit.pattern))
+    state = IncrementalState(current_point(fit), fit.kept, dict(fit.pattern))
     history: list[float] = []
-    for held, weight in _map_partitions(fit, data, weights, read_rows):
-        at, value = step(fit, at, held, weight)
+    for obs, weight in _map_partitions(fit, data, weights, read_rows):
+        state, value = step(fit, state, obs, weight)
         history.append(value)
-    outcome = to_outcome(fit, at, np.concatenate([fit.history, history]),
+    outcome = to_outcome(fit, state, np.concatenate([fit.history, history]),
                                   fit.iterations + len(history))
-    return InferenceResult(DataSummary(dict(fit.shapes), at.pattern, dict(fit.names)),
-                           at.kept.engine, outcome, dict(fit.given), outcome.posterior, at.kept,
-                           fit.double, at.pattern, weighted=fit.weighted or weights is not None)
+    return InferenceResult(DataSummary(dict(fit.shapes), state.pattern, dict(fit.names)),
+                           state.kept.engine, outcome, dict(fit.given), outcome.posterior,
+                           state.kept,
+                           fit.double, state.pattern, weighted=fit.weighted or weights is not None)
 
 
 def running(fit: Fitted, data: object, weights: object = None) -> RetainedStatistics:
@@ -89,8 +90,8 @@ def running(fit: Fitted, data: object, weights: object = None) -> RetainedStatis
     point = current_point(fit)
 
     def expect_rows(fit: Fitted, data: object, weights: object) -> StatisticsWithPattern:
-        held, weight = read_rows(fit, data, weights)
-        return expect_statistics(fit, point, held, weight)[0], held.pattern
+        obs, weight = read_rows(fit, data, weights)
+        return expect_statistics(fit, point, obs, weight)[0], obs.pattern
 
     return functools.reduce(functools.partial(merge_expected_statistics, fit),
                             _map_partitions(fit, data, weights, expect_rows))[0]
@@ -104,48 +105,48 @@ def _map_partitions(fit: Fitted, data: object, weights: object, made: Callable) 
     """
     data, weights = parts.weighed(data, weights)
     source = parts.source_of(data)
-    pieces = iter((Part("the data", data, weights=weights),)) if source is None else (
+    partitions = iter((Part("the data", data, weights=weights),)) if source is None else (
         parts_of(source))
-    for part in pieces:
+    for part in partitions:
         with contextlib.nullcontext() if source is None else naming(part):
-            found = made(fit, part.rows, part.weights)
+            result = made(fit, part.rows, part.weights)
         del part  # before another comes
-        yield found
+        yield result
 
 
 def _statistics_of_rows(fit: Fitted, data: object, weights: object) -> StatisticsWithPattern:
     """The sufficient statistics of further rows, and their pattern."""
-    held, weight = read_rows(fit, data, weights)
-    plan = held.plan()
+    obs, weight = read_rows(fit, data, weights)
+    plan = obs.plan()
     if isinstance(fit.kept.summary, Moments):
         names = by_moments(plan)
         if not names:
-            part = next((name for name, state in held.pattern.items() if state != "seen"), None)
-            why = (f"site '{part}' has missing values in the new rows" if part else
+            partial = next((name for name, state in obs.pattern.items() if state != "seen"), None)
+            why = (f"site '{partial}' has missing values in the new rows" if partial else
                    "the likelihood of the new rows is not determined by their sums of squares and "
                    "products")
             raise Refusal(f"update of model '{fit.model.name}': {why}. Fit the old and new rows "
                           f"together")
-        second_moments = moments_on_host([held.table.columns[name].values for name in names],
+        second_moments = moments_on_host([obs.table.columns[name].values for name in names],
                                          weight)
         return RetainedStatistics.of(NOT_LOADED, second_moments, fit.kept.known,
-                                     measured=_prior_moments(fit, held, weight)), held.pattern
+                                     measured=_prior_moments(fit, obs, weight)), obs.pattern
     if not plan.additive:
         hidden = next(iter((*plan.variables, *plan.hidden, *plan.partially_observed)), None)
         raise Refusal(f"update of model '{fit.model.name}': site " + (
             f"'{hidden}' has missing values in the new rows" if hidden is not None else
             f"'{next(iter((*plan.rowwise, *plan.effects)))}' has no sufficient statistics (sums "
             f"from which the fit could be continued)") + ". Fit the old and new rows together")
-    return RetainedStatistics.of(NOT_LOADED, *condensed(held, plan, weight),
-                                 measured=_prior_moments(fit, held, weight)), held.pattern
+    return RetainedStatistics.of(NOT_LOADED, *condensed(obs, plan, weight),
+                                 measured=_prior_moments(fit, obs, weight)), obs.pattern
 
 
-def _prior_moments(fit: Fitted, held: Data, weight: np.ndarray | None) -> dict:
+def _prior_moments(fit: Fitted, obs: Data, weight: np.ndarray | None) -> dict:
     """Moments of the columns of further rows on which data-dependent priors of the fit depend."""
-    wanted = fit.kept.measured
-    names = [name for name, site in held.structure.sites.items()
-             if site.measure is not None and site.measure.of in wanted]
-    return moments_by_column(held._replace(weights=weight), names)
+    measured = fit.kept.measured
+    names = [name for name, site in obs.structure.sites.items()
+             if site.measure is not None and site.measure.of in measured]
+    return moments_by_column(obs._replace(weights=weight), names)
 
 
 def _refit_from_statistics(fit: Fitted, part: StatisticsWithPattern,
@@ -168,7 +169,7 @@ def _refit_from_statistics(fit: Fitted, part: StatisticsWithPattern,
                 else outcome)
 
     with Progress(type(kept.engine).__name__, None, False):
-        outcome, note = retry_in_float64(attempt, lambda found: found,
+        outcome, note = retry_in_float64(attempt, lambda result: result,
                                          kept.engine.capabilities.uses_prior)
     outcome = outcome.noting(note)
     given = {name: np.asarray(value) for name, value in kept.known.given.items()}
@@ -204,10 +205,10 @@ def read_rows(fit: Fitted, rows: object, weights: object) -> tuple[Data, np.ndar
     Raises:
         DataError: bad rows, by name.
     """
-    held = read.read(fit.model, rows, fit.names, None, fit.shapes)
-    held = held._replace(table=replace(held.table,
-                                       values={**fit.given, **held.table.values})).trimmed()
-    return held, tables.read_weights(weights, held.table.rows)
+    obs = read.read(fit.model, rows, fit.names, None, fit.shapes)
+    obs = obs._replace(table=replace(obs.table,
+                                     values={**fit.given, **obs.table.values})).trimmed()
+    return obs, tables.read_weights(weights, obs.table.rows)
 
 
 def current_point(fit: Fitted) -> PyTree:
@@ -216,15 +217,15 @@ def current_point(fit: Fitted) -> PyTree:
     Raises:
         Refusal: an engine that takes no steps.
     """
-    way = None if fit.by is None else fit.by.capabilities.incremental_update
-    if way is None:
+    updater = None if fit.by is None else fit.by.capabilities.incremental_update
+    if updater is None:
         raise Refusal(f"update of model '{fit.model.name}' by {short_name(fit.engine)}: a fit with "
                       f"latent variables can be updated only if it was fitted by EM() or VB(). Fit "
                       f"the old and new rows together")
-    return way.point_of_fit(fit.point, fit.belief)
+    return updater.point_of_fit(fit.point, fit.belief)
 
 
-def expect_statistics(fit: Fitted, point: object, held: Data,
+def expect_statistics(fit: Fitted, point: object, obs: Data,
              weight: np.ndarray | None) -> tuple[RetainedStatistics, float]:
     """The expected sufficient statistics of rows at a point, and their log evidence.
 
@@ -233,20 +234,20 @@ def expect_statistics(fit: Fitted, point: object, held: Data,
 
     Cost: one pass.
     """
-    engine, plan = present(fit.by), held.plan()
+    engine, plan = present(fit.by), obs.plan()
     if names := sites_without_statistics(plan):
         raise Refusal(f"update of model '{fit.model.name}' by {short_name(fit.engine)}: site "
                       f"'{names[0]}' has no sufficient statistics (sums of the data) that can be "
                       "updated with further rows. Fit the old and new rows together")
-    rows, known = load(held, plan, weight, params=fit.point)
-    found, value = expected_statistics(plan, engine.capabilities.incremental_update,
-                                       placed_all(point), known,
-                                       rows)
-    summary = Summary(found, np.zeros(()), np.asarray(rows.weight))
+    rows, known = load(obs, plan, weight, params=fit.point)
+    statistics, value = expected_statistics(plan, engine.capabilities.incremental_update,
+                                            placed_all(point), known,
+                                            rows)
+    summary = Summary(statistics, np.zeros(()), np.asarray(rows.weight))
     return RetainedStatistics.of(engine, summary, known, running=True), float(value)
 
 
-def step(fit: Fitted, at: IncrementalState, held: Data,
+def step(fit: Fitted, state: IncrementalState, obs: Data,
          weight: np.ndarray | None) -> tuple[IncrementalState, float]:
     """The state after a step by a part of further rows; and the objective of all rows so far,
     estimated from this part at the point before the step.
@@ -256,32 +257,32 @@ def step(fit: Fitted, at: IncrementalState, held: Data,
 
     Cost: one pass over the part, and an M-step.
     """
-    more, value = expect_statistics(fit, at.point, held, weight)
-    before, own = float(at.kept.summary.weights), float(more.summary.weights)
-    total, new = before + own, (own / (before + own)) ** FORGETTING
+    added, value = expect_statistics(fit, state.point, obs, weight)
+    old_weight, new_weight = float(state.kept.summary.weights), float(added.summary.weights)
+    total, rate = old_weight + new_weight, (new_weight / (old_weight + new_weight)) ** FORGETTING
     kept, pattern = merge_expected_statistics(
-        fit, (_scaled(at.kept, (1 - new) * total / before), at.pattern),
-        (_scaled(more, new * total / own), held.pattern))
+        fit, (_scaled(state.kept, (1 - rate) * total / old_weight), state.pattern),
+        (_scaled(added, rate * total / new_weight), obs.pattern))
     plan = decide.make(fit.structure, pattern, tuple(fit.given))
-    summary, known, point = placed_all((kept.summary, kept.known, at.point))
-    way = more.engine.capabilities.incremental_update
-    found, sound, prior = jax.device_get(improve_point(plan, way, summary, point, known))
-    if not sound:
+    summary, known, point = placed_all((kept.summary, kept.known, state.point))
+    updater = added.engine.capabilities.incremental_update
+    improved, is_valid, prior = jax.device_get(improve_point(plan, updater, summary, point, known))
+    if not is_valid:
         raise Refusal(f"update of model '{fit.model.name}': with the new rows a component of the "
                       f"mixture collapses onto a single point. Fit with the prior, "
                       f"EM(prior=True), or update with more rows at once")
-    return IncrementalState(found, kept, pattern), total * value / own + float(prior)
+    return IncrementalState(improved, kept, pattern), total * value / new_weight + float(prior)
 
 
-def to_outcome(fit: Fitted, at: IncrementalState, history: np.ndarray, steps: int) -> Outcome:
+def to_outcome(fit: Fitted, state: IncrementalState, history: np.ndarray, steps: int) -> Outcome:
     """The state after the steps as an outcome of the engine.
 
     Args:
         history: the objective before each step. steps: iterations in all.
     """
-    plan = decide.make(fit.structure, at.pattern, tuple(fit.given))
-    way = at.kept.engine.capabilities.incremental_update
-    params, posterior = way.found(plan, at.point, placed_all(at.kept.known))
+    plan = decide.make(fit.structure, state.pattern, tuple(fit.given))
+    updater = state.kept.engine.capabilities.incremental_update
+    params, posterior = updater.found(plan, state.point, placed_all(state.kept.known))
     return Outcome(params, history, Status.UPDATED, steps, posterior=posterior)
 
 
@@ -300,14 +301,14 @@ def merge_expected_statistics(fit: Fitted, one: StatisticsWithPattern,
         kept, summary = part[0], _summary(part[0])
         statistics = dict(summary.statistics)
         for name in plan.variables:
-            own = statistics.get(name)
-            if isinstance(own, Mapping) and not fit.structure.sites[name].chain:
-                if own["log"].shape[-2] > 1:
+            site_stats = statistics.get(name)
+            if isinstance(site_stats, Mapping) and not fit.structure.sites[name].chain:
+                if site_stats["log"].shape[-2] > 1:
                     raise Refusal(f"update of model '{fit.model.name}': site '{name}' has several "
                                   f"values in each row, and is observed in some batches and "
                                   f"missing in others. The statistics of such batches cannot be "
                                   f"added. Fit the old and new rows together")
-                statistics[name] = own["log"][..., 0, :]
+                statistics[name] = site_stats["log"][..., 0, :]
         return kept._replace(summary=summary._replace(statistics=statistics)), part[1]
 
     return merge_statistics(fit.structure, as_latent(one), as_latent(other))

@@ -57,19 +57,19 @@ def with_boundary_findings(plan: Plan, outcome: Outcome, known: Known,
     params = placed_all(dict(outcome.params))
     if not outcome.posterior.varies:
         assert isinstance(rows, Rows)
-        found = _boundaries(plan, params, known, rows, prior)
-        endless = any(finding.code is Code.SCALE_TO_ZERO for finding in found)
-        if endless and outcome.status is Status.CONVERGED:
+        findings = _boundaries(plan, params, known, rows, prior)
+        unbounded = any(finding.code is Code.SCALE_TO_ZERO for finding in findings)
+        if unbounded and outcome.status is Status.CONVERGED:
             outcome = outcome._replace(status=Status.DIVERGED)
-        outcome = outcome.noting(*found)
-    rough = [group for group in plan.latents if group.kind.finer is not None]
-    if rough and outcome.status is Status.FELL:
+        outcome = outcome.noting(*findings)
+    inexact = [group for group in plan.latents if group.kind.finer is not None]
+    if inexact and outcome.status is Status.FELL:
         # near the optimum the error of the integrals can make the objective fall
         outcome = outcome._replace(status=Status.STALLED)
-    if rough:
+    if inexact:
         gap = float(_evidence(_finer(plan), params, known, rows)
                     - _evidence(plan, params, known, rows))
-        outcome = outcome.noting(*(_integral_finding(group, gap, rows.weight) for group in rough))
+        outcome = outcome.noting(*(_integral_finding(group, gap, rows.weight) for group in inexact))
     if plan.groupings and plan.groupings[0].nodes and isinstance(rows, Rows):
         outcome = outcome.noting(_integral_accuracy(plan, params, known, rows))
     return outcome
@@ -102,14 +102,14 @@ _evidence = jit(log_evidence, static_argnums=0, seldom=ONCE)
 
 def _integral_accuracy(plan: Plan, params: dict, known: Known, rows: Rows) -> Finding | None:
     """A finding on the error of an integral over effects that is not in closed form."""
-    names, one = listed(plan.effects), plan.groupings[0].nodes == 1
+    names, is_laplace = listed(plan.effects), plan.groupings[0].nodes == 1
     method = describe_integration(plan.groupings)
     nodes = finer_rule(plan.groupings)
     gap = 0.0 if nodes is None else float(_gap(plan, nodes, params, known, rows))
-    limit = MAX_LAPLACE_ERROR if one else MAX_QUADRATURE_ERROR
+    limit = MAX_LAPLACE_ERROR if is_laplace else MAX_QUADRATURE_ERROR
     if abs(gap) <= limit * sum(grouping.members for grouping in plan.groupings):
         return Finding.of(Code.INTEGRATED, names=names, method=method) if (
-            one or nodes is None) else None
+            is_laplace or nodes is None) else None
     finer = (f"an integral with {nodes} nodes" if plan.groupings[0].cells == 1
              else "a finer integral")
     return Finding.of(Code.ROUGH_INTEGRAL, names=names, method=method, finer=finer, gap=gap)
@@ -124,34 +124,34 @@ def _boundaries(plan: Plan, params: dict, known: Known, rows: Rows, prior: bool)
     """The scales that the rows do not distinguish from 0, and the correlations that they do not
     distinguish from ±1. A likelihood that rises without bound has no finding where the prior has
     the maximum."""
-    held = {name: np.asarray(value, float) if name in plan.free else np.asarray(value)
+    host = {name: np.asarray(value, float) if name in plan.free else np.asarray(value)
             for name, value in jax.device_get(params).items()}
-    scales, correlations = narrow_scales(plan, known, held), singular_correlations(plan, held)
+    scales, correlations = narrow_scales(plan, known, host), singular_correlations(plan, host)
     if not (scales or correlations):
         return []
     points = [{edge.width.name: edge.parameter_at(
-        held, edge.logarithm(held) + (SHRINK_LOG if edge.residual else np.log(SHRINK_FACTOR)))}
+        host, edge.logarithm(host) + (SHRINK_LOG if edge.residual else np.log(SHRINK_FACTOR)))}
         for edge in scales]
-    points += [{name: _move_to_edge(plan, name, held[name], index)} for name, index in correlations]
-    stacked = {name: np.stack([value, *({**held, **point}[name] for point in points)])
-               for name, value in held.items()}
+    points += [{name: _move_to_edge(plan, name, host[name], index)} for name, index in correlations]
+    stacked = {name: np.stack([value, *({**host, **point}[name] for point in points)])
+               for name, value in host.items()}
     values, objectives = map(np.asarray, _evidences(plan, prior, placed_all(stacked), known, rows))
     indistinguishable = values[0] - values[1:] < MAX_INDISTINGUISHABLE_GAIN
-    out = []
-    rises, endless = (each[1:] - each[0] > MIN_UNBOUNDED_GAIN for each in (values, objectives))
+    findings = []
+    rises, unbounded = (array[1:] - array[0] > MIN_UNBOUNDED_GAIN for array in (values, objectives))
     for i, edge in enumerate(scales):
-        if not indistinguishable[i] or rises[i] and not endless[i]:
+        if not indistinguishable[i] or rises[i] and not unbounded[i]:
             continue
-        scale = edge.width.plain and edge.width.power > 0
+        is_scale = edge.width.plain and edge.width.power > 0
         code = (Code.SCALE_TO_ZERO if rises[i] else
                 Code.HEYWOOD if edge.residual else Code.ZERO_VARIANCE)
-        out.append(Finding.of(code, edge.width.name, edge.index,
-                              how="" if scale else ", at which the parameter is infinite"))
-    out += [Finding.of(Code.SINGULAR_CORRELATION, name, index[:-1],
-                       what=_describe_correlation(plan, name, held[name], index))
-            for (name, index), is_at_boundary in zip(
-                correlations, indistinguishable[len(scales):], strict=True) if is_at_boundary]
-    return out
+        findings.append(Finding.of(code, edge.width.name, edge.index,
+                                   how="" if is_scale else ", at which the parameter is infinite"))
+    findings += [Finding.of(Code.SINGULAR_CORRELATION, name, index[:-1],
+                            what=_describe_correlation(plan, name, host[name], index))
+                 for (name, index), is_at_boundary in zip(
+                     correlations, indistinguishable[len(scales):], strict=True) if is_at_boundary]
+    return findings
 
 
 def _move_to_edge(plan: Plan, name: str, value: np.ndarray, index: tuple[int, ...]) -> np.ndarray:
@@ -160,9 +160,9 @@ def _move_to_edge(plan: Plan, name: str, value: np.ndarray, index: tuple[int, ..
     domain = plan.structure.sites[name].domain
     factor = np.array(domain.factor(value))
     row = factor[index].copy()
-    left = SHRINK_FACTOR * row[index[-1]]
-    row[: index[-1]] *= np.sqrt((1 - left**2) / (1 - row[index[-1]] ** 2))
-    row[index[-1]] = left
+    residual = SHRINK_FACTOR * row[index[-1]]
+    row[: index[-1]] *= np.sqrt((1 - residual**2) / (1 - row[index[-1]] ** 2))
+    row[index[-1]] = residual
     factor[index] = row
     return domain.of_factor(factor)
 
@@ -170,10 +170,10 @@ def _move_to_edge(plan: Plan, name: str, value: np.ndarray, index: tuple[int, ..
 def _describe_correlation(plan: Plan, name: str, value: np.ndarray, index: tuple[int, ...]) -> str:
     """The degenerate case from which the rows do not distinguish these correlations, in words."""
     factor, last = plan.structure.sites[name].domain.factor(value)[index[:-1]], index[-1]
-    one = int(np.argmax(np.abs(factor[last, :last] @ factor[:last, :last].T)))
-    share = float(factor[last] @ factor[one])
+    closest = int(np.argmax(np.abs(factor[last, :last] @ factor[:last, :last].T)))
+    share = float(factor[last] @ factor[closest])
     if abs(share) > MIN_PERFECT_CORRELATION:
-        return (f"effects {one} and {last} (counted from 0) have the correlation "
+        return (f"effects {closest} and {last} (counted from 0) have the correlation "
                 f"{np.sign(share):.0f}")
     return f"effect {last} (counted from 0) is a weighted sum of the effects before it"
 
@@ -182,9 +182,9 @@ def _describe_correlation(plan: Plan, name: str, value: np.ndarray, index: tuple
 def _evidences(plan: Plan, prior: bool, points: Mapping, known: Known,
                rows: Rows) -> tuple[jax.Array, jax.Array]:
     """The log evidence at several points, and the objective."""
-    def values(at: Mapping) -> tuple[jax.Array, jax.Array]:
-        found = log_evidence(plan, at, known, rows)
-        return found, found + (log_prior(plan, at, known, True) if prior else 0.0)
+    def values(point: Mapping) -> tuple[jax.Array, jax.Array]:
+        evidence = log_evidence(plan, point, known, rows)
+        return evidence, evidence + (log_prior(plan, point, known, True) if prior else 0.0)
 
     return jax.lax.map(values, dict(points))
 
@@ -194,70 +194,70 @@ MIN_NAMED_SHARE = 0.05  # share of a direction from which a number is named
 MIN_EFFECTS = 10  # for a relative error of a standard deviation below 1/4: 1 / √(2 (n − 1))
 
 
-def find_single_row_groups(plan: Plan, data: Data, found: Posterior,
-                           weighed: bool) -> Finding | None:
+def find_single_row_groups(plan: Plan, data: Data, effects: Posterior,
+                           is_weighted: bool) -> Finding | None:
     """A finding where no group has more than one row and all rows are equally informative: the
     likelihood then depends on the sum of both variances alone.
 
     Args:
-        found: the effects given the rows. weighed: rows count otherwise than once.
+        effects: the effects given the rows. is_weighted: rows count otherwise than once.
     """
-    if len(plan.groupings) != 1 or data.survey is not None or weighed:
+    if len(plan.groupings) != 1 or data.survey is not None or is_weighted:
         return None
     (grouping,) = plan.groupings
-    plain = grouping.cells == 1 and not grouping.nodes and not grouping.flat
-    if grouping.index is None or not plain or not isinstance(found, Effects):
+    is_simple = grouping.cells == 1 and not grouping.nodes and not grouping.flat
+    if grouping.index is None or not is_simple or not isinstance(effects, Effects):
         return None
-    information = _count_observations(plan, data, grouping.index)
-    if information.max(initial=0) > 1:
+    counts = _count_observations(plan, data, grouping.index)
+    if counts.max(initial=0) > 1:
         return None
-    members = grouping.scale * np.flatnonzero(information) + grouping.offset
-    lower = np.asarray(found.at.found.lower)[members, 0, 0]
+    members = grouping.scale * np.flatnonzero(counts) + grouping.offset
+    lower = np.asarray(effects.at.found.lower)[members, 0, 0]
     if not lower.size or np.ptp(lower) > MAX_FACTOR_DIFFERENCE * np.abs(lower).max():
         return None
     sites = plan.structure.sites
-    wide = tuple(width.name for width in scale_parameters(plan) if width.plain)
+    scales = tuple(width.name for width in scale_parameters(plan) if width.plain)
     noise = tuple(dict.fromkeys(
         p for name in plan.grouped for argument in sites[name].traits.scatter
-        for p in sites[name].uses.get(argument, ()) if p in plan.free and p not in wide))
-    if not (wide and noise):
+        for p in sites[name].uses.get(argument, ()) if p in plan.free and p not in scales))
+    if not (scales and noise):
         return None
-    return Finding.of(Code.ONE_ROW_PER_GROUP, grouping.index.input, names=listed(wide),
+    return Finding.of(Code.ONE_ROW_PER_GROUP, grouping.index.input, names=listed(scales),
                       others=listed(noise), effects=listed(grouping.names[:1]))
 
 
 def _count_observations(plan: Plan, data: Data, index: Index) -> np.ndarray:
     """How many cells are observed of every member of a grouping, (codes,)."""
     columns = [data.table.columns[name] for name in plan.grouped]
-    shown = sum(np.full(len(c.values), math.prod(c.values.shape[1:]))
-                if c.seen is None else c.seen.reshape(len(c.seen), -1).sum(1) for c in columns)
+    n_observed = sum(np.full(len(c.values), math.prod(c.values.shape[1:]))
+                     if c.seen is None else c.seen.reshape(len(c.seen), -1).sum(1) for c in columns)
     codes = np.asarray(data.table.inputs[index.input])
     codes = codes.reshape(len(codes), -1)[:, index.cells[0] if index.cells else 0]
-    return np.bincount(codes.astype(int), shown, minlength=1)
+    return np.bincount(codes.astype(int), n_observed, minlength=1)
 
 
 def find_few_groups(plan: Plan) -> tuple[Finding, ...]:
     """A finding for each standard deviation that is estimated from few effects: standard errors of
     the effects given its estimate leave out its uncertainty."""
-    sites, own = plan.structure.sites, {width.name for width in scale_parameters(plan)}
-    whole, found = decide.make(plan.structure, plan.pattern, plan.given), {}
-    for tie in hierarchy.degenerate_modes(whole):
+    sites, scales = plan.structure.sites, {width.name for width in scale_parameters(plan)}
+    full_plan, few = decide.make(plan.structure, plan.pattern, plan.given), {}
+    for tie in hierarchy.degenerate_modes(full_plan):
         for other in tie.others if tie.name in plan.effects else ():
-            information = np.prod(sites[tie.name].shape) / np.prod(sites[other].shape)
-            if other in own and tie.kind in ("spread", "product") and information < MIN_EFFECTS:
-                found[other] = (tie.name, information)
-    return tuple(Finding.of(Code.FEW_GROUPS, name, count=information, scale=listed([other]),
-                            factor=np.exp(1 / np.sqrt(2 * max(information - 1, 0.5))))
-                 for other, (name, information) in found.items())
+            n_levels = np.prod(sites[tie.name].shape) / np.prod(sites[other].shape)
+            if other in scales and tie.kind in ("spread", "product") and n_levels < MIN_EFFECTS:
+                few[other] = (tie.name, n_levels)
+    return tuple(Finding.of(Code.FEW_GROUPS, name, count=n_levels, scale=listed([other]),
+                            factor=np.exp(1 / np.sqrt(2 * max(n_levels - 1, 0.5))))
+                 for other, (name, n_levels) in few.items())
 
 
-def find_singular_designs(plan: Plan, found: Posterior, params: Mapping, known: Known,
+def find_singular_designs(plan: Plan, effects: Posterior, params: Mapping, known: Known,
                           rows: Rows) -> tuple[Finding, ...]:
     """A finding where all rows depend on sums of some effects of a member alone, so that the priors
     determine their standard deviations.
 
     Args:
-        found: the effects given the rows. params: at the end of a fit.
+        effects: the effects given the rows. params: at the end of a fit.
 
     Raises:
         Refusal: of effects without a prior (restricted maximum likelihood), which then have no
@@ -266,57 +266,57 @@ def find_singular_designs(plan: Plan, found: Posterior, params: Mapping, known: 
     Cost: a pass over rows, where a member has several effects.
     """
     first, *others = plan.groupings
-    several = any(grouping.cells > 1 or grouping.flat for grouping in plan.groupings)
-    if first.nodes or not isinstance(found, Effects) or not several:
+    has_several = any(grouping.cells > 1 or grouping.flat for grouping in plan.groupings)
+    if first.nodes or not isinstance(effects, Effects) or not has_several:
         return ()
-    point = {name: found.moments.mean[name] for name in plan.effects}
+    point = {name: effects.moments.mean[name] for name in plan.effects}
     point = {name: np.nan_to_num(np.asarray(value)) for name, value in point.items()}
-    information = jax.device_get(_effect_information(
+    info = jax.device_get(_effect_information(
         plan, placed_all({n: params[n] for n in plan.free}), known, rows, placed_all(point)))
-    parts, out, begin = [(first, np.asarray(information.block, float).sum(0))], [], 0
+    parts, findings, begin = [(first, np.asarray(info.block, float).sum(0))], [], 0
     for grouping in others:
-        own = np.asarray(information.rest, float)[begin : begin + grouping.size,
-                                                  begin : begin + grouping.size]
-        blocks = own.reshape(grouping.members, grouping.cells, grouping.members, grouping.cells)
+        joint = np.asarray(info.rest, float)[begin : begin + grouping.size,
+                                             begin : begin + grouping.size]
+        blocks = joint.reshape(grouping.members, grouping.cells, grouping.members, grouping.cells)
         parts.append((grouping, np.einsum("iaib->ab", blocks)))
         begin += grouping.size
     flat = [(grouping, block) for grouping, block in parts if grouping.flat]
     if flat and all(grouping.index is None for grouping, _ in flat):
         names = [name for grouping, _ in flat for name in _coordinate_names(grouping)]
-        whole = _flat_block(plan, information)
-        text = _describe_undetermined(whole, names, _rounding(information))
+        flat_info = _flat_block(plan, info)
+        text = _describe_undetermined(flat_info, names, _rounding(info))
         if text is not None:
             raise Refusal(f"model '{plan.structure.model.name}': restricted=True integrates over "
                           f"coefficients with flat priors, and this integral is infinite, because "
                           f"the data {text}. Drop a column, or omit restricted=True")
     for grouping, block in parts:
         text = None if grouping.flat or grouping.cells < 2 else _describe_undetermined(
-            block, _coordinate_names(grouping), _rounding(information))
+            block, _coordinate_names(grouping), _rounding(info))
         if text is not None:
-            out.append(Finding.of(Code.COLLINEAR_EFFECTS, problem=text))
-    return tuple(out)
+            findings.append(Finding.of(Code.COLLINEAR_EFFECTS, problem=text))
+    return tuple(findings)
 
 
-def _flat_block(plan: Plan, information: Information) -> np.ndarray:
+def _flat_block(plan: Plan, info: Information) -> np.ndarray:
     """The information of rows about the effects without a prior, of one member each."""
     first, *others = plan.groupings
     keep = np.concatenate([np.full(grouping.size, grouping.flat) for grouping in others]
                           or [np.zeros(0, bool)])
-    rest = np.asarray(information.rest, float)[np.ix_(keep, keep)]
+    rest = np.asarray(info.rest, float)[np.ix_(keep, keep)]
     if not first.flat:
         return rest
-    cross = information.cross
+    cross = info.cross
     if isinstance(cross, Paired):
-        both = np.zeros((first.cells, len(keep)))
-        np.add.at(both.T, np.asarray(cross.at), np.moveaxis(np.asarray(cross.values, float), 1, 2))
+        sums = np.zeros((first.cells, len(keep)))
+        np.add.at(sums.T, np.asarray(cross.at), np.moveaxis(np.asarray(cross.values, float), 1, 2))
     else:
-        both = np.asarray(cross, float).sum(0)
-    both = both[:, keep]
-    return np.block([[np.asarray(information.block, float).sum(0), both], [both.T, rest]])
+        sums = np.asarray(cross, float).sum(0)
+    sums = sums[:, keep]
+    return np.block([[np.asarray(info.block, float).sum(0), sums], [sums.T, rest]])
 
 
-def _rounding(information: Information) -> float:
-    return float(np.sqrt(np.finfo(np.asarray(information.block).dtype).eps))
+def _rounding(info: Information) -> float:
+    return float(np.sqrt(np.finfo(np.asarray(info.block).dtype).eps))
 
 
 def _coordinate_names(grouping: Grouping) -> list[str]:
@@ -326,31 +326,31 @@ def _coordinate_names(grouping: Grouping) -> list[str]:
             for i in range(width)]
 
 
-def _describe_undetermined(matrix: np.ndarray, names: list[str], least: float) -> str | None:
+def _describe_undetermined(matrix: np.ndarray, names: list[str], tolerance: float) -> str | None:
     """The effects that rows do not determine, in words, from Σ BᵀB of their slopes B; None: they
     determine all.
 
     Args:
-        least: eigenvalue of the matrix scaled to a unit diagonal that counts as 0.
+        tolerance: eigenvalue of the matrix scaled to a unit diagonal that counts as 0.
     """
     diagonal = np.diagonal(matrix)
-    nothing = [name for name, own in zip(names, diagonal, strict=True) if not own > 0]
-    if nothing:
-        return f"contain no information about {listed(nothing)}"
+    uninformed = [name for name, value in zip(names, diagonal, strict=True) if not value > 0]
+    if uninformed:
+        return f"contain no information about {listed(uninformed)}"
     unit = diagonal**-0.5
     values, vectors = np.linalg.eigh(matrix * unit[:, None] * unit)
-    if values[0] > least:
+    if values[0] > tolerance:
         return None
     share = np.abs(vectors[:, 0])
-    named = [name for name, own in zip(names, share, strict=True)
-             if own > MIN_NAMED_SHARE * share.max()]
-    return (f"determine {listed(named)} only jointly (a possible cause is a column that is "
+    involved = [name for name, value in zip(names, share, strict=True)
+                if value > MIN_NAMED_SHARE * share.max()]
+    return (f"determine {listed(involved)} only jointly (a possible cause is a column that is "
             f"constant or the sum of other columns)")
 
 
 @jit(static_argnums=0)
 def _effect_information(plan: Plan, params: Mapping, known: Known, rows: Rows,
                         point: Mapping[str, jax.Array]) -> Information:
-    found = rows.total(lambda chunk: information.compute_information(plan, params, known, chunk,
+    total = rows.total(lambda chunk: information.compute_information(plan, params, known, chunk,
                                                                      point))
-    return jax.tree.map(jnp.nan_to_num, found)
+    return jax.tree.map(jnp.nan_to_num, total)

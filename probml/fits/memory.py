@@ -22,11 +22,11 @@ MATRIX_COPIES = 32  # of the matrices of a site that a fit holds at once: some 6
 def usable() -> float:
     """Bytes of the machine's memory, or of the limit that the process has; infinite: unknown."""
     try:
-        found = float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+        physical = float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
     except (AttributeError, ValueError, OSError):
-        found = math.inf
-    own = (resource.getrlimit(limit)[0] for limit in LIMITS)
-    return min(found, *(limit for limit in own if limit != resource.RLIM_INFINITY), math.inf)
+        physical = math.inf
+    limits = (resource.getrlimit(limit)[0] for limit in LIMITS)
+    return min(physical, *(limit for limit in limits if limit != resource.RLIM_INFINITY), math.inf)
 
 
 def refuse_vast_matrices(plan: Plan) -> None:

@@ -80,14 +80,14 @@ def check_mergeable(a: Fitted, b: Fitted) -> None:
     """
     check_has_statistics(a)
     check_has_statistics(b)
-    named = {"model": (a.model, b.model), "engine": (a.kept.engine, b.kept.engine),
-             "labels": (a.names, b.names)}
-    for what, (one, other) in named.items():
+    compared = {"model": (a.model, b.model), "engine": (a.kept.engine, b.kept.engine),
+                "labels": (a.names, b.names)}
+    for label, (one, other) in compared.items():
         if one != other:
-            raise ModelError(f"merge: expected two fits with the same {what}, got {shortly(one)} "
-                             f"and {shortly(other)}. Fit both with the same {what}"
+            raise ModelError(f"merge: expected two fits with the same {label}, got {shortly(one)} "
+                             f"and {shortly(other)}. Fit both with the same {label}"
                              + ", as pandas Categoricals of the same categories"
-                             * (what == "labels"))
+                             * (label == "labels"))
     for name in a.columns.keys() & b.columns.keys():
         if a.columns[name] != b.columns[name]:
             raise DataError(f"merge: '{name}' has the columns {listed(a.columns[name])} in one "
@@ -137,22 +137,22 @@ def merge_statistics(structure: Structure, one: StatisticsWithPattern,
         return a._replace(summary=add_moments(a.summary, b.summary), running=False), pattern
     sites, parts, known = structure.sites, (a.summary, b.summary), (a.known, b.known)
     total = parts[0].weights + parts[1].weights
-    share = [part.weights / np.maximum(total, np.finfo(float).tiny) for part in parts]
+    shares = [part.weights / np.maximum(total, np.finfo(float).tiny) for part in parts]
     names = list({**known[1].centre, **known[0].centre})
-    centre = {name: _centre(name, known, share) for name in names}
+    centre = {name: _centre(name, known, shares) for name in names}
     with jax.enable_x64(True):  # families recentre statistics by JAX
-        moved = jax.device_get([
+        sums = jax.device_get([
             {
-                name: present(sites[name].traits.recentre)(leaf, own.centre[name] - centre[name])
-                if name in own.centre else leaf
+                name: present(sites[name].traits.recentre)(leaf, info.centre[name] - centre[name])
+                if name in info.centre else leaf
                 for name, leaf in part.statistics.items()
             }
-            for part, own in zip(parts, known, strict=True)
+            for part, info in zip(parts, known, strict=True)
         ])
-    shared = moved[0].keys() & moved[1].keys()
-    statistics = {**moved[0], **moved[1],
-                  **{name: jax.tree.map(np.add, moved[0][name], moved[1][name]) for name in shared}}
-    spread = {name: _spread(name, known, share) for name in names}
+    shared = sums[0].keys() & sums[1].keys()
+    statistics = {**sums[0], **sums[1],
+                  **{name: jax.tree.map(np.add, sums[0][name], sums[1][name]) for name in shared}}
+    spread = {name: _spread(name, known, shares) for name in names}
     summary = Summary(statistics, parts[0].base + parts[1].base, total)
     return a._replace(summary=summary, known=Known(a.known.given, centre, spread)), pattern
 
@@ -167,20 +167,20 @@ def _double(leaf: np.ndarray) -> np.ndarray:
     return np.asarray(leaf, float) if np.issubdtype(np.asarray(leaf).dtype, np.floating) else leaf
 
 
-def _centre(name: str, known: tuple[Known, Known], share: list) -> np.ndarray:
+def _centre(name: str, known: tuple[Known, Known], shares: list) -> np.ndarray:
     """The centre of the statistics of two parts together."""
-    own = [part.centre[name] for part in known if name in part.centre]
-    mean = own[0] if len(own) == 1 else share[0] * own[0] + share[1] * own[1]
+    centres = [part.centre[name] for part in known if name in part.centre]
+    mean = centres[0] if len(centres) == 1 else shares[0] * centres[0] + shares[1] * centres[1]
     return rounded(mean)
 
 
-def _spread(name: str, known: tuple[Known, Known], share: list) -> np.ndarray:
+def _spread(name: str, known: tuple[Known, Known], shares: list) -> np.ndarray:
     """Standard deviations of two parts together."""
     if not all(name in part.centre for part in known):
         return next(part.sd[name] for part in known if name in part.centre)
-    apart = known[0].centre[name] - known[1].centre[name]
-    within = sum(s * part.sd[name] ** 2 for s, part in zip(share, known, strict=True))
-    return np.sqrt(within + share[0] * share[1] * apart**2)
+    difference = known[0].centre[name] - known[1].centre[name]
+    within = sum(s * part.sd[name] ** 2 for s, part in zip(shares, known, strict=True))
+    return np.sqrt(within + shares[0] * shares[1] * difference**2)
 
 
 DIGEST_DIGITS = 12  # of a digest in messages
@@ -202,8 +202,8 @@ def open_journal(checkpoint: Checkpoint, model: Bound, data: Data, engine: Engin
     except Nameless:
         code = model.identity
     double = "float64" if jax.config.jax_enable_x64 else "float32"
-    begun = [(name, np.asarray(start[name])) for name in sorted(start)]
-    several = data.survey is not None and bool(data.survey.shares)
+    start_items = [(name, np.asarray(start[name])) for name in sorted(start)]
+    has_shares = data.survey is not None and bool(data.survey.shares)
     return Journal(checkpoint, {
         "model": f"{model!r} ({digest(code)[:DIGEST_DIGITS]})",
         # without the addresses of functions, which differ between processes
@@ -211,10 +211,10 @@ def open_journal(checkpoint: Checkpoint, model: Bound, data: Data, engine: Engin
             r" at 0x[0-9a-f]+", "", repr(engine)),
         "data": f"{data.extent} numbers ({_digest_rows(data, weights)})",
         "seed": str(seed),
-        "start": f"{sorted(start)} ({digest(begun)[:DIGEST_DIGITS]})",
+        "start": f"{sorted(start)} ({digest(start_items)[:DIGEST_DIGITS]})",
         "precision": double,
         "version": f"probml {version('probml')}, JAX {jax.__version__}",
-    }, **({"every": gathered} if several else {}))
+    }, **({"every": gathered} if has_shares else {}))
 
 
 def _digest_rows(data: Data, weights: np.ndarray | None) -> str:
@@ -226,9 +226,9 @@ def _digest_rows(data: Data, weights: np.ndarray | None) -> str:
         return repr(array.tolist()) if array.dtype.hasobject else array
 
     columns = {name: (c.values, c.seen, c.likelihood) for name, c in table.columns.items()}
-    found = [table.rows, weights, repr(sorted(table.labels.items())), *jax.tree.map(
+    contents = [table.rows, weights, repr(sorted(table.labels.items())), *jax.tree.map(
         readable, (columns, dict(table.inputs), dict(table.values)))]  # in the order of the names
     if data.survey is not None:
         profile = data.survey.profile
-        found += [profile.rows, sorted((name, list(m)) for name, m in profile.moments.items())]
-    return digest(*found)[:DIGEST_DIGITS]
+        contents += [profile.rows, sorted((name, list(m)) for name, m in profile.moments.items())]
+    return digest(*contents)[:DIGEST_DIGITS]

@@ -70,31 +70,31 @@ class SingleDevice(Place):
     def shipped(self, problem: Problem, copies: int, reducible: bool, batch: int | None,
                 whole: bool, apart: float = 0.0,
                 runs: int = 1) -> Iterator[tuple[Rows | Summary, Known]]:
-        held, plan = problem.data, problem.plan
-        if held.survey is None and reducible:
-            yield condensed(held, plan, problem.weights, problem.start)
+        obs, plan = problem.data, problem.plan
+        if obs.survey is None and reducible:
+            yield condensed(obs, plan, problem.weights, problem.start)
             return
-        if held.survey is None:
-            keep = layout.choose_layout(held, plan, copies, whole)
-            yield load.load(held, plan, problem.weights, keep, copies, params=problem.start)
+        if obs.survey is None:
+            order = layout.choose_layout(obs, plan, copies, whole)
+            yield load.load(obs, plan, problem.weights, order, copies, params=problem.start)
             return
         with contextlib.ExitStack() as stack:
-            learnt, left = split(held.size, apart, problem.seed) if apart else (None, None)
-            if left is not None:
-                check_held_out(apart, left.rows, held.size)
-            held = held._replace(survey=held.survey._replace(chosen=learnt))
-            feed, rows, known = open_stream(held, plan, copies)
+            training, held_out = split(obs.size, apart, problem.seed) if apart else (None, None)
+            if held_out is not None:
+                check_held_out(apart, held_out.rows, obs.size)
+            obs = obs._replace(survey=obs.survey._replace(chosen=training))
+            feed, rows, known = open_stream(obs, plan, copies)
             stack.enter_context(feed)
-            if left is not None:
-                beside = held._replace(survey=present(held.survey)._replace(chosen=left))
-                other, own, _ = open_stream(beside, plan, copies)
-                stack.enter_context(other)
-                rows = replace(rows, apart=own, held_apart=np.int32(left.rows))
-            each, source = rows.size * rows.together, feed
-            if batch is not None and batch < held.size:
-                each, source, rows = batch, *open_batches(held, plan, rows, batch, problem.seed)
+            if held_out is not None:
+                other_obs = obs._replace(survey=present(obs.survey)._replace(chosen=held_out))
+                other_feed, other_rows, _ = open_stream(other_obs, plan, copies)
+                stack.enter_context(other_feed)
+                rows = replace(rows, apart=other_rows, held_apart=np.int32(held_out.rows))
+            n_each, source = rows.size * rows.together, feed
+            if batch is not None and batch < obs.size:
+                n_each, source, rows = batch, *open_batches(obs, plan, rows, batch, problem.seed)
                 stack.enter_context(source)
-            reading(lambda: source.speed * each)
+            reading(lambda: source.speed * n_each)
             yield rows, known
 
 
@@ -110,29 +110,29 @@ class Devices(Place):
         if shared(self.mesh):
             with joint():
                 return processes.open_data(model, data, weights)
-        held = parts.open_data(model, data, weights)
-        return held if held.survey is None else held._replace(
-            survey=held.survey._replace(held=True)
+        obs = parts.open_data(model, data, weights)
+        return obs if obs.survey is None else obs._replace(
+            survey=obs.survey._replace(held=True)
         )
 
     @contextlib.contextmanager
     def shipped(self, problem: Problem, copies: int, reducible: bool, batch: int | None,
                 whole: bool, apart: float = 0.0,
                 runs: int = 1) -> Iterator[tuple[Rows, Known]]:
-        held, plan = problem.data, problem.plan
+        obs, plan = problem.data, problem.plan
         if plan.carried:
             raise Refusal(f"{problem}: where= uses several devices, but the latent variable "
                           f"'{plan.carried[0]}' (not in the data) is sampled for each row, which "
                           "is supported only on one device. Omit where=, or integrate the variable "
                           'out approximately, such as NUTS(integrate="all")')
-        if held.survey is not None:
+        if obs.survey is not None:
             with joint() if shared(self.mesh) else contextlib.nullcontext():
-                yield sharded.load_sharded(held, plan, self.mesh, copies)
+                yield sharded.load_sharded(obs, plan, self.mesh, copies)
             return
         copies = max(copies, runs)  # also where one device would run them in slices
-        keep = layout.choose_layout(held, plan, copies, whole)
-        few = runs >= self.mesh.size and held.size * held.numbers <= MAX_REPLICATED_NUMBERS
-        rows, known = load.load(held, plan, problem.weights, keep, copies, params=problem.start,
+        order = layout.choose_layout(obs, plan, copies, whole)
+        few = runs >= self.mesh.size and obs.size * obs.numbers <= MAX_REPLICATED_NUMBERS
+        rows, known = load.load(obs, plan, problem.weights, order, copies, params=problem.start,
                                 devices=1 if few else self.mesh.size)
         yield (sharded.replicate_rows if few else sharded.distribute_rows)(rows, self.mesh), known
 
@@ -198,19 +198,19 @@ class FittedRows(NamedTuple):
 def retain_rows(engine: Engine, first: Engine, data: Data,
                 weights: np.ndarray | None) -> FittedRows | None:
     """The rows that a fit of a point retains; None where they are many, or read in parts."""
-    few = data.survey is None and data.table.rows * max(data.numbers, 1) <= MAX_RETAINED_NUMBERS
-    if not few or engine.capabilities.finds != "point":
+    small = data.survey is None and data.table.rows * max(data.numbers, 1) <= MAX_RETAINED_NUMBERS
+    if not small or engine.capabilities.finds != "point":
         return None
     return FittedRows(data, weights, first, checksum(data, weights))
 
 
 def checksum(data: Data, weights: np.ndarray | None) -> int:
     """A checksum of rows and weights; a GB takes about a second."""
-    table, found = data.table, 0
+    table, crc = data.table, 0
     arrays = [*table.inputs.values(), *table.values.values(), weights]
     arrays += [part for column in table.columns.values()
                for part in (column.values, column.seen, column.likelihood)]
     for array in arrays:
         if array is not None and not np.asarray(array).dtype.hasobject:
-            found = zlib.crc32(np.ascontiguousarray(array).view(np.uint8).data, found)
-    return found
+            crc = zlib.crc32(np.ascontiguousarray(array).view(np.uint8).data, crc)
+    return crc

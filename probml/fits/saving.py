@@ -46,21 +46,21 @@ def file_contents(fit: Fitted) -> dict[str, np.ndarray]:
     """The arrays of a file that holds a fit, name → array; "meta" is JSON."""
     if fit.model.interventions:
         raise ModelError(AFTER_INTERVENTION)
-    said, belief = fit.belief.saved()
+    posterior_meta, belief_arrays = fit.belief.saved()
     meta = {
         "format": 1, "model": repr(fit.model),
         "identity": fit.model.identity, "read": bool(fit.model.generative.key),
         "engine": fit.engine, "outcome": int(fit.outcome), "iterations": fit.iterations,
         "log_evidence": fit.log_evidence, "evidence_error": fit.evidence_error,
         "bound": fit.bound, "weighted": fit.weighted,
-        "findings": [found.record() for found in fit.findings],
+        "findings": [finding.record() for finding in fit.findings],
         "names": {k: [x.item() if isinstance(x, np.generic) else x for x in v]
                   for k, v in fit.names.items()},
         "shapes": fit.shapes, "pattern": fit.pattern,
         "posterior": None, "double": fit.double, "columns": fit.columns,
         "seed": fit.seed, "structure": _describe_structure(fit),
         "places": dict(getattr(fit.model.generative, "places", {})),
-    } | said  # fmt: skip
+    } | posterior_meta  # fmt: skip
     arrays: dict[str, np.ndarray] = {}
     meta["zoo"] = origin(fit.model, arrays)
     meta["units"] = packed(dict(fit.units), arrays, "the units of parameters")
@@ -69,8 +69,8 @@ def file_contents(fit: Fitted) -> dict[str, np.ndarray]:
     arrays |= {f"params/{k}": np.asarray(v) for k, v in fit.point.items()} | {
         f"given/{k}": np.asarray(v) for k, v in fit.given.items()
     } | {f"errors/{k}": np.asarray(v) for k, v in fit.errors.items()}
-    kept = {"history": fit.history, "held_out": fit.held_out, **belief}
-    arrays |= {name: np.asarray(value) for name, value in kept.items() if value is not None}
+    optional = {"history": fit.history, "held_out": fit.held_out, **belief_arrays}
+    arrays |= {name: np.asarray(value) for name, value in optional.items() if value is not None}
     return arrays
 
 
@@ -80,10 +80,10 @@ def _computed_errors(fit: Fitted) -> dict[str, ArrayLike] | None:
     errors = vars(fit).get("_standard_errors")
     if errors is None or sum(own.size for own in errors.derivatives.values()) > MAX_ERROR_NUMBERS:
         return None
-    found = errors.posterior
+    finding = errors.posterior
     return {"moves": dict(errors.derivatives), "curvature": errors.curvature,
             "identified": errors.identified, "why": dict(errors.reasons),
-            "posterior": None if found is None else found.record()}
+            "posterior": None if finding is None else finding.record()}
 
 
 def errors_of(meta: Json, arrays: Mapping[str, np.ndarray],
@@ -93,20 +93,20 @@ def errors_of(meta: Json, arrays: Mapping[str, np.ndarray],
     Raises:
         TypeError, ValueError, KeyError: the file holds something else.
     """
-    found = unpacked(meta["standard_errors"], arrays) if meta.get("standard_errors") else None
-    if found is None:
+    record = unpacked(meta["standard_errors"], arrays) if meta.get("standard_errors") else None
+    if record is None:
         return None
-    moves, count = found["moves"], len(found["curvature"])
-    if len(found["identified"]) != count or any(len(own) != count for own in moves.values()):
+    moves, count = record["moves"], len(record["curvature"])
+    if len(record["identified"]) != count or any(len(values) != count for values in moves.values()):
         raise ValueError("the number of standard errors differs from that of the second "
                          "derivatives")
     for name in moves.keys() & point.keys():
         if moves[name].shape[1:] != np.shape(point[name]):
             raise ValueError(f"the standard errors of '{name}' have the shape "
                              f"{moves[name].shape[1:]}, expected {np.shape(point[name])}")
-    posterior = found["posterior"]
-    return StandardErrors.of(moves, found["curvature"], found["identified"].astype(bool),
-                             found["why"], None if posterior is None else Finding.read(posterior))
+    posterior = record["posterior"]
+    return StandardErrors.of(moves, record["curvature"], record["identified"].astype(bool),
+                             record["why"], None if posterior is None else Finding.read(posterior))
 
 
 def encoded(meta: Json) -> np.ndarray:
@@ -116,9 +116,9 @@ def encoded(meta: Json) -> np.ndarray:
         ModelError: a label that JSON cannot represent.
     """
     for site, labels in meta.get("names", {}).items():
-        odd = [x for x in labels if not isinstance(x, str | int | float | None)]
-        if odd:
-            raise ModelError(f"save: '{site}' has the label {odd[0]!r}, {type_of(odd[0])}, "
+        invalid = [x for x in labels if not isinstance(x, str | int | float | None)]
+        if invalid:
+            raise ModelError(f"save: '{site}' has the label {invalid[0]!r}, {type_of(invalid[0])}, "
                              f"but labels in a file can only be text, numbers or booleans. Convert "
                              f"the column before the fit, such as column.astype(str)")
     return np.frombuffer(json.dumps(meta).encode(), np.uint8)
@@ -130,10 +130,10 @@ def write(path: str | os.PathLike, arrays: Mapping[str, np.ndarray]) -> None:
     Raises:
         ModelError: no file name, or a folder that does not exist.
     """
-    path, whole = as_new_file(path, "save(path)"), io.BytesIO()
-    np.savez(whole, **dict[str, Any](arrays))
+    path, buffer = as_new_file(path, "save(path)"), io.BytesIO()
+    np.savez(buffer, **dict[str, Any](arrays))
     with replacing(path) as temporary:
-        Path(temporary).write_bytes(whole.getvalue())
+        Path(temporary).write_bytes(buffer.getvalue())
 
 
 def origin(model: Bound, arrays: dict[str, np.ndarray]) -> dict[str, object] | None:
@@ -206,8 +206,8 @@ def packed(value: object, arrays: Arrays, where: str, others: Others = NONE) -> 
     """
     if value is None or type(value) in (bool, int, float, str):
         return value
-    for name, (own, pack, _) in others.items():
-        if isinstance(value, own):
+    for name, (base, pack, _) in others.items():
+        if isinstance(value, base):
             return {"kind": name, "value": pack(value, arrays)}
     for name, kind in VALUE_KINDS.items():
         if kind.holds(value):
@@ -224,9 +224,9 @@ def unpacked(value: object, arrays: Mapping[str, np.ndarray], others: Others = N
     """
     if not isinstance(value, dict):
         return value
-    name, held = value["kind"], value["value"]
+    name, content = value["kind"], value["value"]
     if name in others:
-        return others[name][2](held, arrays)
+        return others[name][2](content, arrays)
     if name not in VALUE_KINDS:
         raise ModelError(f"a saved value has the type {name!r}, which this version of probml "
                          f"cannot read. Load the file with the version that saved it, or a later "
@@ -278,19 +278,19 @@ class Kind(NamedTuple):
 
 
 def _read_objects(entry: dict, read: _Reader) -> np.ndarray:
-    out = np.empty(len(entry["value"]), object)
-    out[:] = read.all(entry["value"])
-    return out.reshape(entry["shape"])
+    array = np.empty(len(entry["value"]), object)
+    array[:] = read.all(entry["value"])
+    return array.reshape(entry["shape"])
 
 
 def _read_range(entry: dict, read: _Reader) -> range:
-    found = read.all(entry["value"])
-    first, step = [*found[:1], 0][0], found[1] - found[0] if len(found) > 1 else 1
-    every = range(first, first + step * len(found), step)
-    if len(every) != len(found) or any(a != b for a, b in zip(every, found, strict=True)):
+    labels = read.all(entry["value"])
+    first, step = [*labels[:1], 0][0], labels[1] - labels[0] if len(labels) > 1 else 1
+    expected = range(first, first + step * len(labels), step)
+    if len(expected) != len(labels) or any(a != b for a, b in zip(expected, labels, strict=True)):
         raise ModelError(f"the file is damaged: integer labels should be equally spaced, got "
-                         f"{found!r:.60}. Save the fit again, or fit again")
-    return every
+                         f"{labels!r:.60}. Save the fit again, or fit again")
+    return expected
 
 
 def _read_graph(entry: dict, read: _Reader) -> "networkx.Graph":
@@ -301,22 +301,22 @@ def _read_graph(entry: dict, read: _Reader) -> "networkx.Graph":
 
 
 def _read_table(entry: dict, read: _Reader) -> "pd.DataFrame":
-    out = (pd.DataFrame(read.one(entry["value"])) if entry["kind"] == "frame" else
-           pd.Series(read.all(entry["value"]), name=read.one(entry["name"])))
+    table = (pd.DataFrame(read.one(entry["value"])) if entry["kind"] == "frame" else
+             pd.Series(read.all(entry["value"]), name=read.one(entry["name"])))
     index, names = read.all(entry["index"]), read.all(entry["names"])
-    out.index = (pd.MultiIndex.from_tuples(index, names=names) if len(names) > 1
-                 else pd.Index(index, name=names[0]))
-    return out
+    table.index = (pd.MultiIndex.from_tuples(index, names=names) if len(names) > 1
+                   else pd.Index(index, name=names[0]))
+    return table
 
 
 def _read_record(entry: dict, read: _Reader) -> Any:
-    found = named(entry["module"], entry["name"])
+    record_type = named(entry["module"], entry["name"])
     # what a module of ours has imported from elsewhere is no record of ours
-    if _fields(found) is None or not found.__module__.startswith(ROOT):
+    if _fields(record_type) is None or not record_type.__module__.startswith(ROOT):
         raise ModelError(f"the file contains a value of the class "
                          f"{entry['module']}.{entry['name']}, which is not one of the classes that "
                          f"probml saves. Load only files that were written by save()")
-    return found(**{name: read.one(item) for name, item in entry["value"].items()})
+    return record_type(**{name: read.one(item) for name, item in entry["value"].items()})
 
 
 def _is_table(value: Any, ndim: int) -> bool:
@@ -387,13 +387,13 @@ def named(module: str, name: str) -> Any:
     try:
         library = importlib.import_module(LIBRARY) if module.startswith(LIBRARY) else None
         public = library is not None and name in library.__all__
-        found: Any = library if public else importlib.import_module(module)
+        target: Any = library if public else importlib.import_module(module)
         for part in name.split("."):
-            found = getattr(found, part)
+            target = getattr(target, part)
     except (ImportError, AttributeError) as error:
         raise ModelError(f"the file refers to {module}.{name}, which cannot be imported ({error}). "
                          "Install the version of probml that saved the file") from None
-    return found
+    return target
 
 
 def _fields(kind: object) -> tuple[str, ...] | None:

@@ -56,7 +56,7 @@ from probml.plan.hierarchy import scale_parameters
 from probml.plan.plan import Plan
 from probml.posteriors.pareto import k_limit
 from probml.posteriors.posterior import unconstrained
-from probml.posteriors.units import Unit, ways_in_units
+from probml.posteriors.units import Unit, roots_in_units
 from probml.structure.trace import trace
 
 NOTE = ("standard errors: square roots of the diagonal of the inverse observed information matrix "
@@ -131,12 +131,12 @@ def standard_errors(fitted: FittedRows, engine: Engine, point: Mapping[str, np.n
 
     Cost: of a regression a Hessian; else four gradients a parameter, each a pass over all rows.
     """
-    held = fitted.data
-    if fitted.checksum not in (None, checksum(held, fitted.weights)):
+    obs = fitted.data
+    if fitted.checksum not in (None, checksum(obs, fitted.weights)):
         return StandardErrors.missing("the array of the data was changed in place after the fit; "
                                       "call fit.summary(data) with the values before the change")
     with Progress("standard errors", None, False), jax.enable_x64(True):
-        data = fitted.first.prepare_data(held._replace(structure=trace(held.model, held.shapes)))
+        data = fitted.first.prepare_data(obs._replace(structure=trace(obs.model, obs.shapes)))
         plan = planned(data, fitted.first)
         missing = next((name for name in plan.free if name not in point), None)
         if missing is not None:
@@ -164,8 +164,8 @@ def standard_errors(fitted: FittedRows, engine: Engine, point: Mapping[str, np.n
         rows, known = load(data, plan, fitted.weights, params=point)
         params = placed_all({name: np.asarray(point[name], float) for name in plan.free})
         u = np.array(unconstrained(plan, params, known))
-        far = domain_flags(plan, "logarithmic") & (np.abs(u) > MAX_LOG_COORDINATE)
-        u[far] = np.sign(u[far]) * density.EDGE  # further out derivatives underflow
+        extreme = domain_flags(plan, "logarithmic") & (np.abs(u) > MAX_LOG_COORDINATE)
+        u[extreme] = np.sign(u[extreme]) * density.EDGE  # further out derivatives underflow
         optimum = _optimum_with_hessian(plan, engine.capabilities.uses_prior, u, known, rows)
         directions = _find_directions(plan, optimum)
         if isinstance(directions, str):
@@ -179,9 +179,9 @@ def standard_errors(fitted: FittedRows, engine: Engine, point: Mapping[str, np.n
                                           f"limit of {MAX_DERIVATIVES:,}; {INSTEAD}")
         vectors = directions.vectors.T
         coefficients = repeat_per_coordinate(plan, _coefficients(plan).__contains__)
-        found = jax.device_get(_derivatives_along(plan, computed, u, vectors,
-                                                  vectors * coefficients, known, rows))
-        return _errors_from_derivatives(ways_in_units(units, found), directions)._replace(
+        derivatives = jax.device_get(_derivatives_along(plan, computed, u, vectors,
+                                                        vectors * coefficients, known, rows))
+        return _errors_from_derivatives(roots_in_units(units, derivatives), directions)._replace(
             posterior=(_check_posterior(plan, known, rows, optimum, directions)
                        if engine.capabilities.uses_prior else None))
 
@@ -199,15 +199,15 @@ def _check_posterior(plan: Plan, known: Known, rows: Rows, optimum: Optimum,
             or POSTERIOR_DRAWS * work > importance.MAX_WORK):
         return None
     mode = importance.proposal(optimum.point, directions.vectors / np.sqrt(directions.curvature))
-    found = importance.sample_adaptively(importance.densities_of(plan, known, rows), [mode],
-                                         POSTERIOR_DRAWS)
-    if found.k > k_limit(len(found.weights)):
-        return Finding.of(Code.K_HAT, k=found.k, limit=k_limit(len(found.weights)))
-    deviation = np.sqrt(found.weights @ (found.points - found.mean) ** 2)
-    away = np.abs(found.mean - optimum.point) / deviation
-    worst = int(np.argmax(away))
-    return None if away[worst] < MAX_MEAN_OFFSET else Finding.of(
-        Code.MODE_FAR_FROM_MEAN, density.coordinate_names(plan)[worst], away=away[worst])
+    sample = importance.sample_adaptively(importance.densities_of(plan, known, rows), [mode],
+                                          POSTERIOR_DRAWS)
+    if sample.k > k_limit(len(sample.weights)):
+        return Finding.of(Code.K_HAT, k=sample.k, limit=k_limit(len(sample.weights)))
+    deviation = np.sqrt(sample.weights @ (sample.points - sample.mean) ** 2)
+    offsets = np.abs(sample.mean - optimum.point) / deviation
+    worst = int(np.argmax(offsets))
+    return None if offsets[worst] < MAX_MEAN_OFFSET else Finding.of(
+        Code.MODE_FAR_FROM_MEAN, density.coordinate_names(plan)[worst], away=offsets[worst])
 
 
 class _Directions(NamedTuple):
@@ -227,35 +227,35 @@ def _find_directions(plan: Plan, optimum: Optimum) -> _Directions | str:
     hessian = np.where(in_means[:, None] == in_means, hessian, 0.0)
     if not (np.isfinite(hessian).all() and np.isfinite(optimum.gradient).all()):
         return "the objective has no finite second derivatives at the estimate"
-    edge = domain_flags(plan, "logarithmic") & (
+    bound = domain_flags(plan, "logarithmic") & (
         (np.abs(np.diagonal(hessian)) < BOUNDARY_CURVATURE)
         | (np.abs(optimum.point) == density.EDGE))
-    unit = np.where(edge, BOUNDARY_CURVATURE**-0.5, units(hessian))
-    curvature, axes = np.linalg.eigh(np.where(edge[:, None] | edge, 0.0, scaled(hessian, unit)))
-    exact = is_smooth(plan)
+    unit = np.where(bound, BOUNDARY_CURVATURE**-0.5, units(hessian))
+    curvature, axes = np.linalg.eigh(np.where(bound[:, None] | bound, 0.0, scaled(hessian, unit)))
+    is_exact = is_smooth(plan)
     vectors, identified = unit[:, None] * axes, curvature > (
-        MIN_EXACT_CURVATURE if exact else MIN_DIFFERENCED_CURVATURE)
-    inside = np.abs(axes[~edge]).max(0, initial=0.0) > MIN_DIFFERENCED_CURVATURE
-    flat_directions = np.flatnonzero(~identified & inside)
-    if (flat_directions.size and not (exact or edge.any())
+        MIN_EXACT_CURVATURE if is_exact else MIN_DIFFERENCED_CURVATURE)
+    is_interior = np.abs(axes[~bound]).max(0, initial=0.0) > MIN_DIFFERENCED_CURVATURE
+    flat_directions = np.flatnonzero(~identified & is_interior)
+    if (flat_directions.size and not (is_exact or bound.any())
             and len(unit) <= MAX_DIFFERENCED_COORDINATES):
         root = _widely_scaled_root(optimum)
         if root is not None:
             vectors, curvature = root, np.ones(len(unit))
             identified, flat_directions = np.ones(len(unit), bool), flat_directions[:0]
-    slopes = (optimum.gradient @ vectors)[identified]
-    gain = 0.5 * float(np.sum(slopes**2 / curvature[identified]))
+    gradients = (optimum.gradient @ vectors)[identified]
+    gain = 0.5 * float(np.sum(gradients**2 / curvature[identified]))
     if not gain <= MAX_REMAINING_GAIN:
         return (f"the estimate is {np.sqrt(2 * gain):.2g} standard errors away from the maximum of "
                 f"the objective")
-    reasons = ("the estimate is at the boundary of its possible values",) * bool(edge.any())
+    reasons = ("the estimate is at the boundary of its possible values",) * bool(bound.any())
     if flat_directions.size:
         first = flat_directions[0]
         direction = describe_direction(vectors[:, first], np.abs(np.diagonal(hessian)), owners)
         is_flat = curvature[first] > -MIN_DIFFERENCED_CURVATURE
-        what = ("does not fall, so that they are not identified separately" if is_flat
-                else "rises, so that the estimate is not a maximum")
-        reasons += (f"if {direction}, the objective {what}",)
+        behaviour = ("does not fall, so that they are not identified separately" if is_flat
+                     else "rises, so that the estimate is not a maximum")
+        reasons += (f"if {direction}, the objective {behaviour}",)
     return _Directions(vectors, curvature, identified, reasons)
 
 
@@ -263,18 +263,18 @@ def _widely_scaled_root(optimum: Optimum) -> np.ndarray | None:
     """Coordinates in which the curvature is 1, (d, d), where the standard deviations differ by so
     many orders of magnitude that one difference step does not suffice; None where moving by one
     standard deviation does not cost half a nat."""
-    found = refine_with_hessians(optimum.evaluate, optimum.point)
-    if not (found.reliable and np.isfinite(found.predicted_gain)):
+    refined = refine_with_hessians(optimum.evaluate, optimum.point)
+    if not (refined.reliable and np.isfinite(refined.predicted_gain)):
         return None
     falls = np.array([[optimum.value - optimum.value_at(optimum.point + side * column)
-                       for side in (1, -1)] for column in found.root.T])
-    return found.root if np.abs(falls - 0.5).max() < MAX_FALL_ERROR else None
+                       for side in (1, -1)] for column in refined.root.T])
+    return refined.root if np.abs(falls - 0.5).max() < MAX_FALL_ERROR else None
 
 
-def _errors_from_derivatives(found: Mapping[str, np.ndarray],
+def _errors_from_derivatives(by_name: Mapping[str, np.ndarray],
                              directions: _Directions) -> StandardErrors:
     """From the derivative of each number along each direction, (k, *shape)."""
-    derivatives = {name: np.asarray(value, float) for name, value in found.items()}
+    derivatives = {name: np.asarray(value, float) for name, value in by_name.items()}
     errors = StandardErrors.of(derivatives, directions.curvature, directions.identified, {})
     return errors._replace(reasons={name: "; ".join(directions.reasons)
                                     for name, value in errors.root.items()
@@ -284,20 +284,20 @@ def _errors_from_derivatives(found: Mapping[str, np.ndarray],
 def _coefficients(plan: Plan) -> set[str]:
     """The parameters of a mixed model that locate rows and effects: neither variance components
     nor scales. Of other models none."""
-    sites, wide = plan.structure.sites, {width.name for width in scale_parameters(plan)}
+    sites, scales = plan.structure.sites, {width.name for width in scale_parameters(plan)}
     for name in (name for name in plan.grouped if sites[name].family is not None):
-        wide |= {p for argument in sites[name].traits.scatter
-                 for p in sites[name].uses.get(argument, ())}
+        scales |= {p for argument in sites[name].traits.scatter
+                   for p in sites[name].uses.get(argument, ())}
     return {name for name in plan.free if plan.groupings and sites[name].domain.unbounded
-            and name not in wide}
+            and name not in scales}
 
 
 def _mean_coefficients(plan: Plan) -> set[str]:
     """The coefficients on which the means of normal rows depend, and their covariance does not."""
     if any(grouping.nodes for grouping in plan.groupings):
         return set()
-    whole = decide.make(plan.structure, plan.pattern, plan.given)
-    return _coefficients(plan) & {*random_effects.coefficients(whole, plan.effects),
+    full_plan = decide.make(plan.structure, plan.pattern, plan.given)
+    return _coefficients(plan) & {*random_effects.coefficients(full_plan, plan.effects),
                                   *random_effects.centres(plan)}
 
 
@@ -305,8 +305,8 @@ def _optimum_with_hessian(plan: Plan, prior: bool, u: np.ndarray, known: Known,
                           rows: Rows) -> Optimum:
     """The point as an optimum, with its second derivatives where these can be taken."""
     def evaluate_only(u: np.ndarray, steps: int) -> tuple[np.ndarray, float, np.ndarray]:
-        value, slope = _value_and_gradient(plan, prior, u, known, rows)
-        return u, float(value), -np.asarray(slope)
+        value, gradient = _value_and_gradient(plan, prior, u, known, rows)
+        return u, float(value), -np.asarray(gradient)
 
     hessian = (-np.asarray(_compute_hessian(plan, prior, u, known, rows)) if is_smooth(plan)
                else None)
@@ -345,9 +345,9 @@ def _reported_values(plan: Plan, computed: bool, u: jax.Array, u_of_effects: jax
     if plan.groupings:
         other = density.from_unbounded(plan, u_of_effects, known)[0]
         grouped = conditional_means(plan, other, known, rows.total)
-    found = {**params, **grouped}
+    values = {**params, **grouped}
     for name in structure.derived if computed else ():
         by_effects = not grouped.keys().isdisjoint(structure.deterministics[name].parents)
-        found[name] = structure.computed(name, {
+        values[name] = structure.computed(name, {
             **known.given, **(other if by_effects else params), **grouped})
-    return {name: jnp.asarray(value, float) for name, value in found.items()}
+    return {name: jnp.asarray(value, float) for name, value in values.items()}

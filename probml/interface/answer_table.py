@@ -39,15 +39,15 @@ def answer_questions(fit: Fitted, data: DataLike, ask: Any, site: str | None,
     """
     is_list = isinstance(ask, Sequence | set | frozenset) and not isinstance(ask, str)
     ask = tuple(ask) if is_list else (ask,)
-    wrong = [name for name in ask if not isinstance(name, str) or name not in QUERIES]
-    if wrong or not ask or len(set(ask)) < len(ask):
-        said = repr(wrong[0]) if wrong else shortly(list(ask))
-        raise ModelError(f"answer(ask={said}): expected a list of some of {listed(QUERIES)}, each "
+    unknown = [name for name in ask if not isinstance(name, str) or name not in QUERIES]
+    if unknown or not ask or len(set(ask)) < len(ask):
+        text = repr(unknown[0]) if unknown else shortly(list(ask))
+        raise ModelError(f"answer(ask={text}): expected a list of some of {listed(QUERIES)}, each "
                          f"once, such as ask=['predict']")
     if to is None:
-        found = pd.concat([part.to_pandas() for part in _tables(
+        table = pd.concat([part.to_pandas() for part in _tables(
             fit, data, ask, site, default_site)], ignore_index=True)
-        return found.set_axis(data.index) if isinstance(data, pd.DataFrame) else found
+        return table.set_axis(data.index) if isinstance(data, pd.DataFrame) else table
     path = as_new_file(to, "answer(to)")
     if path.suffix not in WRITERS:
         raise ModelError(f"answer(to='{path}'): expected the name of a file that ends in one of "
@@ -65,15 +65,15 @@ def _tables(fit: Fitted, data: object, ask: Sequence[str], site: str | None,
     with Progress("answer", None, False) as bar:
         for part in parts:
             if source is None:
-                found = _table(fit, part.rows, ask, site, default_site)
+                answers = _table(fit, part.rows, ask, site, default_site)
             else:
                 with naming(part):
-                    found = _table(fit, part.rows, ask, site, default_site)
-                    found = _cast_to(_widen_counts(fit, found), schema)
-            schema, rows = found.schema, rows + found.num_rows
+                    answers = _table(fit, part.rows, ask, site, default_site)
+                    answers = _cast_to(_widen_counts(fit, answers), schema)
+            schema, rows = answers.schema, rows + answers.num_rows
             bar.passed(rows)
             del part  # before another comes
-            yield found
+            yield answers
 
 
 def _widen_counts(fit: Fitted, table: "pa.Table") -> "pa.Table":
@@ -107,19 +107,19 @@ def _table(fit: Fitted, rows: Data, ask: Sequence[str], site: str | None,
            default_site: Callable) -> "pa.Table":
     columns: dict[str, pa.Array] = {}
     for name in ask:
-        named = {"site": site} if name in ("predict", "predict_proba") and site is not None else {}
-        found = getattr(fit, name)(rows, **named)
-        if is_table(found):  # of a table, with its other columns
-            column = found.column if isinstance(found, pa.Table) else as_pandas(found).get
-            found = {own: column(own) for own in names_of(found)
-                     if str(own).partition("[")[0] in fit.structure.named}
-        if isinstance(found, Mapping):
-            columns |= {f"{name}[{own}]": values for own, values in found.items()}
-        elif name == "predict_proba" and np.ndim(found) == 2:
+        kwargs = {"site": site} if name in ("predict", "predict_proba") and site is not None else {}
+        answer = getattr(fit, name)(rows, **kwargs)
+        if is_table(answer):  # of a table, with its other columns
+            column = answer.column if isinstance(answer, pa.Table) else as_pandas(answer).get
+            answer = {key: column(key) for key in names_of(answer)
+                      if str(key).partition("[")[0] in fit.structure.named}
+        if isinstance(answer, Mapping):
+            columns |= {f"{name}[{key}]": values for key, values in answer.items()}
+        elif name == "predict_proba" and np.ndim(answer) == 2:
             labels = fit.labels(site or default_site(rows))
-            columns |= {f"{name}[{label}]": found[:, i] for i, label in enumerate(labels)}
+            columns |= {f"{name}[{label}]": answer[:, i] for i, label in enumerate(labels)}
         else:
-            columns[name] = found
+            columns[name] = answer
     return pa.table({name: values if isinstance(values, pa.ChunkedArray)
                      else _column(np.asarray(values)) for name, values in columns.items()})
 

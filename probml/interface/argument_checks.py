@@ -24,8 +24,8 @@ def _name(value: object) -> bool:
 
 
 def _names(value: Any) -> bool:
-    plain = isinstance(value, Iterable) and not hasattr(value, "shape")
-    return _name(value) or plain and all(isinstance(name, str) for name in value)
+    is_list = isinstance(value, Iterable) and not hasattr(value, "shape")
+    return _name(value) or is_list and all(isinstance(name, str) for name in value)
 
 
 def _count(value: Any) -> bool:
@@ -70,21 +70,21 @@ NUMERIC_METHODS = {"draws": True, "simulate": True, "log_prob": False, "log_join
 def checked_verbs(cls: type) -> type:
     """Let the public methods of a class refuse arguments that break RULES, and warn where an answer
     is not finite."""
-    for name, found in list(vars(cls).items()):
-        if isinstance(found, FunctionType) and not name.startswith("_"):
-            setattr(cls, name, _with_finite_check(name, _checked(name, found)))
+    for name, method in list(vars(cls).items()):
+        if isinstance(method, FunctionType) and not name.startswith("_"):
+            setattr(cls, name, _with_finite_check(name, _checked(name, method)))
     return cls
 
 
-def _with_alternatives(owner: Any, why: Refusal) -> Refusal:
+def _with_alternatives(owner: Any, refusal: Refusal) -> Refusal:
     """A refusal with alternatives: of the engines that it names, those that can fit the data."""
-    if not why.instead or not hasattr(owner, "engine"):
-        return why
+    if not refusal.instead or not hasattr(owner, "engine"):
+        return refusal
     data = owner.data if owner.fitted_rows is None else owner.fitted_rows.data
     if data is None:
-        return Refusal(f"{why.offering(())}. To see the engines that support the data, call "
+        return Refusal(f"{refusal.offering(())}. To see the engines that support the data, call "
                        "model.explain(data)")
-    return why.offering(able(why.instead, data, owner.engine.partition("(")[0]))
+    return refusal.offering(able(refusal.instead, data, owner.engine.partition("(")[0]))
 
 
 def _with_finite_check(verb: str, function: Callable) -> Callable:
@@ -94,29 +94,29 @@ def _with_finite_check(verb: str, function: Callable) -> Callable:
 
     @functools.wraps(function)
     def ask(self: Any, *args: object, **kwargs: object) -> Any:
-        found = function(self, *args, **kwargs)
-        words = _describe_nonfinite(found, drawn)
-        if not words:
-            return found
+        answer = function(self, *args, **kwargs)
+        problem = _describe_nonfinite(answer, drawn)
+        if not problem:
+            return answer
         double = jax.config.jax_enable_x64
-        most = np.finfo(np.float64 if double else np.float32).max
+        limit = np.finfo(np.float64 if double else np.float32).max
         why = (f"a parameter of its distribution overflows "
-               f"({most:.2g}{'' if double else ', in float64 1.8e+308'}) or is undefined, such as "
+               f"({limit:.2g}{'' if double else ', in float64 1.8e+308'}) or is undefined, such as "
                f"the logarithm of a negative number. Give scales and rates informative priors, "
                f"such as LogNormal(0, 1)" if drawn else
                "the quantity is undefined for this distribution (Cauchy has no mean), or a value "
                "in the data is so extreme that its density underflows. Check the data for extreme "
                "values, or use medians of draws")
-        own = hasattr(self, "double")  # a Fit, whose verbs go through one more function
-        warnings.warn(f"{verb}: {words}: {why}", RuntimeWarning, stacklevel=2 + own)
-        return found
+        is_fit = hasattr(self, "double")  # a Fit, whose verbs go through one more function
+        warnings.warn(f"{verb}: {problem}: {why}", RuntimeWarning, stacklevel=2 + is_fit)
+        return answer
 
     return ask
 
 
-def _describe_nonfinite(found: object, drawn: bool) -> str:
+def _describe_nonfinite(answer: object, drawn: bool) -> str:
     """The NaN entries of an answer, and the infinite ones of draws, in words; "": none."""
-    parts = found if isinstance(found, Mapping) else {"": found}
+    parts = answer if isinstance(answer, Mapping) else {"": answer}
     for name, part in parts.items():
         values = np.asarray(part) if isinstance(part, np.ndarray | float | jax.Array) else None
         if values is None or values.dtype.kind != "f":
@@ -124,16 +124,16 @@ def _describe_nonfinite(found: object, drawn: bool) -> str:
         with np.errstate(all="ignore"):
             if np.isfinite(values.sum()):  # as a rule: one pass, no array of its own
                 continue
-        lost = ~np.isfinite(values) if drawn else np.isnan(values)
-        if lost.any():
-            kind = "NaN" if np.isnan(values[lost]).all() else "infinite" if not np.isnan(
-                values[lost]).any() else "NaN or infinite"
+        bad = ~np.isfinite(values) if drawn else np.isnan(values)
+        if bad.any():
+            kind = "NaN" if np.isnan(values[bad]).all() else "infinite" if not np.isnan(
+                values[bad]).any() else "NaN or infinite"
             where = f"'{name}'" if name else ""
             if values.ndim == 0:
                 return f"{where or 'the answer'} is {kind}"
-            return (f"{int(lost.sum())} of "
+            return (f"{int(bad.sum())} of "
                     f"{counted(values.size, 'number')}{f' of {where}' * bool(where)} are {kind}, "
-                    f"the first at index {int(np.argwhere(lost)[0][0])}")
+                    f"the first at index {int(np.argwhere(bad)[0][0])}")
     return ""
 
 

@@ -78,72 +78,72 @@ def explain(model: Bound, data: DataLike = None, engines: Sequence[Engine] = ())
     """See Model.explain."""
     others = (*ON_REQUEST, *(checked(engine, "explain") for engine in engines or ()))
     sized = hasattr(data, "__len__") and getattr(data, "shape", None) != ()
-    nothing = data is None or sized and len(data) == 0
-    shown = repr(model)
+    is_empty = data is None or sized and len(data) == 0
+    title = repr(model)
     model, data, reading, _ = read_function(model, data)
-    held = open_data(model, data) if source_of(data) is not None else with_measures(
-        read.refuse_some_labels(read.read(model, data, rows=1 if nothing else None,
-                                          steps=1 if nothing else None)))
+    rows = open_data(model, data) if source_of(data) is not None else with_measures(
+        read.refuse_some_labels(read.read(model, data, rows=1 if is_empty else None,
+                                          steps=1 if is_empty else None)))
     if model.whole and model.generative.summed:
-        reading = (reading or "") + describe_summed_sites(held)
+        reading = (reading or "") + describe_summed_sites(rows)
     try:
-        plan = planned(held, lenient=True)
+        plan = planned(rows, lenient=True)
     except Refusal as why:
         refusals = tuple({"engine": type(e).__name__,
                           "": f"refuses: {why}"} for e in SELECTION_ORDER)
-        return Explanation(shown, _sites(held, None), (), (), (), refusals, _indices(held), reading)
-    penalties = _penalties(plan, held.table.values)
-    return Explanation(shown, _sites(held, plan), _elimination(plan), _updates(plan),
-                       penalties, _engines(held, plan, others), _indices(held), reading)
+        return Explanation(title, _sites(rows, None), (), (), (), refusals, _indices(rows), reading)
+    penalties = _penalties(plan, rows.table.values)
+    return Explanation(title, _sites(rows, plan), _elimination(plan), _updates(plan),
+                       penalties, _engines(rows, plan, others), _indices(rows), reading)
 
 
-def _engines(held: dataset.Data, plan: Plan,
+def _engines(data: dataset.Data, plan: Plan,
              others: Sequence[Engine]) -> tuple[dict[str, str], ...]:
     """The engines of the selection order, of which one is chosen, and the others."""
-    (chosen, *_), reasons = choose(held)
-    out = []
+    (chosen, *_), reasons = choose(data)
+    records = []
     for engine in SELECTION_ORDER:
         words = engine.capabilities.offered if plan.free else "possible"
         words = "chosen" if engine == chosen else words
-        why = reasons.get(engine)
-        if isinstance(why, Refusal):
-            words = f"refuses: {advised(why, held)}"
-        elif manner := engine.describe_method(problem_of(engine, held, False)):
-            words += f", {manner}"
-        if why and not isinstance(why, Refusal):
-            words += f"; not by default: {why}"
-        out.append({"engine": type(engine).__name__, "": words})
+        reason = reasons.get(engine)
+        if isinstance(reason, Refusal):
+            words = f"refuses: {advised(reason, data)}"
+        elif method := engine.describe_method(problem_of(engine, data, False)):
+            words += f", {method}"
+        if reason and not isinstance(reason, Refusal):
+            words += f"; not by default: {reason}"
+        records.append({"engine": type(engine).__name__, "": words})
     for engine in others:
-        why = refusal(engine, held)
+        reason = refusal(engine, data)
         words = engine.capabilities.offered if plan.free else "no parameters to estimate"
-        out.append({"engine": type(engine).__name__, "": words if why is None
-                    else f"refuses: {advised(why, held)}"})
-    return tuple(out)
+        records.append({"engine": type(engine).__name__, "": words if reason is None
+                        else f"refuses: {advised(reason, data)}"})
+    return tuple(records)
 
 
-def _indices(held: dataset.Data) -> tuple[dict[str, str], ...]:
+def _indices(data: dataset.Data) -> tuple[dict[str, str], ...]:
     """The inputs that index parameters, with the axes that they index and their labels."""
-    out, sites = [], held.structure.sites
-    for index in held.structure.indexed.values():
+    out, sites = [], data.structure.sites
+    for index in data.structure.indexed.values():
         axes = [f"{name} (axis {axis}, {counted(sites[name].shape[axis], 'entry', 'entries')})"
                 for name, axis in index.parameters]
         bounds = ["…" if bound is None else str(bound) for bound in (index.low, index.high)]
         codes = "any" if index.low is None and index.high is None else " … ".join(bounds)
-        labels = held.labels.get(index.input, ())
-        shown = ", ".join(map(str, labels[:6])) + ", …" * (len(labels) > 6)
+        labels = data.labels.get(index.input, ())
+        listing = ", ".join(map(str, labels[:6])) + ", …" * (len(labels) > 6)
         out.append({"input": index.name, "index of": ", ".join(axes) or "a setting", "codes": codes,
-                    "labels": shown})
+                    "labels": listing})
     return tuple(out)
 
 
-def _sites(held: dataset.Data, plan: Plan | None) -> tuple[dict[str, str], ...]:
-    computed = held.structure.deterministics
+def _sites(data: dataset.Data, plan: Plan | None) -> tuple[dict[str, str], ...]:
+    computed = data.structure.deterministics
     return tuple(
         {"site": site.name, "distribution": "" if site.name in computed else site.kind,
          "shape": _shape(site), "parents": ", ".join((*site.parents, *site.inputs)),
-         "role": role_of(site, held, plan)[1],
+         "role": role_of(site, data, plan)[1],
          "evaluated": "when asked" if site.name in computed else _evaluated(plan, site.name)}
-        for site in (*held.structure.sites.values(), *computed.values()))
+        for site in (*data.structure.sites.values(), *computed.values()))
 
 
 def _shape(site: Site) -> str:
@@ -159,23 +159,23 @@ def _evaluated(plan: Plan | None, name: str) -> str:
     return "row by row" if name in (*plan.rowwise, *plan.integrated) else ""
 
 
-def role_of(site: Site, held: dataset.Data | None, plan: Plan | None) -> tuple[str, str]:
+def role_of(site: Site, data: dataset.Data | None, plan: Plan | None) -> tuple[str, str]:
     """The role of a site in the inference: a key of pages.scene.ROLES, and in words.
 
     Args:
-        held: None: there are no data. plan: None: it has none.
+        data: None: there are no data. plan: None: it has none.
     """
     if site.kind == DETERMINISTIC:
         return "computed", "deterministic"
     if site.factor:
-        return "factor", ("part of the log density" if held is not None and held.model.whole
+        return "factor", ("part of the log density" if data is not None and data.model.whole
                           else "loss (not a likelihood); it multiplies the density of a row by "
                           "exp(factor)" if site.rows else "penalty, added to the log prior")
-    if held is not None and site.name in held.table.values:
+    if data is not None and site.name in data.table.values:
         return "seen", "observed"
     if not site.rows:
-        return _role_outside_rows(site, held, plan)
-    state = None if held is None else held.pattern.get(site.name)
+        return _role_outside_rows(site, data, plan)
+    state = None if data is None else data.pattern.get(site.name)
     if plan is not None and site.name in plan.variables:
         words = {"part": "partially observed, summed out where missing",
                  "likelihood": "label probabilities (likelihood evidence), summed out"}
@@ -186,9 +186,9 @@ def role_of(site: Site, held: dataset.Data | None, plan: Plan | None) -> tuple[s
             "part", "partially observed, " + words.replace(kind, f" where missing{kind}", 1))
     if state in ROLES_BY_PATTERN:
         return ROLES_BY_PATTERN[state]
-    child = None if held is None else next((
-        name for name in held.descendants(site.name) if name in held.pattern
-        or held.structure.named[name].factor), None)
+    child = None if data is None else next((
+        name for name in data.descendants(site.name) if name in data.pattern
+        or data.structure.named[name].factor), None)
     return ("part" if state else "unseen"), (
         "latent, no observed site depends on it" if child is None else
         f"latent, to be summed out: '{child}' depends on it" if site.finite else
@@ -200,13 +200,13 @@ ROLES_BY_PATTERN = {
     "part": ("part", "partially observed, missing values left out"), "seen": ("seen", "observed")}
 
 
-def _role_outside_rows(site: Site, held: dataset.Data | None,
+def _role_outside_rows(site: Site, data: dataset.Data | None,
                        plan: Plan | None) -> tuple[str, str]:
     if plan is not None and site.name in plan.effects:
         return "integrated", ("random effects, integrated out, "
                               + describe_integration(plan.groupings))
     if not site.discrete:
-        return "parameter", "parameter" + _describe_hierarchy(held, plan, site.name)
+        return "parameter", "parameter" + _describe_hierarchy(data, plan, site.name)
     return "summed", ("latent, no observed site depends on it" if plan is not None
                       and site.name not in plan.variables else "summed out, outside rows")
 
@@ -215,16 +215,16 @@ TIES = {"spread": "its scale is estimated", "product": "a factor that is multipl
         "incidental": "few rows per group"}
 
 
-def _describe_hierarchy(held: dataset.Data | None, plan: Plan | None, name: str) -> str:
+def _describe_hierarchy(data: dataset.Data | None, plan: Plan | None, name: str) -> str:
     """Why a parameter is one of a hierarchy, whose joint mode is a poor estimate."""
-    if held is None or plan is None:
+    if data is None or plan is None:
         return ""
-    found = hierarchy.degenerate_modes(plan, held.table.rows)
+    ties = hierarchy.degenerate_modes(plan, data.table.rows)
     effects = plan.effects if plan.groupings else ()
-    for tie in hierarchy.degenerate_modes(held.plan()) if effects else ():
+    for tie in hierarchy.degenerate_modes(data.plan()) if effects else ():
         if tie.name in effects and name in tie.others:
             return f", the scale of {tie.name}"
-    for tie in found:
+    for tie in ties:
         if name == tie.name:
             return " of a hierarchy: " + TIES[tie.kind]
         if tie.kind in ("spread", "product") and name in tie.others:
@@ -239,9 +239,9 @@ def _elimination(plan: Plan) -> tuple[dict[str, str], ...]:
     rows, along = (plan.chunk_rows(),
                    (f"{' and '.join(plan.chains)} along time",) if plan.chains else ())
     order = " → ".join((*plan.step_order, *along, *plan.order, *plan.global_order))
-    each = "step" if along else "row"
+    unit = "step" if along else "row"
     table = (f"{' × '.join(plan.clique) or '-'}: {counted(plan.entries, 'entry', 'entries')}, "
-             f"{plan.entries * itemsize} bytes per {each}")
+             f"{plan.entries * itemsize} bytes per {unit}")
     # of sequences: by their length
     chunk = {} if along else {
         "rows per batch": f"{rows} ({rows * plan.entries * itemsize:,} bytes)"}
@@ -249,20 +249,20 @@ def _elimination(plan: Plan) -> tuple[dict[str, str], ...]:
 
 
 def _updates(plan: Plan) -> tuple[dict[str, str], ...]:
-    out = []
+    records = []
     for stage in blocks(plan, True) if plan.free else ():
         for block in stage:
             size = sum(math.prod(plan.structure.sites[n].shape) for n in block.names)
             note = block.describe(plan, True) + _describe_coordinate(plan, block)
-            out.append({"parameter": ", ".join(block.names), "entries": str(size),
-                        "update (EM, MAP-EM)": note})
-    return tuple(out)
+            records.append({"parameter": ", ".join(block.names), "entries": str(size),
+                            "update (EM, MAP-EM)": note})
+    return tuple(records)
 
 
 def _penalties(plan: Plan, given: Mapping) -> tuple[dict[str, str], ...]:
     """The penalties that the priors of coefficients, parameters in the argument of a site inside
     rows or of a loss, add to −log likelihood."""
-    sites, out = plan.structure.sites, []
+    sites, records = plan.structure.sites, []
     users: dict[str, list[Site]] = {}
     for site in (sites[name] for name in plan.rowwise if sites[name].inputs):
         for name in {n for argument, uses in site.uses.items() if site.factor
@@ -280,9 +280,9 @@ def _penalties(plan: Plan, given: Mapping) -> tuple[dict[str, str], ...]:
         centre = f"{name} - {_number(locs)}" if locs is not None and np.any(locs) else name
         s = None if scale is None else _number(scale)
         peers = "" if site.kind != "Normal" else _scikit_learn_parameter(plan, users[name], scale)
-        out.append({"parameter": name, "prior": penalty[1].format(s=s),
-                    "equals": penalty[2](centre, s) + peers})
-    return tuple(out)
+        records.append({"parameter": name, "prior": penalty[1].format(s=s),
+                        "equals": penalty[2](centre, s) + peers})
+    return tuple(records)
 
 
 COEFFICIENTS = ("loc", "logits", "rate", "probs")

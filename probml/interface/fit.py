@@ -157,14 +157,14 @@ class Fit(Questions):
         _covariance."""
         errors = reports.standard_errors(self, names, functools.partial(
             self._standard_errors_of_rows, data, weights))
-        found = replace(self, errors={**self.errors, **errors})
+        result = replace(self, errors={**self.errors, **errors})
         if "_standard_errors" in vars(self):  # computed once
-            vars(found)["_standard_errors"] = self._standard_errors
-        return found
+            vars(result)["_standard_errors"] = self._standard_errors
+        return result
 
     def _standard_errors_of_rows(self, data: object, weights: object) -> StandardErrors | None:
-        held = data is None or self.fitted_rows is not None
-        return self._standard_errors if held else self._standard_errors_from(data, weights)
+        has_rows = data is None or self.fitted_rows is not None
+        return self._standard_errors if has_rows else self._standard_errors_from(data, weights)
 
     @functools.cached_property
     def _standard_errors(self) -> StandardErrors | None:
@@ -175,20 +175,20 @@ class Fit(Questions):
     def _standard_errors_from(self, data: object, weights: object) -> StandardErrors | None:
         check_order(data, weights)
         with jax.enable_x64(True):
-            held = self._read(data)
-        held = held._replace(table=replace(held.table,
-                                           values={**self.given, **held.table.values}))
+            rows = self._read(data)
+        rows = rows._replace(table=replace(rows.table,
+                                           values={**self.given, **rows.table.values}))
         first: Any = self.fitted_rows.first if self.fitted_rows is not None else None
         return self._compute_standard_errors(
-            FittedRows(held, read_weights(weights, held.table.rows), first), True)
+            FittedRows(rows, read_weights(weights, rows.table.rows), first), True)
 
     @functools.cached_property
     def _standard_errors_by_direction(self) -> StandardErrors | None:
         """The standard errors with derivatives along directions, also of a fit that has stored
         standard errors."""
-        found = self._standard_errors
-        if found is None or found.derivatives:
-            return found
+        errors = self._standard_errors
+        if errors is None or errors.derivatives:
+            return errors
         return self._compute_standard_errors(self.fitted_rows, recompute=True)
 
     def _compute_standard_errors(self, rows: FittedRows | None, unlimited: bool = False,
@@ -254,10 +254,10 @@ class Fit(Questions):
 
         Cost: one pass.
         """
-        held = self._read(data)
-        held = with_measures(held._replace(table=replace(
-            held.table, values={**self.given, **held.table.values}))).trimmed()
-        plan = held.plan()
+        parsed = self._read(data)
+        parsed = with_measures(parsed._replace(table=replace(
+            parsed.table, values={**self.given, **parsed.table.values}))).trimmed()
+        plan = parsed.plan()
         missing = next((name for name in plan.free if name not in self.point), None)
         if missing is not None:
             raise ModelError(
@@ -265,7 +265,7 @@ class Fit(Questions):
                 f"but at(params) was called only with {listed(self.point)}. Add '{missing}' to "
                 "params"
             )
-        rows, known = load.load(held, plan, params=self.point)
+        rows, known = load.load(parsed, plan, params=self.point)
         return float(_log_joint(plan, placed_all(dict(self.point)), known, rows))
 
     def do(self, values: SiteValues) -> "Fit":
@@ -289,8 +289,8 @@ class Fit(Questions):
                                  f"'{name}', {listed(labels)}")
             codes[name] = (value if labels is None
                            else labels.index(value) + self._lowest_value(name))
-        acted: Any = self.model
-        return replace(self, model=acted._acted(codes, self.shapes),
+        model: Any = self.model
+        return replace(self, model=model._acted(codes, self.shapes),
                        learnt=self.learnt or self.model, kept=None, fitted_rows=None)
 
     def table(self, site: str):
@@ -302,29 +302,29 @@ class Fit(Questions):
             ModelError: no such site; probabilities that depend on inputs or on continuous sites, or
                 have several cells.
         """
-        found = self._site(site, discrete=True)
-        if found.states is None or found.family is None:
-            raise ModelError(f"table('{site}'): '{site}' is a {found.kind}, which has no "
+        target = self._site(site, discrete=True)
+        if target.states is None or target.family is None:
+            raise ModelError(f"table('{site}'): '{site}' is a {target.kind}, which has no "
                              f"conditional probability table. Use predict_proba(data, '{site}')")
-        sites, parents = self.structure.sites, [p for p in found.parents
+        sites, parents = self.structure.sites, [p for p in target.parents
                                                 if self.structure.sites[p].discrete]
         pattern = {name: "seen" for name in (site, *parents) if sites[name].rows}
         plan = decide.make(self.structure, pattern, tuple(self.given))
-        if site not in (*plan.pooled, *plan.globals) or math.prod(found.cells) > 1:
+        if site not in (*plan.pooled, *plan.globals) or math.prod(target.cells) > 1:
             raise ModelError(f"table('{site}'): '{site}' " + (
-                "has several values in each row" if math.prod(found.cells) > 1 else
+                "has several values in each row" if math.prod(target.cells) > 1 else
                 "depends on inputs or continuous sites, not only on discrete sites")
                 + f", so it has no single table. Use predict_proba(data, '{site}')")
         arguments = argument_table(plan, placed_all(dict(self.point)), self._known(), site)
-        p = arguments["transition"] if found.chain else found.family.probabilities(arguments)
+        p = arguments["transition"] if target.chain else target.family.probabilities(arguments)
         columns = pd.Index(self.labels(site), name=site)
-        values = shortest(p).reshape(-1, found.states)
-        above = {parent: self.labels(parent) for parent in plan.discrete_parents(site)}
-        above |= {f"{site} before": self.labels(site)} if found.chain else {}
-        if not above:
+        values = shortest(p).reshape(-1, target.states)
+        levels = {parent: self.labels(parent) for parent in plan.discrete_parents(site)}
+        levels |= {f"{site} before": self.labels(site)} if target.chain else {}
+        if not levels:
             return pd.DataFrame(values, columns=columns)
-        index = pd.MultiIndex.from_product(above.values(), names=list(above))
-        return pd.DataFrame(values, index=index if len(above) > 1 else index.get_level_values(0),
+        index = pd.MultiIndex.from_product(levels.values(), names=list(levels))
+        return pd.DataFrame(values, index=index if len(levels) > 1 else index.get_level_values(0),
                             columns=columns)
 
     def answer(self, data: object, ask: Sequence[str] = ("predict", "log_prob"),
@@ -366,8 +366,8 @@ class Fit(Questions):
 
         Cost: that of a fit to one row.
         """
-        found = type(self).of(self.model, further.merged(self, other), self.columns)
-        return replace(found, units=self.units)
+        merged = type(self).of(self.model, further.merged(self, other), self.columns)
+        return replace(merged, units=self.units)
 
     def update(self, data: object, *, weights: object = None) -> "Fit":
         """The Fit to these further rows (or a source of them) together with the rows already
@@ -383,8 +383,8 @@ class Fit(Questions):
         Raises: as merge, and as Model.fit for bad data. Cost: one pass over the new rows.
         """
         data = read_function(self.model, aligned(data, self.columns)).data
-        found = type(self).of(self.model, further.updated(self, data, weights), self.columns)
-        return replace(found, units=self.units)
+        updated = type(self).of(self.model, further.updated(self, data, weights), self.columns)
+        return replace(updated, units=self.units)
 
     def running(self, data: object, *, weights: object = None) -> "Fit":
         """The same Fit, prepared for `update` with further rows although the model has latent

@@ -82,16 +82,16 @@ class _Deferred(Fit):
 
     def _read(self, data: object, rows: int | None = None, steps: int | None = None,
               unknown: str = REFUSE, simulated: bool = False) -> dataset.Data:
-        model, own, *_ = read_function(self.model, data, self.point, simulated)
+        model, values, *_ = read_function(self.model, data, self.point, simulated)
         if simulated and isinstance(data, Mapping):  # of inputs, with a value a row if it has rows
-            inputs = {name: own[name] for name in model.inputs if name in own}
+            inputs = {name: values[name] for name in model.inputs if name in values}
             rows = None if model.whole else input_rows(model, inputs, rows)[1]
-        held = read.read(model, own, self.names, rows, None, steps, unknown)
-        return refuse_precision_loss(held, self.point)
+        parsed = read.read(model, values, self.names, rows, None, steps, unknown)
+        return refuse_precision_loss(parsed, self.point)
 
-    def _of(self, held: dataset.Data) -> Fit:
-        found = _checked_fit(held.structure, replace(self, model=held.model, shapes=held.shapes))
-        return found.do(self.acted) if self.acted else found
+    def _of(self, data: dataset.Data) -> Fit:
+        fit = _checked_fit(data.structure, replace(self, model=data.model, shapes=data.shapes))
+        return fit.do(self.acted) if self.acted else fit
 
     def do(self, values: SiteValues) -> Fit:
         """See Fit.do."""
@@ -131,11 +131,11 @@ def _answer_with_data(verb: str):
         bound = signature.bind(self, *args, **kwargs).arguments
         data, unknown = bound.get("data", bound.get("given")), bound.get("unknown", REFUSE)
         if verb == "simulate" and data is None:
-            held = self._read(bound.get("inputs", {}), bound.get("rows"), bound.get("steps"),
-                              unknown, simulated=True)
+            parsed = self._read(bound.get("inputs", {}), bound.get("rows"), bound.get("steps"),
+                                unknown, simulated=True)
         else:
-            held = self._read(data, unknown=unknown)
-        return getattr(self._of(held), verb)(*args, **kwargs)
+            parsed = self._read(data, unknown=unknown)
+        return getattr(self._of(parsed), verb)(*args, **kwargs)
 
     return ask
 
@@ -154,12 +154,12 @@ def _check_params(structure: Structure, params: Mapping[str, np.ndarray]) -> Non
                          f"each of the parameters {listed(structure.parameters)}")
     for name, value in params.items():
         if name not in structure.parameters:
-            own = structure.sites.get(name)
+            node = structure.sites.get(name)
             raise ModelError(f"at(params): '{name}' is not a parameter of the model. Use the "
                              f"parameters {listed(structure.parameters)}" + (
                                  f". '{name}' is discrete and summed out; fix it by "
                                  f"numpyro.handlers.condition(function, data={{'{name}': 1}})"
-                                 if own is not None and own.discrete and not own.rows else ""))
+                                 if node is not None and node.discrete and not node.rows else ""))
         site = structure.sites[name]
         if value.shape != site.shape:
             raise ModelError(f"at(params): '{name}' has shape {value.shape}, expected "

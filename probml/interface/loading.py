@@ -73,10 +73,10 @@ def read_file(raw: IO[bytes], path: object) -> tuple[dict[str, Any], dict[str, n
     """The metadata and arrays of a saved fit; arrays that would be larger than the file are
     refused."""
     with zipfile.ZipFile(raw) as packed:
-        long = sum(member.file_size for member in packed.infolist())
+        total = sum(member.file_size for member in packed.infolist())
     size = raw.seek(0, io.SEEK_END)
-    if long > size:
-        raise damaged(path, f"its {size:,} bytes would unpack to {long:,} bytes, but save() does "
+    if total > size:
+        raise damaged(path, f"its {size:,} bytes would unpack to {total:,} bytes, but save() does "
                             f"not compress")
     raw.seek(0)
     with np.load(raw, allow_pickle=False) as file:
@@ -90,11 +90,11 @@ def read_file(raw: IO[bytes], path: object) -> tuple[dict[str, Any], dict[str, n
                          f"probml, and this version reads format 1. Load it with the version that "
                          f"saved it, or fit and save again")
     kinds = "biufUS" if "face" in meta else "biuf"  # estimators hold names of columns and classes
-    odd = [name for name, value in arrays.items() if not name.startswith("plain/")
+    bad = [name for name, value in arrays.items() if not name.startswith("plain/")
            and (value.dtype.kind not in kinds or value.dtype.kind == "f" and value.itemsize > 8
                 or name.startswith(ARRAYS_WITHOUT_NAN) and np.isnan(value).any())]
-    if odd:
-        raise damaged(path, f"'{odd[0]}' has the dtype {arrays[odd[0]].dtype}, or contains NaN; "
+    if bad:
+        raise damaged(path, f"'{bad[0]}' has the dtype {arrays[bad[0]].dtype}, or contains NaN; "
                             f"expected numbers")
     return meta, arrays
 
@@ -108,8 +108,8 @@ def restore(path: str | os.PathLike, meta: Json, arrays: Mapping[str, np.ndarray
     """
     _check_metadata_types(meta)
     model = _library_model(path, meta, arrays) if model is None else model
-    read = bool(model.generative.key)
-    if meta["identity"] != model.identity or meta.get("read", read) != read:
+    is_read = bool(model.generative.key)
+    if meta["identity"] != model.identity or meta.get("read", is_read) != is_read:
         raise ModelError(f"'{path}' was saved from the model {meta['model']}, not from {model!r}. "
                          f"Pass the model of the fit, load(path, model). If the model has no "
                          f"rows(), or several tables as data, use load(path, model.read(data))")
@@ -136,17 +136,17 @@ def restore(path: str | os.PathLike, meta: Json, arrays: Mapping[str, np.ndarray
         evidence_error=meta.get("evidence_error"),
         weighted=bool(meta.get("weighted", False)),
     )  # fmt: skip
-    other = difference(fit.structure, meta.get("structure", {}))
-    if other is not None:
-        raise ModelError(f"'{path}' was saved from another model named '{model.name}': {other}. "
+    mismatch = difference(fit.structure, meta.get("structure", {}))
+    if mismatch is not None:
+        raise ModelError(f"'{path}' was saved from another model named '{model.name}': {mismatch}. "
                          f"Pass the model that was fitted, or fit this model")
     _check_sites(fit, path)
     belief = saving.restore_posterior(meta, arrays, fit._plan, path)
-    found = _check_draws(replace(fit, belief=belief), path)
-    errors = saving.errors_of(meta, arrays, found.point)
+    restored = _check_draws(replace(fit, belief=belief), path)
+    errors = saving.errors_of(meta, arrays, restored.point)
     if errors is not None:
-        vars(found)["_standard_errors"] = errors  # in the place of those from its rows
-    return found
+        vars(restored)["_standard_errors"] = errors  # in the place of those from its rows
+    return restored
 
 
 def _units(meta: Json, arrays: Mapping[str, np.ndarray],
@@ -156,17 +156,17 @@ def _units(meta: Json, arrays: Mapping[str, np.ndarray],
     Raises:
         TypeError, ValueError: the file holds something else.
     """
-    found = unpacked(meta["units"], arrays) if meta.get("units") else {}
-    if not isinstance(found, dict) or not all(isinstance(unit, Unit) for unit in found.values()):
-        raise TypeError(f"its units are {found!r:.60}, expected a mapping from names to units")
-    for name, unit in found.items():
+    units = unpacked(meta["units"], arrays) if meta.get("units") else {}
+    if not isinstance(units, dict) or not all(isinstance(unit, Unit) for unit in units.values()):
+        raise TypeError(f"its units are {units!r:.60}, expected a mapping from names to units")
+    for name, unit in units.items():
         if any(np.asarray(value).dtype.kind not in "biuf" for value in (unit.factor, unit.shift)):
             raise TypeError(f"the unit of '{name}' is {unit!r:.60}, expected numbers")
-    for name, shown in in_units(found, point).items():
-        if found[name].is_elementwise and shown.shape != np.shape(point[name]):
-            raise ValueError(f"the unit of '{name}' has the shape {shown.shape}, expected "
+    for name, converted in in_units(units, point).items():
+        if units[name].is_elementwise and converted.shape != np.shape(point[name]):
+            raise ValueError(f"the unit of '{name}' has the shape {converted.shape}, expected "
                              f"{np.shape(point[name])}")
-    return found
+    return units
 
 
 def _library_model(path: object, meta: Json,
@@ -236,11 +236,11 @@ def _check_sites(fit: Fit, path: object) -> None:
         if name not in fit.point or value.shape != np.shape(fit.point[name]):
             raise damaged(path, f"the standard errors of '{name}' have the shape {value.shape}, "
                                 f"expected that of the estimate")
-    wanted = {name: sites[name].shape for name in fit._plan.free}
-    if {name: value.shape for name, value in fit.point.items()} != wanted:
+    expected = {name: sites[name].shape for name in fit._plan.free}
+    if {name: value.shape for name, value in fit.point.items()} != expected:
         got = {name: value.shape for name, value in fit.point.items()}
         raise damaged(path, f"its parameters have the shapes {got}, but those of the model have "
-                            f"the shapes {wanted}")
+                            f"the shapes {expected}")
 
 
 def _check_draws(fit: Fit, path: object) -> Fit:
@@ -250,10 +250,10 @@ def _check_draws(fit: Fit, path: object) -> Fit:
         return fit
     plan, known = fit._plan, fit._known()
     drawn = jax.eval_shape(lambda: fit.belief.draw(plan, known, 1, 0))
-    wrong = [name for name in plan.free
-             if drawn[name].shape[1:] != fit.structure.sites[name].shape]
-    if wrong:
-        raise damaged(path, f"its draws of '{wrong[0]}' have the shape "
-                            f"{drawn[wrong[0]].shape[1:]}, expected "
-                            f"{fit.structure.sites[wrong[0]].shape}")
+    invalid = [name for name in plan.free
+               if drawn[name].shape[1:] != fit.structure.sites[name].shape]
+    if invalid:
+        raise damaged(path, f"its draws of '{invalid[0]}' have the shape "
+                            f"{drawn[invalid[0]].shape[1:]}, expected "
+                            f"{fit.structure.sites[invalid[0]].shape}")
     return fit

@@ -93,20 +93,20 @@ class Generative:
 
     def __init__(self, function: Callable, chosen: str | None = None):
         self.chosen = chosen  # a plate of its own that is to be the rows
-        own = unwrapped(function)
-        if isinstance(function, type) or not hasattr(own, "__code__"):
+        inner = unwrapped(function)
+        if isinstance(function, type) or not hasattr(inner, "__code__"):
             raise ModelError(f"probml.model({function!r:.60}): expected a model function, such as "
                              'def model(): numpyro.sample("mean", dist.Normal(0, 1))')
-        held = getattr(own, "__self__", None)  # the object of a method
-        named = type(held) if held is not None and own.__name__ == "__call__" else own
-        self.__name__, self.__qualname__ = named.__name__, named.__qualname__
-        self.__module__, self.__doc__ = named.__module__, named.__doc__
+        instance = getattr(inner, "__self__", None)  # the object of a method
+        source = type(instance) if instance is not None and inner.__name__ == "__call__" else inner
+        self.__name__, self.__qualname__ = source.__name__, source.__qualname__
+        self.__module__, self.__doc__ = source.__module__, source.__doc__
         if isinstance(function, Messenger):  # its arguments are those of what it decorates
-            function.__wrapped__ = own
-        elif held is function:
-            function = own
-        kinds = inspect.signature(function).parameters
-        for parameter in kinds.values():
+            function.__wrapped__ = inner
+        elif instance is function:
+            function = inner
+        parameters = inspect.signature(function).parameters
+        for parameter in parameters.values():
             if parameter.kind == parameter.VAR_POSITIONAL:
                 raise ModelError(
                     f"model '{self.__name__}' has the argument *{parameter.name}, but every "
@@ -120,9 +120,9 @@ class Generative:
                 )
         self.function = function
         self.signature = inspect.signature(function)
-        self.arguments = tuple(n for n, p in kinds.items() if p.kind != p.VAR_KEYWORD)
-        self.defaults = {name: freeze(kinds[name].default, name) for name in self.arguments
-                         if kinds[name].default is not inspect.Parameter.empty}
+        self.arguments = tuple(n for n, p in parameters.items() if p.kind != p.VAR_KEYWORD)
+        self.defaults = {name: freeze(parameters[name].default, name) for name in self.arguments
+                         if parameters[name].default is not inspect.Parameter.empty}
 
     def summarized(self, tables: Callable) -> Callable:
         """Let summaries of its fits have these tables, a function of Estimates
@@ -174,10 +174,10 @@ class Generative:
         raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
 
     def __reduce__(self):
-        found: Any = sys.modules.get(self.__module__)
+        target: Any = sys.modules.get(self.__module__)
         for part in self.__qualname__.split("."):
-            found = getattr(found, part, None)
-        return self.__qualname__ if found is self else (Generative, (self.function, self.chosen))
+            target = getattr(target, part, None)
+        return self.__qualname__ if target is self else (Generative, (self.function, self.chosen))
 
     def __repr__(self):
         return f"<probml.model {self.__name__}{self.signature}>"
@@ -257,12 +257,12 @@ class Model(Bound):
             checkpoint = Checkpoint(checkpoint)
         data, weights = weighed(data, weights)
         columns = columns_of(data)
-        read, data, _, begin = read_function(self, data)
+        bound, data, _, initial = read_function(self, data)
         seed = check_seed(seed, "fit")
         start = by_new_names(as_mapping(start, "fit(start)", "another fit's params"), self.renamed)
-        start = {**begin, **(site_values(read.generative, start) if read.whole else start)}
-        found = fitting.infer(read, data, engine, weights, seed, start, checkpoint, where, seconds)
-        return Fit.of(read, found, {**columns, **(found.columns or {})}, seed)
+        start = {**initial, **(site_values(bound.generative, start) if bound.whole else start)}
+        found = fitting.infer(bound, data, engine, weights, seed, start, checkpoint, where, seconds)
+        return Fit.of(bound, found, {**columns, **(found.columns or {})}, seed)
 
     def read(self, data: object) -> Bound:
         """The model as it is fitted to these data: of a function without rows(), with the rows that
@@ -403,8 +403,8 @@ class Model(Bound):
         """
         self.check_context()
         with jax.enable_x64(True):
-            read, data, *_ = read_function(self, data)
-            return certificate.check(read, data, engine, simulations, check_seed(seed, "check"),
+            bound, data, *_ = read_function(self, data)
+            return certificate.check(bound, data, engine, simulations, check_seed(seed, "check"),
                                      rows=rows, steps=steps, simulator=simulator, progress=progress)
 
     def explain(self, data: object = None, engines: Sequence[Engine] = ()):
@@ -454,6 +454,6 @@ class Model(Bound):
     @property
     def graph(self) -> "networkx.DiGraph":
         """The sites inside rows() as a networkx DAG."""
-        whole = self.structure
-        return whole.subgraph([name for name, data in whole.nodes(data=True)
-                               if data["rows"]]).copy()
+        dag = self.structure
+        return dag.subgraph([name for name, data in dag.nodes(data=True)
+                             if data["rows"]]).copy()

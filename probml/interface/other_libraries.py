@@ -38,6 +38,6 @@ def missing_attribute(owner: Any, name: str, elsewhere: Mapping[str, str]) -> At
     of its class that raised AttributeError raises it again."""
     if hasattr(type(owner), name):
         object.__getattribute__(owner, name)
-    known = [own for own in dir(type(owner)) if not own.startswith("_")]
+    known = [attribute for attribute in dir(type(owner)) if not attribute.startswith("_")]
     hint = "" if name.startswith("_") else meant(name, known, elsewhere)
     return AttributeError(f"'{type(owner).__name__}' object has no attribute '{name}'{hint}")

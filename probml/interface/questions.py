@@ -65,11 +65,11 @@ class Questions(Serving):
 
         Cost: one pass; averaged over draws one for each of them.
         """
-        held = self._read(data, unknown=unknown)
-        held.structure.need_rows("log_prob")
-        weighted.check_likelihood(self, held)
-        return members.answer(self, held, plug_in,
-                              lambda fit, held: asking.answer(fit, held, (), plug_in)[0])
+        rows = self._read(data, unknown=unknown)
+        rows.structure.need_rows("log_prob")
+        weighted.check_likelihood(self, rows)
+        return members.answer(self, rows, plug_in,
+                              lambda fit, rows: asking.answer(fit, rows, (), plug_in)[0])
 
     def score(self, data: object, plug_in: bool = False, unknown: str = REFUSE) -> float:
         """The mean of log_prob over rows: arguments, errors and cost as there."""
@@ -105,11 +105,11 @@ class Questions(Serving):
         Cost: as log_prob; the probabilities are the gradient of its evidence.
         Source: Darwiche (2003), "A differential approach to inference in Bayesian networks".
         """
-        held = self._read(data, unknown=unknown)
+        rows = self._read(data, unknown=unknown)
         if self.model.whole:
-            return self._summed_probabilities(held, site)
-        return members.answer(self, held, plug_in,
-                              lambda fit, held: fit._probabilities(held, site, plug_in, given))
+            return self._summed_probabilities(rows, site)
+        return members.answer(self, rows, plug_in,
+                              lambda fit, rows: fit._probabilities(rows, site, plug_in, given))
 
     @by_parts
     @answers_in_tables()
@@ -174,11 +174,11 @@ class Questions(Serving):
 
         Cost: as log_prob; with an interval some thousand draws of each row.
         """
-        held = self._read(data, unknown=unknown)
+        rows = self._read(data, unknown=unknown)
         self.structure.need_rows("predict")
-        name = site or self._site_to_predict(held, continuous=True)
-        return members.answer(self, held, plug_in, lambda fit, held: fit._predicted(
-            held, name, plug_in, given, interval
+        name = site or self._site_to_predict(rows, continuous=True)
+        return members.answer(self, rows, plug_in, lambda fit, rows: fit._predicted(
+            rows, name, plug_in, given, interval
         ))
 
     @answers_in_tables(of_site=True)
@@ -193,11 +193,11 @@ class Questions(Serving):
             loss, reject: as in probml.decide.
             plug_in: as in log_prob.
         """
-        held = self._read(data)
+        rows = self._read(data)
         self.structure.need_rows("decide")
-        name = self._checked_row_site(site or self._site_to_predict(held))
-        probabilities = members.answer(self, held, plug_in, lambda fit, held: fit._probabilities(
-            held, name, plug_in, "all"))
+        name = self._checked_row_site(site or self._site_to_predict(rows))
+        probabilities = members.answer(self, rows, plug_in, lambda fit, rows: fit._probabilities(
+            rows, name, plug_in, "all"))
         return decisions.decide(probabilities, loss, reject,
                                 self.names.get(name))
 
@@ -232,53 +232,54 @@ class Questions(Serving):
         Of a function without rows, one joint density: of the sites that are summed out in plates or
         steps, (*cells), at the point `params`.
         """
-        held = self._read(data)
+        rows = self._read(data)
         sites = (sites,) if isinstance(sites, str) else sites
         if self.model.whole:
-            return self._decode_joint_density(held, sites)
+            return self._decode_joint_density(rows, sites)
         # the best path of a longer sequence need not begin with that of the one that was given
-        held = held._replace(lengths=held.given)
+        rows = rows._replace(lengths=rows.given)
         finite = [s.name for s in self.structure.sites.values() if s.rows and s.finite]
         if not finite and sites is None:
             raise ModelError(f"decode: model '{self.model.name}' has no discrete site inside "
                              f"rows() with a finite list of values. Use predict or impute for "
                              f"numbers and counts")
-        every = [name for name in finite if held.pattern.get(name) != "seen"]
-        wanted = tuple(sites) if sites is not None else tuple(every)
-        for name in wanted:
+        missing = [name for name in finite if rows.pattern.get(name) != "seen"]
+        targets = tuple(sites) if sites is not None else tuple(missing)
+        for name in targets:
             self._checked_row_site(name)
 
         def best(question: asking.Question) -> tuple[np.ndarray, dict[str, np.ndarray]]:
             question = question.at_point(self)
             if sites is not None:
-                self._refuse_partial_path(question.plan, wanted)
-            split = self._variables_to_maximise(held, question.plan, wanted, sites is None)
-            log, states = joint_states.decode(question.plan, *split, question.belief,
-                                              question.known, question.rows)
-            return question.back(log), {name: question.back(value, name)
-                                        for name, value in states.items()}
+                self._refuse_partial_path(question.plan, targets)
+            parts = self._variables_to_maximise(rows, question.plan, targets, sites is None)
+            logs, states = joint_states.decode(question.plan, *parts, question.belief,
+                                               question.known, question.rows)
+            return question.back(logs), {name: question.back(value, name)
+                                         for name, value in states.items()}
 
-        plan, (log, states) = asking.asked(self, held, wanted, plug_in, ("decode", sites is None),
-                                           best)
-        variables, leaves = self._variables_to_maximise(held, plan, wanted, sites is None)
-        asking.warn(self, log)
-        out = {}
-        for name in wanted:
-            table = self._weighted_values(held, name, True, queries.ALL)
+        plan, (logs, states) = asking.query_in_parts(self, rows, targets, plug_in,
+                                                     ("decode", sites is None),
+                                                     best)
+        variables, leaves = self._variables_to_maximise(rows, plan, targets, sites is None)
+        asking.warn(self, logs)
+        decoded = {}
+        for name in targets:
+            table = self._weighted_values(rows, name, True, queries.ALL)
             if table is not None:
-                codes = held.with_observed_codes(
+                codes = rows.with_observed_codes(
                     name, table.probabilities(self.structure.sites[name]).argmax(-1))
             elif name in variables and name in plan.variables:
-                codes = held.with_observed_codes(name, plan.cells(name, states[name]))
+                codes = rows.with_observed_codes(name, plan.cells(name, states[name]))
             elif name in (*variables, *leaves):
-                codes = held.with_observed_codes(name, states[name])
-            elif held.pattern.get(name) == "seen":
-                codes = held.table.columns[name].values
+                codes = rows.with_observed_codes(name, states[name])
+            elif rows.pattern.get(name) == "seen":
+                codes = rows.table.columns[name].values
             else:
-                codes = asking.answer(self, held, [("probability", name)],
+                codes = asking.answer(self, rows, [("probability", name)],
                                       True)[1]["probability", name].argmax(-1)
-            out[name] = tables.to_labels(codes, self.names.get(name))
-        return out
+            decoded[name] = tables.to_labels(codes, self.names.get(name))
+        return decoded
 
     @as_given
     @by_parts
@@ -298,9 +299,9 @@ class Questions(Serving):
         Raises and cost: as predict, of all sites at once. Each cell is filled by itself: for cells
         that go together draw them, simulate(given=data).
         """
-        held = self._read(data, unknown=unknown)
+        rows = self._read(data, unknown=unknown)
         self.structure.need_rows("impute")
-        return members.answer(self, held, plug_in, lambda fit, held: fit._imputed(held, plug_in))
+        return members.answer(self, rows, plug_in, lambda fit, rows: fit._imputed(rows, plug_in))
 
     @answers_in_tables()
     def conditional(self, data: object, site: str, plug_in: bool = False) -> dist.Distribution:
@@ -320,9 +321,9 @@ class Questions(Serving):
             Refusal: it has no integral.
         """
         self._site(site)
-        held = self._read(data)
+        rows = self._read(data)
         self.structure.need_rows("conditional")
-        return conditional(self, held, site, plug_in)
+        return conditional(self, rows, site, plug_in)
 
     def simulate(
         self,
@@ -361,28 +362,28 @@ class Questions(Serving):
             if rows is not None or given is not None or steps is not None:
                 self.structure.need_rows("simulate(rows=, given=, steps=)")
             return replay.simulate_joint(self, inputs, seed, plug_in)
-        tables = flatten_for(self, given)
-        if tables is not None:
-            fit, flat, places = tables
+        flattened = flatten_for(self, given)
+        if flattened is not None:
+            fit, flat, places = flattened
             answers = fit.simulate(rows, seed, flat, plug_in, steps, unknown, **inputs)
             return gather_by_table(fit, answers, places)
         if given is None:
-            own = {name: value for name, value in read_function(self.model, inputs).data.items()
-                   if name in self.model.inputs or name in inputs}  # not what the function fixes
-            _, rows = input_rows(self.model, own, rows)
-            held = self._read(dict(inputs), rows, steps, unknown)
+            values = {name: value for name, value in read_function(self.model, inputs).data.items()
+                      if name in self.model.inputs or name in inputs}  # not what the function fixes
+            _, rows = input_rows(self.model, values, rows)
+            parsed = self._read(dict(inputs), rows, steps, unknown)
         else:
-            held = self._read(given, unknown=unknown)
+            parsed = self._read(given, unknown=unknown)
             both = (f"{next(iter(inputs))}=..." if inputs
-                    else f"rows={rows}" if rows not in (None, held.table.rows)
-                    else f"steps={steps}" if steps not in (None, held.steps) else "")
+                    else f"rows={rows}" if rows not in (None, parsed.table.rows)
+                    else f"steps={steps}" if steps not in (None, parsed.steps) else "")
             if both:
                 raise ModelError(
                     f"simulate({both}, given=...): the rows, steps and inputs are those of given=, "
-                    f"{counted(held.table.rows, 'row')}, each drawn once. Omit {both}. To draw a "
+                    f"{counted(parsed.table.rows, 'row')}, each drawn once. Omit {both}. To draw a "
                     "row several times, repeat it in given="
                 )
         key = random_key(seed)
-        drawn = members.answer(self, held, plug_in,
-                               lambda fit, held: fit._simulated(held, key, seed, plug_in))
+        drawn = members.answer(self, parsed, plug_in,
+                               lambda fit, parsed: fit._simulated(parsed, key, seed, plug_in))
         return as_columns_of(given, self, drawn)

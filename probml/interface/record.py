@@ -58,7 +58,7 @@ class Record(Fitted):
         Args:
             columns: of frames.columns_of. seed: of the random choices.
         """
-        seen, engine, outcome = found.seen, found.engine, found.outcome
+        data, engine, outcome = found.seen, found.engine, found.outcome
         if outcome.status is Status.COLLAPSED:
             raise Refusal(
                 f"{type(engine).__name__} of model '{model.name}' collapsed: a standard deviation "
@@ -77,28 +77,28 @@ class Record(Fitted):
             finding.issue(f"{type(engine).__name__} of model '{model.name}'", stacklevel=3)
         return cls(
             outcome.state.model or model,
-            {name: outside.fixed(value) for name, value in outcome.params.items()},
-            seen.shapes,
+            {name: outside.read_only(value) for name, value in outcome.params.items()},
+            data.shapes,
             repr(engine),
-            outside.fixed(outcome.history),
+            outside.read_only(outcome.history),
             outcome.status,
             outcome.iterations,
             outcome.log_evidence,
             outcome.findings,
-            seen.labels,
+            data.labels,
             found.given,
             tuple(sorted(found.pattern.items())),
             found.posterior,
             None,
             found.kept,
-            seen if isinstance(seen, dataset.Data) and (
+            data if isinstance(data, dataset.Data) and (
                 (outcome.posterior.varies and not outcome.posterior.exact) or model.whole
                 or model.generative.found) else None,
-            None if outcome.held_out is None else outside.fixed(outcome.held_out),
+            None if outcome.held_out is None else outside.read_only(outcome.held_out),
             found.double,
             outcome.bound,
             engine,
-            {name: own for name, own in columns.items() if name in model.inputs
+            {name: column_names for name, column_names in columns.items() if name in model.inputs
              or name in found.pattern},
             seed,
             fitted_rows=found.fitted_rows,
@@ -148,8 +148,8 @@ class Record(Fitted):
         """Whether the engine converged."""
         ended = self.outcome in (Status.CONVERGED, Status.EXACT, Status.KNOWN, Status.SAMPLED,
                                  Status.APPROXIMATED, Status.WEIGHTED, Status.EARLY)
-        return ended and not any(found.code.warning is ConvergenceWarning
-                                 for found in self.findings)
+        return ended and not any(finding.code.warning is ConvergenceWarning
+                                 for finding in self.findings)
 
     @property
     def warnings(self) -> tuple[Finding, ...]:
@@ -167,14 +167,14 @@ class Record(Fitted):
             engine = "" if name == "Laplace" else f" at the optimum found by {name}"
         elif self.outcome is Status.KNOWN or name in self.outcome.headline:
             engine = ""
-        notes = "".join(f"; {found.problem}" for found in self.findings if not found.warns)
+        notes = "".join(f"; {finding.problem}" for finding in self.findings if not finding.warns)
         return f"{self.outcome.headline}{engine}{notes}"
 
     @property
     def status(self) -> str:
         """How the engine ended, the findings, and the problem of each warning, in a line."""
-        return self.ending + "".join(f". Warning [{found.code.value}]: {found.problem}"
-                                     for found in self.warnings)
+        return self.ending + "".join(f". Warning [{finding.code.value}]: {finding.problem}"
+                                     for finding in self.warnings)
 
     @property
     def structure(self) -> Structure:
@@ -198,7 +198,7 @@ class Record(Fitted):
             return self.names[name]
         index = self.structure.indexed.get(name) if self.shapes else None
         if index is None or index.high is None or index.low is None:
-            indexed = ([found.name for found in self.structure.indexed.values()]
+            indexed = ([other.name for other in self.structure.indexed.values()]
                        if self.shapes else [])
             raise ModelError(f"labels('{name}'): the input '{name}' is not an index into an array "
                              f"of known length. Use a site with a finite list of states, or an "
@@ -234,11 +234,11 @@ class Record(Fitted):
             raise ModelError(f"model '{self.model.name}' has no site '{name}'. Use one of its "
                              f"sites, {listed(sites)}")
         if discrete and sites[name].finite is None:
-            instead = ("use impute(data) or simulate(..., given=data)" if sites[name].rows
-                       else f"use {self._expression_outside_rows(name)}")
+            remedy = ("use impute(data) or simulate(..., given=data)" if sites[name].rows
+                      else f"use {self._expression_outside_rows(name)}")
             raise ModelError(f"site '{name}' ({sites[name].kind}) has no finite list of states, so "
                              f"it has no labels, no table and no probabilities of states. Instead "
-                             f"{instead}")
+                             f"{remedy}")
         return sites[name]
 
     def _expression_outside_rows(self, name: str) -> str:
@@ -249,12 +249,12 @@ class Record(Fitted):
               unknown: str = REFUSE) -> dataset.Data:
         untraced("the fit", self.point)
         data = frames.aligned(data, self.columns)
-        held = read.read(self.model, read_function(self.model, data).data, self.names, rows,
-                         self.shapes, steps, unknown)
-        return refuse_precision_loss(held, self.point if self.outcome is Status.KNOWN else {})
+        parsed = read.read(self.model, read_function(self.model, data).data, self.names, rows,
+                           self.shapes, steps, unknown)
+        return refuse_precision_loss(parsed, self.point if self.outcome is Status.KNOWN else {})
 
 
-def refuse_precision_loss(held: dataset.Data,
+def refuse_precision_loss(data: dataset.Data,
                           given: SiteValues = MappingProxyType({})) -> dataset.Data:
     """The data, unchanged.
 
@@ -264,10 +264,10 @@ def refuse_precision_loss(held: dataset.Data,
     Raises:
         TooFewDigits: float32 does not represent the data; the calling method repeats in float64.
     """
-    if not jax.config.jax_enable_x64 and (digits.find_precision_loss(held) is not None
-                                          or is_imprecise(held, given)):
+    if not jax.config.jax_enable_x64 and (digits.find_precision_loss(data) is not None
+                                          or is_imprecise(data, given)):
         raise TooFewDigits
-    return held
+    return data
 
 
 class StaticPart:

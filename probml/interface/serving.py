@@ -41,10 +41,10 @@ class Serving(Answers):
         """
         if not isinstance(ask, str) or ask not in Compiled.ASKS:
             raise ModelError(f"compiled(ask={ask!r:.60}): expected one of {listed(Compiled.ASKS)}")
-        held = self._read(example)
+        parsed = self._read(example)
         guess = ask != "log_prob" and site is None
-        name = self._site_to_predict(held, continuous=ask == "predict") if guess else site
-        return Compiled(self, held, ask, name, plug_in)
+        name = self._site_to_predict(parsed, continuous=ask == "predict") if guess else site
+        return Compiled(self, parsed, ask, name, plug_in)
 
     def filter(self, example: object) -> Filter:
         """A filter of a hidden Markov chain, which is given step after step and keeps the state:
@@ -69,13 +69,13 @@ class Serving(Answers):
 
         Cost: memory of steps · K² numbers a row, K the joint states of all chains.
         """
-        found = self.structure.markov
-        name = site or (found[0] if len(found) == 1 else None)
-        if name not in found:
+        chains = self.structure.markov
+        name = site or (chains[0] if len(chains) == 1 else None)
+        if name not in chains:
             raise ModelError(f"pairs(site={site!r}): expected the name of a MarkovChain. Those "
-                             f"of model '{self.model.name}' are: {listed(found)}")
-        held = self._read(data).loosened([name])
-        return asking.answer(self, held, [("pairs", name)], plug_in)[1]["pairs", name][:, 1:]
+                             f"of model '{self.model.name}' are: {listed(chains)}")
+        parsed = self._read(data).loosened([name])
+        return asking.answer(self, parsed, [("pairs", name)], plug_in)[1]["pairs", name][:, 1:]
 
     def forecast(self, data: object, steps: int = 1, plug_in: bool = False,
                  interval: float | None = None, **inputs: object) -> dict[str, ArrayLike]:
@@ -107,43 +107,43 @@ class Serving(Answers):
             raise ModelError("forecast(steps=None): expected the number of steps to forecast, an "
                              "integer of at least 1, such as steps=12")
         self.structure.need_rows("forecast")
-        held = self._read(data)
-        structure = held.structure
+        parsed = self._read(data)
+        structure = parsed.structure
         unknown = [name for name in inputs if name not in structure.timed]
         if unknown:
             raise ModelError(f"forecast: '{unknown[0]}' is not an input with a time axis. Pass "
                              f"only inputs with one: {listed(structure.timed)}")
         if not structure.chains or structure.declared:
-            why = (f"fixes the number of steps of {listed(structure.chains)} to "
-                   f"{structure.declared}, so it cannot forecast further steps. Omit steps= of "
-                   f"these chains in the model" if structure.chains else
-                   "has no chain, so it has no time steps to forecast. Use predict(data)")
-            raise ModelError(f"forecast(steps={steps}): model '{self.model.name}' {why}")
-        last = np.full(held.table.rows, held.steps) if held.given is None else held.given
-        longer = held.extended(last, steps, self._read, inputs)
-        filled = self._imputed(longer, plug_in)
-        at = last[:, None] + np.arange(steps)
+            reason = (f"fixes the number of steps of {listed(structure.chains)} to "
+                      f"{structure.declared}, so it cannot forecast further steps. Omit steps= of "
+                      f"these chains in the model" if structure.chains else
+                      "has no chain, so it has no time steps to forecast. Use predict(data)")
+            raise ModelError(f"forecast(steps={steps}): model '{self.model.name}' {reason}")
+        lengths = np.full(parsed.table.rows, parsed.steps) if parsed.given is None else parsed.given
+        extended = parsed.extended(lengths, steps, self._read, inputs)
+        filled = self._imputed(extended, plug_in)
+        step_index = lengths[:, None] + np.arange(steps)
         timed = {s.name: s for s in structure.named.values() if s.time is not None
                  and s.name in filled}
 
         def ahead(name: str, array: np.ndarray):
             axis = 1 + present(timed[name].time)
-            array = np.moveaxis(array, axis, 1)[np.arange(len(at))[:, None], at]
+            array = np.moveaxis(array, axis, 1)[np.arange(len(step_index))[:, None], step_index]
             return np.moveaxis(array, 1, axis)
 
-        out = as_columns_of(data, self, {name: ahead(name, filled[name]) for name in timed})
+        forecasts = as_columns_of(data, self, {name: ahead(name, filled[name]) for name in timed})
         numbers = [name for name in timed if name in structure.sites and not timed[name].states]
-        bounds = {} if interval is None else bands(self, longer, numbers, interval, plug_in)
-        bounds = as_columns_of(data, self, {name: tuple(ahead(name, each) for each in both)
-                                            for name, both in bounds.items()})
-        given = ragged.sequence_tables(structure, data)
-        first = next(iter(given.values()), None)
+        bounds = {} if interval is None else bands(self, extended, numbers, interval, plug_in)
+        bounds = as_columns_of(data, self, {name: tuple(ahead(name, bound) for bound in pair)
+                                            for name, pair in bounds.items()})
+        sequences = ragged.sequence_tables(structure, data)
+        first_table = next(iter(sequences.values()), None)
 
         def back(name: str, array: np.ndarray):
-            if first is None:
+            if first_table is None:
                 return array
-            own = given.get(name)
-            return first.ahead(array, name) if own is None else own.ahead(array, None)
+            table = sequences.get(name)
+            return first_table.ahead(array, name) if table is None else table.ahead(array, None)
 
         return {name: Interval(back(name, array), *(back(name, b) for b in bounds[name]))
-                if name in bounds else back(name, array) for name, array in out.items()}
+                if name in bounds else back(name, array) for name, array in forecasts.items()}

@@ -30,6 +30,6 @@ def grid(models: Mapping[int, Bound], data: object, site: str, engine: EM | VB, 
         probabilities is no Dirichlet.
     Cost: every iteration is one of the largest model for each restart of each size.
     """
-    found = fitting.infer_sizes(models, data, site, engine, weights, seed, where)
+    results = fitting.infer_sizes(models, data, site, engine, weights, seed, where)
     columns = columns_of(data)
-    return {size: Fit.of(models[size], of, columns, seed) for size, of in found.items()}
+    return {size: Fit.of(models[size], result, columns, seed) for size, result in results.items()}

@@ -83,13 +83,13 @@ def analyse(closed: ClosedJaxpr, domain: Domain[V], inputs: Iterable[V]) -> list
 def values_of(program: Program, domain: Domain[V], inputs: Iterable[V]) -> list[V]:
     """The abstract value of each place of a program."""
     values: list[Any] = [None] * len(program.avals)
-    for place, held in program.constants:
-        values[place] = domain.constant(held)
+    for place, const in program.constants:
+        values[place] = domain.constant(const)
     for place, value in zip(program.inputs, inputs, strict=True):
         values[place] = value
     for eqn, operands, results in program.lines:
-        found = _results(eqn, [values[i] for i in operands], domain)
-        for place, value in zip(results, found, strict=True):
+        outputs = _results(eqn, [values[i] for i in operands], domain)
+        for place, value in zip(results, outputs, strict=True):
             values[place] = value
     return values
 
@@ -97,36 +97,36 @@ def values_of(program: Program, domain: Domain[V], inputs: Iterable[V]) -> list[
 def _results(eqn: JaxprEqn, operands: list[V], domain: Domain[V]) -> list[V]:
     entry = table_entry(eqn)
     if entry is not None and entry.kind is Kind.LOOP:
-        short = name_of(eqn) == "scan" and 0 < eqn.params["length"] <= domain.unrolled
-        found = None if short else domain.opaque_results(eqn, operands)
-        return _LOOPS[name_of(eqn)](eqn, operands, domain) if found is None else found
+        unrolls = name_of(eqn) == "scan" and 0 < eqn.params["length"] <= domain.unrolled
+        outputs = None if unrolls else domain.opaque_results(eqn, operands)
+        return _LOOPS[name_of(eqn)](eqn, operands, domain) if outputs is None else outputs
     if entry is not None and entry.kind is Kind.COPY and len(operands) == len(eqn.outvars):
         return operands
     return domain.equation(eqn, operands)
 
 
 def _scan(eqn: JaxprEqn, operands: list[V], domain: Domain[V]) -> list[V]:
-    scan, given = Scan.of(eqn), [var.aval for var in eqn.outvars]
-    fixed, first = operands[: scan.constants], operands[scan.constants :][: scan.carries]
+    scan, out_avals = Scan.of(eqn), [var.aval for var in eqn.outvars]
+    consts, init = operands[: scan.constants], operands[scan.constants :][: scan.carries]
     xs = operands[scan.constants + scan.carries :]
 
-    def step(carry: list[V], turn: int | None) -> list[V]:
+    def step(carry: list[V], index: int | None) -> list[V]:
         return analyse(scan.body, domain,
-                       [*fixed, *carry, *(domain.entering(x, turn, scan) for x in xs)])
+                       [*consts, *carry, *(domain.entering(x, index, scan) for x in xs)])
 
     if 0 < scan.length <= domain.unrolled:
-        carry, steps = first, []
-        for turn in reversed(range(scan.length)) if eqn.params["reverse"] else range(scan.length):
-            after = step(carry, turn)
-            carry = after[: scan.carries]
-            steps.append(after[scan.carries :])
+        carry, steps = init, []
+        for index in reversed(range(scan.length)) if eqn.params["reverse"] else range(scan.length):
+            outputs = step(carry, index)
+            carry = outputs[: scan.carries]
+            steps.append(outputs[scan.carries :])
         steps = steps[::-1] if eqn.params["reverse"] else steps
-        return carry + [domain.leaving(list(each), aval) for each, aval
-                        in zip(zip(*steps, strict=True), given[scan.carries :], strict=True)]
+        return carry + [domain.leaving(list(outs), aval) for outs, aval
+                        in zip(zip(*steps, strict=True), out_avals[scan.carries :], strict=True)]
 
-    def handed(after: list[V], begun: bool) -> list[V]:
-        return [value if scan.is_invariant(i) else domain.loop_carry(value, scan, begun)
-                for i, value in enumerate(after[: scan.carries])]
+    def handed(outputs: list[V], is_first: bool) -> list[V]:
+        return [value if scan.is_invariant(i) else domain.loop_carry(value, scan, is_first)
+                for i, value in enumerate(outputs[: scan.carries])]
 
     last: list[V] = []
 
@@ -134,46 +134,46 @@ def _scan(eqn: JaxprEqn, operands: list[V], domain: Domain[V]) -> list[V]:
         last[:] = step(carry, None)
         return handed(last, False)
 
-    carry = _fixpoint(turned, handed(first, True), domain, eqn)
+    carry = _fixpoint(turned, handed(init, True), domain, eqn)
     return carry + [domain.leaving([value], aval) for value, aval
-                    in zip(last[scan.carries :], given[scan.carries :], strict=True)]
+                    in zip(last[scan.carries :], out_avals[scan.carries :], strict=True)]
 
 
 def _while(eqn: JaxprEqn, operands: list[V], domain: Domain[V]) -> list[V]:
     """The number of iterations depends on everything that the condition reads."""
     loop = While.of(eqn)
-    asked, fixed = operands[: loop.asked], operands[loop.asked :][: loop.constants]
+    cond_consts, body_consts = operands[: loop.asked], operands[loop.asked :][: loop.constants]
 
     def step(carry: list[V]) -> list[V]:
-        (going,) = analyse(loop.condition, domain, [*asked, *carry])
-        after = analyse(loop.body, domain, [*fixed, *carry])
+        (predicate,) = analyse(loop.condition, domain, [*cond_consts, *carry])
+        outputs = analyse(loop.body, domain, [*body_consts, *carry])
         return [value if loop.is_invariant(i)
-                else domain.join(domain.loop_carry(value, None, False), going, eqn)
-                for i, value in enumerate(after)]
+                else domain.join(domain.loop_carry(value, None, False), predicate, eqn)
+                for i, value in enumerate(outputs)]
 
-    first = [value if loop.is_invariant(i) else domain.loop_carry(value, None, True)
-             for i, value in enumerate(operands[loop.asked + loop.constants :])]
-    return _fixpoint(step, first, domain, eqn)
+    init = [value if loop.is_invariant(i) else domain.loop_carry(value, None, True)
+            for i, value in enumerate(operands[loop.asked + loop.constants :])]
+    return _fixpoint(step, init, domain, eqn)
 
 
 def _branches(eqn: JaxprEqn, operands: list[V], domain: Domain[V]) -> list[V]:
-    ways = [analyse(body, domain, operands[1:]) for body in eqn.params["branches"]]
-    return [functools.reduce(lambda one, other: domain.join(one, other, eqn), (*way, operands[0]))
-            for way in zip(*ways, strict=True)]
+    results = [analyse(body, domain, operands[1:]) for body in eqn.params["branches"]]
+    return [functools.reduce(lambda one, other: domain.join(one, other, eqn), (*outs, operands[0]))
+            for outs in zip(*results, strict=True)]
 
 
 def _fixpoint(step: Callable[[list[V]], list[V]], carry: list[V], domain: Domain[V],
               eqn: JaxprEqn) -> list[V]:
     """The values of a carry at the start of any step: the least fixed point above the initial
     values."""
-    turn = 0
+    iteration = 0
     while True:
-        after = [domain.join(before, value, eqn)
-                 for before, value in zip(carry, step(carry), strict=True)]
-        if all(map(domain.same, carry, after)):
+        joined = [domain.join(old, value, eqn)
+                  for old, value in zip(carry, step(carry), strict=True)]
+        if all(map(domain.same, carry, joined)):
             return carry
-        turn += 1
-        carry = after if turn < PATIENCE else list(map(domain.widened, after))
+        iteration += 1
+        carry = joined if iteration < PATIENCE else list(map(domain.widened, joined))
 
 
 _LOOPS = {"cond": _branches, "scan": _scan, "while": _while}

@@ -55,9 +55,9 @@ def with_vjp(function: Callable) -> Callable:
 
     @functools.wraps(function)
     def both(*args: object) -> tuple[PyTree, Callable]:
-        found, back = _differentiated(functools.partial(jax.vjp, shortened(function)), function,
-                                      args)(*args)
-        return found, _differentiated(back, function, args)
+        gradients, back = _differentiated(functools.partial(jax.vjp, shortened(function)), function,
+                                          args)(*args)
+        return gradients, _differentiated(back, function, args)
 
     return both
 

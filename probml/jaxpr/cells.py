@@ -65,12 +65,12 @@ def cells(closed: ClosedJaxpr, tracked: Mapping[int, str],
                                    strict=True)]
 
 
-def merge_cells(where: np.ndarray, own: np.ndarray) -> bool:
-    """Write the cells of elements that depend on one into `where`, the cells found so far; False:
+def merge_cells(merged: np.ndarray, new: np.ndarray) -> bool:
+    """Write the cells of elements that depend on one into `merged`, the cells found so far; False:
     an element depends on several."""
-    if ((own == SEVERAL) | (own != NONE) & (where != NONE) & (own != where)).any():
+    if ((new == SEVERAL) | (new != NONE) & (merged != NONE) & (new != merged)).any():
         return False
-    where[own != NONE] = own[own != NONE]
+    merged[new != NONE] = new[new != NONE]
     return True
 
 
@@ -89,13 +89,13 @@ class _Cells(Domain[_Value]):
     def equation(self, eqn: JaxprEqn, operands: list[_Value]) -> list[_Value]:
         known = [value.known for value in operands]
         number = folded(eqn, known) if len(eqn.outvars) == 1 else None
-        out: list[dict[str, _Marks]] = [{} for _ in eqn.outvars]
+        all_marks: list[dict[str, _Marks]] = [{} for _ in eqn.outvars]
         for name in dict.fromkeys(name for value in operands for name in value.marks):
-            ends = [sources(eqn, [v.marks[name][i] if name in v.marks else None for v in operands],
-                            end, known) for i, end in enumerate(ENDS)]
-            for marks, low, high in zip(out, *ends, strict=True):
+            sides = [sources(eqn, [v.marks[name][i] if name in v.marks else None for v in operands],
+                             end, known) for i, end in enumerate(ENDS)]
+            for marks, low, high in zip(all_marks, *sides, strict=True):
                 marks[name] = (low, high)
-        return [_Value(marks, number) for marks in out]
+        return [_Value(marks, number) for marks in all_marks]
 
     def join(self, one: _Value, other: _Value, eqn: JaxprEqn) -> _Value:
         marks = {**one.marks, **other.marks}
@@ -130,11 +130,11 @@ class _Cells(Domain[_Value]):
     def leaving(self, values: Sequence[_Value], aval: ShapedArray) -> _Value:
         marks: dict[str, _Marks] = {}
         for name in dict.fromkeys(name for value in values for name in value.marks):
-            own = [np.full((len(values), *aval.shape[1:]), end.blank) for end in ENDS]
+            bounds = [np.full((len(values), *aval.shape[1:]), end.blank) for end in ENDS]
             for turn, value in enumerate(values):
-                for array, m in zip(own, value.marks.get(name, ()), strict=False):
+                for array, m in zip(bounds, value.marks.get(name, ()), strict=False):
                     array[turn] = m
-            marks[name] = tuple(own)
+            marks[name] = tuple(bounds)
         return _Value(marks)
 
 
@@ -184,17 +184,17 @@ class _Codes(Domain[_Array]):
 
     def equation(self, eqn: JaxprEqn, operands: list[_Array]) -> list[_Array]:
         name, entry = name_of(eqn), table_entry(eqn)
-        kept = _joined(operands)
-        if not kept or entry is None:
+        codes = _joined(operands)
+        if not codes or entry is None:
             return [_Array()] * len(eqn.outvars)
         if name in _APART:
             self._compared(name, *operands)
         if entry.kind is Kind.MOVE or name == "select_n":  # the other operands are indices
-            kept = _joined(operands[1:] if name == "select_n" else operands[:1])
+            codes = _joined(operands[1:] if name == "select_n" else operands[:1])
         kinds = [getattr(getattr(out.aval, "dtype", None), "kind", "") for out in eqn.outvars]
         if "f" in kinds:
-            self.found.update(kept)
-        return [_Array(kept if kind in "iu" and kind else frozenset()) for kind in kinds]
+            self.found.update(codes)
+        return [_Array(codes if kind in "iu" and kind else frozenset()) for kind in kinds]
 
     def join(self, one: _Array, other: _Array, eqn: JaxprEqn) -> _Array:
         return _Array(one.codes | other.codes)

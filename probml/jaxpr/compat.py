@@ -95,10 +95,10 @@ def call_switch() -> CallSwitch | None:
     try:
         from jax._src.lib import jax_jit
 
-        own = config.config_ext.Config("probml_plain", False, include_in_jit_key=False,
-                                       include_in_trace_context=False)
-        own.set_local(own.swap_local(True))  # as it will be used
-        return CallSwitch(own, config.disable_jit, jax_jit.set_disable_jit_state,
+        switch = config.config_ext.Config("probml_plain", False, include_in_jit_key=False,
+                                          include_in_trace_context=False)
+        switch.set_local(switch.swap_local(True))  # as it will be used
+        return CallSwitch(switch, config.disable_jit, jax_jit.set_disable_jit_state,
                           config.eager_constant_folding)
     except (ImportError, AttributeError, TypeError):
         return None

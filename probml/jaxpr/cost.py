@@ -18,19 +18,19 @@ def count_operations(jaxpr: Jaxpr) -> float:
 
 def _operations(eqn: JaxprEqn) -> float:
     name = eqn.primitive.name
-    inside = [count_operations(body.jaxpr) for body in bodies(eqn)]
+    body_costs = [count_operations(body.jaxpr) for body in bodies(eqn)]
     if name == "cond":
-        return max(inside)
-    if inside:
-        turns = {"scan": eqn.params.get("length", 1), "while": WHILE_STEPS}.get(name, 1)
-        return sum(inside) * turns
-    taken, made = ([math.prod(getattr(var.aval, "shape", ())) for var in side]
-                   for side in (eqn.invars, eqn.outvars))
+        return max(body_costs)
+    if body_costs:
+        n_steps = {"scan": eqn.params.get("length", 1), "while": WHILE_STEPS}.get(name, 1)
+        return sum(body_costs) * n_steps
+    in_sizes, out_sizes = ([math.prod(getattr(var.aval, "shape", ())) for var in side]
+                           for side in (eqn.invars, eqn.outvars))
     if name == "dot_general":
         (contracted, _), _ = eqn.params["dimension_numbers"]
-        return made[0] * math.prod(eqn.invars[0].aval.shape[axis] for axis in contracted)
+        return out_sizes[0] * math.prod(eqn.invars[0].aval.shape[axis] for axis in contracted)
     entry = table_entry(eqn)
     if entry is not None and entry.kind is Kind.OPAQUE:
-        return sum(made) * max(eqn.invars[0].aval.shape[-1:], default=1)
+        return sum(out_sizes) * max(eqn.invars[0].aval.shape[-1:], default=1)
     combines = entry is None or entry.kind in (Kind.REDUCE, Kind.WRITE)
-    return max(sum(made), sum(taken) if combines else 0)
+    return max(sum(out_sizes), sum(in_sizes) if combines else 0)

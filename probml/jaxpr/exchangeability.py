@@ -93,53 +93,53 @@ class Rowwise(Domain[Rows]):
     def constant(self, value: ArrayLike) -> Rows:
         """A constant depends on the row index if it has an axis of rows and varies along it."""
         shape = np.shape(value)
-        found = self._row_sized(shape)
-        if not found and not shape and not self.counted:
+        row_axes = self._row_sized(shape)
+        if not row_axes and not shape and not self.counted:
             return SHARED._replace(known=as_integers(value))
         try:
             array = np.asarray(value)
         except TypeError:  # a random key, a tracer
-            return self._numbered(shape, found)
-        if not found and self.counted and key_of(array) in self.counted:
+            return self._numbered(shape, row_axes)
+        if not row_axes and self.counted and key_of(array) in self.counted:
             return Rows(mixed=COUNT)
-        differs = [axis for axis in found if (array != np.take(array, [0], axis)).any()]
-        return self._numbered(shape, differs)._replace(known=as_integers(value))
+        varying = [axis for axis in row_axes if (array != np.take(array, [0], axis)).any()]
+        return self._numbered(shape, varying)._replace(known=as_integers(value))
 
     def equation(self, eqn: JaxprEqn, operands: list[Rows]) -> list[Rows]:
         entry, name, results = table_entry(eqn), name_of(eqn), len(eqn.outvars)
-        which = operands[0].known if name == "select_n" else None
+        selector = operands[0].known if name == "select_n" else None
         # the sign of a known index decides whether it counts from the end
-        if which is not None and len(np.unique(which)) == 1:
-            return [operands[1 + int(which.flat[0])]]
+        if selector is not None and len(np.unique(selector)) == 1:
+            return [operands[1 + int(selector.flat[0])]]
         flags = _flags(operands)
         if any(v.mixed for v in operands):
-            worst, combines = _worst(operands), getattr(entry, "kind", None) not in (
+            cause, combines = _worst(operands), getattr(entry, "kind", None) not in (
                 Kind.ELEMENTWISE, Kind.MOVE)
-            return [flags._replace(mixed=name if worst == NUMBER and flags.data and combines
-                                   else worst)] * results
+            return [flags._replace(mixed=name if cause == NUMBER and flags.data and combines
+                                   else cause)] * results
         # inside a loop over rows: every operation acts on the current row alone
         if any(v.axis == EACH for v in operands):
-            alone = all(v.axis in (EACH, None) for v in operands)
-            return [flags._replace(axis=EACH) if alone else flags._replace(mixed=name)] * results
+            rowwise = all(v.axis in (EACH, None) for v in operands)
+            return [flags._replace(axis=EACH) if rowwise else flags._replace(mixed=name)] * results
         try:
-            out = self._placed(eqn, entry, operands, flags)
+            values = self._placed(eqn, entry, operands, flags)
         except Mixed:
             return [flags._replace(mixed=name if flags.data or not flags.number
                                    else NUMBER)] * results
         if results == 1 and not any(v.known is None and v.number for v in operands):
             # constant folding: tells which indices equal the row index
-            return [out[0]._replace(known=folded(eqn, [v.known for v in operands]))]
-        return out
+            return [values[0]._replace(known=folded(eqn, [v.known for v in operands]))]
+        return values
 
     def join(self, one: Rows, other: Rows, eqn: JaxprEqn) -> Rows:
-        both = _flags([one, other])
+        flags = _flags([one, other])
         if one.mixed or other.mixed:
-            return both._replace(mixed=_worst([one, other]))
+            return flags._replace(mixed=_worst([one, other]))
         places = {value[:2] for value in (one, other) if value.axis is not None}
         if len(places) > 1:
-            return both._replace(mixed=name_of(eqn) if both.data else NUMBER)
+            return flags._replace(mixed=name_of(eqn) if flags.data else NUMBER)
         axis, inner = places.pop() if places else (None, 1)
-        return both._replace(axis=axis, inner=inner)
+        return flags._replace(axis=axis, inner=inner)
 
     def same(self, one: Rows, other: Rows) -> bool:
         return one[:-1] == other[:-1]
@@ -202,28 +202,28 @@ class Rowwise(Domain[Rows]):
                  for value, atom in zip(values, eqn.invars, strict=True)]
         numbers = [value.known for value in values]
         low, high = (sources(eqn, marks, end, numbers) for end in ENDS)
-        return [self._found(*each) for each in zip(low, high, map(_shape, eqn.outvars),
-                                                   strict=True)]
+        return [self._found(*bounds) for bounds in zip(low, high, map(_shape, eqn.outvars),
+                                                       strict=True)]
 
     def _marks(self, value: Rows, shape: tuple[int, ...]) -> np.ndarray | None:
         if value.axis is None:
             return None
-        wide = [size if axis == value.axis else 1 for axis, size in enumerate(shape)]
-        return (np.arange(shape[value.axis]) // value.inner % self.rows).reshape(wide)
+        dims = [size if axis == value.axis else 1 for axis, size in enumerate(shape)]
+        return (np.arange(shape[value.axis]) // value.inner % self.rows).reshape(dims)
 
     def _found(self, low: np.ndarray, high: np.ndarray, shape: tuple[int, ...]) -> tuple[int, int]:
         """The axis along which the row labels run through all rows in order."""
-        several = (low != high) & (high != NONE)
+        is_mixed = (low != high) & (high != NONE)
         axes = [axis for axis in self._row_sized(shape) if high.shape[axis] == shape[axis]]
-        if several.any():
+        if is_mixed.any():
             raise Mixed
         if axes and not high.size:
             return axes[0], 1  # an empty array
         for axis in axes:
-            lines = np.moveaxis(high, axis, -1).reshape(-1, shape[axis])
-            lines = lines[(lines != NONE).any(-1)]
-            inner = int((lines[0] > 0).argmax()) if len(lines) else 0
-            if inner and (lines == np.arange(shape[axis]) // inner % self.rows).all():
+            labels = np.moveaxis(high, axis, -1).reshape(-1, shape[axis])
+            labels = labels[(labels != NONE).any(-1)]
+            inner = int((labels[0] > 0).argmax()) if len(labels) else 0
+            if inner and (labels == np.arange(shape[axis]) // inner % self.rows).all():
                 return axis, inner
         raise Mixed
 
@@ -233,26 +233,26 @@ class Rowwise(Domain[Rows]):
         all rows, too, or depends on the row index or the number of rows."""
         if entry is not None and entry.kind in (Kind.ELEMENTWISE, Kind.COPY):
             return SHARED
-        new, name = self._row_sized(shape), name_of(eqn)
+        row_axes, name = self._row_sized(shape), name_of(eqn)
         if entry is None and any(hasattr(atom.aval, "inner_aval") for atom in eqn.invars):
             raise Mixed  # a mutable reference, into which another equation may have written data
-        taken = [self._row_sized(_shape(atom)) for atom in eqn.invars]
-        if name in _SPREADING or not new and not any(taken):
+        in_axes = [self._row_sized(_shape(atom)) for atom in eqn.invars]
+        if name in _SPREADING or not row_axes and not any(in_axes):
             return SHARED
         # treat axes as long as the rows as if they held data: an operation that does not combine
         # them keeps constants constant
-        if any(taken):
+        if any(in_axes):
             supposed = [self._supposed(value, _shape(atom))
                         for value, atom in zip(values, eqn.invars, strict=True)]
             axis, inner = self._followed(eqn, supposed)[0]
             if name == "reshape":
                 return SHARED if inner == 1 and shape[axis] == self.rows else Rows(axis, inner)
-            return SHARED if new == [axis] else self._numbered(shape, new)
+            return SHARED if row_axes == [axis] else self._numbered(shape, row_axes)
         if name == "tile":
-            new = [axis for axis in new if _shape(eqn.invars[0])[axis] != 1]
+            row_axes = [axis for axis in row_axes if _shape(eqn.invars[0])[axis] != 1]
         if name == "iota":
-            new = [axis for axis in new if axis == eqn.params["dimension"]]
-        return self._numbered(shape, new)
+            row_axes = [axis for axis in row_axes if axis == eqn.params["dimension"]]
+        return self._numbered(shape, row_axes)
 
     def _row_sized(self, shape: tuple[int, ...]) -> list[int]:
         return [axis for axis, size in enumerate(shape) if size and size % self.rows == 0]
@@ -284,9 +284,9 @@ class Rowwise(Domain[Rows]):
         index = values[1] if columns else SHARED
         if index.known is None or index.axis is None or index.axis == index.known.ndim - 1:
             return False
-        lines = np.moveaxis(index.known, index.axis, 0)
+        by_row = np.moveaxis(index.known, index.axis, 0)
         varying = [axis for column, axis in enumerate(columns) if not np.array_equal(
-            lines[..., column], np.broadcast_to(lines[:1, ..., column], lines.shape[:-1]),
+            by_row[..., column], np.broadcast_to(by_row[:1, ..., column], by_row.shape[:-1]),
             equal_nan=True)]
         axis, inner = values[0][:2]
         shape = _shape(eqn.invars[0])
@@ -310,11 +310,11 @@ def _flags(values: Sequence[Rows]) -> Rows:
 
 def _worst(values: Sequence[Rows]) -> str:
     """The primitive that mixes rows; NUMBER or COUNT only if there is none."""
-    found = [value.mixed for value in values if value.mixed]
-    return min(found, key=(NUMBER, COUNT).__contains__)
+    causes = [value.mixed for value in values if value.mixed]
+    return min(causes, key=(NUMBER, COUNT).__contains__)
 
 
-def looks(
+def row_dependence(
     single: core.ClosedJaxpr, many: Callable[[int], core.ClosedJaxpr], axes: Sequence[int | None],
     numbers: Collection[int] = ()
 ) -> list[str]:
@@ -329,11 +329,11 @@ def looks(
     Cost: one more trace; two if the program for many rows has a constant that the one for a single
         row has not.
     """
-    rows, more = itertools.islice(_unlike(single), 2)
+    rows, other_rows = itertools.islice(_unlike(single), 2)
     closed = many(rows)
     counted = _constant_keys(closed) - _constant_keys(single)
     if counted:
-        counted -= _constant_keys(many(more))
+        counted -= _constant_keys(many(other_rows))
     return mixes(closed, axes, rows, numbers, counted)
 
 
@@ -366,11 +366,11 @@ def _unlike(single: core.ClosedJaxpr) -> Iterator[int]:
         shapes.update(getattr(atom.aval, "shape", ()) for atom in (*eqn.invars, *eqn.outvars))
         sizes.add(eqn.params.get("length", 0) or 0)
     sizes.update(itertools.chain(*shapes))
-    held, largest = _constant_keys(single), max(map(math.prod, shapes), default=0)
+    constants, largest = _constant_keys(single), max(map(math.prod, shapes), default=0)
     # fewer rows if a row is large, so that elements can be tracked one by one
     primes = (n for n in itertools.count(61 if 61 * 4 * largest < MAX_TRACKED_ELEMENTS else 5, 2)
               if all(n % p for p in range(3, math.isqrt(n) + 1, 2)))
-    return (n for n in primes if key_of(n) not in held
+    return (n for n in primes if key_of(n) not in constants
             and not any(size and size % n == 0 for size in sizes))
 
 

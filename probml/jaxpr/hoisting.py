@@ -102,13 +102,13 @@ class Remainder:
                 self._splits[line.results] = split
             self._moving.update(line.results)
             lines.append(line)
-        wanted = {*program.results, *(i for line in lines for i in line.operands)} - self._moving
+        needed = {*program.results, *(i for line in lines for i in line.operands)} - self._moving
         support = self._supports(sources)
-        self._places = sorted({i for place in wanted for i in support[place]} - sources)
-        again = program.restricted(list(wanted), {*self._places, *sources})
-        self._lines = again + lines
-        asked = {i for split in self._splits.values() for i in split.line.operands} - self._moving
-        self._first = program.restricted([*self._places, *asked], sources)
+        self._places = sorted({i for place in needed for i in support[place]} - sources)
+        recomputed = program.restricted(list(needed), {*self._places, *sources})
+        self._lines = recomputed + lines
+        inputs = {i for split in self._splits.values() for i in split.line.operands} - self._moving
+        self._first = program.restricted([*self._places, *inputs], sources)
 
     @property
     def is_whole(self) -> bool:
@@ -156,24 +156,24 @@ class Remainder:
         becoming larger, in their place.
         """
         support = {place: frozenset({place}) for place in sources}
-        spent = dict.fromkeys(sources, 0.0)  # place → time to compute it
+        cost_of = dict.fromkeys(sources, 0.0)  # place → time to compute it
         kept = set[int]()
         for line in self._program.lines:
             if not self._moving.isdisjoint(line.results):
                 continue
-            below = frozenset[int]().union(*(support[i] for i in line.operands))
-            entries = sum(map(self._entries, below))
-            cost = _cost(line.eqn) + sum(spent[i] for i in line.operands)
+            needs = frozenset[int]().union(*(support[i] for i in line.operands))
+            entries = sum(map(self._entries, needs))
+            cost = _cost(line.eqn) + sum(cost_of[i] for i in line.operands)
             for place in line.results:
                 size = self._entries(place)
-                each = self._copies * cost / max(size, 1)
-                worth = cost >= MIN_COST and each >= READ and (
-                    size <= each * max(FEW_ENTRIES, entries))
-                if worth or not kept.isdisjoint(below) and size <= entries:
+                per_entry = self._copies * cost / max(size, 1)
+                pays = cost >= MIN_COST and per_entry >= READ and (
+                    size <= per_entry * max(FEW_ENTRIES, entries))
+                if pays or not kept.isdisjoint(needs) and size <= entries:
                     kept.add(place)
-                    support[place], spent[place] = frozenset({place}), 0.0
+                    support[place], cost_of[place] = frozenset({place}), 0.0
                 else:
-                    support[place], spent[place] = below, cost
+                    support[place], cost_of[place] = needs, cost
         return support
 
     def _entries(self, place: int) -> int:
@@ -193,7 +193,7 @@ class SplitScan(NamedTuple):
     def keep(self, values: Mapping[int, jax.Array]) -> Kept:
         """What all steps keep, given the known operands."""
         fixed, slices = self._operands(values, self.moving)
-        return jax.lax.scan(lambda _, own: ((), self.remainder.keep({**fixed, **own})), (), slices,
+        return jax.lax.scan(lambda _, xs: ((), self.remainder.keep({**fixed, **xs})), (), slices,
                             length=self.scan.length)[1]
 
     def run(self, values: Mapping[int, jax.Array], kept: Kept) -> list[jax.Array]:
@@ -202,11 +202,11 @@ class SplitScan(NamedTuple):
         carried = slice(scan.constants, scan.constants + scan.carries)
         fixed, slices = self._operands(values, set())
 
-        def step(carry: list[jax.Array], each: tuple[dict, Kept]) -> tuple[list, list]:
-            own, held = each
+        def step(carry: list[jax.Array], pair: tuple[dict, Kept]) -> tuple[list, list]:
+            xs, kept_step = pair
             entering = dict(zip(self.body.inputs[carried], carry, strict=True))
-            found = self.remainder.run({**fixed, **own, **entering}, held)
-            return found[: scan.carries], found[scan.carries :]
+            outputs = self.remainder.run({**fixed, **xs, **entering}, kept_step)
+            return outputs[: scan.carries], outputs[scan.carries :]
 
         carry, results = jax.lax.scan(
             step, [values[i] for i in self.line.operands[carried]], (slices, kept),
@@ -214,11 +214,11 @@ class SplitScan(NamedTuple):
         return [*carry, *results]
 
     def _operands(self, values: Mapping[int, jax.Array],
-                  without: set[int]) -> tuple[dict, dict]:
+                  excluded: set[int]) -> tuple[dict, dict]:
         """Constants and scanned arrays, by their places in the body."""
         start, known = self.scan.constants, [
             (place, values[i]) for place, i in zip(self.body.inputs, self.line.operands,
-                                                   strict=True) if place not in without]
+                                                   strict=True) if place not in excluded]
         places = self.body.inputs
         return ({place: value for place, value in known if place in places[:start]},
                 {place: value for place, value in known
@@ -228,21 +228,21 @@ class SplitScan(NamedTuple):
 def _is_impure(eqn: JaxprEqn) -> bool:
     """Whether an equation is evaluated in each call in any case: it receives rows from the host."""
     return bool(eqn.effects) or "callback" in eqn.primitive.name or any(
-        map(_is_impure, (each for body in bodies(eqn) for each in equations(body))))
+        map(_is_impure, (inner for body in bodies(eqn) for inner in equations(body))))
 
 
 def _cost(eqn: JaxprEqn) -> float:
     """Nanoseconds that an equation takes, about."""
     entry = table_entry(eqn)
-    taken, made = (sum(_entries(atom.aval) for atom in atoms)
+    n_in, n_out = (sum(_entries(atom.aval) for atom in atoms)
                    for atoms in (eqn.invars, eqn.outvars))
     if entry is None or entry.kind in (Kind.LOOP, Kind.OPAQUE, Kind.CALL):
-        return SPECIAL * (taken + made)
+        return SPECIAL * (n_in + n_out)
     if entry.kind is Kind.CONTRACT:
-        return ARITHMETIC * taken * max(made / max(taken, 1), 1.0)
-    own = {Kind.MOVE: 0.0, Kind.COPY: 0.0, Kind.CREATE: 0.0, Kind.ELEMENTWISE: ARITHMETIC,
-           Kind.REDUCE: ARITHMETIC}.get(entry.kind, TRANSCENDENTAL)
-    return COST.get(name_of(eqn), own) * max(taken if own else 0, made)
+        return ARITHMETIC * n_in * max(n_out / max(n_in, 1), 1.0)
+    unit_cost = {Kind.MOVE: 0.0, Kind.COPY: 0.0, Kind.CREATE: 0.0, Kind.ELEMENTWISE: ARITHMETIC,
+                 Kind.REDUCE: ARITHMETIC}.get(entry.kind, TRANSCENDENTAL)
+    return COST.get(name_of(eqn), unit_cost) * max(n_in if unit_cost else 0, n_out)
 
 
 def _entries(aval: object) -> int:

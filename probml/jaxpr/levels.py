@@ -110,14 +110,14 @@ def classify(closed_jaxpr: ClosedJaxpr, tracked: Mapping[int, str]) -> list[dict
     inputs = [_Value({tracked[i]: Level.MOVED}, _COPY) if i in tracked else _CONSTANT
               for i in range(len(jaxpr.invars))]
     outputs = analyse(closed_jaxpr, _Levels(), inputs)
-    found = [{name: _use(level, value.chain) for name, level in value.levels.items()}
-             for value in outputs]
+    all_uses = [{name: _use(level, value.chain) for name, level in value.levels.items()}
+                for value in outputs]
     if not any(eqn.primitive.name in _LOOPS for eqn in equations(closed_jaxpr)):
-        return found
+        return all_uses
     # a loop mixes all its operands; its body tells on which of them each result depends
     return [{name: use for name, use in uses.items()
-             if any(tracked.get(i) == name for i in taken)}
-            for uses, taken in zip(found, dependencies(closed_jaxpr), strict=True)]
+             if any(tracked.get(i) == name for i in needed)}
+            for uses, needed in zip(all_uses, dependencies(closed_jaxpr), strict=True)]
 
 
 def dependencies(closed_jaxpr: ClosedJaxpr) -> list[frozenset[int]]:
@@ -155,30 +155,30 @@ def restrict(closed_jaxpr: ClosedJaxpr, outputs: Sequence[int]) -> tuple[ClosedJ
         if not needed.isdisjoint(eqn.outvars):
             eqns.append(eqn)
             needed.update(atom for atom in eqn.invars if not isinstance(atom, Literal))
-    kept = tuple(i for i, var in enumerate(jaxpr.invars) if var in needed)
+    indices = tuple(i for i, var in enumerate(jaxpr.invars) if var in needed)
     constants = [(var, value) for var, value in zip(jaxpr.constvars, closed_jaxpr.consts,
                                                     strict=True) if var in needed]
-    smaller = jaxpr.replace(
+    reduced = jaxpr.replace(
         constvars=[var for var, _ in constants],
-        invars=[jaxpr.invars[i] for i in kept],
+        invars=[jaxpr.invars[i] for i in indices],
         outvars=outvars,
         eqns=eqns[::-1],
         effects=set().union(*(eqn.effects for eqn in eqns)),
     )
-    smaller = ClosedJaxpr(smaller, [value for _, value in constants])
-    needed = set().union(*dependencies(smaller))
-    idle = [i for i, aval in enumerate(smaller.in_avals) if i not in needed
-            and isinstance(aval.dtype, np.dtype)]
-    return ((_zeroed(smaller, idle), tuple(i for k, i in enumerate(kept) if k not in idle))
-            if idle else (smaller, kept))
+    reduced = ClosedJaxpr(reduced, [value for _, value in constants])
+    needed = set().union(*dependencies(reduced))
+    unused = [i for i, aval in enumerate(reduced.in_avals) if i not in needed
+              and isinstance(aval.dtype, np.dtype)]
+    return ((_zeroed(reduced, unused), tuple(i for k, i in enumerate(indices) if k not in unused))
+            if unused else (reduced, indices))
 
 
-def _zeroed(closed_jaxpr: ClosedJaxpr, idle: Sequence[int]) -> ClosedJaxpr:
+def _zeroed(closed_jaxpr: ClosedJaxpr, unused: Sequence[int]) -> ClosedJaxpr:
     """The program with these inputs replaced by zeros."""
     jaxpr = closed_jaxpr.jaxpr
-    constvars = [*jaxpr.constvars, *(jaxpr.invars[i] for i in idle)]
-    invars = [var for i, var in enumerate(jaxpr.invars) if i not in idle]
-    zeros = [np.zeros(jaxpr.invars[i].aval.shape, jaxpr.invars[i].aval.dtype) for i in idle]
+    constvars = [*jaxpr.constvars, *(jaxpr.invars[i] for i in unused)]
+    invars = [var for i, var in enumerate(jaxpr.invars) if i not in unused]
+    zeros = [np.zeros(jaxpr.invars[i].aval.shape, jaxpr.invars[i].aval.dtype) for i in unused]
     return ClosedJaxpr(jaxpr.replace(constvars=constvars, invars=invars),
                        [*closed_jaxpr.consts, *zeros])
 
@@ -232,20 +232,20 @@ def _merged(one: tuple[_Step, ...], other: tuple[_Step, ...]) -> tuple[_Step, ..
 def _extended(chain: tuple[_Step, ...], name: str, number: float) -> tuple[_Step, ...]:
     """The coordinate followed by one more map, in normal form: no two powers in a row, no factor
     before a power."""
-    *before, last = chain
+    *earlier, last = chain
     if name == "times":
-        return (*before, last._replace(factor=last.factor * number))
+        return (*earlier, last._replace(factor=last.factor * number))
     if name == "power":  # (c x^q)^p = c^p x^(pq)
         with np.errstate(all="ignore"):
             factor = float(np.power(np.float64(last.factor), number))
         factor = factor if math.isfinite(factor) and factor != 0.0 else math.nan
         if last.name != "power":
-            before, last = [*before, last._replace(factor=1.0)], _Step("power")
+            earlier, last = [*earlier, last._replace(factor=1.0)], _Step("power")
         total = last.number * number
-        return (*before, _Step("power", total, factor)) if total != 1.0 else _extended(
-            tuple(before), "times", factor
+        return (*earlier, _Step("power", total, factor)) if total != 1.0 else _extended(
+            tuple(earlier), "times", factor
         )
-    return tuple(before) if last == _Step(_INVERSE.get(name, "")) else (*chain, _Step(name))
+    return tuple(earlier) if last == _Step(_INVERSE.get(name, "")) else (*chain, _Step(name))
 
 
 def _step(value: _Value, name: str, number: float = 1.0) -> _Value:
@@ -282,9 +282,9 @@ class _Levels(Domain[_Value]):
     def equation(self, eqn: JaxprEqn, operands: list[_Value]) -> list[_Value]:
         name = name_of(eqn)
         if not any(value.levels for value in operands):
-            kept = (name == "convert_element_type" and _is_float(eqn.outvars[0])
-                    or name in _MOVES and name != "gather")
-            return [operands[0] if kept else _CONSTANT] * len(eqn.outvars)
+            keeps = (name == "convert_element_type" and _is_float(eqn.outvars[0])
+                     or name in _MOVES and name != "gather")
+            return [operands[0] if keeps else _CONSTANT] * len(eqn.outvars)
         value = _result(name, eqn, operands)
         return [value if value.chain == _COPY or _is_float(var) else _general([value])
                 for var in eqn.outvars]
@@ -314,12 +314,12 @@ def _result(name: str, eqn: JaxprEqn, values: list[_Value]) -> _Value:
     tracked = [value for value in values if value.levels]
     alone = tracked[0] if len(tracked) == 1 else None
     constant = next((value.uniform for value in values if not value.levels), None)
-    call, found = _Call(eqn, values, alone, constant), None
+    call, result = _Call(eqn, values, alone, constant), None
     if (rule := _move if name in _MOVES else _RULES.get(name)) is not None:
-        found = rule(call)
-    if found is None and alone is not None and (of_one := _RULES_OF_ONE.get(name)) is not None:
-        found = of_one(alone, call)
-    return _general(values) if found is None else found
+        result = rule(call)
+    if result is None and alone is not None and (of_one := _RULES_OF_ONE.get(name)) is not None:
+        result = of_one(alone, call)
+    return _general(values) if result is None else result
 
 
 def _move(call: _Call) -> _Value:
@@ -329,8 +329,8 @@ def _move(call: _Call) -> _Value:
 
 
 def _pad(call: _Call) -> _Value:
-    inside = all(max(sides) <= 0 for sides in call.eqn.params["padding_config"])
-    return call.first if inside and call.first is call.alone else _mixed(call.values)
+    crops = all(max(sides) <= 0 for sides in call.eqn.params["padding_config"])
+    return call.first if crops and call.first is call.alone else _mixed(call.values)
 
 
 def _scatter(call: _Call, combined: Callable = _mixed) -> _Value:
@@ -341,8 +341,8 @@ def _scatter(call: _Call, combined: Callable = _mixed) -> _Value:
 def _update_slice(call: _Call) -> _Value:
     if any(value.levels for value in call.values[2:]):
         return _general(call.values)
-    whole = call.eqn.invars[0].aval.shape == call.eqn.invars[1].aval.shape
-    return call.values[1] if whole else _mixed(call.values[:2])
+    replaces = call.eqn.invars[0].aval.shape == call.eqn.invars[1].aval.shape
+    return call.values[1] if replaces else _mixed(call.values[:2])
 
 
 def _add_several(call: _Call) -> _Value | None:
@@ -350,8 +350,8 @@ def _add_several(call: _Call) -> _Value | None:
 
 
 def _square(call: _Call) -> _Value | None:
-    same = len(call.values) == 2 and call.eqn.invars[0] is call.eqn.invars[1]
-    return _step(call.first, "power", 2.0) if same else None
+    is_square = len(call.values) == 2 and call.eqn.invars[0] is call.eqn.invars[1]
+    return _step(call.first, "power", 2.0) if is_square else None
 
 
 def _integer_pow(call: _Call) -> _Value | None:

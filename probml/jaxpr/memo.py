@@ -22,12 +22,12 @@ def register_cache(release: Callable[[], None]) -> None:
 
 def release_half() -> None:
     """Releases the entries of all caches that were not used since the last release."""
-    for each in _RELEASES:
-        each()
+    for release in _RELEASES:
+        release()
 
 
-def memo(most: int) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """functools.lru_cache of `most` entries; `release_half` releases those that were not used since
+def memo(size: int) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """functools.lru_cache of `size` entries; `release_half` releases those that were not used since
     its last call.
 
     At a release the entries become a second generation, which is looked up where the first, then
@@ -36,18 +36,18 @@ def memo(most: int) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """
 
     def decorated(function: Callable[P, R]) -> Callable[P, R]:
-        held = [_Generation(function, most)]
+        current = [_Generation(function, size)]
 
         @functools.wraps(function)
-        def call(*args: P.args, **said: P.kwargs) -> R:
-            return held[0].find(*args, **said)
+        def call(*args: P.args, **kwargs: P.kwargs) -> R:
+            return current[0].find(*args, **kwargs)
 
         def release() -> None:
-            held[0].behind = function  # drops the previous second generation
-            held[0] = _Generation(held[0].find, most)
+            current[0].behind = function  # drops the previous second generation
+            current[0] = _Generation(current[0].find, size)
 
         def clear() -> None:
-            held[0] = _Generation(function, most)
+            current[0] = _Generation(function, size)
 
         call.cache_clear = clear  # type: ignore[attr-defined]
         register_cache(release)
@@ -59,9 +59,9 @@ def memo(most: int) -> Callable[[Callable[P, R]], Callable[P, R]]:
 class _Generation:
     """The entries since the last release, and the function `behind` that finds others."""
 
-    def __init__(self, behind: Callable, most: int):
+    def __init__(self, behind: Callable, size: int):
         self.behind = behind
-        self.find: Callable = functools.lru_cache(maxsize=most)(self._missed)
+        self.find: Callable = functools.lru_cache(maxsize=size)(self._missed)
 
-    def _missed(self, *args: object, **said: object) -> Any:
-        return self.behind(*args, **said)
+    def _missed(self, *args: object, **kwargs: object) -> Any:
+        return self.behind(*args, **kwargs)

@@ -152,8 +152,8 @@ def computed(eqn: JaxprEqn, values: Sequence[np.ndarray], dtype: np.dtype | None
     except Unsupported:
         return None
     with np.errstate(all="ignore"):
-        found = function(*values)
-    return list(map(np.asarray, found if operation.several else [found]))
+        results = function(*values)
+    return list(map(np.asarray, results if operation.several else [results]))
 
 
 LARGEST_READ = 100_000
@@ -179,25 +179,25 @@ def folded(eqn: JaxprEqn, numbers: Sequence[Any]) -> np.ndarray | None:
     Args:
         numbers: the same for its operands; None: the operand depends on data.
     """
-    out, entry = eqn.outvars[0].aval, table_entry(eqn)
+    aval, entry = eqn.outvars[0].aval, table_entry(eqn)
     # random keys and tokens have no such kind
-    kind = getattr(getattr(out, "dtype", None), "kind", "V")
-    if entry is None or kind not in "biu" or not 0 < out.size <= LARGEST_READ or (
+    kind = getattr(getattr(aval, "dtype", None), "kind", "V")
+    if entry is None or kind not in "biu" or not 0 < aval.size <= LARGEST_READ or (
             numbers and all(array is None for array in numbers)):
         return None
     exact = [array is not None and not np.isnan(array).any() for array in numbers]
     if all(exact):
-        found = computed(eqn, [array.astype(atom.aval.dtype) for array, atom
-                               in zip(numbers, eqn.invars, strict=True)])
+        results = computed(eqn, [array.astype(atom.aval.dtype) for array, atom
+                                 in zip(numbers, eqn.invars, strict=True)])
     elif name_of(eqn) == "convert_element_type":
         array = numbers[0]
-        found = [np.where(np.isnan(array), np.nan, array != 0) if kind == "b" else array]
+        results = [np.where(np.isnan(array), np.nan, array != 0) if kind == "b" else array]
     elif entry.kind is Kind.JOIN or entry.kind is Kind.MOVE and all(exact[1:]):
-        found = computed(eqn, [
+        results = computed(eqn, [
             np.full(atom.aval.shape, np.nan) if array is None
             else array if entry.kind is Kind.JOIN or i == 0 else array.astype(int)
             for i, (array, atom) in enumerate(zip(numbers, eqn.invars, strict=True))
         ], np.dtype(float))
     else:
         return None
-    return None if found is None else np.broadcast_to(np.asarray(found[0], float), out.shape)
+    return None if results is None else np.broadcast_to(np.asarray(results[0], float), aval.shape)

@@ -62,9 +62,9 @@ class Program(NamedTuple):
 
     def at(self, wanted: Sequence[int], values: Mapping[int, ArrayLike]) -> list[jax.Array]:
         """The values of some places, given those of others."""
-        held = dict(self.constants) | dict(values)
-        evaluate_lines(self.restricted(wanted, values), held)
-        return [held[place] for place in wanted]
+        known = dict(self.constants) | dict(values)
+        evaluate_lines(self.restricted(wanted, values), known)
+        return [known[place] for place in wanted]
 
 
 def needed_lines(lines: Sequence[Any], wanted: Iterable[int],
@@ -93,12 +93,12 @@ def flatten(closed: ClosedJaxpr, calls: Collection[str] = CALLS, idle: bool = Fa
             EVERY_CALL where it is only analysed.
         idle: keep equations that no result needs.
     """
-    opener = _Flattener(calls, idle)
-    inputs = [opener.place(var.aval) for var in closed.jaxpr.invars]
+    flattener = _Flattener(calls, idle)
+    inputs = [flattener.place(var.aval) for var in closed.jaxpr.invars]
     wanted = [True] * len(closed.jaxpr.outvars)
-    results = opener.walk(closed, inputs, wanted)
-    return Program(opener.lines, tuple(inputs), opener.constants,
-                   tuple(place for place in results if place is not None), opener.avals)
+    results = flattener.walk(closed, inputs, wanted)
+    return Program(flattener.lines, tuple(inputs), flattener.constants,
+                   tuple(place for place in results if place is not None), flattener.avals)
 
 
 flat = memo(1024)(flatten)
@@ -114,11 +114,11 @@ def bind(eqn: JaxprEqn, values: Sequence[ArrayLike]) -> Sequence[jax.Array]:
     functions, params = params if isinstance(params, tuple) else ((), params)  # up to JAX 0.9
     with as_written_at(eqn.source_info.traceback):
         if eqn.ctx is equation_settings():  # nearly always
-            found = eqn.primitive.bind(*functions, *values, **params)
+            outputs = eqn.primitive.bind(*functions, *values, **params)
         else:
             with eqn.ctx.manager:
-                found = eqn.primitive.bind(*functions, *values, **params)
-    return found if eqn.primitive.multiple_results else [found]
+                outputs = eqn.primitive.bind(*functions, *values, **params)
+    return outputs if eqn.primitive.multiple_results else [outputs]
 
 
 class _Flattener:
@@ -155,20 +155,20 @@ class _Flattener:
         jaxpr = closed.jaxpr
         consts = [self.constant(value, var.aval)
                   for value, var in zip(closed.consts, jaxpr.constvars, strict=True)]
-        at: dict[Hashable, Any] = dict(zip((*jaxpr.constvars, *jaxpr.invars),
-                                           (*consts, *args), strict=True))
+        places: dict[Hashable, Any] = dict(zip((*jaxpr.constvars, *jaxpr.invars),
+                                               (*consts, *args), strict=True))
 
         def read(atom: Atom) -> int:
-            return self.constant(atom.val, atom.aval) if _literal(atom) else at[atom]
+            return self.constant(atom.val, atom.aval) if _literal(atom) else places[atom]
 
-        for eqn, asked in _needed(jaxpr, wanted, self._idle):
+        for eqn, used in _needed(jaxpr, wanted, self._idle):
             operands = tuple(map(read, eqn.invars))
-            inner, taken = called(eqn) if eqn.primitive.name in self._calls else (None, ())
+            inner, numbers = called(eqn) if eqn.primitive.name in self._calls else (None, ())
             if inner is not None:
-                found: Sequence[int | None] = self.walk(inner, [operands[i] for i in taken], asked)
+                outs: Sequence[int | None] = self.walk(inner, [operands[i] for i in numbers], used)
             else:
-                found = self._line(eqn, operands)
-            at.update(zip(eqn.outvars, found, strict=True))
+                outs = self._line(eqn, operands)
+            places.update(zip(eqn.outvars, outs, strict=True))
         return [read(atom) if want else None
                 for atom, want in zip(jaxpr.outvars, wanted, strict=True)]
 
@@ -196,15 +196,15 @@ def _key(eqn: JaxprEqn, operands: tuple[int, ...]) -> tuple | None:
 
 def _needed(jaxpr: Jaxpr, wanted: Sequence[bool], idle: bool) -> list[tuple[JaxprEqn, list[bool]]]:
     """The equations that results depend on, in order, and which results of each."""
-    alive = {atom for atom, want in zip(jaxpr.outvars, wanted, strict=True)
-             if want and not _literal(atom)}
-    out = []
+    needed = {atom for atom, want in zip(jaxpr.outvars, wanted, strict=True)
+              if want and not _literal(atom)}
+    lines = []
     for eqn in reversed(jaxpr.eqns):
-        asked = [idle or var in alive for var in eqn.outvars]
-        if any(asked) or eqn.effects:
-            out.append((eqn, asked))
-            alive.update(atom for atom in eqn.invars if not _literal(atom))
-    return out[::-1]
+        used = [idle or var in needed for var in eqn.outvars]
+        if any(used) or eqn.effects:
+            lines.append((eqn, used))
+            needed.update(atom for atom in eqn.invars if not _literal(atom))
+    return lines[::-1]
 
 
 def _literal(atom: object) -> bool:
@@ -221,28 +221,28 @@ def called(eqn: JaxprEqn) -> tuple[ClosedJaxpr | None, Sequence[int]]:
         return None, everything
     # operands: the constants of matvec, vecmat, solve and transpose_solve, then b
     if eqn.primitive.name == "custom_linear_solve":
-        before, own, after = (sum(eqn.params["const_lengths"][i])
-                              for i in (slice(0, 2), slice(2, 3), slice(3, 4)))
-        taken = [*everything[before : before + own], *everything[before + own + after :]]
+        n_lead, n_own, n_last = (sum(eqn.params["const_lengths"][i])
+                                 for i in (slice(0, 2), slice(2, 3), slice(3, 4)))
+        operands = [*everything[n_lead : n_lead + n_own], *everything[n_lead + n_own + n_last :]]
         candidates = [eqn.params["jaxprs"].solve]
     elif "_prim" in eqn.params:
-        taken, candidates = everything, [_expanded(eqn)]
+        operands, candidates = everything, [_expanded(eqn)]
     else:
-        taken, candidates = everything, [eqn.params[
+        operands, candidates = everything, [eqn.params[
             key
         ] for key in ("jaxpr", "call_jaxpr", "fun_jaxpr", "call") if key in eqn.params]
-    sizes = len(taken), len(eqn.outvars)
-    fitting = (body for body in map(_closed, candidates) if body is not None
+    sizes = len(operands), len(eqn.outvars)
+    matches = (body for body in map(_closed, candidates) if body is not None
                and (len(body.in_avals), len(body.out_avals)) == sizes)
-    return next(fitting, None), taken
+    return next(matches, None), operands
 
 
 def bodies(eqn: JaxprEqn) -> Iterator[ClosedJaxpr]:
     """All programs inside an equation: of a call, a loop, a branch."""
     entry = table_entry(eqn)
     if entry is None or entry.kind in (Kind.CALL, Kind.LOOP):
-        inside = [_expanded(eqn)] if "_prim" in eqn.params else eqn.params.values()
-        for value in inside:
+        candidates = [_expanded(eqn)] if "_prim" in eqn.params else eqn.params.values()
+        for value in candidates:
             for body in map(_closed, value if isinstance(value, list | tuple) else [value]):
                 if body is not None:
                     yield body
@@ -316,8 +316,8 @@ def jaxpr_of(function: Callable) -> Callable[..., ClosedJaxpr]:
 
     def own(*args: object) -> ClosedJaxpr:
         closed = trace(*args)
-        return ClosedJaxpr(closed.jaxpr, [held.copy() if isinstance(held, np.ndarray) else held
-                                          for held in closed.consts])
+        return ClosedJaxpr(closed.jaxpr, [const.copy() if isinstance(const, np.ndarray) else const
+                                          for const in closed.consts])
 
     return own
 

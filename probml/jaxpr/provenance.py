@@ -48,11 +48,11 @@ def sources(eqn: JaxprEqn, marks: Marks, end: End, numbers: Numbers) -> list[np.
     if rule in _MOVING and not in_place and sum(
             math.prod(_shape(atom)) for atom in (*eqn.invars, *eqn.outvars)) > MAX_TRACKED_ELEMENTS:
         rule = None  # above this size elements are not tracked one by one
-    found = None if rule is None else rule(eqn, marks, end, numbers)
-    if found is None:
-        found = _everything(marks, end)
-    return found if isinstance(found, list) else [_ranked(found, len(_shape(var)))
-                                                  for var in eqn.outvars]
+    bounds = None if rule is None else rule(eqn, marks, end, numbers)
+    if bounds is None:
+        bounds = _everything(marks, end)
+    return bounds if isinstance(bounds, list) else [_ranked(bounds, len(_shape(var)))
+                                                    for var in eqn.outvars]
 
 
 def _shape(atom: Atom) -> tuple[int, ...]:
@@ -71,13 +71,13 @@ def _everything(marks: Marks, end: End) -> np.ndarray:
 
 def _joined(marks: Marks, end: End) -> np.ndarray:
     """The bounds of an elementwise function of several operands, with broadcasting."""
-    out, *others = [m for m in marks if m is not None]
+    joined, *others = [m for m in marks if m is not None]
     for m in others:
-        if out.size * m.size > MAX_TRACKED_ELEMENTS and math.prod(shape := np.broadcast_shapes(
-                out.shape, m.shape)) > MAX_TRACKED_ELEMENTS:
+        if joined.size * m.size > MAX_TRACKED_ELEMENTS and math.prod(shape := np.broadcast_shapes(
+                joined.shape, m.shape)) > MAX_TRACKED_ELEMENTS:
             return _everything(marks, end).reshape((1,) * len(shape))
-        out = end.join(out, m)
-    return out
+        joined = end.join(joined, m)
+    return joined
 
 
 def _spread(marks: np.ndarray | None, shape: tuple[int, ...], end: End) -> np.ndarray:
@@ -114,8 +114,8 @@ def _window(eqn: JaxprEqn, marks: Marks, end: End, numbers: Numbers) -> np.ndarr
     """A reduction over a sliding window: along the axes of the window each element depends on
     all."""
     rank, params = len(_shape(eqn.invars[0])), eqn.params
-    moved = [params[key] for key in ("window_dimensions", "window_strides", "base_dilation")]
-    axes = tuple(axis for axis in range(rank) if any(own[axis] != 1 for own in moved)
+    settings = [params[key] for key in ("window_dimensions", "window_strides", "base_dilation")]
+    axes = tuple(axis for axis in range(rank) if any(setting[axis] != 1 for setting in settings)
                  or tuple(params["padding"][axis]) != (0, 0))
     return end.join.reduce(_ranked(_joined(marks, end), rank), axes, keepdims=True,
                            initial=end.blank)
@@ -123,20 +123,20 @@ def _window(eqn: JaxprEqn, marks: Marks, end: End, numbers: Numbers) -> np.ndarr
 
 def _opaque(eqn: JaxprEqn, marks: Marks, end: End, numbers: Numbers) -> np.ndarray | list | None:
     """An arbitrary function of the trailing axes, batched over the leading ones."""
-    own = TABLE[name_of(eqn)].own or (len(eqn.params["fft_lengths"]),)
-    leads, batch = [], set()
+    n_trailing = TABLE[name_of(eqn)].own or (len(eqn.params["fft_lengths"]),)
+    leading, batch = [], set()
     for i, (m, atom) in enumerate(zip(marks, eqn.invars, strict=True)):
-        count, shape = own[min(i, len(own) - 1)], _shape(atom)
+        count, shape = n_trailing[min(i, len(n_trailing) - 1)], _shape(atom)
         batch.add(shape[: len(shape) - count])
         if m is not None:
-            leads.append(end.join.reduce(m, tuple(range(m.ndim - count, m.ndim)),
-                                         initial=end.blank))
+            leading.append(end.join.reduce(m, tuple(range(m.ndim - count, m.ndim)),
+                                           initial=end.blank))
     shapes = list(map(_shape, eqn.outvars))
     width = len(next(iter(batch)))
     if any({shape[:width]} != batch for shape in shapes):
         return None
-    lead = _joined(leads, end)
-    return [lead.reshape(lead.shape + (1,) * (len(shape) - width)) for shape in shapes]
+    joined = _joined(leading, end)
+    return [joined.reshape(joined.shape + (1,) * (len(shape) - width)) for shape in shapes]
 
 
 def _triangular_solve(eqn: JaxprEqn, marks: Marks, end: End, numbers: Numbers) -> np.ndarray:
@@ -151,12 +151,12 @@ def _triangular_solve(eqn: JaxprEqn, marks: Marks, end: End, numbers: Numbers) -
 
 def _leading(eqn: JaxprEqn, marks: Marks, end: End, numbers: Numbers) -> list[np.ndarray]:
     """Axes are appended after, or removed from, the trailing ones."""
-    out = []
+    bounds = []
     for rank in (len(_shape(var)) for var in eqn.outvars):
         parts = [m.reshape(m.shape + (1,) * (rank - m.ndim)) if m.ndim < rank else end.join.reduce(
             m, tuple(range(rank, m.ndim)), initial=end.blank) for m in marks if m is not None]
-        out.append(_joined(parts, end))
-    return out
+        bounds.append(_joined(parts, end))
+    return bounds
 
 
 # moves
@@ -166,9 +166,9 @@ def _moved_elements(eqn: JaxprEqn, marks: Marks, end: End,
                     numbers: Numbers) -> list[np.ndarray] | None:
     """The element numbers of the results of a primitive that only moves elements: the primitive
     itself, run on the element numbers of its operands; None: it moves them to unknown places."""
-    every, values = TABLE[name_of(eqn)].kind is Kind.JOIN, []
+    all_move, values = TABLE[name_of(eqn)].kind is Kind.JOIN, []
     for i, (m, atom) in enumerate(zip(marks, eqn.invars, strict=True)):
-        if every or i == 0:
+        if all_move or i == 0:
             values.append(_spread(m, _shape(atom), end))
         elif _exact(numbers[i]):
             values.append(numbers[i].astype(int))
@@ -185,10 +185,10 @@ def _run(eqn: JaxprEqn, values: list[np.ndarray], end: End,
 
 
 def _broadcast(eqn: JaxprEqn, marks: Marks, end: End, numbers: Numbers) -> np.ndarray:
-    wide = [1] * len(_shape(eqn.outvars[0]))
+    shape = [1] * len(_shape(eqn.outvars[0]))
     for size, place in zip(marks[0].shape, eqn.params["broadcast_dimensions"], strict=True):
-        wide[place] = size
-    return marks[0].reshape(wide)
+        shape[place] = size
+    return marks[0].reshape(shape)
 
 
 def _select(eqn: JaxprEqn, marks: Marks, end: End, numbers: Numbers) -> np.ndarray:
@@ -196,43 +196,43 @@ def _select(eqn: JaxprEqn, marks: Marks, end: End, numbers: Numbers) -> np.ndarr
     shape = _shape(eqn.outvars[0])
     if not _exact(numbers[0]) or math.prod(shape) > MAX_TRACKED_ELEMENTS:
         return _joined(marks, end)
-    ways = np.stack([_spread(m, shape, end) for m in marks[1:]])
-    which = np.broadcast_to(numbers[0].astype(int), shape)
-    return np.take_along_axis(ways, which[None], 0)[0]
+    cases = np.stack([_spread(m, shape, end) for m in marks[1:]])
+    selector = np.broadcast_to(numbers[0].astype(int), shape)
+    return np.take_along_axis(cases, selector[None], 0)[0]
 
 
 def _starts(eqn: JaxprEqn, marks: Marks, first: int, numbers: Numbers, sizes: Sequence[int],
             ) -> tuple[list[np.ndarray], list[int]]:
     """Where a slice starts, and the axes along which its start is unknown."""
-    starts, anywhere = [], []
-    for axis, (size, whole) in enumerate(zip(sizes, _shape(eqn.invars[0]), strict=True)):
+    starts, unknown = [], []
+    for axis, (size, length) in enumerate(zip(sizes, _shape(eqn.invars[0]), strict=True)):
         number = numbers[first + axis]
-        starts.append(np.asarray(number if size != whole and _exact(number) else 0, int))
-        anywhere += [axis] if size != whole and not _exact(number) else []
-    return starts, anywhere
+        starts.append(np.asarray(number if size != length and _exact(number) else 0, int))
+        unknown += [axis] if size != length and not _exact(number) else []
+    return starts, unknown
 
 
 def _dynamic_slice(eqn: JaxprEqn, marks: Marks, end: End, numbers: Numbers) -> np.ndarray | None:
     """A dynamic slice; along an axis whose start is unknown any element may be taken."""
-    starts, anywhere = _starts(eqn, marks, 1, numbers, eqn.params["slice_sizes"])
+    starts, unknown = _starts(eqn, marks, 1, numbers, eqn.params["slice_sizes"])
     parts = [_ranked(m, len(starts)) for m in marks[1:] if m is not None]
     if marks[0] is not None:
-        held = end.join.reduce(marks[0], tuple(anywhere), keepdims=True, initial=end.blank)
-        found = _run(eqn, [_spread(held, _shape(eqn.invars[0]), end), *starts], end)
-        if found is None:
+        operand = end.join.reduce(marks[0], tuple(unknown), keepdims=True, initial=end.blank)
+        moved = _run(eqn, [_spread(operand, _shape(eqn.invars[0]), end), *starts], end)
+        if moved is None:
             return None
-        parts += found
+        parts += moved
     return _joined(parts, end)
 
 
 def _dynamic_update(eqn: JaxprEqn, marks: Marks, end: End, numbers: Numbers) -> np.ndarray:
-    starts, anywhere = _starts(eqn, marks, 2, numbers, _shape(eqn.invars[1]))
-    held, written = (end.join.reduce(_spread(m, _shape(atom), end), tuple(anywhere), keepdims=True,
-                                     initial=end.blank)
-                     for m, atom in zip(marks[:2], eqn.invars[:2], strict=True))
+    starts, unknown = _starts(eqn, marks, 2, numbers, _shape(eqn.invars[1]))
+    target, written = (end.join.reduce(_spread(m, _shape(atom), end), tuple(unknown), keepdims=True,
+                                       initial=end.blank)
+                       for m, atom in zip(marks[:2], eqn.invars[:2], strict=True))
     parts = [_ranked(m, len(starts)) for m in marks[2:] if m is not None]
-    parts += computed(eqn, [held, written, *starts], _WHOLE) or []
-    return _joined([*parts, held] if anywhere else parts, end)
+    parts += computed(eqn, [target, written, *starts], _WHOLE) or []
+    return _joined([*parts, target] if unknown else parts, end)
 
 
 def _index(number: np.ndarray | None, shape: tuple[int, ...], columns: Sequence[int],
@@ -241,14 +241,14 @@ def _index(number: np.ndarray | None, shape: tuple[int, ...], columns: Sequence[
     index = np.full(shape, np.nan) if number is None else np.array(number)
     unknown = np.isnan(index).any(tuple(range(index.ndim - 1)))
     index[..., unknown] = 0
-    return index.astype(int), [axis for axis, away in zip(columns, unknown, strict=True) if away]
+    return index.astype(int), [axis for axis, flag in zip(columns, unknown, strict=True) if flag]
 
 
 def _of_indices(marks: np.ndarray, rank: int, windows: Sequence[int], end: End) -> np.ndarray:
     """The bound of every index, broadcast over the window that it reads or writes."""
-    own = end.join.reduce(marks, marks.ndim - 1, initial=end.blank)
-    sizes = iter(own.shape)
-    return own.reshape([1 if axis in windows else next(sizes) for axis in range(rank)])
+    per_index = end.join.reduce(marks, marks.ndim - 1, initial=end.blank)
+    sizes = iter(per_index.shape)
+    return per_index.reshape([1 if axis in windows else next(sizes) for axis in range(rank)])
 
 
 def _gather(eqn: JaxprEqn, marks: Marks, end: End, numbers: Numbers) -> np.ndarray | None:
@@ -257,35 +257,35 @@ def _gather(eqn: JaxprEqn, marks: Marks, end: End, numbers: Numbers) -> np.ndarr
     parts = [] if indices is None else [
         _of_indices(indices, len(_shape(eqn.outvars[0])), dims.offset_dims, end)]
     if operand is not None:
-        index, anywhere = _index(numbers[1], _shape(eqn.invars[1]), dims.start_index_map)
-        held = end.join.reduce(operand, tuple(anywhere), keepdims=True, initial=end.blank)
-        found = _run(eqn, [_spread(held, _shape(eqn.invars[0]), end), index], end)
-        if found is None:
+        index, unknown = _index(numbers[1], _shape(eqn.invars[1]), dims.start_index_map)
+        reduced = end.join.reduce(operand, tuple(unknown), keepdims=True, initial=end.blank)
+        moved = _run(eqn, [_spread(reduced, _shape(eqn.invars[0]), end), index], end)
+        if moved is None:
             return None
-        parts += found
+        parts += moved
     return _joined(parts, end)
 
 
 def _scatter(eqn: JaxprEqn, marks: Marks, end: End, numbers: Numbers) -> np.ndarray | None:
     """The old elements and those written; along an axis whose index is unknown, anywhere."""
     dims, shapes = eqn.params["dimension_numbers"], list(map(_shape, eqn.invars))
-    index, anywhere = _index(numbers[1], shapes[1], dims.scatter_dims_to_operand_dims)
-    away = (*dims.inserted_window_dims, *dims.operand_batching_dims)
-    window = dict(zip((axis for axis in range(len(shapes[0])) if axis not in away),
+    index, unknown = _index(numbers[1], shapes[1], dims.scatter_dims_to_operand_dims)
+    dropped = (*dims.inserted_window_dims, *dims.operand_batching_dims)
+    window = dict(zip((axis for axis in range(len(shapes[0])) if axis not in dropped),
                       dims.update_window_dims, strict=True))
-    held = end.join.reduce(_spread(marks[0], shapes[0], end), tuple(anywhere), keepdims=True,
-                           initial=end.blank)
+    operand = end.join.reduce(_spread(marks[0], shapes[0], end), tuple(unknown), keepdims=True,
+                              initial=end.blank)
     written = _joined([_spread(marks[2], shapes[2], end)] + [
         _of_indices(m, len(shapes[2]), dims.update_window_dims, end)
         for m in marks[1:2] if m is not None], end)
-    written = end.join.reduce(written, tuple(window[axis] for axis in anywhere if axis in window),
+    written = end.join.reduce(written, tuple(window[axis] for axis in unknown if axis in window),
                               keepdims=True, initial=end.blank)
-    if name_of(eqn) == "scatter" and not anywhere:
-        cleared = computed(eqn, [held, index, np.full(written.shape, end.blank)], _WHOLE)
-        held = held if cleared is None else cleared[0]
-    found = computed(eqn, [held, index, written], _WHOLE,
-                     name="scatter_min" if end.join is np.minimum else "scatter_max")
-    return None if found is None else found[0]
+    if name_of(eqn) == "scatter" and not unknown:
+        cleared = computed(eqn, [operand, index, np.full(written.shape, end.blank)], _WHOLE)
+        operand = operand if cleared is None else cleared[0]
+    result = computed(eqn, [operand, index, written], _WHOLE,
+                      name="scatter_min" if end.join is np.minimum else "scatter_max")
+    return None if result is None else result[0]
 
 
 # sums of products
@@ -293,15 +293,15 @@ def _scatter(eqn: JaxprEqn, marks: Marks, end: End, numbers: Numbers) -> np.ndar
 
 def _dot_general(eqn: JaxprEqn, marks: Marks, end: End, numbers: Numbers) -> np.ndarray:
     contracted, batch = eqn.params["dimension_numbers"]
-    rank, used, parts = len(_shape(eqn.outvars[0])), len(batch[0]), []
+    rank, lead, parts = len(_shape(eqn.outvars[0])), len(batch[0]), []
     for side, m in enumerate(marks):
         if m is not None:
             free = [a for a in range(m.ndim) if a not in (*contracted[side], *batch[side])]
             kept = end.join.reduce(np.transpose(m, (*batch[side], *free, *contracted[side])),
-                                   tuple(range(used + len(free), m.ndim)), initial=end.blank)
-            before = used if side == 0 else rank - len(free)
-            parts.append(kept.reshape(kept.shape[:used] + (1,) * (before - used)
-                                      + kept.shape[used:] + (1,) * (rank - before - len(free))))
+                                   tuple(range(lead + len(free), m.ndim)), initial=end.blank)
+            before = lead if side == 0 else rank - len(free)
+            parts.append(kept.reshape(kept.shape[:lead] + (1,) * (before - lead)
+                                      + kept.shape[lead:] + (1,) * (rank - before - len(free))))
     return _joined(parts, end)
 
 
@@ -310,18 +310,18 @@ def _convolution(eqn: JaxprEqn, marks: Marks, end: End, numbers: Numbers) -> np.
     if eqn.params["batch_group_count"] != 1:
         return None
     spec, groups, parts = eqn.params["dimension_numbers"], eqn.params["feature_group_count"], []
-    wide = [1] * len(spec.out_spec)
+    shape = [1] * len(spec.out_spec)
     if marks[0] is not None:
-        kept = end.join.reduce(np.transpose(marks[0], spec.lhs_spec), tuple(range(2, len(wide))),
+        kept = end.join.reduce(np.transpose(marks[0], spec.lhs_spec), tuple(range(2, len(shape))),
                                initial=end.blank)
         if kept.shape[1] > 1:
             kept = end.join.reduce(kept.reshape(len(kept), groups, -1), 2, initial=end.blank)
             kept = np.repeat(kept, _shape(eqn.outvars[0])[spec.out_spec[1]] // groups, 1)
-        parts.append(np.transpose(kept.reshape(*kept.shape, *wide[2:]), np.argsort(spec.out_spec)))
+        parts.append(np.transpose(kept.reshape(*kept.shape, *shape[2:]), np.argsort(spec.out_spec)))
     if marks[1] is not None:
-        kept = end.join.reduce(np.transpose(marks[1], spec.rhs_spec), tuple(range(1, len(wide))),
+        kept = end.join.reduce(np.transpose(marks[1], spec.rhs_spec), tuple(range(1, len(shape))),
                                initial=end.blank)
-        parts.append(np.transpose(kept.reshape(1, -1, *wide[2:]), np.argsort(spec.out_spec)))
+        parts.append(np.transpose(kept.reshape(1, -1, *shape[2:]), np.argsort(spec.out_spec)))
     return _joined(parts, end)
 
 

@@ -49,12 +49,12 @@ class Switches:
         order: of the switch, if there is a single one that compares two numbers.
     """
 
-    def __init__(self, read: "_Read", parents: Sequence[str], places: Sequence[int]):
-        self._read, self._places, self.parents = read, tuple(places), tuple(parents)
-        self.looks = tuple(tuple(p for p in read.parents if p in read.needs[place])
+    def __init__(self, reader: "_Read", parents: Sequence[str], places: Sequence[int]):
+        self._read, self._places, self.parents = reader, tuple(places), tuple(parents)
+        self.looks = tuple(tuple(p for p in reader.parents if p in reader.needs[place])
                            for place in places)
-        alone = len(places) == 1 and self.looks[0] == tuple(read.parents) == self.parents
-        self.order: Order | None = read.order(places[0]) if alone else None
+        is_single = len(places) == 1 and self.looks[0] == tuple(reader.parents) == self.parents
+        self.order: Order | None = reader.order(places[0]) if is_single else None
 
     def setting(self, env: Mapping[str, jax.Array], which: int) -> jax.Array:
         """Whether a switch is on, for one row and one state of the parents that it compares."""
@@ -64,13 +64,13 @@ class Switches:
         """The value at a place of `order`, for one row or one state."""
         return self._read.values([place], env, {})[0].reshape(())
 
-    def outputs(self, env: Mapping[str, jax.Array], on: Iterable[jax.Array]) -> list[jax.Array]:
+    def outputs(self, env: Mapping[str, jax.Array], states: Iterable[jax.Array]) -> list[jax.Array]:
         """The outputs of the program for given values of the switches; they do not depend on the
         states of `parents` otherwise."""
         shapes = (self._read.avals[place].shape for place in self._places)
-        held = {place: jnp.broadcast_to(value, shape)
-                for place, value, shape in zip(self._places, on, shapes, strict=True)}
-        return self._read.values(self._read.program.results, env, held)
+        fixed = {place: jnp.broadcast_to(value, shape)
+                 for place, value, shape in zip(self._places, states, shapes, strict=True)}
+        return self._read.values(self._read.program.results, env, fixed)
 
 
 class _Read:
@@ -80,38 +80,38 @@ class _Read:
         takes: the names of its inputs. parents, shared: see find.
     """
 
-    def __init__(self, closed: ClosedJaxpr, takes: Sequence[str], parents: Iterable[str],
+    def __init__(self, closed: ClosedJaxpr, names: Sequence[str], parents: Iterable[str],
                  shared: Iterable[str]):
         self.program: Program = flatten(closed)
         self.parents, self.moving = tuple(parents), frozenset(shared)
-        self.inputs = dict(zip(takes, self.program.inputs, strict=True))
+        self.inputs = dict(zip(names, self.program.inputs, strict=True))
         self.made, self.avals = self.program.makers(), self.program.avals
-        self.needs = values_of(self.program, Dependence(), [frozenset([name]) for name in takes])
+        self.needs = values_of(self.program, Dependence(), [frozenset([name]) for name in names])
 
     def values(self, wanted: Sequence[int], env: Mapping[str, jax.Array],
-               held: Mapping[int, jax.Array]) -> list[jax.Array]:
+               fixed: Mapping[int, jax.Array]) -> list[jax.Array]:
         """The values of places, given inputs and the values of other places."""
-        own = {place: jnp.asarray(env[name], self.avals[place].dtype)
-               for name, place in self.inputs.items() if name in env}
-        return list(map(jnp.asarray, self.program.at(wanted, own | dict(held))))
+        given = {place: jnp.asarray(env[name], self.avals[place].dtype)
+                 for name, place in self.inputs.items() if name in env}
+        return list(map(jnp.asarray, self.program.at(wanted, given | dict(fixed))))
 
     def cut(self, places: Iterable[int], parent: str) -> list[int]:
         """The last comparisons on the paths from a parent to the places; empty if a path has no
         comparison."""
-        found, seen, stack = [], set[int](), list(places)
+        comparisons, visited, stack = [], set[int](), list(places)
         while stack:
             place = stack.pop()
-            if place in seen or parent not in self.needs[place]:
+            if place in visited or parent not in self.needs[place]:
                 continue
-            seen.add(place)
+            visited.add(place)
             if place not in self.made:
                 return []
             aval = self.avals[place]
             if aval.dtype == bool and aval.size == 1 and not self.needs[place] & self.moving:
-                found.append(place)
+                comparisons.append(place)
             else:
                 stack += self.made[place].operands
-        return found
+        return comparisons
 
     def order(self, place: int) -> Order | None:
         """The two sides of a comparison, if one depends on the row and the other on the state."""
@@ -127,28 +127,28 @@ class _Read:
         return None
 
 
-def find(closed: ClosedJaxpr, takes: Sequence[str], parents: Mapping[str, int],
+def find(closed: ClosedJaxpr, names: Sequence[str], parents: Mapping[str, int],
          shared: Iterable[str]) -> Switches | None:
     """The switches of a program; None if it has none, or too many to be of use.
 
     Args:
-        takes: the names of its inputs.
+        names: the names of its inputs.
         parents: discrete inputs whose states are enumerated → the number of states.
         shared: inputs that all rows share (parameters). A comparison with these is no switch,
             because its value changes while parameters are estimated.
     """
-    read = _Read(closed, takes, parents, shared)
-    cuts = {parent: read.cut(read.program.results, parent) for parent in parents}
-    through = [parent for parent, places in cuts.items() if places]
-    found = dict.fromkeys(place for parent in through for place in cuts[parent])
+    reader = _Read(closed, names, parents, shared)
+    cuts = {parent: reader.cut(reader.program.results, parent) for parent in parents}
+    via_switch = [parent for parent, places in cuts.items() if places]
+    switches = dict.fromkeys(place for parent in via_switch for place in cuts[parent])
     # a comparison that follows from other switches is none, such as the test of a negative index
-    for place in list(found):
-        below = [read.cut(read.made[place].operands, parent) for parent in through
-                 if parent in read.needs[place]]
-        if all(places and all(other != place and other in found for other in places)
-               for places in below):
-            del found[place]
-    many = int(np.prod([parents[p] for p in through], dtype=float)) if through else 0
-    if not found or len(found) > MAX_SWITCHES or GAIN * 2 ** len(found) > many:
+    for place in list(switches):
+        upstream = [reader.cut(reader.made[place].operands, parent) for parent in via_switch
+                    if parent in reader.needs[place]]
+        if all(places and all(other != place and other in switches for other in places)
+               for places in upstream):
+            del switches[place]
+    n_states = int(np.prod([parents[p] for p in via_switch], dtype=float)) if via_switch else 0
+    if not switches or len(switches) > MAX_SWITCHES or GAIN * 2 ** len(switches) > n_states:
         return None
-    return Switches(read, through, list(found))
+    return Switches(reader, via_switch, list(switches))

@@ -40,12 +40,12 @@ def fingerprint(function: Callable) -> Hashable:
     ):
         return function
     try:
-        found = (_function(function, {}) if isinstance(function, types.FunctionType)
-                 else _method(function, {}))
-        hash(found)
+        key = (_function(function, {}) if isinstance(function, types.FunctionType)
+               else _method(function, {}))
+        hash(key)
     except (Nameless, RecursionError, TypeError):
         return function
-    return found
+    return key
 
 
 def _shipped(value: object) -> bool:
@@ -85,15 +85,15 @@ def _value(value: Any, seen: dict) -> Hashable:
     if isinstance(value, np.ndarray | np.generic | jax.Array):
         return array_value(value)
     if isinstance(value, Distribution) and _shipped(kind):
-        leaves, shape = jax.tree.flatten(value)
-        return "distribution", shape, tuple(_value(leaf, seen) for leaf in leaves)
+        leaves, treedef = jax.tree.flatten(value)
+        return "distribution", treedef, tuple(_value(leaf, seen) for leaf in leaves)
     if _shipped(kind) and type(getattr(value, "function", None)) is types.FunctionType:
         return "generative", _value(value.function, seen)
     # what JAX has compiled or differentiated of its own wraps a function of its own
-    own = getattr(value, "__wrapped__", value)
-    if isinstance(own, type | types.BuiltinFunctionType | types.FunctionType | types.ModuleType):
-        if (value.__name__.partition(".")[0] in LIBRARIES if isinstance(own, types.ModuleType)
-                else _shipped(own)):
+    inner = getattr(value, "__wrapped__", value)
+    if isinstance(inner, type | types.BuiltinFunctionType | types.FunctionType | types.ModuleType):
+        if (value.__name__.partition(".")[0] in LIBRARIES if isinstance(inner, types.ModuleType)
+                else _shipped(inner)):
             return "shipped", value
     raise Nameless
 
@@ -104,16 +104,16 @@ def _function(function: Any, seen: dict) -> Hashable:
     if len(seen) >= MAX_OBJECTS:
         raise Nameless
     seen[id(function)] = len(seen)
-    code, read = function.__code__, []
+    code, reads = function.__code__, []
     for names in _names_in(code):
-        read += [(name, _global(function, name, names, seen)) for name in sorted(names.globals)]
+        reads += [(name, _global(function, name, names, seen)) for name in sorted(names.globals)]
     try:
         cells = tuple(_value(cell.cell_contents, seen) for cell in function.__closure__ or ())
     except ValueError:  # not yet filled
         raise Nameless from None
-    return ("function", function.__module__, function.__qualname__, _code(code, seen), tuple(read),
-            cells, *(_value(own, seen) for own in (function.__defaults__, function.__kwdefaults__,
-                                                   vars(function))))
+    return ("function", function.__module__, function.__qualname__, _code(code, seen), tuple(reads),
+            cells, *(_value(part, seen) for part in (function.__defaults__, function.__kwdefaults__,
+                                                     vars(function))))
 
 
 def _method(method: types.MethodType, seen: dict) -> Hashable:
@@ -125,22 +125,22 @@ def _method(method: types.MethodType, seen: dict) -> Hashable:
 def read_of_object(method: types.MethodType) -> dict[str, object]:
     """The attributes of its object, and of the object's class, that a method, or one that it calls,
     reads by name and does not write."""
-    own, codes = method.__self__, [method.__func__.__code__]
+    instance, codes = method.__self__, [method.__func__.__code__]
     read, written = {"__call__"}, set()
     for code in codes:  # of the methods that it calls, too
         for part in nested_code(code):
             read |= set(part.co_names)
             written |= written_names(part)
-        called = (inspect.getattr_static(type(own), name, None) for name in read)
-        codes += {one.__code__ for one in called if inspect.isfunction(one)}.difference(codes)
-    held = {}
+        callees = (inspect.getattr_static(type(instance), name, None) for name in read)
+        codes += {fn.__code__ for fn in callees if inspect.isfunction(fn)}.difference(codes)
+    values = {}
     for name in read - written:
-        value = inspect.getattr_static(own, name, None)
+        value = inspect.getattr_static(instance, name, None)
         if isinstance(value, types.MemberDescriptorType):  # of __slots__
-            value = getattr(own, name, None)
+            value = getattr(instance, name, None)
         if value is not None and not inspect.isroutine(value) and not isinstance(value, property):
-            held[name] = value
-    return held
+            values[name] = value
+    return values
 
 
 @memo(1024)
@@ -166,15 +166,15 @@ def _read(module: object, names: "_Names", seen: dict) -> Hashable:
         return _value(module, seen)
     if module.__name__.partition(".")[0] in LIBRARIES:
         return "shipped", module
-    at = id(module), id(names)
-    if at in seen:
-        return "again", seen[at]
+    key = id(module), id(names)
+    if key in seen:
+        return "again", seen[key]
     if len(seen) >= MAX_OBJECTS:
         raise Nameless
-    seen[at] = len(seen)
-    held = [name for name in sorted(names.attributes) if hasattr(module, name)]
+    seen[key] = len(seen)
+    attributes = [name for name in sorted(names.attributes) if hasattr(module, name)]
     return "module", module.__name__, tuple(
-        (name, _read(getattr(module, name), names, seen)) for name in held)
+        (name, _read(getattr(module, name), names, seen)) for name in attributes)
 
 
 def _code(code: types.CodeType, seen: dict) -> Hashable:

@@ -96,13 +96,13 @@ class GaussianChain(Chain):
 
     def moves(self, name: str) -> jax.Array:
         """transition, covariance or offset with an axis of steps, of size 1 where all are alike."""
-        array, own = getattr(self, name), 1 if name == "offset" else 2
-        return array[None] if array.ndim == own else array
+        array, ndim = getattr(self, name), 1 if name == "offset" else 2
+        return array[None] if array.ndim == ndim else array
 
-    def _along(self, array: jax.Array, own: int) -> jax.Array:
+    def _along(self, array: jax.Array, ndim: int) -> jax.Array:
         """(..., steps or 1, own axes) → (steps − 1, *batch, own axes): what leads into each step
         but the first."""
-        lead, tail = array.shape[: array.ndim - own - 1], array.shape[array.ndim - own :]
+        lead, tail = array.shape[: array.ndim - ndim - 1], array.shape[array.ndim - ndim :]
         array = jnp.broadcast_to(array, (*lead, self.steps, *tail))
         array = jnp.broadcast_to(array, (*self.batch_shape, *array.shape[len(lead) :]))
         return jnp.moveaxis(array, len(self.batch_shape), 0)[1:]
@@ -113,16 +113,16 @@ class GaussianChain(Chain):
         noise = jax.random.normal(key, (self.steps, *shape, self.event_shape[1]))
         first = self.initial_mean + _times(root(self.initial_covariance), noise[0])
         first = jnp.broadcast_to(first, noise.shape[1:])
-        pushes = self._along(root(self.moves("covariance")), 2)
+        scales = self._along(root(self.moves("covariance")), 2)
 
-        def step(state: tuple, now: tuple):
-            push, transition, offset, noise = now
-            state = _times(transition, state) + offset + _times(push, noise)
+        def step(state: tuple, inputs: tuple):
+            scale, transition, offset, noise = inputs
+            state = _times(transition, state) + offset + _times(scale, noise)
             return state, state
 
-        _, rest = jax.lax.scan(step, first, (pushes, self._along(self.moves("transition"), 2),
+        _, states = jax.lax.scan(step, first, (scales, self._along(self.moves("transition"), 2),
                                          self._along(self.moves("offset"), 1), noise[1:]))
-        return jnp.moveaxis(jnp.concatenate([first[None], rest]), 0, -2)
+        return jnp.moveaxis(jnp.concatenate([first[None], states]), 0, -2)
 
     def log_prob(self, value: jax.Array):
         if self._validate_args:
@@ -141,8 +141,8 @@ class GaussianChain(Chain):
             return array if array.shape[array.ndim - 2 - (name != "offset")] == 1 else (
                 array[..., 1:, :] if name == "offset" else array[..., 1:, :, :])
 
-        left = after - _times(later("transition"), before) - later("offset")
-        return first + _log_normal(left, later("covariance")).sum(-1)
+        residual = after - _times(later("transition"), before) - later("offset")
+        return first + _log_normal(residual, later("covariance")).sum(-1)
 
     @property
     def mean(self):
@@ -157,20 +157,20 @@ class GaussianChain(Chain):
     def _moments(self) -> tuple[jax.Array, jax.Array]:
         d = self.event_shape[1]
 
-        def step(carry: tuple, now: tuple):
+        def step(carry: tuple, inputs: tuple):
             mean, covariance = carry
-            noise, transition, offset = now
+            noise, transition, offset = inputs
             mean = _times(transition, mean) + offset
             covariance = transition @ covariance @ jnp.swapaxes(transition, -1, -2) + noise
             return (mean, covariance), (mean, covariance)
 
         first = (jnp.broadcast_to(self.initial_mean, (*self.batch_shape, d)),
                  jnp.broadcast_to(self.initial_covariance, (*self.batch_shape, d, d)))
-        _, rest = jax.lax.scan(step, first, (self._along(self.moves("covariance"), 2),
+        _, later = jax.lax.scan(step, first, (self._along(self.moves("covariance"), 2),
                                          self._along(self.moves("transition"), 2),
                                          self._along(self.moves("offset"), 1)))
-        mean, covariance = (jnp.concatenate([one[None], more])
-                            for one, more in zip(first, rest, strict=True))
+        mean, covariance = (jnp.concatenate([head[None], tail])
+                            for head, tail in zip(first, later, strict=True))
         return jnp.moveaxis(mean, 0, -2), jnp.moveaxis(covariance, 0, -3)
 
 
@@ -181,10 +181,10 @@ def _times(matrix: jax.Array, vector: jax.Array) -> jax.Array:
 def _log_normal(x: jax.Array, covariance: jax.Array) -> jax.Array:
     """log N(x; 0, covariance); of a singular one on its range, −∞ beside it."""
     lower = root(covariance)
-    w = standardised(lower, x[..., None])[..., 0]
-    beside = jnp.abs(_times(lower, w) - x) > FLAT * (1 + jnp.abs(x))
-    log = -0.5 * (w**2).sum(-1) - log_det(lower) - 0.5 * rank(lower) * np.log(2 * np.pi)
-    return jnp.where(beside.any(-1), -jnp.inf, log)
+    z = standardised(lower, x[..., None])[..., 0]
+    off_range = jnp.abs(_times(lower, z) - x) > FLAT * (1 + jnp.abs(x))
+    log = -0.5 * (z**2).sum(-1) - log_det(lower) - 0.5 * rank(lower) * np.log(2 * np.pi)
+    return jnp.where(off_range.any(-1), -jnp.inf, log)
 
 
 def check_semidefinite(what: str, matrix: object,
@@ -201,16 +201,16 @@ def check_semidefinite(what: str, matrix: object,
     except (TypeError, ValueError):  # a place holder in a pytree
         return
     size = np.abs(matrix).max(initial=0.0, axis=(-1, -2))
-    skew = np.abs(matrix - np.swapaxes(matrix, -1, -2)).max(initial=0.0, axis=(-1, -2))
-    sound = np.isfinite(matrix).all((-1, -2)) & (skew <= ROUNDING * size)
-    least = np.full(size.shape, np.nan)
-    least[sound] = np.linalg.eigvalsh(matrix[sound]).min(-1, initial=np.inf)
-    wrong = ~(sound & (least >= -ROUNDING * size))
-    if wrong.any():
-        at = tuple(int(i) for i in np.argwhere(wrong)[0])
+    asymmetry = np.abs(matrix - np.swapaxes(matrix, -1, -2)).max(initial=0.0, axis=(-1, -2))
+    is_symmetric = np.isfinite(matrix).all((-1, -2)) & (asymmetry <= ROUNDING * size)
+    min_eigval = np.full(size.shape, np.nan)
+    min_eigval[is_symmetric] = np.linalg.eigvalsh(matrix[is_symmetric]).min(-1, initial=np.inf)
+    invalid = ~(is_symmetric & (min_eigval >= -ROUNDING * size))
+    if invalid.any():
+        at = tuple(int(i) for i in np.argwhere(invalid)[0])
         where = place(at) if place is not None else f" at [{listed(at)}]" * bool(at)
         why = ("has entries that are not finite" if not np.isfinite(matrix[at]).all()
-               else f"has the negative eigenvalue {least[at]:.4g}" if sound[at]
+               else f"has the negative eigenvalue {min_eigval[at]:.4g}" if is_symmetric[at]
                else "is not symmetric")
         raise ModelError(f"{what}{where} is not a covariance matrix: "
                          f"{shortly(np.round(matrix[at], 6).tolist())} {why}. Expected a symmetric "
@@ -222,14 +222,14 @@ def check_stable(what: str, transition: object, steps: int) -> None:
     steps."""
     matrix = np.asarray(transition, float)
     if not np.isfinite(matrix).all():
-        odd = np.argwhere(~np.isfinite(matrix))[0].tolist()
-        raise ModelError(f"{what} is {matrix[tuple(odd)]} at index {odd}. Give finite numbers")
-    grows = np.abs(np.linalg.eigvals(matrix)).max(-1, initial=0.0)
-    worst = float(grows.max(initial=0.0))
-    if worst > 1 and steps * np.log(worst) > np.log(GROWTH):
+        index = np.argwhere(~np.isfinite(matrix))[0].tolist()
+        raise ModelError(f"{what} is {matrix[tuple(index)]} at index {index}. Give finite numbers")
+    moduli = np.abs(np.linalg.eigvals(matrix)).max(-1, initial=0.0)
+    largest = float(moduli.max(initial=0.0))
+    if largest > 1 and steps * np.log(largest) > np.log(GROWTH):
         raise ModelError(
-            f"{what} is unstable: its largest eigenvalue has modulus {worst:.4g}, so states grow "
-            f"by a factor of 1e{steps * np.log10(worst):.0f} over {counted(steps, 'step')}. "
+            f"{what} is unstable: its largest eigenvalue has modulus {largest:.4g}, so states grow "
+            f"by a factor of 1e{steps * np.log10(largest):.0f} over {counted(steps, 'step')}. "
             f"Expected a "
             "modulus of at most about 1, which is a random walk. Divide the matrix by a number "
-            f"above {worst:.4g}")
+            f"above {largest:.4g}")

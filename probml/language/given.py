@@ -26,10 +26,10 @@ def as_mapping(value: object, where: str, example: str) -> dict[str, ArrayLike]:
     if not isinstance(value, Mapping):
         raise ModelError(f"{where}: expected a mapping from names to values, such as {example}, "
                          f"got {described(value)}")
-    odd = next((name for name in value if not isinstance(name, str)), None)
-    if odd is not None:
+    bad_key = next((name for name in value if not isinstance(name, str)), None)
+    if bad_key is not None:
         raise ModelError(f"{where}: expected names of sites as keys, such as {example}, got the "
-                         f"key {odd!r}")
+                         f"key {bad_key!r}")
     untraced(where, dict(value))
     return dict(value)
 
@@ -62,21 +62,21 @@ def floats(values: Any, what: str = "the values", remedy: str = "") -> np.ndarra
     """
     pandas = hasattr(values, "iloc")
     try:
-        found: Any = values if pandas else np.asarray(values)
+        data: Any = values if pandas else np.asarray(values)
     except ValueError:
         cells: Any = (cell for part in values for cell in np.ravel(np.asarray(part, object)))
         text = next((cell for cell in cells if isinstance(cell, str)), None)
         got = "lists of different lengths" if text is None else described(text)
         raise KindError(f"{what} must be numbers, got {got}. {remedy}".rstrip()) from None
-    kinds = np.atleast_1d(np.asarray(found.dtypes if pandas else found.dtype, object))
+    kinds = np.atleast_1d(np.asarray(data.dtypes if pandas else data.dtype, object))
     for kind in kinds:
         if getattr(kind, "kind", "O") in "mM":
             raise KindError(describe_dates(what, kind))
     with contextlib.suppress(TypeError, ValueError):
         if not any(getattr(kind, "kind", "O") == "c" for kind in kinds):
-            return found.to_numpy(float, na_value=np.nan) if pandas else np.asarray(found, float)
-    odd = next((cell for cell in np.ravel(np.asarray(found, object)) if not _is_real(cell)), found)
-    raise KindError(f"{what} must be numbers, got {described(odd)}. {remedy}".rstrip())
+            return data.to_numpy(float, na_value=np.nan) if pandas else np.asarray(data, float)
+    bad = next((cell for cell in np.ravel(np.asarray(data, object)) if not _is_real(cell)), data)
+    raise KindError(f"{what} must be numbers, got {described(bad)}. {remedy}".rstrip())
 
 
 def _is_real(cell: Any) -> bool:
@@ -100,11 +100,11 @@ def labels(value: ArrayLike, where: str) -> list:
     Raises:
         ModelError: no list of what can be labels.
     """
-    several = isinstance(value, Iterable) and not isinstance(value, str | bytes | Mapping)
-    found = list(value) if several and getattr(value, "ndim", 1) != 0 else []
-    if not found or not all(isinstance(each, Hashable) for each in found):
+    is_list = isinstance(value, Iterable) and not isinstance(value, str | bytes | Mapping)
+    entries = list(value) if is_list and getattr(value, "ndim", 1) != 0 else []
+    if not entries or not all(isinstance(label, Hashable) for label in entries):
         raise ModelError(f"{where}: expected a list of labels, got {described(value)}")
-    return found
+    return entries
 
 
 def as_path(value: object, where: str) -> Path:
@@ -141,12 +141,12 @@ def as_array(value: jax.Array, what: str) -> jax.Array:
         ModelError: it is none.
     """
     try:
-        found = jnp.asarray(value)
+        array = jnp.asarray(value)
     except (TypeError, ValueError, OverflowError):
-        found = None
-    if found is None or found.dtype.kind not in "biuf" and found.dtype != jnp.bfloat16:
+        array = None
+    if array is None or array.dtype.kind not in "biuf" and array.dtype != jnp.bfloat16:
         raise ModelError(f"{what}: expected an array of numbers, got {value!r:.200}")
-    return found
+    return array
 
 
 def check_word(value: object, words: Iterable[str | None], where: str, more: str = "") -> None:
@@ -165,10 +165,10 @@ def as_names(value: Any, where: str, what: str, example: str) -> tuple[str, ...]
     Raises:
         ModelError: none, or something that is no name.
     """
-    several = isinstance(value, Iterable) and not isinstance(value, str | bytes) and (
+    is_list = isinstance(value, Iterable) and not isinstance(value, str | bytes) and (
         getattr(value, "ndim", 1) == 1)
-    found = tuple(value) if several else ()
-    if not found or not all(isinstance(name, str) for name in found):
+    names = tuple(value) if is_list else ()
+    if not names or not all(isinstance(name, str) for name in names):
         raise ModelError(f"{where}: expected names of {what}, such as {example}, got "
                          f"{described(value)}")
-    return found
+    return names

@@ -107,21 +107,21 @@ def check_seed(seed: Any, where: str) -> int:
                      f"NumPy generator")
 
 
-def resolve_steps(own: int | None, kind: str) -> int:
-    """The number of steps of a chain: `own`, else that of the enclosing chain_length_scope.
+def resolve_steps(declared: int | None, kind: str) -> int:
+    """The number of steps of a chain: `declared`, else that of the enclosing chain_length_scope.
 
     Raises:
         ModelError: neither is known.
     """
-    found, overrules = _STEPS.get()
-    if found is not None and (own is None or overrules):
-        return found
-    if own is None:
+    scope_steps, overrule = _STEPS.get()
+    if scope_steps is not None and (declared is None or overrule):
+        return scope_steps
+    if declared is None:
         raise ModelError(f"the number of time steps of a {kind} is unknown. A fit takes it from "
                          f"the data if the {kind} is inside `with probml.rows():`, where each row "
                          f"is a sequence. Otherwise write {kind}(..., steps=10). To simulate, "
                          "write model.simulate(rows, steps=10)")
-    return int(own)
+    return int(declared)
 
 
 @contextlib.contextmanager
@@ -140,12 +140,12 @@ def unwrapped(function: Callable) -> Callable:
     while not inspect.isfunction(function) and not inspect.ismethod(function):
         names = ("fn", "func") if isinstance(function, Messenger | functools.partial) else (
             "__wrapped__", "__call__")
-        under = (getattr(function, name, None) for name in names)
-        found = next((value for value in under
+        attributes = (getattr(function, name, None) for name in names)
+        inner = next((value for value in attributes
                       if callable(value) and not isinstance(value, types.MethodWrapperType)), None)
-        if found is None:
+        if inner is None:
             return function
-        function = found
+        function = inner
     return function
 
 
@@ -164,13 +164,13 @@ def _names_around(function: Callable) -> dict[str, object]:
     """The values that a function reads by name from its module, its closure and, of a method, its
     object."""
     function = unwrapped(function)
-    found = {name: function.__globals__[name] for name in function.__code__.co_names
-             if name in function.__globals__}
+    values = {name: function.__globals__[name] for name in function.__code__.co_names
+              if name in function.__globals__}
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         with contextlib.suppress(ValueError):  # a cell not yet filled
-            found[name] = cell.cell_contents
-    own = read_of_object(function) if inspect.ismethod(function) else {}
-    return found | {f"self.{name}": value for name, value in own.items()}
+            values[name] = cell.cell_contents
+    attributes = read_of_object(function) if inspect.ismethod(function) else {}
+    return values | {f"self.{name}": value for name, value in attributes.items()}
 
 
 PLAIN = int | float | str | bool | np.ndarray | np.generic | jax.Array
@@ -231,8 +231,8 @@ class Bound:
     def renamed(self) -> dict[str, str]:
         """Names that parameters had before → their names now (renamed.py)."""
         former = getattr(self.generative, "former", None)
-        found = {} if former is None else former(self.bound)
-        return {old: new for old, new in found.items() if old not in self.inputs}
+        new_names = {} if former is None else former(self.bound)
+        return {old: new for old, new in new_names.items() if old not in self.inputs}
 
     @property
     def identity(self) -> str:
@@ -281,10 +281,10 @@ class Bound:
         return mine == theirs
 
     def __repr__(self):
-        shown = (
+        text = (
             f"{self.name}({', '.join(f'{key}={words_of(value)}' for key, value in self.settings)})"
         )
-        return shown + (
+        return text + (
             f".do({dict((name, thaw(value).tolist()) for name, value in self.interventions)})"
             if self.interventions else ""
         )
@@ -316,8 +316,8 @@ class Bound:
         Raises:
             ModelError: no rows and no inputs; an input is missing or unknown.
         """
-        nothing = {name for name, value in self.bound.items() if value is None}
-        self.check_inputs({name: own for name, own in inputs.items() if name not in nothing})
+        unset = {name for name, value in self.bound.items() if value is None}
+        self.check_inputs({name: array for name, array in inputs.items() if name not in unset})
         self.check_context()
         if rows is None and inputs:
             lengths = {name: np.shape(value)[0] for name, value in inputs.items() if np.ndim(value)}
@@ -336,22 +336,22 @@ class Bound:
                 changed since.
         """
         function = self.generative.function
-        then, now = dict(self.context), dict(_context(function))
-        own = written_names(unwrapped(function).__code__)  # a count of its own runs, say
+        before, now = dict(self.context), dict(_context(function))
+        written = written_names(unwrapped(function).__code__)  # a count of its own runs, say
         same = {name: name in now and ((now[name],) == (value,) or repr(now[name]) == repr(value))
-                for name, value in then.items()}  # NaN is itself
-        for name in (name for name in then if name not in own and not same[name]):
-            shown = [words_of(each[name]) if name in each else "undefined or not a plain value"
-                     for each in (then, now)]
+                for name, value in before.items()}  # NaN is itself
+        for name in (name for name in before if name not in written and not same[name]):
+            texts = [words_of(values[name]) if name in values else "undefined or not a plain value"
+                     for values in (before, now)]
             raise ModelError(
-                f"model '{self.name}': '{name}', a variable outside its function, was {shown[0]} "
-                f"when the model was built and is {shown[1]} now. A model must not change. Build "
+                f"model '{self.name}': '{name}', a variable outside its function, was {texts[0]} "
+                f"when the model was built and is {texts[1]} now. A model must not change. Build "
                 f"it again, {self.name}(...), or make '{name}' a setting, an argument with a "
                 f"default"
             )
         helpers = _helpers(function)
         for name, code in self.helpers.items():
-            if name not in own and helpers.get(name) != code:
+            if name not in written and helpers.get(name) != code:
                 raise ModelError(
                     f"model '{self.name}': the function '{name}', which the model calls, has "
                     f"changed since the model was built. Build the model again, {self.name}(...)"

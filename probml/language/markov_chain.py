@@ -95,26 +95,26 @@ class MarkovChain(Chain):
     def sample(self, key: jax.Array, sample_shape: tuple[int, ...] = ()):
         assert is_prng_key(key)
         shape = (*sample_shape, *self.batch_shape)
-        first, later = jax.random.split(key)
+        first_key, later_key = jax.random.split(key)
         logits = jnp.broadcast_to(jnp.log(self.initial), (*shape, self.states))
-        state = jax.random.categorical(first, logits)
+        state = jax.random.categorical(first_key, logits)
         if self.steps == 1:
             return state[..., None]
-        moves = jnp.log(self.transition)
+        log_tables = jnp.log(self.transition)
         if self.inhomogeneous:
-            moves = jnp.moveaxis(moves, -3, 0)[1:]
+            log_tables = jnp.moveaxis(log_tables, -3, 0)[1:]
 
-        def step(state: jax.Array, now: tuple):
-            key, own = now
-            table = jnp.broadcast_to(moves if own is None else own,
+        def step(state: jax.Array, inputs: tuple):
+            key, log_table = inputs
+            table = jnp.broadcast_to(log_tables if log_table is None else log_table,
                                      (*shape, self.states, self.states))
             row = jnp.take_along_axis(table, state[..., None, None], -2)[..., 0, :]
             state = jax.random.categorical(key, row)
             return state, state
 
-        keys = jax.random.split(later, self.steps - 1)
-        _, rest = jax.lax.scan(step, state, (keys, moves if self.inhomogeneous else None))
-        return jnp.concatenate([state[..., None], jnp.moveaxis(rest, 0, -1)], -1)
+        keys = jax.random.split(later_key, self.steps - 1)
+        _, states = jax.lax.scan(step, state, (keys, log_tables if self.inhomogeneous else None))
+        return jnp.concatenate([state[..., None], jnp.moveaxis(states, 0, -1)], -1)
 
     def log_prob(self, value: jax.Array):
         if self._validate_args:
@@ -123,28 +123,28 @@ class MarkovChain(Chain):
         if value.shape[-1:] != (self.steps,):
             raise ModelError(f"MarkovChain.log_prob: expected states (..., {self.steps}), one per "
                              f"step, got shape {value.shape}")
-        sound = (value == jnp.floor(value)) & (value >= 0) & (value < self.states)
-        return jnp.where(sound.all(-1), self._log_prob(jnp.where(sound, value, 0).astype(int)),
+        valid = (value == jnp.floor(value)) & (value >= 0) & (value < self.states)
+        return jnp.where(valid.all(-1), self._log_prob(jnp.where(valid, value, 0).astype(int)),
                          -jnp.inf)
 
     def _log_prob(self, value: jax.Array):
         shape = jax.lax.broadcast_shapes(value.shape[:-1], self.batch_shape)
         value = jnp.broadcast_to(value, (*shape, self.steps))
         initial = jnp.broadcast_to(self.initial, (*shape, self.states))
-        log = log_of(jnp.take_along_axis(initial, value[..., :1], -1)[..., 0])
+        log_prob = log_of(jnp.take_along_axis(initial, value[..., :1], -1)[..., 0])
         if self.steps == 1:
-            return log
-        now, then = value[..., :-1], value[..., 1:]
+            return log_prob
+        before, after = value[..., :-1], value[..., 1:]
         if self.inhomogeneous:
             table = jnp.broadcast_to(self.transition[..., 1:, :, :],
                                      (*shape, self.steps - 1, self.states, self.states))
-            moved = jnp.take_along_axis(table, now[..., None, None], -2)[..., 0, :]
-            moved = jnp.take_along_axis(moved, then[..., None], -1)[..., 0]
+            probs = jnp.take_along_axis(table, before[..., None, None], -2)[..., 0, :]
+            probs = jnp.take_along_axis(probs, after[..., None], -1)[..., 0]
         else:
             flat = jnp.broadcast_to(self.transition.reshape(*self.transition.shape[:-2], -1),
                                     (*shape, self.states**2))
-            moved = jnp.take_along_axis(flat, now * self.states + then, -1)
-        return log + log_of(moved).sum(-1)
+            probs = jnp.take_along_axis(flat, before * self.states + after, -1)
+        return log_prob + log_of(probs).sum(-1)
 
 
 def check_distributions(what: str, table: jax.Array) -> None:
@@ -155,9 +155,9 @@ def check_distributions(what: str, table: jax.Array) -> None:
         table = np.asarray(table, float)
     except (TypeError, ValueError):  # a place holder in a pytree
         return
-    wrong = ~((table >= 0).all(-1) & (np.abs(table.sum(-1) - 1) <= SLACK))
-    if wrong.any():
-        row = tuple(int(i) for i in np.argwhere(wrong)[0])
+    invalid = ~((table >= 0).all(-1) & (np.abs(table.sum(-1) - 1) <= SLACK))
+    if invalid.any():
+        row = tuple(int(i) for i in np.argwhere(invalid)[0])
         raise ModelError(
             f"{what}{f' row {listed(row)}' * bool(row)} is not a probability distribution: the sum "
             f"of {listed(table[row])} is {table[row].sum():.6g}. Give probabilities of at least 0 "
@@ -184,11 +184,11 @@ def stationary(transition: jax.Array):
                          f"got the shape {transition.shape}")
     k = transition.shape[-1]
     system = jnp.swapaxes(jnp.eye(k, dtype=transition.dtype) - transition + 1, -1, -2)
-    found = jnp.linalg.solve(system,
-                             jnp.ones((*transition.shape[:-1], 1), transition.dtype))[..., 0]
-    if not isinstance(found, jax.core.Tracer) and not np.isfinite(np.asarray(found)).all():
+    solution = jnp.linalg.solve(system,
+                                jnp.ones((*transition.shape[:-1], 1), transition.dtype))[..., 0]
+    if not isinstance(solution, jax.core.Tracer) and not np.isfinite(np.asarray(solution)).all():
         raise ModelError("stationary(transition): the stationary distribution is not unique, "
                          "because the states form several groups that the chain never leaves. Give "
                          "the initial probabilities yourself, MarkovChain(initial, transition)")
-    found = jnp.maximum(found, 0)
-    return found / found.sum(-1, keepdims=True)
+    solution = jnp.maximum(solution, 0)
+    return solution / solution.sum(-1, keepdims=True)

@@ -60,10 +60,10 @@ class Tables:
         if name is None:
             raise UnnamedTable("the data have several tables, so each rows() needs the name of a "
                                "table, such as rows(\"visits\")")
-        said = Relation(of, by)
-        if self.declared.setdefault(name, said) != said:
+        link = Relation(of, by)
+        if self.declared.setdefault(name, link) != link:
             raise ModelError(f"rows('{name}') is declared twice with different arguments, "
-                             f"{self.declared[name]._asdict()} and {said._asdict()}. Use the same "
+                             f"{self.declared[name]._asdict()} and {link._asdict()}. Use the same "
                              f"arguments at every call")
         return numpyro.plate(name, self.sizes.get(name, 1))
 

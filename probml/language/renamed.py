@@ -62,14 +62,14 @@ def by_new_names(values: SiteValues, former: Mapping[str, str]) -> dict[str, Arr
     Raises:
         ModelError: one is given by both.
     """
-    out = dict(values)
+    renamed = dict(values)
     for old in former.keys() & values.keys():
         new = former[old]
         if new in values:
             raise ModelError(f"'{old}' is now named '{new}', and both are given. Drop '{old}'")
         warn("the parameter", old, new, 4)
-        out[new] = out.pop(old)
-    return out
+        renamed[new] = renamed.pop(old)
+    return renamed
 
 
 def _flatten(values: Renamed):

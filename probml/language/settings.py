@@ -40,7 +40,7 @@ def freeze(value: object, name: str = "setting") -> Hashable:
         return _Frozen(("dict", tuple((key, freeze(item, name)) for key, item in value.items())))
     if (fields := fields_of(value)) is not None:
         return _Frozen(("record", type(value), tuple(
-            (own, freeze(getattr(value, own), name)) for own in fields)))
+            (field, freeze(getattr(value, field), name)) for field in fields)))
     if isinstance(value, list | tuple):
         return _Frozen((type(value).__name__, tuple(freeze(item, name) for item in value)))
     if isinstance(value, set | frozenset):
@@ -59,7 +59,7 @@ def freeze(value: object, name: str = "setting") -> Hashable:
 def fields_of(value: object) -> list[str] | None:
     """The fields that make an instance of a dataclass or a named tuple; None of any other value."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return [own.name for own in dataclasses.fields(value) if own.init]
+        return [field.name for field in dataclasses.fields(value) if field.init]
     return list(value._fields) if isinstance(value, tuple) and hasattr(value, "_fields") else None
 
 
@@ -84,7 +84,7 @@ def thaw(value: object) -> Any:
     if kind == "dict":
         return {key: thaw(item) for key, item in value[1]}
     if kind == "record":
-        return value[1](**{own: thaw(item) for own, item in value[2]})
+        return value[1](**{field: thaw(item) for field, item in value[2]})
     items = [thaw(item) for item in value[1]]
     return {"list": list, "tuple": tuple, "set": set}[kind](items)
 
@@ -92,10 +92,10 @@ def thaw(value: object) -> Any:
 def words_of(value: object) -> str:
     if isinstance(value, _Frozen) and value[0] in ("Graph", "DiGraph"):
         return f"{value[0]}({counted(len(value[1]), 'node')}, {counted(len(value[2]), 'edge')})"
-    found = thaw(value)
-    text = repr(found)
-    if len(text) >= 80 and isinstance(found, tuple | list):
-        return f"({counted(len(found), 'entry', 'entries')})"
+    thawed = thaw(value)
+    text = repr(thawed)
+    if len(text) >= 80 and isinstance(thawed, tuple | list):
+        return f"({counted(len(thawed), 'entry', 'entries')})"
     return text if len(text) < 80 else f"{text[:60]} …"
 
 

@@ -43,18 +43,18 @@ class StickBreaking(dist.Distribution):
     def __init__(self, concentration1: object, concentration0: object, *,
                  validate_args: bool | None = None):
         check_flag(validate_args, "StickBreaking(validate_args)", optional=True)
-        one, other = (_numbers("concentration1", concentration1),
-                      _numbers("concentration0", concentration0))
+        array1, array0 = (_numbers("concentration1", concentration1),
+                          _numbers("concentration0", concentration0))
         try:
-            first, rest = promote_shapes(one, other)
-            shape = jnp.broadcast_shapes(first.shape, rest.shape)
+            promoted1, promoted0 = promote_shapes(array1, array0)
+            shape = jnp.broadcast_shapes(promoted1.shape, promoted0.shape)
         except ValueError:
-            raise ModelError(f"StickBreaking: concentration1 has the shape {one.shape} and "
-                             f"concentration0 has the shape {other.shape}. Give both the same "
+            raise ModelError(f"StickBreaking: concentration1 has the shape {array1.shape} and "
+                             f"concentration0 has the shape {array0.shape}. Give both the same "
                              "shape, (..., k − 1) for k categories, or make one of them a "
                              "number") from None
-        self.concentration1 = jnp.broadcast_to(first, shape)
-        self.concentration0 = jnp.broadcast_to(rest, shape)
+        self.concentration1 = jnp.broadcast_to(promoted1, shape)
+        self.concentration0 = jnp.broadcast_to(promoted0, shape)
         super().__init__(shape[:-1], (shape[-1] + 1,), validate_args=validate_args)
 
     def sample(self, key: jax.Array, sample_shape: tuple[int, ...] = ()):
@@ -65,8 +65,8 @@ class StickBreaking(dist.Distribution):
     def log_prob(self, value: jax.Array):
         """Log density of the weights, computed from the fraction that each weight takes of the
         remaining stick."""
-        left = remainders(value)
-        before = jnp.concatenate([jnp.ones_like(left[..., :1]), left[..., :-1]], -1)
+        remaining = remainders(value)
+        before = jnp.concatenate([jnp.ones_like(remaining[..., :1]), remaining[..., :-1]], -1)
         v = value[..., :-1] / before
         a, b = self.concentration1, self.concentration0
         beta = jax.scipy.special.betaln(a, b)
@@ -86,10 +86,10 @@ class StickBreaking(dist.Distribution):
         return square - self.mean**2
 
 
-def weights(v: jax.Array, rest: jax.Array) -> jax.Array:
+def weights(v: jax.Array, complement: jax.Array) -> jax.Array:
     """Fractions v of what is left, and 1 − v, (..., k − 1) → weights (..., k)."""
     one = jnp.ones_like(v[..., :1])
-    return jnp.concatenate([v, one], -1) * jnp.concatenate([one, jnp.cumprod(rest, -1)], -1)
+    return jnp.concatenate([v, one], -1) * jnp.concatenate([one, jnp.cumprod(complement, -1)], -1)
 
 
 def remainders(w: jax.Array) -> jax.Array:
@@ -99,15 +99,15 @@ def remainders(w: jax.Array) -> jax.Array:
 
 def _numbers(name: str, value: object, what: str = "StickBreaking") -> jax.Array:
     try:
-        found = jnp.atleast_1d(jnp.asarray(value))
+        array = jnp.atleast_1d(jnp.asarray(value))
     except (TypeError, ValueError, OverflowError):
-        found = None
-    known = found is not None and not isinstance(found, jax.core.Tracer)
-    if found is None or found.dtype.kind not in "biuf" or 0 in found.shape[:-1] or known and not (
-            (found > 0) & jnp.isfinite(found)).all():
+        array = None
+    known = array is not None and not isinstance(array, jax.core.Tracer)
+    if array is None or array.dtype.kind not in "biuf" or 0 in array.shape[:-1] or known and not (
+            (array > 0) & jnp.isfinite(array)).all():
         raise ModelError(f"{what}({name}={value!r:.200}): expected an array of finite numbers "
                          f"above 0, of the shape (..., k − 1) for k categories")
-    return found
+    return array
 
 
 def dirichlet_process(concentration: object, k: int) -> StickBreaking:
@@ -128,9 +128,9 @@ def dirichlet_process(concentration: object, k: int) -> StickBreaking:
             raise ModelError(f"dirichlet_process(concentration={concentration!r}): expected a "
                              f"number above 0")
         concentration = float(concentration)
-    alpha, one = _numbers("concentration", concentration, "dirichlet_process"), jnp.ones(k - 1)
+    alpha, ones = _numbers("concentration", concentration, "dirichlet_process"), jnp.ones(k - 1)
     if alpha.shape[-1] not in (1, k - 1):
         raise ModelError("dirichlet_process(concentration=...): concentration has the shape "
                          f"{alpha.shape}. Give a single number, or {counted(k - 1, 'number')}, "
                          f"one for each of the {counted(k, 'component')} but the last")
-    return StickBreaking(one, alpha * one)
+    return StickBreaking(ones, alpha * ones)

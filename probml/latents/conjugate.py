@@ -33,8 +33,8 @@ class ConjugateChild(NamedTuple):
     power: float = 1.0
 
 
-def _square(x: jax.Array, at: Mapping) -> tuple[jax.Array, jax.Array]:
-    return jnp.full_like(x, 0.5), 0.5 * ((x - at["loc"]) / at["scale"]) ** 2
+def _square(x: jax.Array, arguments: Mapping) -> tuple[jax.Array, jax.Array]:
+    return jnp.full_like(x, 0.5), 0.5 * ((x - arguments["loc"]) / arguments["scale"]) ** 2
 
 
 CONJUGATE_CHILDREN: dict[str, dict[str, ConjugateChild]] = {
@@ -65,10 +65,10 @@ class WithPosterior:
     posterior: Callable[..., dist.Distribution]
 
     def message(self, structure: Structure, group: Group, env: Mapping, seen: Seen) -> jax.Array:
-        joint, own = joint_density(structure, group, env, seen)
+        joint, own_data = joint_density(structure, group, env, seen)
         posterior = self.posterior(structure, group, env, seen)
-        at = jax.lax.stop_gradient(posterior.mean)
-        return where_seen(own, lambda x: joint(x, 0.0), joint(at, 0.0) - posterior.log_prob(at))
+        z = jax.lax.stop_gradient(posterior.mean)
+        return where_seen(own_data, lambda x: joint(x, 0.0), joint(z, 0.0) - posterior.log_prob(z))
 
     def draw(self, structure: Structure, group: Group, env: Mapping, seen: Seen,
              key: jax.Array) -> jax.Array:
@@ -84,25 +84,25 @@ class Conjugate(WithPosterior, Quadrature):
     description = "integrated out, conjugate"
 
     def why_not(self, structure: Structure, group: Group) -> str | None:
-        own = structure.sites[group.name]
-        if own.kind not in CONJUGATE_CHILDREN:
-            return f"'{group.name}' is {own.kind}"
+        latent = structure.sites[group.name]
+        if latent.kind not in CONJUGATE_CHILDREN:
+            return f"'{group.name}' is {latent.kind}"
         for name in (name for name in group.sites if name != group.name):
             site = structure.sites[name]
-            below = CONJUGATE_CHILDREN[own.kind].get(site.kind)
-            for found, uses in structure.row_uses(name).items():
+            child = CONJUGATE_CHILDREN[latent.kind].get(site.kind)
+            for argument, uses in structure.row_uses(name).items():
                 use = uses.get(group.name)
-                if use is not None and (below is None or found != below.argument
+                if use is not None and (child is None or argument != child.argument
                                         or use.level > Level.MOVED
-                                        or not _scaled(use, below.power, own.kind != "Beta")):
+                                        or not _scaled(use, child.power, latent.kind != "Beta")):
                     return f"'{name}' ({site.kind}) is not conjugate to '{group.name}'"
         return super().why_not(structure, group)
 
     def conditional(self, structure: Structure, group: Group, env: Mapping, seen: Seen) -> Nodes:
-        nodes, own = super().conditional(structure, group, env, seen), seen.get(group.name,
+        nodes, own_data = super().conditional(structure, group, env, seen), seen.get(group.name,
                                                                                (None, None))
         mean = self.posterior(structure, group, env, seen).mean
-        return nodes._replace(mean=where_seen(own, lambda x: x, mean)[None])
+        return nodes._replace(mean=where_seen(own_data, lambda x: x, mean)[None])
 
     def posterior(self, structure: Structure, group: Group, env: Mapping,
                   seen: Seen) -> dist.Distribution:
@@ -116,10 +116,10 @@ class Conjugate(WithPosterior, Quadrature):
             unit = {**env, group.name: site.place(jnp.ones(site.cells))}
             for name in (name for name in group.sites if name in seen and name != group.name):
                 (x, mask), child = seen[name], structure.sites[name]
-                more = CONJUGATE_CHILDREN[site.kind][child.kind].added(x.astype(first.dtype),
+                statistics = CONJUGATE_CHILDREN[site.kind][child.kind].added(x.astype(first.dtype),
                                                          structure.cells(name, unit))
                 a, b = (jnp.where(True if mask is None else mask, jnp.broadcast_to(leaf, x.shape),
-                                  0.0).sum() for leaf in more)
+                                  0.0).sum() for leaf in statistics)
                 first, second = first + a, second + b
             return first, second
 
@@ -129,6 +129,6 @@ class Conjugate(WithPosterior, Quadrature):
 def _scaled(use: Use, power: float, unit: bool) -> bool:
     """Whether an argument is a power of a number; times what is free of it, where `unit`."""
     steps = [step for step in use.coordinate if step[0] != "times"]
-    found = math.prod(amount for _, amount in steps)
-    alone = all(name == "power" for name, _ in steps) and math.isclose(found, power)
-    return alone and (unit or not use.coordinate)
+    exponent = math.prod(amount for _, amount in steps)
+    is_power = all(name == "power" for name, _ in steps) and math.isclose(exponent, power)
+    return is_power and (unit or not use.coordinate)

@@ -41,45 +41,45 @@ def size(structure: Structure, group: Group) -> int:
     return sum(math.prod(shape) for shape in shapes(structure, group).values())
 
 
-def known_beforehand(site: Site) -> bool:
+def has_fixed_support(site: Site) -> bool:
     """Whether the kind of support does not depend on values: then it has coordinates."""
     return site.domain.fixed or site.domain.rank is not None or not site.event
 
 
 def enter(structure: Structure, name: str, env: Mapping, u: jax.Array, x: jax.Array | None,
-          seen: jax.Array | None, plain: bool = False) -> tuple[jax.Array, jax.Array]:
+          seen: jax.Array | None, raw: bool = False) -> tuple[jax.Array, jax.Array]:
     """A latent of one row at its coordinates, in NumPyro's layout, and log |∂z/∂u|; observed cells
     have their values, and their coordinates the log density of a standard normal.
 
     Args:
         env: the parents of its prior. x, seen: its data, (lattice cells, own event axes), as a kind
             of latent takes it.
-        plain: the coordinates are those of its fixed support, whatever its prior.
+        raw: the coordinates are those of its fixed support, whatever its prior.
     """
     site, volume, v = structure.sites[name], jnp.zeros(()), u
     mask = None if x is None else (jnp.ones(site.shape, bool) if seen is None
                                    else site.place(seen.reshape(site.cells)))
     transform: dist.transforms.Transform = site.domain.bijection if site.domain.fixed else None
-    if not plain:
+    if not raw:
         distribution = structure.distribution(name, env)
         transform = transform or biject_to(distribution.support)
         if site.entry.location_scale is not None:
-            v, grown = _affine_transform(site, distribution, u)
+            v, logs = _affine_transform(site, distribution, u)
             if mask is not None:
-                moved = ~(mask.any(-1, keepdims=True) if site.entry.coupled else mask)
-                v = jnp.where(moved, v, u)
-                grown = jnp.where(moved[..., 0] if site.entry.coupled else moved, grown, 0.0)
-            volume += grown.sum()
+                is_free = ~(mask.any(-1, keepdims=True) if site.entry.coupled else mask)
+                v = jnp.where(is_free, v, u)
+                logs = jnp.where(is_free[..., 0] if site.entry.coupled else is_free, logs, 0.0)
+            volume += logs.sum()
     value = transform(v)
-    more = transform.log_abs_det_jacobian(v, value)
+    ladj = transform.log_abs_det_jacobian(v, value)
     if x is None or mask is None:
-        return value, volume + more.sum()
-    whole = mask.reshape(more.shape + (-1,)).all(-1)  # a bounded vector is seen whole or not at all
+        return value, volume + ladj.sum()
+    whole = mask.reshape(ladj.shape + (-1,)).all(-1)  # a bounded vector is seen whole or not at all
     value = jnp.where(mask, site.place(x.reshape(site.cells)), value)
-    idle = mask if u.shape == mask.shape else jnp.broadcast_to(
+    unused = mask if u.shape == mask.shape else jnp.broadcast_to(
         whole.reshape(whole.shape + (1,) * (u.ndim - whole.ndim)), u.shape)
-    blank = jnp.where(idle, -0.5 * u**2 - 0.5 * LOG_TWO_PI, 0.0).sum()
-    return value, volume + jnp.where(whole, 0.0, more).sum() + blank
+    unused_log = jnp.where(unused, -0.5 * u**2 - 0.5 * LOG_TWO_PI, 0.0).sum()
+    return value, volume + jnp.where(whole, 0.0, ladj).sum() + unused_log
 
 
 def _affine_transform(site: Site, distribution: dist.Distribution,
@@ -95,16 +95,16 @@ def _affine_transform(site: Site, distribution: dist.Distribution,
 def joint(structure: Structure, group: Group, env: Mapping, seen: Seen) -> Callable:
     """u (coordinates of the group behind one another) → log p(latents, what is seen) + log |∂z/∂u|,
     and the latents' cells behind one another."""
-    log, own = log_joint(structure, group, env, seen), shapes(structure, group)
+    log, by_name = log_joint(structure, group, env, seen), shapes(structure, group)
 
     def at(u: jax.Array) -> tuple[jax.Array, jax.Array]:
-        here, total, values, start = dict(env), jnp.zeros(()), [], 0
-        for name, shape in own.items():
+        env_z, total, values, start = dict(env), jnp.zeros(()), [], 0
+        for name, shape in by_name.items():
             stop = start + math.prod(shape)
-            here[name], volume = enter(structure, name, here, u[start:stop].reshape(shape),
-                                       *seen.get(name, (None, None)))
+            env_z[name], volume = enter(structure, name, env_z, u[start:stop].reshape(shape),
+                                        *seen.get(name, (None, None)))
             start, total = stop, total + volume
-            values.append(structure.sites[name].collect(here[name], 1).reshape(-1))
+            values.append(structure.sites[name].collect(env_z[name], 1).reshape(-1))
         flat = jnp.concatenate(values)
         return total + log(flat), flat
 
@@ -115,21 +115,21 @@ def log_joint(structure: Structure, group: Group, env: Mapping, seen: Seen) -> C
     """Cells of the latents behind one another, (p,) → log p(latents, what is seen), averaged over
     the settings of parameters that `env` has."""
     summed = hidden_cells.sites_with_hidden_cells(structure, group)
-    where = places(structure, group.names)
+    slices = places(structure, group.names)
 
     def at(values: jax.Array) -> jax.Array:
         def logs(at: Mapping) -> jax.Array:
             total = jnp.zeros(())
             for name in (name for name in group.sites if name not in summed):
                 site, (x, mask) = structure.sites[name], seen.get(name, (None, None))
-                if name in where:
-                    x, mask = values[where[name]], None
+                if name in slices:
+                    x, mask = values[slices[name]], None
                 if x is not None:
                     total += log_density(structure, site, at, x.reshape(site.cells),
                                          None if mask is None else mask.reshape(site.cells))
             return total
 
-        here = {**env, **placed(structure, group, values)}
-        return over(here, logs) + hidden_cells.log_sum(structure, group, here, seen)
+        env_z = {**env, **placed(structure, group, values)}
+        return over(env_z, logs) + hidden_cells.log_sum(structure, group, env_z, seen)
 
     return at

@@ -57,22 +57,22 @@ class Cubature:
         return replace(self, nodes=2 * self.nodes)
 
     def why_not(self, structure: Structure, group: Group) -> str | None:
-        why = Laplace().why_not(structure, group)
-        if why is not None:
-            return why
+        reason = Laplace().why_not(structure, group)
+        if reason is not None:
+            return reason
         count = coordinates.size(structure, group)
         return None if count == NUMBERS else (f"other sites depend on {count} latent variables of "
                                               f"a row jointly")
 
     def message(self, structure: Structure, group: Group, env: Mapping, seen: Seen) -> jax.Array:
-        height = coordinates.joint(structure, group, env, seen)
-        points, share = self._points(structure, group, env, seen)
-        return jax.nn.logsumexp(jax.vmap(lambda u: height(u)[0])(points) + share)
+        log_p = coordinates.joint(structure, group, env, seen)
+        points, log_w = self._points(structure, group, env, seen)
+        return jax.nn.logsumexp(jax.vmap(lambda u: log_p(u)[0])(points) + log_w)
 
     def conditional(self, structure: Structure, group: Group, env: Mapping, seen: Seen) -> Nodes:
-        points, share = self._points(structure, group, env, seen)
+        points, log_w = self._points(structure, group, env, seen)
         logs, values = jax.vmap(coordinates.joint(structure, group, env, seen))(points)
-        return weighted_nodes(values, logs + share)
+        return weighted_nodes(values, logs + log_w)
 
     row_posterior = conditional
 
@@ -88,24 +88,24 @@ class Cubature:
                 seen: Seen) -> tuple[jax.Array, jax.Array]:
         """Coordinates of the nodes and their log weights, without derivatives."""
         env, seen = jax.lax.stop_gradient((dict(env), dict(seen)))
-        at = coordinates.joint(structure, group, env, seen)
+        joint = coordinates.joint(structure, group, env, seen)
 
         def height(u: jax.Array) -> jax.Array:
-            return at(u)[0]
+            return joint(u)[0]
 
-        top = mode(height, jnp.zeros(NUMBERS, jnp.result_type(float)))
-        root, volume = _scale(-jax.hessian(height)(top))
+        peak = mode(height, jnp.zeros(NUMBERS, jnp.result_type(float)))
+        root, volume = _scale(-jax.hessian(height)(peak))
         reach = REACH * (self.nodes / NODES) ** 0.25
         t = np.linspace(-reach, reach, self.nodes)
         grid = np.stack(np.meshgrid(t, t, indexing="ij"), -1).reshape(-1, NUMBERS)
         logs = np.log(np.cosh(BEND * grid)).sum(1) + NUMBERS * np.log(t[1] - t[0])
-        away = jnp.asarray(np.sinh(BEND * grid).T / BEND, top.dtype)
-        points = top + (root @ away).T
-        share = jnp.asarray(logs, top.dtype) + volume
+        offsets = jnp.asarray(np.sinh(BEND * grid).T / BEND, peak.dtype)
+        points = peak + (root @ offsets).T
+        log_w = jnp.asarray(logs, peak.dtype) + volume
         # far out, a rate may be infinite and its density no number
-        finite = jnp.isfinite(jax.vmap(height)(points)) & jnp.isfinite(share)
-        return (jnp.where(finite[:, None], points, top),
-                jnp.where(finite, share, -jnp.inf))
+        is_finite = jnp.isfinite(jax.vmap(height)(points)) & jnp.isfinite(log_w)
+        return (jnp.where(is_finite[:, None], points, peak),
+                jnp.where(is_finite, log_w, -jnp.inf))
 
 
 def _scale(curvature: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -113,11 +113,11 @@ def _scale(curvature: jax.Array) -> tuple[jax.Array, jax.Array]:
     Between two modes that mirror each other, where it is not positive definite, the eigenvalues
     count by their size, so that the nodes reach both."""
     lower = jnp.linalg.cholesky(curvature)
-    proper = jnp.isfinite(lower).all()
+    is_pd = jnp.isfinite(lower).all()
     identity = jnp.eye(NUMBERS, dtype=curvature.dtype)
-    bends, directions = jnp.linalg.eigh(jnp.where(jnp.isfinite(curvature), curvature, identity))
-    bends = jnp.maximum(jnp.abs(bends), MIN_CURVATURE)
-    lower = jnp.where(proper, lower, identity)
-    root = jnp.where(proper, solve_triangular(lower, identity, lower=True, trans=1),
-                     directions * bends**-0.5)
-    return root, jnp.where(proper, -jnp.log(jnp.diagonal(lower)).sum(), -0.5 * jnp.log(bends).sum())
+    eigval, eigvecs = jnp.linalg.eigh(jnp.where(jnp.isfinite(curvature), curvature, identity))
+    eigval = jnp.maximum(jnp.abs(eigval), MIN_CURVATURE)
+    lower = jnp.where(is_pd, lower, identity)
+    root = jnp.where(is_pd, solve_triangular(lower, identity, lower=True, trans=1),
+                     eigvecs * eigval**-0.5)
+    return root, jnp.where(is_pd, -jnp.log(jnp.diagonal(lower)).sum(), -0.5 * jnp.log(eigval).sum())

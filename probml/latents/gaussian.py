@@ -45,13 +45,13 @@ from probml.latents.pooled_normal import (
     MAX_ROUNDING,
     Second,
     columns,
+    fixed_pivots,
     layout,
     locations,
     root_of,
     scatter,
     seconds,
     standardised,
-    still_of,
 )
 from probml.numerics import lapack
 from probml.numerics.compiling import ASKED, jit
@@ -92,9 +92,9 @@ class Whitened:
         # threads thousands of columns of q numbers, fifteen times the time of these products
         self.inverse = lapack.solve(self.lower, eye, many=True)
         self.centre = -(self.inverse @ (slope @ residual)) @ self.inverse
-        moved = self.centre @ slope
-        left = residual + (moved if seen is None else moved * seen)
-        self.log = (log - 0.5 * jnp.sum(left**2) - 0.5 * jnp.sum(own * self.centre**2)
+        shift = self.centre @ slope
+        updated = residual + (shift if seen is None else shift * seen)
+        self.log = (log - 0.5 * jnp.sum(updated**2) - 0.5 * jnp.sum(own * self.centre**2)
                     - jnp.log(jnp.diagonal(self.lower)).sum())
 
 
@@ -106,48 +106,48 @@ def partially_observed(structure: Structure, group: Group, seen: Seen) -> set[st
             and not structure.sites[name].event and seen.get(name, (None, None))[1] is not None}
 
 
-def every(site: Site, arguments: Mapping, x: jax.Array,
-          mask: jax.Array) -> tuple[jax.Array, jax.Array]:
+def all_residuals(site: Site, arguments: Mapping, x: jax.Array,
+                  mask: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Residuals of all cells of scalars, and the log volume of the observed ones."""
-    whole = jnp.where(mask, x, 0.0)
-    scale = jnp.broadcast_to(root_of(site, arguments), whole.shape)
-    residual = standardised(site, arguments, whole, None)[0]
+    filled = jnp.where(mask, x, 0.0)
+    scale = jnp.broadcast_to(root_of(site, arguments), filled.shape)
+    residual = standardised(site, arguments, filled, None)[0]
     return residual, -jnp.where(mask, jnp.log(scale) + 0.5 * LOG_TWO_PI, 0.0).sum()
 
 
 def _residuals(
-    structure: Structure, group: Group, env: Mapping, seen: Seen, parted: Collection[str],
+    structure: Structure, group: Group, env: Mapping, seen: Seen, partly: Collection[str],
     noise: jax.Array | None = None, latents: Mapping = MappingProxyType({})
 ) -> tuple[jax.Array, jax.Array, jax.Array, dict[str, jax.Array]]:
     """Residuals of all sites, their log volume, which of the residuals are of observed cells, and
     the latents in the layout of their family.
 
     Args:
-        parted: sites of which the residuals of all cells are wanted, see `partially_observed`.
+        partly: sites of which the residuals of all cells are wanted, see `partially_observed`.
         noise: ε, of which the latents are made. latents: or their values, whose prior has residuals
             too.
     """
-    at, found, where = dict(env), dict(latents), places(structure, group.names)
+    env_z, found, where = dict(env), dict(latents), places(structure, group.names)
     residuals, masks, log = [], [], jnp.zeros(())
     for name in group.sites:
         site, (x, mask), arguments = (structure.sites[name], seen.get(name, (None, None)),
-                                      structure.cells(name, at))
-        if name in parted:
-            residual, more = every(site, arguments, x, mask)
+                                      structure.cells(name, env_z))
+        if name in partly:
+            residual, volume = all_residuals(site, arguments, x, mask)
         else:
             x, mask = (latents[name], None) if name in latents else (x, mask)
             made = name in where and name not in latents
             own = present(noise)[where[name]].reshape(layout(site)) if made else None
-            residual, more, value = standardised(site, arguments, x, mask, own, name in latents)
+            residual, volume, value = standardised(site, arguments, x, mask, own, name in latents)
             if made:
                 found[name] = value
             mask = None
         if name in where:
-            at[name] = site.place(found[name])
+            env_z[name] = site.place(found[name])
         residuals.append(residual.reshape(-1))
         masks.append(jnp.ones(residual.size, residual.dtype) if mask is None
                      else jnp.asarray(mask, residual.dtype).reshape(-1))
-        log += more
+        log += volume
     return jnp.concatenate(residuals), log, jnp.concatenate(masks), found
 
 
@@ -163,49 +163,49 @@ class Gaussian:
 
     def why_not(self, structure: Structure, group: Group) -> str | None:
         timed = next((n for n in group.sites if structure.sites[n].time is not None), None)
-        why = not_affine(structure, group, dict.fromkeys(KINDS, ("loc",)))
-        return why if why or timed is None else f"'{timed}' is part of a chain"
+        reason = not_affine(structure, group, dict.fromkeys(KINDS, ("loc",)))
+        return reason if reason or timed is None else f"'{timed}' is part of a chain"
 
     def message(self, structure: Structure, group: Group, env: Mapping, seen: Seen) -> jax.Array:
         return _posterior(structure, group, env, seen).log
 
     def conditional(self, structure: Structure, group: Group, env: Mapping,
                     seen: Seen) -> Moments:
-        found = _posterior(structure, group, env, seen)
-        return Moments(found.values + found.centre @ found.moves,
-                       found.inverse @ found.moves)
+        posterior = _posterior(structure, group, env, seen)
+        return Moments(posterior.values + posterior.centre @ posterior.moves,
+                       posterior.inverse @ posterior.moves)
 
     row_posterior = conditional
 
     def draw(self, structure: Structure, group: Group, env: Mapping, seen: Seen,
              key: jax.Array) -> jax.Array:
-        found = _posterior(structure, group, env, seen)
-        noise = jax.random.normal(key, found.centre.shape, found.centre.dtype)
-        return found.values + (found.centre + noise @ found.inverse) @ found.moves
+        posterior = _posterior(structure, group, env, seen)
+        noise = jax.random.normal(key, posterior.centre.shape, posterior.centre.dtype)
+        return posterior.values + (posterior.centre + noise @ posterior.inverse) @ posterior.moves
 
     def expected(self, structure: Structure, group: Group, env: Mapping, seen: Seen,
                  moments: Moments) -> jax.Array:
-        where = places(structure, group.names)
+        slices = places(structure, group.names)
 
         def residuals(values: jax.Array):
             latents = {name: values[part].reshape(layout(structure.sites[name]))
-                       for name, part in where.items()}
+                       for name, part in slices.items()}
             return _residuals(structure, group, env, seen, (), None, latents)[:2]
 
         residual, push, log = jax.linearize(residuals, moments.mean, has_aux=True)
-        spread = jax.vmap(push)(moments.root)
-        return log - 0.5 * jnp.sum(residual**2) - 0.5 * jnp.sum(spread**2)
+        root_shift = jax.vmap(push)(moments.root)
+        return log - 0.5 * jnp.sum(residual**2) - 0.5 * jnp.sum(root_shift**2)
 
     # where the programs of a group depend on nothing of a row but its latents
 
     def middle(self, structure: Structure, group: Group, env: Mapping) -> dict[str, jax.Array]:
         """The prior means of the latents and sites of a group: statistics are centred there."""
-        at, out = dict(env), {}
+        env_z, out = dict(env), {}
         for name in group.sites:
             site = structure.sites[name]
-            out[name] = columns(site, structure.cells(name, at)["loc"])
+            out[name] = columns(site, structure.cells(name, env_z)["loc"])
             if name in group.names:
-                at[name] = site.place(out[name])
+                env_z[name] = site.place(out[name])
         return out
 
     def statistics(self, structure: Structure, group: Group, middle: Mapping, weight: jax.Array,
@@ -213,17 +213,17 @@ class Gaussian:
         """The sufficient statistics of rows at one state: all arguments lead with the axis of rows,
         which is summed over."""
         flat = jnp.concatenate([middle[name].reshape(-1) for name in group.names])
-        mean, out, where = moments.mean - flat, {}, places(structure, group.names)
+        mean, out, slices = moments.mean - flat, {}, places(structure, group.names)
         for name in group.sites:
             site, (x, mask) = structure.sites[name], seen.get(name, (None, None))
-            cells, at = layout(site)[0], where.get(name, slice(0))
-            if name in where:
+            cells, own_slice = layout(site)[0], slices.get(name, slice(0))
+            if name in slices:
                 x, mask = None, None
             else:
                 x = columns(site, x) - middle[name]
                 mask = None if mask is None else columns(site, mask)
-            spread = jnp.swapaxes(moments.root, -1, -2) @ moments.root
-            out[name] = seconds(weight, mean, spread, x, mask, at, cells)
+            covariance = jnp.swapaxes(moments.root, -1, -2) @ moments.root
+            out[name] = seconds(weight, mean, covariance, x, mask, own_slice, cells)
         return out
 
     def pooled(self, structure: Structure, group: Group, middle: Mapping, env: Mapping,
@@ -234,30 +234,30 @@ class Gaussian:
         for name in group.sites:
             site = structure.sites[name]
             loc, slope, arguments = locations(structure, name, env, flat, place)
-            left = scatter(statistics[name], loc - middle[name], slope)
-            total += log_total(site, root_of(site, arguments), left,
-                               statistics[name].around[:, 0, 0], name in group.names)
+            moment = scatter(statistics[name], loc - middle[name], slope)
+            total += log_total(site, root_of(site, arguments), moment,
+                               statistics[name].latent[:, 0, 0], name in group.names)
         return total
 
 
 def _posterior(structure: Structure, group: Group, env: Mapping, seen: Seen) -> Whitened:
     """The latents given a row, at a point or at log densities averaged over settings."""
-    settings, parted = env.get(SETTINGS), partially_observed(structure, group, seen)
-    alike = (not any(name in seen for name in group.names)
-             and is_row_free(structure, group.sites, group.names))
+    settings, partly = env.get(SETTINGS), partially_observed(structure, group, seen)
+    same_slope = (not any(name in seen for name in group.names)
+                  and is_row_free(structure, group.sites, group.names))
 
     def forward(noise: jax.Array):
-        residual, log, mask, latents = _residuals(structure, group, env, seen, parted, noise)
+        residual, log, mask, latents = _residuals(structure, group, env, seen, partly, noise)
         if settings:
             residual, log, mask, _ = jax.vmap(lambda setting: _residuals(
-                structure, group, {**env, **setting}, seen, parted, None, latents))(settings)
+                structure, group, {**env, **setting}, seen, partly, None, latents))(settings)
             residual, log, mask = (residual.reshape(-1) / np.sqrt(len(log)), log.mean(),
                                    mask.reshape(-1))
         values = jnp.concatenate([latents[name].reshape(-1) for name in group.names])
         return (residual, values), (log, mask)
 
     size = places(structure, group.names)[group.names[-1]].stop
-    start, own = jnp.zeros(size, jnp.result_type(float)), 1.0
+    start, own_noise = jnp.zeros(size, jnp.result_type(float)), 1.0
     (residual, values), push, (log, mask) = jax.linearize(forward, start, has_aux=True)
     slope, moves = jax.vmap(push)(jnp.eye(size, dtype=start.dtype))
     if settings:
@@ -266,45 +266,46 @@ def _posterior(structure: Structure, group: Group, env: Mapping, seen: Seen) -> 
         still = pivots == 0
         log += jnp.where(still, 0.0, jnp.log(jnp.abs(jnp.where(still, 1.0, pivots)))
                          + 0.5 * LOG_TWO_PI).sum()
-        own = jnp.where(still, 1.0, 0.0)
-    return Whitened(residual, values, slope, moves, log, mask if parted else None, alike, own)
+        own_noise = jnp.where(still, 1.0, 0.0)
+    return Whitened(residual, values, slope, moves, log, mask if partly else None, same_slope,
+                    own_noise)
 
 
-def log_total(site: Site, root: jax.Array, left: jax.Array, count: jax.Array,
+def log_total(site: Site, root: jax.Array, moment: jax.Array, count: jax.Array,
               prior: bool = False) -> jax.Array:
     """Σ of E[log p] over rows and cells of a site.
 
     Args:
-        root: as `root_of`. left: Σ E[(x − loc)(x − loc)ᵀ] of each cell, (cells, d, d). count: how
+        root: as `root_of`. moment: Σ E[(x − loc)(x − loc)ᵀ] of each cell, (cells, d, d). count: how
             often each cell is seen, (cells,). prior: as of `standardised`.
     """
     if site.event:
-        still, root = still_of(root, prior)
-        half = solve_triangular(root, left, lower=True)
+        is_fixed, root = fixed_pivots(root, prior)
+        half = solve_triangular(root, moment, lower=True)
         half = solve_triangular(root, jnp.swapaxes(half, -1, -2), lower=True)
-        square = jnp.where(still, 0.0, jnp.diagonal(half, axis1=-2, axis2=-1)).sum(-1)
+        square = jnp.where(is_fixed, 0.0, jnp.diagonal(half, axis1=-2, axis2=-1)).sum(-1)
         log = jnp.log(jnp.abs(jnp.diagonal(root, axis1=-2, axis2=-1))).sum(-1)
     else:
-        square, log = left[..., 0, 0] / root**2, jnp.log(root)
-    log += 0.5 * LOG_TWO_PI * left.shape[-1]
+        square, log = moment[..., 0, 0] / root**2, jnp.log(root)
+    log += 0.5 * LOG_TWO_PI * moment.shape[-1]
     return -jnp.where(count > 0, 0.5 * square + count * log, 0.0).sum()
 
 
 def not_affine(structure: Structure, group: Group,
-               moved: Mapping[str, tuple[str, ...]]) -> str | None:
+               allowed: Mapping[str, tuple[str, ...]]) -> str | None:
     """Why the sites of a group are not affine in its latents, in words; None: they are.
 
     Args:
-        moved: kind of a site → the arguments through which they may.
+        allowed: kind of a site → the arguments through which they may.
     """
     for name in group.sites:
         site = structure.sites[name]
-        if site.kind not in moved:
+        if site.kind not in allowed:
             return (f"'{name}'" + f", which depends on '{group.name}'," * (name not in group.names)
                     + f" is {site.kind} and not normal")
         for argument, uses in structure.row_uses(name).items():
             for latent, use in ((n, use) for n, use in uses.items() if n in group.names):
-                if argument not in moved[site.kind]:
+                if argument not in allowed[site.kind]:
                     return f"'{latent}' enters the argument {argument} of '{name}'"
                 if not (use.is_affine and is_location_affine(structure, group.names, name,
                                                              argument)):

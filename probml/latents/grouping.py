@@ -57,14 +57,14 @@ def register(kind: Kind) -> None:
     KINDS.insert(len(KINDS) - len(GENERAL), kind)
 
 
-def groups(structure: Structure, latents: Sequence[str], seen: Iterable[str],
+def groups(structure: Structure, latents: Sequence[str], observed: Iterable[str],
            others: Iterable[str], asked: Iterable[str], lenient: bool,
            cellwise: Sequence[str] = ()) -> tuple[Group, ...]:
     """The groups of a plan.
 
     Args:
         latents: continuous sites inside rows with missing cells that matter, parents first.
-        seen: sites whose density is part of the likelihood of a row.
+        observed: sites whose density is part of the likelihood of a row.
         others: discrete sites that are summed out, and the factors of a fit: none may depend on a
             latent.
         asked: discrete and deterministic sites whose average over latents is wanted.
@@ -74,29 +74,29 @@ def groups(structure: Structure, latents: Sequence[str], seen: Iterable[str],
     Raises:
         Refusal: a group is of no kind that can be integrated out.
     """
-    whole = (*latents, *cellwise)
-    mine, sites = set(whole), structure.sites
+    latent_names = (*latents, *cellwise)
+    members, sites = set(latent_names), structure.sites
     blocking, asked = set(others), set(asked)
-    near = {name: {p for p in structure.named[name].parents if p in mine}
-            for name in dict.fromkeys((*whole, *seen, *blocking, *asked))}
+    parents_of = {name: {p for p in structure.named[name].parents if p in members}
+                  for name in dict.fromkeys((*latent_names, *observed, *blocking, *asked))}
     parts: list[set[str]] = []
-    for name, above in near.items():
-        linked = above | ({name} & mine)
-        joined = [part for part in parts if part & linked]
+    for name, parents in parents_of.items():
+        linked = parents | ({name} & members)
+        merged = [part for part in parts if part & linked]
         parts = [part for part in parts if not part & linked]
         if linked:
-            parts.append(linked.union(*joined))
+            parts.append(linked.union(*merged))
     out = []
-    for part in sorted(parts, key=lambda part: min(map(whole.index, part))):
+    for part in sorted(parts, key=lambda part: min(map(latent_names.index, part))):
         names = tuple(name for name in latents if name in part)
         hidden = tuple(name for name in cellwise if name in part)
-        below = [name for name, above in near.items() if above & part]
-        every = tuple(name for name in sites if name in part
-                      or name in below and name not in asked)
-        block = next((name for name in below if name in blocking), None)
-        bent = next((name for name in below if name in asked and not _affine(structure, name,
-                                                                             names)), None)
-        out.append(_claimed(structure, Group(None, names, every, hidden), block, bent, lenient))
+        children = [name for name, parents in parents_of.items() if parents & part]
+        related = tuple(name for name in sites if name in part
+                        or name in children and name not in asked)
+        block = next((name for name in children if name in blocking), None)
+        curved = next((name for name in children if name in asked and not _affine(structure, name,
+                                                                                  names)), None)
+        out.append(_claimed(structure, Group(None, names, related, hidden), block, curved, lenient))
     return tuple(out)
 
 
@@ -107,34 +107,34 @@ def _affine(structure: Structure, name: str, names: tuple[str, ...]) -> bool:
         if latent in names)
 
 
-def _claimed(structure: Structure, of: Group, blocking: str | None, bent: str | None,
+def _claimed(structure: Structure, draft: Group, blocking: str | None, curved: str | None,
              lenient: bool) -> Group:
     """The group with the first kind that can integrate it out.
 
     Args:
         blocking: one of `others` that depends on its latents.
-        bent: one of `asked` that is not affine in them.
+        curved: one of `asked` that is not affine in them.
     """
     reasons: dict[type, str] = {}
-    names, sites = of.names, of.sites
+    names, sites = draft.names, draft.sites
     for kind in (KINDS if names else (HiddenCells(),)):
-        group = replace(of, kind=kind)
-        if of.cellwise and names and kind not in GENERAL:
+        group = replace(draft, kind=kind)
+        if draft.cellwise and names and kind not in GENERAL:
             continue  # theirs is no integral over cells
         why = kind.why_not(structure, group)
-        if why is None and (name := blocking or (bent if kind.pools else None)) is not None:
-            why = (f"'{name}' ({structure.named[name].kind}), which depends on '{of.name}', is "
-                   + ("latent or a factor" if blocking else f"not linear in '{of.name}'"))
+        if why is None and (name := blocking or (curved if kind.pools else None)) is not None:
+            why = (f"'{name}' ({structure.named[name].kind}), which depends on '{draft.name}', is "
+                   + ("latent or a factor" if blocking else f"not linear in '{draft.name}'"))
         if why is None:
             return group
         reasons[type(kind)] = why
-    first = structure.sites[of.name]
+    first = structure.sites[draft.name]
     why = next(reversed(reasons.values()))  # of the most general method
     why = reasons.get(LinearChain, why) if first.time is not None else why
     if lenient:
-        return replace(of, kind=Sampled(why))
-    child = next((name for name in sites if of.name in structure.sites[name].parents),
-                 blocking or bent)
+        return replace(draft, kind=Sampled(why))
+    child = next((name for name in sites if draft.name in structure.sites[name].parents),
+                 blocking or curved)
     raise Refusal(
         f"model '{structure.model.name}': site '{first.name}' ({first.kind}) is inside rows(), "
         f"continuous and latent, and '{child}' depends on it, so '{first.name}' must be integrated "

@@ -97,7 +97,7 @@ def log_sum(structure: Structure, group: Group, env: Mapping, seen: Seen,
     if not group.cellwise:
         return jnp.zeros(())
     parts, sizes = _parts(structure, group, env, seen), _sizes(structure, group)
-    parts += [Part(own, {name: np.arange(own.shape[1])}) for name, own in (weights or {}).items()]
+    parts += [Part(log, {name: np.arange(log.shape[1])}) for name, log in (weights or {}).items()]
     if group.asked is not None and WEIGHTS in env:
         function, cell_of = group.asked
         part = _over_states(structure, env, cell_of, function)
@@ -134,21 +134,21 @@ def draw(structure: Structure, group: Group, env: Mapping, seen: Seen,
     """A joint draw of all hidden cells of a row, site → (*cells): site after site, given those
     drawn, each cell by itself: of a site that can be left to the last no cells depend on each other
     (Gumbel-max)."""
-    left, drawn = list(group.cellwise), dict[str, jax.Array]()
-    while left:
-        key, own = jax.random.split(key)
-        for name in left:
-            noise = jax.random.gumbel(own, _size(structure, name)[::-1])
+    remaining, drawn = list(group.cellwise), dict[str, jax.Array]()
+    while remaining:
+        key, draw_key = jax.random.split(key)
+        for name in remaining:
+            noise = jax.random.gumbel(draw_key, _size(structure, name)[::-1])
             try:
                 hot = jax.grad(lambda weights, name=name: log_sum(
                     structure, group, env, seen, (name,), {name: weights}, drawn))(noise)
             except Tangled:
                 continue
             drawn[name] = hot.argmax(0)
-            left.remove(name)
+            remaining.remove(name)
             break
         else:
-            raise Tangled(left)
+            raise Tangled(remaining)
     return {name: states.reshape(structure.sites[name].cells) for name, states in drawn.items()}
 
 
@@ -166,10 +166,10 @@ def expectation(structure: Structure, group: Group, env: Mapping, seen: Seen,
     blank |= {name: jnp.zeros(structure.sites[name].shape) for name in group.names}
     shape = jax.eval_shape(lambda: function({**env, **blank})).shape
     cell_of = cells_of_elements(structure, function, {**env, **blank}, names)
-    own = replace(group, asked=(function, cell_of))
+    asked_group = replace(group, asked=(function, cell_of))
     zeros = jnp.zeros(math.prod(shape))
     return jax.grad(lambda weights: group.kind.message(
-        structure, own, {**env, WEIGHTS: weights}, seen))(zeros).reshape(shape)
+        structure, asked_group, {**env, WEIGHTS: weights}, seen))(zeros).reshape(shape)
 
 
 def _size(structure: Structure, name: str) -> tuple[int, int]:
@@ -189,9 +189,9 @@ def _parts(structure: Structure, group: Group, env: Mapping, seen: Seen) -> list
 
 
 def _parts_of(structure: Structure, group: Group, env: Mapping, name: str,
-              own: tuple[jax.Array | None, jax.Array | None]) -> list[Part]:
+              data: tuple[jax.Array | None, jax.Array | None]) -> list[Part]:
     """The log density of a site over the states of the cells on which it depends."""
-    site, (x, mask) = structure.sites[name], own
+    site, (x, mask) = structure.sites[name], data
     cell_of = parent_cells(structure, group.cellwise, name)
     if name not in group.cellwise:
         if x is None:
@@ -204,14 +204,14 @@ def _parts_of(structure: Structure, group: Group, env: Mapping, name: str,
     count = math.prod(site.cells)
     # the states of each cell as an axis: then each cell is an element
     log = part.log.reshape(*part.log.shape[:-1], count, site.finite)
-    where = {other: cell.reshape(count, -1).max(1) for other, cell in part.cells.items()}
-    parts = [Part(jnp.moveaxis(log, -1, -2), {**where, name: np.arange(count)})]
+    cell_index = {other: cell.reshape(count, -1).max(1) for other, cell in part.cells.items()}
+    parts = [Part(jnp.moveaxis(log, -1, -2), {**cell_index, name: np.arange(count)})]
     if x is not None and jnp.issubdtype(x.dtype, jnp.floating):  # likelihoods of its states
         parts.append(Part(log_of(x).reshape(site.finite, count), {name: np.arange(count)}))
     elif x is not None:
-        agrees = x.reshape(-1) == jnp.arange(site.finite)[:, None]
-        agrees = agrees if mask is None else agrees | ~mask.reshape(-1)
-        parts.append(Part(jnp.where(agrees, 0.0, -jnp.inf), {name: np.arange(count)}))
+        matches = x.reshape(-1) == jnp.arange(site.finite)[:, None]
+        matches = matches if mask is None else matches | ~mask.reshape(-1)
+        parts.append(Part(jnp.where(matches, 0.0, -jnp.inf), {name: np.arange(count)}))
     return parts
 
 
@@ -219,10 +219,10 @@ def _over_states(structure: Structure, env: Mapping, cell_of: Mapping[str, np.nd
                  function: Callable) -> Part:
     """function(env), flat, over the states of the hidden cells on which its elements depend, all
     cells of a site in one state at a time."""
-    every = {name: structure.sites[name] for name in cell_of}
+    sites = {name: structure.sites[name] for name in cell_of}
     return Part(over_grid(lambda at: function(at).reshape(-1), env, {name: jnp.broadcast_to(
         jnp.arange(site.finite).reshape(-1, *(1,) * len(site.shape)), (site.finite, *site.shape))
-        for name, site in every.items()}), dict(cell_of))
+        for name, site in sites.items()}), dict(cell_of))
 
 
 def _kind(site: Site) -> np.dtype:
@@ -259,11 +259,11 @@ def cells_of_elements(structure: Structure, function: Callable, env: Mapping,
     with evaluated():
         numbers = {z: np.asarray(sites[z].place(jnp.arange(math.prod(sites[z].cells)).reshape(
             sites[z].cells))) for z in names}
-    (found,) = cells(closed, dict(enumerate(names)), numbers)
-    several = next((z for z, own in found.items() if (own == SEVERAL).any()), None)
+    (by_site,) = cells(closed, dict(enumerate(names)), numbers)
+    several = next((z for z, cell in by_site.items() if (cell == SEVERAL).any()), None)
     if several is not None:
         raise Tangled((several,))
-    return {z: found.get(z, np.full(closed.out_avals[0].shape, NONE)) for z in names}
+    return {z: by_site.get(z, np.full(closed.out_avals[0].shape, NONE)) for z in names}
 
 
 def why_not(structure: Structure, group: Group) -> str | None:

@@ -41,22 +41,22 @@ from probml.structure.structure import Structure
 MAX_STEPS = 60  # at the most
 
 
-def mode(height: Callable[[jax.Array], jax.Array], start: jax.Array) -> jax.Array:
-    """Where `height` (p,) → () has its maximum near `start`; no derivative goes through it.
+def mode(log_p: Callable[[jax.Array], jax.Array], start: jax.Array) -> jax.Array:
+    """Where `log_p` (p,) → () has its maximum near `start`; no derivative goes through it.
 
     Cost: at most MAX_STEPS values, gradients and Hessians.
     """
     def at(u: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-        return height(u), jax.grad(height)(u), jax.hessian(height)(u)
+        return log_p(u), jax.grad(log_p)(u), jax.hessian(log_p)(u)
 
-    least = 4 * jnp.finfo(start.dtype).eps
-    return jax.lax.stop_gradient(maximize(at, start, Newton(MAX_STEPS, least)).point)
+    tolerance = 4 * jnp.finfo(start.dtype).eps
+    return jax.lax.stop_gradient(maximize(at, start, Newton(MAX_STEPS, tolerance)).point)
 
 
-def implicit_mode(height: Callable[[jax.Array], jax.Array], top: jax.Array) -> jax.Array:
-    """The mode as a function of what `height` closes over: the same value, and its derivative."""
-    lower = jax.lax.stop_gradient(jnp.linalg.cholesky(-jax.hessian(height)(top)))
-    return top + cho_solve((lower, True), jax.grad(height)(top))
+def implicit_mode(log_p: Callable[[jax.Array], jax.Array], peak: jax.Array) -> jax.Array:
+    """The mode as a function of what `log_p` closes over: the same value, and its derivative."""
+    lower = jax.lax.stop_gradient(jnp.linalg.cholesky(-jax.hessian(log_p)(peak)))
+    return peak + cho_solve((lower, True), jax.grad(log_p)(peak))
 
 
 MAX_LATENTS = 64  # latent numbers of a row
@@ -99,7 +99,7 @@ class Laplace:
     def why_not(self, structure: Structure, group: Group) -> str | None:
         for name in group.names:
             site = structure.sites[name]
-            if not coordinates.known_beforehand(site):
+            if not coordinates.has_fixed_support(site):
                 return (f"the support of '{name}' ({site.kind}) depends on other random variables")
             if site.entry.kinked:
                 return f"the density of '{name}' ({site.kind}) is not differentiable everywhere"
@@ -116,57 +116,57 @@ class Laplace:
 
     def _log(self, structure: Structure, group: Group, env: Mapping, seen: Seen,
              start: jax.Array | None) -> jax.Array:
-        height, top = _found(structure, group, env, seen, start)
+        log_p, peak = _joint_and_mode(structure, group, env, seen, start)
         if self.points:
-            logs = _weighed(height, top, normal_points(self.points, len(top)))[1]
+            logs = _weighed(log_p, peak, normal_points(self.points, len(peak)))[1]
             return jax.nn.logsumexp(logs) - jnp.log(float(self.points))
-        top = implicit_mode(height, top)
-        value, lower = height(top), jnp.linalg.cholesky(-jax.hessian(height)(top))
-        log = value + 0.5 * len(top) * LOG_TWO_PI - jnp.log(jnp.diagonal(lower)).sum()
+        peak = implicit_mode(log_p, peak)
+        value, lower = log_p(peak), jnp.linalg.cholesky(-jax.hessian(log_p)(peak))
+        log = value + 0.5 * len(peak) * LOG_TWO_PI - jnp.log(jnp.diagonal(lower)).sum()
         return jnp.where(jnp.isfinite(value), log, -jnp.inf)
 
     def row_posterior(self, structure: Structure, group: Group, env: Mapping,
                       seen: Seen) -> jax.Array:
         """The mode of a row in unbounded coordinates, (p,)."""
-        return _found(structure, group, env, seen, None)[1]
+        return _joint_and_mode(structure, group, env, seen, None)[1]
 
     def expected(self, structure: Structure, group: Group, env: Mapping, seen: Seen,
                  moments: jax.Array) -> jax.Array:
         return self._log(structure, group, env, seen, jax.lax.stop_gradient(moments))
 
     def conditional(self, structure: Structure, group: Group, env: Mapping, seen: Seen) -> Nodes:
-        height, top = _found(structure, group, env, seen, None)
-        points, logs = _weighed(height, top, normal_points(POINTS, len(top)))
+        log_p, peak = _joint_and_mode(structure, group, env, seen, None)
+        points, logs = _weighed(log_p, peak, normal_points(POINTS, len(peak)))
         values = jax.vmap(coordinates.joint(structure, group, env, seen))(points)[1]
         return weighted_nodes(values, logs)
 
     def draw(self, structure: Structure, group: Group, env: Mapping, seen: Seen,
              key: jax.Array) -> jax.Array:
         """One of many points about the mode, by its weight (Rubin 1987)."""
-        height, top = _found(structure, group, env, seen, None)
-        some, one = jax.random.split(key)
-        noise = jax.random.normal(some, (POINTS, len(top)), top.dtype)
-        points, logs = _weighed(height, top, noise)
-        u = points[jax.random.categorical(one, logs)]
+        log_p, peak = _joint_and_mode(structure, group, env, seen, None)
+        noise_key, choice_key = jax.random.split(key)
+        noise = jax.random.normal(noise_key, (POINTS, len(peak)), peak.dtype)
+        points, logs = _weighed(log_p, peak, noise)
+        u = points[jax.random.categorical(choice_key, logs)]
         return coordinates.joint(structure, group, env, seen)(u)[1]
 
 
-def _found(structure: Structure, group: Group, env: Mapping, seen: Seen,
-           start: jax.Array | None) -> tuple[Callable, jax.Array]:
+def _joint_and_mode(structure: Structure, group: Group, env: Mapping, seen: Seen,
+                    start: jax.Array | None) -> tuple[Callable, jax.Array]:
     """The joint log density of a row's coordinates, and its mode."""
-    at = coordinates.joint(structure, group, env, seen)
+    joint = coordinates.joint(structure, group, env, seen)
     if start is None:
         start = jnp.zeros(coordinates.size(structure, group), jnp.result_type(float))
-    still = coordinates.joint(structure, group, *jax.lax.stop_gradient((dict(env), dict(seen))))
-    return lambda u: at(u)[0], mode(lambda u: still(u)[0], start)
+    constant = coordinates.joint(structure, group, *jax.lax.stop_gradient((dict(env), dict(seen))))
+    return lambda u: joint(u)[0], mode(lambda u: constant(u)[0], start)
 
 
-def _weighed(height: Callable, top: jax.Array, noise: jax.Array) -> tuple[jax.Array, jax.Array]:
+def _weighed(log_p: Callable, peak: jax.Array, noise: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Points about a mode, and log (exp h / density of the points), (m,)."""
-    wide = 1 + WIDER / np.sqrt(len(top))
-    lower = jnp.linalg.cholesky(-jax.hessian(height)(top))
-    points = top + wide * solve_triangular(lower, noise.T, lower=True, trans=1).T
-    log_density = -0.5 * (noise**2).sum(1) - len(top) * (0.5 * LOG_TWO_PI + np.log(wide))
+    widening = 1 + WIDER / np.sqrt(len(peak))
+    lower = jnp.linalg.cholesky(-jax.hessian(log_p)(peak))
+    points = peak + widening * solve_triangular(lower, noise.T, lower=True, trans=1).T
+    log_density = -0.5 * (noise**2).sum(1) - len(peak) * (0.5 * LOG_TWO_PI + np.log(widening))
     log_density += jnp.log(jnp.diagonal(lower)).sum()
-    logs = jax.vmap(height)(points) - log_density
+    logs = jax.vmap(log_p)(points) - log_density
     return points, jnp.where(jnp.isfinite(logs), logs, -jnp.inf)

@@ -126,9 +126,9 @@ class Latent(Kind, Protocol):
 
 def places(structure: Structure, names: Sequence[str]) -> dict[str, slice]:
     """The place of each latent among concatenated cells."""
-    ends = list(itertools.accumulate((math.prod(structure.sites[name].cells) for name in names),
+    cuts = list(itertools.accumulate((math.prod(structure.sites[name].cells) for name in names),
                                      initial=0))
-    return {name: slice(*pair) for name, pair in zip(names, itertools.pairwise(ends), strict=True)}
+    return {name: slice(*pair) for name, pair in zip(names, itertools.pairwise(cuts), strict=True)}
 
 
 def is_row_free(structure: Structure, names: Iterable[str], besides: Collection[str]) -> bool:

@@ -65,7 +65,7 @@ class Moves(NamedTuple):
     covariance: jax.Array
 
 
-class Sight(NamedTuple):
+class Emission(NamedTuple):
     """The measurements of a step given s_t, concatenated, vectors standardised: slope (m, D),
     variance (m,), log volume (m,); and before standardisation: offset (m,), and of each site of
     vectors its roots (cells, d, d)."""
@@ -91,8 +91,8 @@ class LinearChain:
             return "none of the sites is a chain"
         timeless = next((name for name in group.sites
                          if name not in group.names and sites[name].time is None), None)
-        why = not_affine(structure, group, MOVED)
-        return why if why or timeless is None else f"'{timeless}' has no time steps"
+        reason = not_affine(structure, group, MOVED)
+        return reason if reason or timeless is None else f"'{timeless}' has no time steps"
 
 
 def first(structure: Structure, group: Group, env: Mapping) -> Moves:
@@ -127,27 +127,27 @@ def _covariance(site: Site, arguments: Mapping) -> jax.Array:
     return block_diag(*(scale @ jnp.swapaxes(scale, -1, -2)))
 
 
-def _linear(structure: Structure, group: Group, env: Mapping, own: Callable) -> Moves:
-    where = places(structure, group.names)
+def _linear(structure: Structure, group: Group, env: Mapping, moments: Callable) -> Moves:
+    slices = places(structure, group.names)
 
     def step(before: jax.Array, noise):
-        at, out, spread = dict(env), [], []
-        for name, mine in where.items():
+        env_z, values, covariances = dict(env), [], []
+        for name, part in slices.items():
             site = structure.sites[name]
-            location, covariance = own(site, structure.cells(name, at), before[mine])
-            value = location + noise[mine]
-            at[name] = site.place(value)
-            out.append(value)
-            spread.append(covariance)
-        return jnp.concatenate(out), block_diag(*spread)
+            location, covariance = moments(site, structure.cells(name, env_z), before[part])
+            value = location + noise[part]
+            env_z[name] = site.place(value)
+            values.append(value)
+            covariances.append(covariance)
+        return jnp.concatenate(values), block_diag(*covariances)
 
-    zero = jnp.zeros(where[group.names[-1]].stop, jnp.result_type(float))
+    zero = jnp.zeros(slices[group.names[-1]].stop, jnp.result_type(float))
     offset, push, covariance = jax.linearize(step, zero, zero, has_aux=True)
     eye = jnp.eye(len(zero), dtype=zero.dtype)
     slope = jax.vmap(lambda e: push(e, zero))(eye).T
     if any(set(structure.sites[name].parents) & set(group.names) for name in group.names):
-        mixed = jax.vmap(lambda e: push(zero, e))(eye).T
-        covariance = mixed @ covariance @ mixed.T
+        noise_slope = jax.vmap(lambda e: push(zero, e))(eye).T
+        covariance = noise_slope @ covariance @ noise_slope.T
     return Moves(slope, offset, covariance)
 
 
@@ -156,7 +156,7 @@ def emission_sites(group: Group) -> tuple[str, ...]:
     return tuple(name for name in group.sites if name not in group.names)
 
 
-def sight(structure: Structure, group: Group, env: Mapping) -> Sight:
+def sight(structure: Structure, group: Group, env: Mapping) -> Emission:
     """The measurements of a step."""
     zero = jnp.zeros(places(structure, group.names)[group.names[-1]].stop, jnp.result_type(float))
     parts: dict[str, list] = {"slope": [jnp.zeros((0, len(zero)), zero.dtype)],
@@ -179,7 +179,7 @@ def sight(structure: Structure, group: Group, env: Mapping) -> Sight:
         parts["log"].append(log.reshape(-1))
         parts["slope"].append(slope.reshape(-1, len(zero)))
         parts["offset"].append(offset.reshape(-1))
-    return Sight(**{name: jnp.concatenate(part) for name, part in parts.items()}, roots=roots)
+    return Emission(**{name: jnp.concatenate(part) for name, part in parts.items()}, roots=roots)
 
 
 class Line(NamedTuple):
@@ -216,15 +216,15 @@ def middle(structure: Structure, group: Group, env: Mapping) -> Middle:
                    for name in emission_sites(group)})
 
 
-def seen_gain(site: Site, new: Line, old: Line, second: Second) -> jax.Array:
+def emission_gain(site: Site, new: Line, old: Line, second: Second) -> jax.Array:
     """The gain of Σ E[log p] of a site below, from second moments of (1, s − s̄, its error at
     `old`)."""
     change = shifted(second, new.offset - old.offset, new.slope - old.slope)
-    count = second.around[:, 0, 0]
+    count = second.latent[:, 0, 0]
     if site.event:
-        part = _among(solve_triangular(old.root, second.own, lower=True), old.root)
+        part = _right_solve(solve_triangular(old.root, second.own, lower=True), old.root)
         share = solve_triangular(new.root, old.root - new.root, lower=True)
-        square = _among(solve_triangular(new.root, change, lower=True), new.root)
+        square = _right_solve(solve_triangular(new.root, change, lower=True), new.root)
         square, log = _trace(square) + _trace_of_quadratic(share, part), jnp.log1p(
             _diagonal(share)).sum(-1)
     else:
@@ -239,33 +239,33 @@ def moves_gain(new: Moves, old: Moves, state: jax.Array, second: jax.Array) -> j
     """The gain of Σ E[log p(s_t | s_{t−1})], or of the first states, from second moments of (1,
     s_{t−1} − state, the noise at `old`), or of (1, the noise); of singular noise that of the
     numbers that have some."""
-    gap = new.offset - old.offset
+    d_offset = new.offset - old.offset
     if new.slope is not None:
-        turn = new.slope - old.slope
-        push = jnp.concatenate([(gap + turn @ state)[:, None], turn], 1)
+        d_slope = new.slope - old.slope
+        d_line = jnp.concatenate([(d_offset + d_slope @ state)[:, None], d_slope], 1)
     else:
-        push = gap[:, None]
-    wide = push.shape[1]
-    mixed = push @ second[:wide, wide:]
-    change = push @ second[:wide, :wide] @ push.T - mixed - mixed.T
-    lower, before, count = root(new.covariance), root(old.covariance), second[0, 0]
-    square, part = _both(lower, change), _both(before, second[wide:, wide:])
-    share = standardised(lower, before - lower)
-    pivots, past = _diagonal(lower), _diagonal(before)
-    both = (pivots > 0) & (past > 0)
-    log = jnp.where(both, jnp.log1p(jnp.where(both, _diagonal(share), 0.0)), 0.0)
-    fresh = (pivots > 0) & ~both  # a number that had no noise
-    log -= jnp.where(fresh, jnp.log(jnp.where(fresh, pivots, 1.0)) + 0.5 * LOG_TWO_PI, 0.0)
+        d_line = d_offset[:, None]
+    width = d_line.shape[1]
+    cross = d_line @ second[:width, width:]
+    change = d_line @ second[:width, :width] @ d_line.T - cross - cross.T
+    lower, old_lower, count = root(new.covariance), root(old.covariance), second[0, 0]
+    square, part = _whiten(lower, change), _whiten(old_lower, second[width:, width:])
+    share = standardised(lower, old_lower - lower)
+    pivots, old_pivots = _diagonal(lower), _diagonal(old_lower)
+    have_noise = (pivots > 0) & (old_pivots > 0)
+    log = jnp.where(have_noise, jnp.log1p(jnp.where(have_noise, _diagonal(share), 0.0)), 0.0)
+    new_noise = (pivots > 0) & ~have_noise  # a number that had no noise
+    log -= jnp.where(new_noise, jnp.log(jnp.where(new_noise, pivots, 1.0)) + 0.5 * LOG_TWO_PI, 0.0)
     gain = count * log.sum() - 0.5 * (_trace(square) + _trace_of_quadratic(share, part))
     return jnp.where(count > 0, gain, 0.0)
 
 
-def _both(lower: jax.Array, matrix: jax.Array) -> jax.Array:
+def _whiten(lower: jax.Array, matrix: jax.Array) -> jax.Array:
     """L⁻¹ M L⁻ᵀ of a symmetric M in the range of L Lᵀ."""
     return standardised(lower, standardised(lower, matrix).T)
 
 
-def _among(half: jax.Array, lower: jax.Array) -> jax.Array:
+def _right_solve(half: jax.Array, lower: jax.Array) -> jax.Array:
     """H L⁻ᵀ."""
     return solve_triangular(lower, jnp.swapaxes(half, -1, -2), lower=True)
 
@@ -290,8 +290,8 @@ def noiseless_parameters(structure: Structure, name: str) -> tuple[tuple[str, st
     parameter and the number has no noise, at a point without zeros. EM cannot move such a
     parameter: no path that is possible now would be possible at other values."""
     env = example(structure, name)
-    mine = [key for key in env if np.issubdtype(env[key].dtype, np.floating)]
-    if not mine:
+    keys = [key for key in env if np.issubdtype(env[key].dtype, np.floating)]
+    if not keys:
         return ()
 
     @jit
@@ -300,14 +300,14 @@ def noiseless_parameters(structure: Structure, name: str) -> tuple[tuple[str, st
             return structure.cells(name, {**env, key: env[key] + step * (1 + env[key])})
 
         return {key: jax.jvp(lambda step, key=key: at(key, step), (jnp.zeros(()),),
-                             (jnp.ones(()),)) for key in mine}
+                             (jnp.ones(()),)) for key in keys}
 
     with evaluated():
-        found = jax.tree.map(np.asarray, derivatives(env))
+        jvps = jax.tree.map(np.asarray, derivatives(env))
     out = []
-    for key, (values, slopes) in found.items():
-        for argument, about in ABOUT.items():
-            still = np.diagonal(values[about][0]) == 0
-            rows = (slopes[argument][0] != 0).reshape(len(still), -1).any(1) & still
+    for key, (values, slopes) in jvps.items():
+        for argument, cov_name in ABOUT.items():
+            no_noise = np.diagonal(values[cov_name][0]) == 0
+            rows = (slopes[argument][0] != 0).reshape(len(no_noise), -1).any(1) & no_noise
             out += [(key, argument, int(i)) for i in np.flatnonzero(rows)]
     return tuple(out)

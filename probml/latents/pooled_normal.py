@@ -33,14 +33,14 @@ from probml.structure.structure import Structure
 class Second(NamedTuple):
     """Second moments of a site, of each of its lattice cells (or one for all, size 1)."""
 
-    around: jax.Array  # (cells or 1, 1 + p, 1 + p): of (1, z − z̄)
+    latent: jax.Array  # (cells or 1, 1 + p, 1 + p): of (1, z − z̄)
     across: jax.Array  # (cells, 1 + p, d): with x − x̄
     own: jax.Array  # (cells, d, d): of x − x̄
 
 
-def locations(structure: Structure, name: str, env: Mapping, at: jax.Array,
+def locations(structure: Structure, name: str, env: Mapping, point: jax.Array,
               place: jax.Array) -> tuple[jax.Array, jax.Array, Mapping]:
-    """Location of a site at latents `at`, its slope, and its arguments there: (cells, d),
+    """Location of a site at latents `point`, its slope, and its arguments there: (cells, d),
     (cells, d, p).
 
     Args:
@@ -51,8 +51,8 @@ def locations(structure: Structure, name: str, env: Mapping, at: jax.Array,
         arguments = structure.cells(name, {**env, **place(flat)})
         return columns(structure.sites[name], arguments["loc"]), arguments
 
-    value, push, arguments = jax.linearize(loc, at, has_aux=True)
-    slope = jax.vmap(push)(jnp.eye(len(at), dtype=at.dtype))
+    value, push, arguments = jax.linearize(loc, point, has_aux=True)
+    slope = jax.vmap(push)(jnp.eye(len(point), dtype=point.dtype))
     return value, jnp.moveaxis(slope, 0, -1), arguments
 
 
@@ -68,42 +68,42 @@ def added(weight: jax.Array, leaf: jax.Array) -> jax.Array:
     return jnp.tensordot(weight.T, leaf, 1)
 
 
-def seconds(weight: jax.Array, mean: jax.Array, spread: jax.Array | None, x: jax.Array | None,
-            seen: jax.Array | None, at: slice, cells: int) -> Second:
+def seconds(weight: jax.Array, mean: jax.Array, cov: jax.Array | None, x: jax.Array | None,
+            mask: jax.Array | None, part: slice, cells: int) -> Second:
     """The second moments of a site over rows.
 
     Args:
-        weight: (b,). mean, spread: of the latents less z̄, (b, p), and their covariance (b, p, p),
+        weight: (b,). mean, cov: of the latents less z̄, (b, p), and their covariance (b, p, p),
             or None: they are known.
-        x: less x̄, (b, cells, d); None: the site is a latent, and x the coordinates `at` of z.
-        seen: (b, cells, d) of a site that is none; a vector counts where it is seen whole.
+        x: less x̄, (b, cells, d); None: the site is a latent, and x the coordinates `part` of z.
+        mask: (b, cells, d) of a site that is none; a vector counts where it is seen whole.
     """
-    one = jnp.ones((len(mean), 1), mean.dtype)
-    first = jnp.concatenate([one, mean], 1)
-    wide = first.shape[1]
+    ones = jnp.ones((len(mean), 1), mean.dtype)
+    u = jnp.concatenate([ones, mean], 1)
+    width = u.shape[1]
 
     def squares(share: jax.Array):  # Σ share × E[(1, z)(1, z)ᵀ], (cells or 1, 1 + p, 1 + p)
         if share.shape[1] == 1:
-            total = ((share * first).T @ first)[None]
+            total = ((share * u).T @ u)[None]
         else:
-            total = added(share, first[:, :, None] * first[:, None, :])
-        return total if spread is None else total.at[:, 1:, 1:].add(added(share, spread))
+            total = added(share, u[:, :, None] * u[:, None, :])
+        return total if cov is None else total.at[:, 1:, 1:].add(added(share, cov))
 
     if x is None:
         total = squares(weight[:, None])[0]
-        own = np.arange(1, wide)[at].reshape(cells, -1)
-        return Second(total[None], jnp.moveaxis(total[:, own], 0, 1),
-                      total[own[:, :, None], own[:, None, :]])
-    if seen is None:
+        indices = np.arange(1, width)[part].reshape(cells, -1)
+        return Second(total[None], jnp.moveaxis(total[:, indices], 0, 1),
+                      total[indices[:, :, None], indices[:, None, :]])
+    if mask is None:
         share = weight[:, None]
         x = x * jnp.where(weight != 0, 1.0, 0.0)[:, None, None]
     else:
-        whole = seen.all(-1)
-        share = weight[:, None] * whole
-        x = jnp.where(whole[..., None], x, 0.0)
-    heavy = share[..., None] * x
-    return Second(squares(share), jnp.einsum("bi,bcd->cid", first, heavy),
-                  jnp.einsum("bcd,bce->cde", heavy, x))
+        is_whole = mask.all(-1)
+        share = weight[:, None] * is_whole
+        x = jnp.where(is_whole[..., None], x, 0.0)
+    weighted_x = share[..., None] * x
+    return Second(squares(share), jnp.einsum("bi,bcd->cid", u, weighted_x),
+                  jnp.einsum("bcd,bce->cde", weighted_x, x))
 
 
 def scatter(second: Second, gap: jax.Array, slope: jax.Array) -> jax.Array:
@@ -118,26 +118,26 @@ def scatter(second: Second, gap: jax.Array, slope: jax.Array) -> jax.Array:
 def shifted(second: Second, gap: jax.Array, slope: jax.Array) -> jax.Array:
     """`scatter` less Σ E[(x − x̄)(x − x̄)ᵀ]."""
     line = jnp.concatenate([gap[..., None], slope], -1)
-    mixed = line @ second.across
-    return line @ second.around @ jnp.swapaxes(line, -1, -2) - mixed - jnp.swapaxes(mixed, -1, -2)
+    cross = line @ second.across
+    return line @ second.latent @ jnp.swapaxes(line, -1, -2) - cross - jnp.swapaxes(cross, -1, -2)
 
 
-def residuals(weight: jax.Array, mean: jax.Array, spread: jax.Array, left: jax.Array,
-              seen: jax.Array | None, slope: jax.Array) -> Second:
+def residuals(weight: jax.Array, mean: jax.Array, cov: jax.Array, error: jax.Array,
+              mask: jax.Array | None, slope: jax.Array) -> Second:
     """The second moments of a site over rows, of x − loc(z) instead of x − x̄, so that nothing
     cancels.
 
     Args:
-        weight, mean, seen: as of `seconds`. spread: (b, p, p), or of steps that rows share,
-            (steps, p, p). left: x − loc(z̄ + mean), (b, cells, d). slope: of the location, (cells,
+        weight, mean, mask: as of `seconds`. cov: (b, p, p), or of steps that rows share,
+            (steps, p, p). error: x − loc(z̄ + mean), (b, cells, d). slope: of the location, (cells,
             d, p).
     """
-    found = seconds(weight, mean, None, left, seen, slice(0), left.shape[1])
-    share = weight[:, None] if seen is None else weight[:, None] * seen.all(-1)
-    held = added(share, spread)
-    pull = held @ jnp.swapaxes(slope, -1, -2)
-    return Second(found.around.at[:, 1:, 1:].add(held), found.across.at[:, 1:].add(-pull),
-                  found.own + slope @ pull)
+    moments = seconds(weight, mean, None, error, mask, slice(0), error.shape[1])
+    share = weight[:, None] if mask is None else weight[:, None] * mask.all(-1)
+    cov_sum = added(share, cov)
+    cross = cov_sum @ jnp.swapaxes(slope, -1, -2)
+    return Second(moments.latent.at[:, 1:, 1:].add(cov_sum), moments.across.at[:, 1:].add(-cross),
+                  moments.own + slope @ cross)
 
 
 MAX_SINGULAR_COLUMNS = 16  # columns of a covariance up to which it may be singular
@@ -150,7 +150,7 @@ def layout(site: Site) -> tuple[int, ...]:
 
 
 def standardised(
-    site: Site, arguments: Mapping, x: jax.Array | None, seen: jax.Array | None,
+    site: Site, arguments: Mapping, x: jax.Array | None, mask: jax.Array | None,
     noise: jax.Array | None = None, prior: bool = False
 ) -> tuple[jax.Array, jax.Array, jax.Array | None]:
     """Standardised residuals of the observed cells of a site, zero elsewhere; its log density but
@@ -161,18 +161,18 @@ def standardised(
     """
     loc, root = arguments["loc"], root_of(site, arguments)
     if site.event:
-        return _vectors(loc, root, x, seen, noise, prior)
+        return _vectors(loc, root, x, mask, noise, prior)
     value = None if noise is None else loc + root * noise
     if x is None:
         return jnp.zeros(0, loc.dtype), jnp.zeros(()), value
     residual, log = (x - loc) / root, -jnp.log(root) - 0.5 * LOG_TWO_PI
-    if seen is not None:
-        residual, log = jnp.where(seen, (x - loc) / root, 0.0), jnp.where(seen, log, 0.0)
-        value = None if noise is None else jnp.where(seen, x, value)
+    if mask is not None:
+        residual, log = jnp.where(mask, (x - loc) / root, 0.0), jnp.where(mask, log, 0.0)
+        value = None if noise is None else jnp.where(mask, x, value)
     return residual, log.sum(), value
 
 
-def _vectors(loc: jax.Array, root: jax.Array, x: jax.Array | None, seen: jax.Array | None,
+def _vectors(loc: jax.Array, root: jax.Array, x: jax.Array | None, mask: jax.Array | None,
              noise: jax.Array | None, prior: bool) -> tuple[jax.Array, jax.Array, jax.Array | None]:
     """As `standardised`, of vectors (cells, d) with a mask of observed coordinates; missing ones
     have an identity in the matrices."""
@@ -180,31 +180,31 @@ def _vectors(loc: jax.Array, root: jax.Array, x: jax.Array | None, seen: jax.Arr
     if x is None:
         return jnp.zeros(0, loc.dtype), jnp.zeros(()), value
     count, gap = float(np.prod(loc.shape)), x - loc
-    if seen is not None:
-        count, gap, eye = seen.sum(), jnp.where(seen, gap, 0.0), jnp.eye(loc.shape[-1])
+    if mask is not None:
+        count, gap, eye = mask.sum(), jnp.where(mask, gap, 0.0), jnp.eye(loc.shape[-1])
         covariance = root @ jnp.swapaxes(root, -1, -2)
-        root = jnp.linalg.cholesky(jnp.where(seen[..., :, None] & seen[..., None, :], covariance,
+        root = jnp.linalg.cholesky(jnp.where(mask[..., :, None] & mask[..., None, :], covariance,
                                              eye))
-    still, root = still_of(root, prior)
-    residual = jnp.where(still, 0.0, solve_triangular(root, gap[..., None], lower=True)[..., 0])
+    is_fixed, root = fixed_pivots(root, prior)
+    residual = jnp.where(is_fixed, 0.0, solve_triangular(root, gap[..., None], lower=True)[..., 0])
     log = -jnp.log(jnp.abs(jnp.diagonal(root, axis1=-2, axis2=-1))).sum() - 0.5 * LOG_TWO_PI * count
-    if noise is not None and seen is not None:
-        cross = jnp.where(~seen[..., :, None] & seen[..., None, :], covariance, 0.0)
+    if noise is not None and mask is not None:
+        cross = jnp.where(~mask[..., :, None] & mask[..., None, :], covariance, 0.0)
         half = solve_triangular(root, jnp.swapaxes(cross, -1, -2), lower=True)
-        left = covariance - jnp.swapaxes(half, -1, -2) @ half
-        hole = jnp.linalg.cholesky(jnp.where(~seen[..., :, None] & ~seen[..., None, :], left, eye))
-        moved = loc + (jnp.swapaxes(half, -1, -2) @ residual[..., None])[..., 0]
-        moved += (hole @ jnp.where(seen, 0.0, noise)[..., None])[..., 0]
-        value = jnp.where(seen, x, moved)
+        cond = covariance - jnp.swapaxes(half, -1, -2) @ half
+        chol = jnp.linalg.cholesky(jnp.where(~mask[..., :, None] & ~mask[..., None, :], cond, eye))
+        drawn = loc + (jnp.swapaxes(half, -1, -2) @ residual[..., None])[..., 0]
+        drawn += (chol @ jnp.where(mask, 0.0, noise)[..., None])[..., 0]
+        value = jnp.where(mask, x, drawn)
     return residual, log, value
 
 
-def still_of(root: jax.Array, prior: bool) -> tuple[jax.Array, jax.Array]:
+def fixed_pivots(root: jax.Array, prior: bool) -> tuple[jax.Array, jax.Array]:
     """Which coordinates of a prior have no noise of their own, and the root with a pivot of 1
     there."""
     pivots = jnp.diagonal(root, axis1=-2, axis2=-1)
-    still = (pivots == 0) & prior
-    return still, root + still[..., None] * jnp.eye(root.shape[-1], dtype=root.dtype)
+    is_fixed = (pivots == 0) & prior
+    return is_fixed, root + is_fixed[..., None] * jnp.eye(root.shape[-1], dtype=root.dtype)
 
 
 def root_of(site: Site, arguments: Mapping) -> jax.Array:

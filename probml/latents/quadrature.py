@@ -34,7 +34,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.ad_checkpoint import checkpoint_name
 
-from probml.latents.coordinates import enter, known_beforehand, log_joint, own_shape
+from probml.latents.coordinates import enter, has_fixed_support, log_joint, own_shape
 from probml.latents.latent import Group, Latent, Seen
 from probml.numerics.logs import weighted_log
 from probml.numerics.newton import Newton
@@ -124,16 +124,16 @@ class Quadrature:
         site = structure.sites[group.name]
         if len(group.names) > 1 or math.prod(site.cells) != 1:
             return "other sites depend on several latent variables of a row jointly"
-        if not known_beforehand(site):
+        if not has_fixed_support(site):
             return (f"the support of '{group.name}' ({site.kind}) depends on other random "
                     f"variables")
         timed = next((name for name in group.sites if structure.sites[name].time is not None), None)
         return None if timed is None else f"'{timed}' is part of a chain"
 
     def message(self, structure: Structure, group: Group, env: Mapping, seen: Seen) -> jax.Array:
-        joint, own = joint_density(structure, group, env, seen)
+        joint, own_data = joint_density(structure, group, env, seen)
         _, logs = _weighed(structure, group, env, seen, self.nodes)
-        return where_seen(own, lambda x: joint(x, 0.0), jax.nn.logsumexp(logs))
+        return where_seen(own_data, lambda x: joint(x, 0.0), jax.nn.logsumexp(logs))
 
     def conditional(self, structure: Structure, group: Group, env: Mapping, seen: Seen) -> Nodes:
         values, logs = _weighed(structure, group, env, seen, self.nodes)
@@ -147,9 +147,9 @@ class Quadrature:
     def draw(self, structure: Structure, group: Group, env: Mapping, seen: Seen,
              key: jax.Array) -> jax.Array:
         """Draws by inversion, the density linear between denser nodes."""
-        place, share, heights = _nodes(structure, group, env, seen, DENSER * self.nodes)
-        values, _ = jax.vmap(lambda u: _transform_node(structure, group, env, u))(place)
-        drawn = _invert(values, jax.nn.softmax(heights + share),
+        nodes, log_w, logs = _nodes(structure, group, env, seen, DENSER * self.nodes)
+        values, _ = jax.vmap(lambda u: _transform_node(structure, group, env, u))(nodes)
+        drawn = _invert(values, jax.nn.softmax(logs + log_w),
                         jax.random.uniform(key, dtype=values.dtype))
         return where_seen(seen.get(group.name, (None, None)), lambda x: x, drawn)[None]
 
@@ -162,22 +162,22 @@ def _invert(values: jax.Array, mass: jax.Array, uniform: jax.Array) -> jax.Array
     """The quantile of a density at nodes of even steps, linear between them: `mass`, (m,), is that
     density times the step."""
     total = jnp.cumsum(0.5 * (mass[1:] + mass[:-1]))
-    asked = uniform * total[-1]
-    at = jnp.minimum(jnp.searchsorted(total, asked, side="right"), len(total) - 1)
-    low, rise = mass[at], mass[at + 1] - mass[at]
-    left = asked - jnp.where(at > 0, total[at - 1], 0.0)
-    root = jnp.sqrt(jnp.maximum(low**2 + 2 * rise * left, 0.0))  # the density there
-    part = 2 * left / jnp.maximum(low + root, jnp.finfo(mass.dtype).tiny)
-    return values[at] + jnp.clip(part, 0, 1) * (values[at + 1] - values[at])
+    target = uniform * total[-1]
+    interval = jnp.minimum(jnp.searchsorted(total, target, side="right"), len(total) - 1)
+    low, rise = mass[interval], mass[interval + 1] - mass[interval]
+    remaining = target - jnp.where(interval > 0, total[interval - 1], 0.0)
+    root = jnp.sqrt(jnp.maximum(low**2 + 2 * rise * remaining, 0.0))  # the density there
+    fraction = 2 * remaining / jnp.maximum(low + root, jnp.finfo(mass.dtype).tiny)
+    return values[interval] + jnp.clip(fraction, 0, 1) * (values[interval + 1] - values[interval])
 
 
 def _weighed(structure: Structure, group: Group, env: Mapping, seen: Seen,
              count: int) -> tuple[jax.Array, jax.Array]:
     """The number at so many nodes, and the log of the integrand times the weight of each."""
     joint, _ = joint_density(structure, group, env, seen)
-    place, share, _ = _nodes(structure, group, env, seen, count)
-    values, volumes = jax.vmap(lambda u: _transform_node(structure, group, env, u))(place)
-    return values, jax.vmap(joint)(values, volumes) + share
+    nodes, log_w, _ = _nodes(structure, group, env, seen, count)
+    values, volumes = jax.vmap(lambda u: _transform_node(structure, group, env, u))(nodes)
+    return values, jax.vmap(joint)(values, volumes) + log_w
 
 
 def joint_density(structure: Structure, group: Group, env: Mapping,
@@ -194,16 +194,16 @@ def where_seen(own: tuple, function: Callable, otherwise: jax.Array) -> jax.Arra
     x, mask = own
     if x is None:
         return otherwise
-    whole = jnp.ones((), bool) if mask is None else mask.all()
-    return jnp.where(whole, function(x.reshape(-1) if x.size > 1 else x.reshape(())), otherwise)
+    is_seen = jnp.ones((), bool) if mask is None else mask.all()
+    return jnp.where(is_seen, function(x.reshape(-1) if x.size > 1 else x.reshape(())), otherwise)
 
 
 def _transform_node(structure: Structure, group: Group, env: Mapping,
                     u: jax.Array) -> tuple[jax.Array, jax.Array]:
     """The number at a coordinate (coordinates.py), and log |dz/du|."""
-    most = 0.5 * math.log(jnp.finfo(u.dtype).max)  # beyond, products of exponentials are no numbers
-    inside = jnp.clip(u, -most, most).reshape(own_shape(structure.sites[group.name]))
-    value, volume = enter(structure, group.name, env, inside, None, None)
+    cap = 0.5 * math.log(jnp.finfo(u.dtype).max)  # beyond, products of exponentials are no numbers
+    clipped = jnp.clip(u, -cap, cap).reshape(own_shape(structure.sites[group.name]))
+    value, volume = enter(structure, group.name, env, clipped, None, None)
     return value.reshape(()), volume
 
 
@@ -218,13 +218,13 @@ def _nodes(structure: Structure, group: Group, env: Mapping, seen: Seen,
         return joint(*_transform_node(structure, group, env, u))
 
     def at(u: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-        (value, slope), (_, curve) = jax.jvp(jax.value_and_grad(height), (u,), (jnp.ones_like(u),))
-        return value, slope, curve
+        (value, slope), (_, second) = jax.jvp(jax.value_and_grad(height), (u,), (jnp.ones_like(u),))
+        return value, slope, second
 
-    def step(_: jax.Array, slope: jax.Array, curve: jax.Array, damping: jax.Array) -> tuple:
-        bend = jnp.maximum(jnp.abs(curve), 1e-6) * (1 + damping)
-        far = FARTHEST * bend**-0.5
-        move = jnp.clip(slope / bend, -far, far)
+    def step(_: jax.Array, slope: jax.Array, second: jax.Array, damping: jax.Array) -> tuple:
+        bend = jnp.maximum(jnp.abs(second), 1e-6) * (1 + damping)
+        max_move = FARTHEST * bend**-0.5
+        move = jnp.clip(slope / bend, -max_move, max_move)
         return move, 0.5 * slope * move
 
     method = Newton(STEPS, 1e-16, gain_tolerance=0.5 * MIN_STEP**2, step=step,
@@ -233,55 +233,55 @@ def _nodes(structure: Structure, group: Group, env: Mapping, seen: Seen,
     def peak(start: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
         """The mode that Newton's method reaches from a start, its width (the standard deviation of
         the normal with its curvature, or less where the density falls faster), its log height."""
-        found = maximize(at, start, method)
-        middle, top, bend = found.point, found.value, jnp.abs(found.hessian)
+        result = maximize(at, start, method)
+        centre, top_value, bend = result.point, result.value, jnp.abs(result.hessian)
 
         def narrower(carry: tuple) -> tuple:
-            wide, _, turns = carry
-            sides = jax.vmap(height)(middle + jnp.stack([wide, -wide]))
-            fall = top - sides.mean()
+            width, _, turns = carry
+            sides = jax.vmap(height)(centre + jnp.stack([width, -width]))
+            fall = top_value - sides.mean()
             fall = jnp.where(jnp.isfinite(fall), fall, 1e30)
-            again = jnp.maximum((0.5 / fall) ** (1 / 3), 1e-3)
-            return jnp.where(fall > STEEP, wide * again, wide), fall, turns + 1
+            shrink = jnp.maximum((0.5 / fall) ** (1 / 3), 1e-3)
+            return jnp.where(fall > STEEP, width * shrink, width), fall, turns + 1
 
         # a top as flat as that of x⁴ is not as wide as its curvature says
-        wide = jnp.where(bend > 1e-6, bend, 1.0) ** -0.5
-        wide, *_ = jax.lax.while_loop(
+        width = jnp.where(bend > 1e-6, bend, 1.0) ** -0.5
+        width, *_ = jax.lax.while_loop(
             lambda carry: (carry[1] > STEEP) & (carry[2] <= STEPS), narrower,
-            (wide, jnp.full_like(wide, jnp.inf), 0))
-        return middle, wide, top
+            (width, jnp.full_like(width, jnp.inf), 0))
+        return centre, width, top_value
 
-    middle, wide, top = jax.vmap(peak)(_two_highest(height))
-    best = jnp.argmax(jnp.where(jnp.isfinite(top), top, -jnp.inf))
-    near = jnp.abs(middle[0] - middle[1]) < SAME * wide.max()
-    lone = near | ~(top.min() > top[best] - NEGLIGIBLE)  # the other is no peak
-    alone, both = _about_one(middle[best], wide[best], count), _about_two(middle, wide, count)
-    place, share = (jnp.where(lone, one, two) for one, two in zip(alone, both, strict=True))
+    centre, width, top_value = jax.vmap(peak)(_two_highest(height))
+    best = jnp.argmax(jnp.where(jnp.isfinite(top_value), top_value, -jnp.inf))
+    coincide = jnp.abs(centre[0] - centre[1]) < SAME * width.max()
+    one_peak = coincide | ~(top_value.min() > top_value[best] - NEGLIGIBLE)  # the other is no peak
+    single, double = _about_one(centre[best], width[best], count), _about_two(centre, width, count)
+    nodes, log_w = (jnp.where(one_peak, one, two) for one, two in zip(single, double, strict=True))
     # far out, a rate may be no number in float32 where its density is 0
-    heights = jax.vmap(height)(place)
-    finite = jnp.isfinite(heights)
-    low, high = (bound(jnp.where(finite, place, middle[best])) for bound in (jnp.min, jnp.max))
-    place, share = jnp.clip(place, low, high), jnp.where(finite, share, -jnp.inf)
-    return (checkpointed(jax.lax.stop_gradient(place)), checkpointed(jax.lax.stop_gradient(share)),
-            jnp.where(finite, heights, 0.0))
+    logs = jax.vmap(height)(nodes)
+    is_finite = jnp.isfinite(logs)
+    low, high = (bound(jnp.where(is_finite, nodes, centre[best])) for bound in (jnp.min, jnp.max))
+    nodes, log_w = jnp.clip(nodes, low, high), jnp.where(is_finite, log_w, -jnp.inf)
+    return (checkpointed(jax.lax.stop_gradient(nodes)), checkpointed(jax.lax.stop_gradient(log_w)),
+            jnp.where(is_finite, logs, 0.0))
 
 
-def _about_one(middle: jax.Array, wide: jax.Array, count: int) -> tuple[jax.Array, jax.Array]:
+def _about_one(centre: jax.Array, width: jax.Array, count: int) -> tuple[jax.Array, jax.Array]:
     """The trapezoid rule in t, x = (u − μ)/s = sinh t: nodes u, ascending, and log du."""
     t = np.linspace(-REACH, REACH, count)
-    return middle + wide * np.sinh(t), jnp.log(wide) + np.log(np.cosh(t) * (t[1] - t[0]))
+    return centre + width * np.sinh(t), jnp.log(width) + np.log(np.cosh(t) * (t[1] - t[0]))
 
 
-def _about_two(middle: jax.Array, wide: jax.Array, count: int) -> tuple[jax.Array, jax.Array]:
+def _about_two(centre: jax.Array, width: jax.Array, count: int) -> tuple[jax.Array, jax.Array]:
     """The trapezoid rule in t = asinh x₁ + asinh x₂, one about both peaks: sinh² t = x₁² + x₂² + 2
     x₁ x₂ cosh t, which is quadratic in u, and has one root on the side of t's sign."""
     t = np.linspace(-2 * BOTH, 2 * BOTH, count)
-    narrow, apart = wide[0] / wide[1], (middle[0] - middle[1]) / wide[0]  # in units of the first
+    narrow, gap = width[0] / width[1], (centre[0] - centre[1]) / width[0]  # in units of the first
     square = 1 + narrow**2 + 2 * narrow * np.cosh(t)
-    x = np.sinh(t) * jnp.sqrt(square + (apart * narrow) ** 2)
-    x = (x - apart * narrow * (narrow + np.cosh(t))) / square
-    rate = (1 + x**2) ** -0.5 + narrow * (1 + (narrow * (x + apart)) ** 2) ** -0.5
-    return middle[0] + wide[0] * x, jnp.log(wide[0] * (t[1] - t[0])) - jnp.log(rate)
+    x = np.sinh(t) * jnp.sqrt(square + (gap * narrow) ** 2)
+    x = (x - gap * narrow * (narrow + np.cosh(t))) / square
+    density = (1 + x**2) ** -0.5 + narrow * (1 + (narrow * (x + gap)) ** 2) ** -0.5
+    return centre[0] + width[0] * x, jnp.log(width[0] * (t[1] - t[0])) - jnp.log(density)
 
 
 def checkpointed(found: jax.Array) -> jax.Array:
@@ -289,22 +289,22 @@ def checkpointed(found: jax.Array) -> jax.Array:
     return checkpoint_name(found, NODES_NAME)
 
 
-def again(function: Callable) -> Callable:
+def recomputed(function: Callable) -> Callable:
     """A function that is recomputed for its derivative, with its nodes stored."""
     return jax.checkpoint(function, policy=jax.checkpoint_policies.save_only_these_names(
         NODES_NAME))
 
 
-def _two_highest(height: Callable) -> jax.Array:
+def _two_highest(log_p: Callable) -> jax.Array:
     """The grid points next to the two highest peaks of a function of one number; twice the one
     where there is no other."""
     grid = jnp.asarray(np.sinh(np.linspace(-LOOKED, LOOKED, NODES)))
-    found = jax.vmap(height)(grid)
-    found = jnp.where(jnp.isfinite(found), found, -jnp.inf)
-    first = jnp.argmax(found)
-    left, right = (jnp.roll(found, k).at[end].set(-jnp.inf) for k, end in ((1, 0), (-1, -1)))
-    others = (found >= left) & (found >= right) & (jnp.arange(NODES) != first)
-    others = jnp.where(others, found, -jnp.inf)
+    values = jax.vmap(log_p)(grid)
+    values = jnp.where(jnp.isfinite(values), values, -jnp.inf)
+    first = jnp.argmax(values)
+    left, right = (jnp.roll(values, k).at[end].set(-jnp.inf) for k, end in ((1, 0), (-1, -1)))
+    others = (values >= left) & (values >= right) & (jnp.arange(NODES) != first)
+    others = jnp.where(others, values, -jnp.inf)
     second = jnp.where(jnp.isfinite(others.max()), jnp.argmax(others), first)
     return jnp.asarray(grid)[jnp.stack([first, second])]
 

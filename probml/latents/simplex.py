@@ -42,8 +42,8 @@ class Simplex(WithPosterior):
     breadth, finer, tolerance = 1, None, 0.0
 
     def why_not(self, structure: Structure, group: Group) -> str | None:
-        own = structure.sites[group.name]
-        if own.kind != "Dirichlet" or len(group.names) > 1 or len(own.cells) != 1:
+        latent = structure.sites[group.name]
+        if latent.kind != "Dirichlet" or len(group.names) > 1 or len(latent.cells) != 1:
             return f"'{group.name}' is not a single Dirichlet vector of a row"
         for name in (name for name in group.sites if name != group.name):
             site = structure.sites[name]
@@ -64,21 +64,21 @@ class Simplex(WithPosterior):
             x, mask = seen[name]
             if structure.sites[name].kind == "Categorical":
                 counts = jax.nn.one_hot(x.reshape(-1), len(alpha), dtype=alpha.dtype)
-                live = None if mask is None else mask.reshape(-1)
+                observed = None if mask is None else mask.reshape(-1)
             else:
                 counts = x.reshape(-1, len(alpha)).astype(alpha.dtype)
-                live = None if mask is None else mask.reshape(counts.shape).all(-1)
-            seen_counts = counts if live is None else jnp.where(live[:, None], counts, 0.0)
+                observed = None if mask is None else mask.reshape(counts.shape).all(-1)
+            seen_counts = counts if observed is None else jnp.where(observed[:, None], counts, 0.0)
             alpha = alpha + seen_counts.sum(0)
         return dist.Dirichlet(alpha)
 
     def conditional(self, structure: Structure, group: Group, env: Mapping, seen: Seen) -> Nodes:
-        posterior, own = (self.posterior(structure, group, env, seen),
-                          seen.get(group.name, (None, None)))
+        posterior, own_data = (self.posterior(structure, group, env, seen),
+                               seen.get(group.name, (None, None)))
         mean, total = posterior.mean, posterior.concentration.sum()
-        way = (1 + total) ** -0.5
-        values = (1 - way) * mean + way * jnp.eye(len(mean), dtype=mean.dtype)
-        mean, values = (where_seen(own, lambda z: z, leaf) for leaf in (mean, values))
+        step = (1 + total) ** -0.5
+        values = (1 - step) * mean + step * jnp.eye(len(mean), dtype=mean.dtype)
+        mean, values = (where_seen(own_data, lambda z: z, leaf) for leaf in (mean, values))
         return Nodes(mean, values, posterior.mean)
 
     def row_posterior(self, structure: Structure, group: Group, env: Mapping,
@@ -113,5 +113,5 @@ def _is_identity_map(structure: Structure, latent: str, name: str) -> bool:
         return structure.cells(name, {**env, latent: sites[latent].place(p)})["probs"]
 
     with evaluated():
-        found = np.asarray(probabilities(env, jnp.asarray(p)))
-    return found.shape[-1] == len(p) and bool(np.all(np.abs(found - p) <= MAX_ROUNDING))
+        probs = np.asarray(probabilities(env, jnp.asarray(p)))
+    return probs.shape[-1] == len(p) and bool(np.all(np.abs(probs - p) <= MAX_ROUNDING))

@@ -42,9 +42,9 @@ class Bundle:
         """
         if self.event is None:
             return arrays[self.names[0]]
-        found = [arrays[name] for name in self.names]
+        parts = [arrays[name] for name in self.names]
         flat = [a.reshape(*a.shape[:lead], -1, *a.shape[lead + rank :])
-                for a, rank in zip(found, self.ranks, strict=True)]
+                for a, rank in zip(parts, self.ranks, strict=True)]
         return numpy.concatenate(flat, lead)
 
     def part(self, joined: jax.Array, cut: Callable) -> dict[str, jax.Array]:

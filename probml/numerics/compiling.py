@@ -55,7 +55,7 @@ DRAWS = 100
 
 
 def options_for(leaves: Sequence[ArrayLike], static: Sequence[Hashable], loops: int = 1,
-            fed: int = 0, draws: int = 0) -> dict[str, bool | int]:
+            streamed: int = 0, draws: int = 0) -> dict[str, bool | int]:
     """Returns XLA's options for a CPU program.
 
     Args:
@@ -64,24 +64,24 @@ def options_for(leaves: Sequence[ArrayLike], static: Sequence[Hashable], loops: 
             `table_entries` of a plan are the entries of tables for each number of a row, its
             `largest_array` those of the largest array that a row makes.
         loops: number of passes over the arguments, relative to an optimisation.
-        fed: numbers that it receives from the host in each pass (callbacks.py).
+        streamed: numbers that it receives from the host in each pass (callbacks.py).
         draws: length of the leading axis over which it loops; 0: it does not.
     """
-    small = work(leaves, static, loops, fed, draws) <= MAX_SMALL_PROGRAM_ENTRIES
+    small = work(leaves, static, loops, streamed, draws) <= MAX_SMALL_PROGRAM_ENTRIES
     return QUICK if "effort" not in OFF and small else FULL
 
 
-def work(leaves: Sequence[ArrayLike], static: Sequence[Hashable], loops: int = 1, fed: int = 0,
+def work(leaves: Sequence[ArrayLike], static: Sequence[Hashable], loops: int = 1, streamed: int = 0,
          draws: int = 0) -> float:
     """Returns the approximate number of table entries that a program computes, in passes of an
     optimisation; Args as in `options_for`."""
     sizes = ((np.size(leaf), np.shape(leaf)[:1] == (draws,)) for leaf in leaves)
-    numbers = fed + sum(size // draws if draws and drawn else size for size, drawn in sizes)
-    made = sum(each for each in static if type(each) is int)
+    numbers = streamed + sum(size // draws if draws and drawn else size for size, drawn in sizes)
+    n_created = sum(each for each in static if type(each) is int)
     entries = max((getattr(each, "table_entries", 1) for each in static), default=1)
     passes = draws / DRAWS if draws else loops
     largest = max((getattr(each, "largest_array", 0) for each in static), default=0)
-    return max(passes * (numbers + made) * max(entries, 1), largest)
+    return max(passes * (numbers + n_created) * max(entries, 1), largest)
 
 
 _REJECTED_OPTIONS: list[str] = []  # XLA's errors about our options
@@ -113,7 +113,7 @@ def _prepare(function: Callable) -> Callable:
     return traced
 
 
-def underway(thread: int) -> float:
+def compiling_for(thread: int) -> float:
     """Returns for how many seconds a thread has been compiling; 0 if it is not."""
     since = _COMPILING_SINCE.get(thread)
     return 0.0 if since is None else time.monotonic() - since
@@ -145,39 +145,39 @@ def jit(function: Callable | None = None, long: bool = False, loops: int = 1, se
                                  often=often, on_host=on_host, draws=draws, **keywords)
     compiled: dict[tuple | None, Callable] = {}  # by XLA's options; None: without
     prepared = _prepare(function)
-    shelf = ProgramCache(prepared, keywords, seldom, on_host)
+    cache = ProgramCache(prepared, keywords, seldom, on_host)
 
     def choose_options(args: tuple, leaves: list, fixed: list) -> dict | None:
         """Returns XLA's options for these arguments; None: none."""
         if long or _REJECTED_OPTIONS or not _on_cpu():
             return None
-        fed = callbacks.count_fed_numbers(args)
+        streamed = callbacks.count_fed_numbers(args)
         if draws is not None:
-            several = len((jax.tree.leaves(args[draws]) or [[]])[0])
-            options = options_for(leaves, fixed, fed=fed, draws=several)
+            n_draws = len((jax.tree.leaves(args[draws]) or [[]])[0])
+            options = options_for(leaves, fixed, streamed=streamed, draws=n_draws)
             return None if options is FULL else options
-        options = FULL if often else options_for(leaves, fixed, loops, fed)
-        little = steps and work(leaves, fixed, fed=fed) <= MAX_WHOLE_LOOP_ENTRIES
-        if little and whole_loops_known():
+        options = FULL if often else options_for(leaves, fixed, loops, streamed)
+        is_small = steps and work(leaves, fixed, streamed=streamed) <= MAX_WHOLE_LOOP_ENTRIES
+        if is_small and whole_loops_known():
             options = {**options, WHOLE_LOOPS: PIECE}
         return options
 
     @functools.wraps(function)
     def call(*args: object):
-        leaves = jax.tree.leaves([a for i, a in enumerate(args) if i not in shelf.static])
+        leaves = jax.tree.leaves([a for i, a in enumerate(args) if i not in cache.static])
         if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
             return function(*args)  # inside an enclosing program, which has its own options
         processes.check()
-        fixed = [args[i] for i in shelf.static if i < len(args)]
+        fixed = [args[i] for i in cache.static if i < len(args)]
         options = choose_options(args, leaves, fixed)
         tier = None if options is None else tuple(options.items())
         if tier not in compiled:
             compiled[tier] = jax.jit(prepared, compiler_options=options, **keywords)
         programs.release_if_many()
         try:
-            program = shelf.find(args, options)
+            program = cache.find(args, options)
             if program is not None:
-                dynamic = (a for i, a in enumerate(args) if i not in shelf.static)
+                dynamic = (a for i, a in enumerate(args) if i not in cache.static)
                 return callbacks.raise_supply_failure(computed(program, dynamic, fixed))
             with making():
                 return callbacks.raise_supply_failure(computed(compiled[tier], args, fixed))

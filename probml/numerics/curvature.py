@@ -59,18 +59,18 @@ class Frame(NamedTuple):
 
     def inverse(self, u: np.ndarray) -> np.ndarray:
         """Returns z at points u (k, d), on the host."""
-        away = u - self.centre
-        return away / self.root if self.root.ndim == 1 else np.linalg.solve(self.root, away.T).T
+        offset = u - self.centre
+        return offset / self.root if self.root.ndim == 1 else np.linalg.solve(self.root, offset.T).T
 
     def pull(self, gradient: jax.Array) -> jax.Array:
         """Returns the gradient with respect to z, given that with respect to u, (..., d)."""
         return gradient * self.root if self.root.ndim == 1 else gradient @ self.root
 
-    def transform(self, both: Callable) -> Callable:
+    def transform(self, with_grad: Callable) -> Callable:
         """Returns z → (value, gradient), given u → (value, gradient)."""
 
         def transformed(z: jax.Array):
-            value, gradient = both(self.point(z))
+            value, gradient = with_grad(self.point(z))
             return value, self.pull(gradient)
 
         return transformed
@@ -112,7 +112,7 @@ class Starts(NamedTuple):
 
 def measure(
     evaluate: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]], u: np.ndarray,
-    spread: np.ndarray, apart: np.ndarray, widest: np.ndarray, hessian: np.ndarray | None = None
+    spread: np.ndarray, is_diag: np.ndarray, max_unit: np.ndarray, hessian: np.ndarray | None = None
 ) -> tuple[Frame, np.ndarray, Starts]:
     """Returns the frame at u, the negative Hessian (d, d), and starting points at z = spread.
 
@@ -125,25 +125,25 @@ def measure(
         evaluate: points (n, d) → (f (n,), ∇f (n, d)), f a log density.
         u: (d,).
         spread: (k, d), standard normal numbers; multiplied by 0.1 if u is not a mode.
-        apart: (d,) bool, coordinates whose correlations with others are ignored because they vary
+        is_diag: (d,) bool, coordinates whose correlations with others are ignored because they vary
             over the density.
-        widest: (d,), largest unit of each coordinate.
+        max_unit: (d,), largest unit of each coordinate.
         hessian: (d, d), negative, if it is known.
 
     Cost: 6 d gradients, 2 d more for each further round, d² memory; above MAX_HESSIAN_COORDINATES,
         and with a Hessian, k gradients.
     """
-    spread, widest = spread.astype(u.dtype), widest.astype(u.dtype)
+    spread, max_unit = spread.astype(u.dtype), max_unit.astype(u.dtype)
     with np.errstate(all="ignore"):
         if hessian is not None:
             hessian = np.where(np.isfinite(hessian), hessian, 0.0)
         elif u.size <= MAX_HESSIAN_COORDINATES:
             hessian = _hessian_by_gradients(evaluate, u)
-        frame = _unit_frame(u) if hessian is None else _frame(u, hessian, apart, widest)
+        frame = _unit_frame(u) if hessian is None else _frame(u, hessian, is_diag, max_unit)
         shrink = 1.0 if (frame.curvature > FLAT_CURVATURE).all() else 0.1
-        at = frame.points((shrink * spread).astype(u.dtype))
+        u_points = frame.points((shrink * spread).astype(u.dtype))
         return (frame, np.zeros((0, 0), u.dtype) if hessian is None else hessian,
-                Starts(at, *evaluate(at)))
+                Starts(u_points, *evaluate(u_points)))
 
 
 def _hessian_by_gradients(evaluate: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]],
@@ -173,15 +173,15 @@ def _hessian_by_gradients(evaluate: Callable[[np.ndarray], tuple[np.ndarray, np.
     return hessian
 
 
-def _frame(u: np.ndarray, hessian: np.ndarray, apart: np.ndarray, widest: np.ndarray) -> Frame:
+def _frame(u: np.ndarray, hessian: np.ndarray, is_diag: np.ndarray, max_unit: np.ndarray) -> Frame:
     """Returns the frame of a negative Hessian: each coordinate in its own unit, then the inverse
     symmetric square root of the scaled matrix. Negative eigenvalues enter by absolute value."""
     diagonal = np.abs(np.diagonal(hessian))
     unit = np.where(diagonal > 0, 1 / np.sqrt(np.where(diagonal > 0, diagonal, 1.0)), 1.0)
-    unit = np.minimum(unit, widest)
-    ignored = (apart[:, None] | apart) & ~np.eye(len(u), dtype=bool)
+    unit = np.minimum(unit, max_unit)
+    ignored = (is_diag[:, None] | is_diag) & ~np.eye(len(u), dtype=bool)
     scaled = np.where(ignored, 0.0, hessian * unit[:, None] * unit)
-    scaled = np.where(np.diag(apart), 1.0, scaled).astype(u.dtype)
+    scaled = np.where(np.diag(is_diag), 1.0, scaled).astype(u.dtype)
     curvature, axes = np.linalg.eigh(scaled)
     root = (axes / np.sqrt(np.maximum(np.abs(curvature), FLAT_CURVATURE))) @ axes.T
     return Frame(u, *(leaf.astype(u.dtype) for leaf in (unit[:, None] * root, curvature,
@@ -293,14 +293,14 @@ def differences(gradient: Callable[[np.ndarray], np.ndarray], u: np.ndarray) -> 
     first_step = eps ** (1 / 3) * (1 + np.abs(u))
     share, step = DIFFERENCE_STEP[np.dtype(u.dtype)], first_step
     for _ in range(2):
-        ends = [[gradient((u + side * h).astype(u.dtype)) for side in (1, -1)]
-                for h in np.diag(step)]
+        gradients = [[gradient((u + side * h).astype(u.dtype)) for side in (1, -1)]
+                     for h in np.diag(step)]
         with np.errstate(invalid="ignore"):  # the density may be 0 at an end
-            found = np.array([(up - down) / (2 * h)
-                              for (up, down), h in zip(ends, step, strict=True)], float)
-        found = 0.5 * (found + found.T)
-        curved = np.diagonal(found) > 0
-        step = np.where(curved, share / np.sqrt(np.where(curved, np.diagonal(found), 1.0)),
+            hessian = np.array([(up - down) / (2 * h)
+                                for (up, down), h in zip(gradients, step, strict=True)], float)
+        hessian = 0.5 * (hessian + hessian.T)
+        curved = np.diagonal(hessian) > 0
+        step = np.where(curved, share / np.sqrt(np.where(curved, np.diagonal(hessian), 1.0)),
                         first_step)
         step = np.maximum(step, 1e-3 * first_step)
-    return found
+    return hessian

@@ -49,66 +49,66 @@ def digest(*values: object) -> str:
     Raises:
         Nameless: one of them, or a part of it, is none of these.
     """
-    into = hashlib.sha256()
-    _feed(into, values)
-    return into.hexdigest()
+    hasher = hashlib.sha256()
+    _feed(hasher, values)
+    return hasher.hexdigest()
 
 
-def _feed(into: "hashlib._Hash", value: Any) -> None:
+def _feed(hasher: "hashlib._Hash", value: Any) -> None:
     kind = type(value)
     ours = kind.__module__.partition(".")[0] == "probml"
     if kind is str:
-        _put(into, "s", value.encode("utf-8", "surrogatepass"))
+        _put(hasher, "s", value.encode("utf-8", "surrogatepass"))
     elif value is None or value is Ellipsis or kind in (bool, int, range, slice, float, complex):
-        _put(into, kind.__name__, repr(value).encode())  # signed zeros differ, NaN is itself
+        _put(hasher, kind.__name__, repr(value).encode())  # signed zeros differ, NaN is itself
     elif kind is bytes:
-        _put(into, "b", value)
+        _put(hasher, "b", value)
     elif ours and hasattr(kind, "portable"):
-        _put(into, f"{kind.__module__}.{kind.__qualname__}", value.portable.encode())
+        _put(hasher, f"{kind.__module__}.{kind.__qualname__}", value.portable.encode())
     elif isinstance(value, enum.Enum) and ours:
-        _put(into, f"{kind.__module__}.{kind.__qualname__}", value.name.encode())
+        _put(hasher, f"{kind.__module__}.{kind.__qualname__}", value.name.encode())
     elif isinstance(value, tuple) and (kind is tuple or ours) or kind is list:
-        _put(into, kind.__qualname__, str(len(value)).encode())
+        _put(hasher, kind.__qualname__, str(len(value)).encode())
         for item in value:
-            _feed(into, item)
+            _feed(hasher, item)
     elif kind in (set, frozenset):
-        _put(into, kind.__name__, str(len(value)).encode())
+        _put(hasher, kind.__name__, str(len(value)).encode())
         for item in sorted(map(digest, value)):
-            _put(into, "", item.encode())
+            _put(hasher, "", item.encode())
     elif kind in (dict, types.MappingProxyType):
-        _put(into, "dict", str(len(value)).encode())
+        _put(hasher, "dict", str(len(value)).encode())
         for key, item in value.items():
-            _feed(into, key)
-            _feed(into, item)
+            _feed(hasher, key)
+            _feed(hasher, item)
     elif isinstance(value, np.ndarray | np.generic | jax.Array):
         library, weak, dtype, shape, content = array_value(value)
-        _put(into, f"{library}{weak}{dtype}{shape}", content)
+        _put(hasher, f"{library}{weak}{dtype}{shape}", content)
     elif isinstance(value, jax.tree_util.PyTreeDef):
-        _put(into, "tree", f"{value.num_leaves},{value.num_nodes}".encode())
+        _put(hasher, "tree", f"{value.num_leaves},{value.num_nodes}".encode())
         node = value.node_data()  # None: a leaf
         if node is not None:
-            _feed(into, node)
+            _feed(hasher, node)
             for child in value.children():
-                _feed(into, child)
+                _feed(hasher, child)
     elif isinstance(value, np.dtype):
-        _put(into, "dtype", value.str.encode())
+        _put(hasher, "dtype", value.str.encode())
     elif isinstance(getattr(value, "__wrapped__", value), type | types.BuiltinFunctionType
                     | types.FunctionType | types.ModuleType):
-        _put(into, "named", _named(value).encode())
+        _put(hasher, "named", _named(value).encode())
     elif ours and dataclasses.is_dataclass(kind):
         fields = dataclasses.fields(value)
-        _put(into, f"{kind.__module__}.{kind.__qualname__}", str(len(fields)).encode())
+        _put(hasher, f"{kind.__module__}.{kind.__qualname__}", str(len(fields)).encode())
         for field in fields:
-            _feed(into, getattr(value, field.name))
+            _feed(hasher, getattr(value, field.name))
     elif ours and getattr(value, "__dict__", None) == {}:  # of no state: its class
-        _put(into, f"{kind.__module__}.{kind.__qualname__}", b"")
+        _put(hasher, f"{kind.__module__}.{kind.__qualname__}", b"")
     else:
         raise Nameless(f"{kind.__module__}.{kind.__qualname__}")
 
 
-def _put(into: "hashlib._Hash", tag: str, content: bytes) -> None:
+def _put(hasher: "hashlib._Hash", tag: str, content: bytes) -> None:
     """One piece, delimited by its length."""
-    into.update(f"{tag}:{len(content)}:".encode() + content)
+    hasher.update(f"{tag}:{len(content)}:".encode() + content)
 
 
 def array_value(value: ArrayLike) -> tuple[str, bool, str, tuple[int, ...], bytes]:
@@ -138,11 +138,11 @@ def _named(value: Any) -> str:
             raise Nameless(f"module {value.__name__}")
         return value.__name__
     module, name = getattr(value, "__module__", None) or "builtins", value.__qualname__
-    found: Any = sys.modules.get(module)
+    target: Any = sys.modules.get(module)
     for part in name.split("."):
-        found = getattr(found, part, None)
+        target = getattr(target, part, None)
     # under the name of a model's function stands what the decorator made of it
-    itself = found is value or getattr(found, "function", None) is value
+    itself = target is value or getattr(target, "function", None) is value
     if not itself or module.partition(".")[0] not in LIBRARIES:
         raise Nameless(f"{module}.{name}")
     return f"{module}.{name}"

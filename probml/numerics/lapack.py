@@ -43,16 +43,16 @@ def root(matrix: jax.Array) -> jax.Array:
 
     Cost: O(d³), unrolled: meant for d up to some dozens.
     """
-    d, left, columns = matrix.shape[-1], matrix, []
+    d, schur, columns = matrix.shape[-1], matrix, []
     least = PIVOT_ROUNDINGS * d * float(jnp.finfo(matrix.dtype).eps)
     diagonal = jnp.diagonal(matrix, axis1=-2, axis2=-1)
     for j in range(d):
-        pivot = left[..., j, j]
+        pivot = schur[..., j, j]
         positive = pivot > least * diagonal[..., j]
         scale = jnp.where(positive, pivot, 1.0) ** -0.5
         below = np.arange(d) >= j
-        column = jnp.where(positive[..., None] & below, left[..., :, j] * scale[..., None], 0.0)
-        left = left - column[..., :, None] * column[..., None, :]
+        column = jnp.where(positive[..., None] & below, schur[..., :, j] * scale[..., None], 0.0)
+        schur = schur - column[..., :, None] * column[..., None, :]
         columns.append(column)
     return jnp.stack(columns, -1)
 
@@ -62,11 +62,11 @@ def standardised(lower: jax.Array, x: jax.Array) -> jax.Array:
     pivots."""
     out: list[jax.Array] = []
     for j in range(lower.shape[-1]):
-        left = x[..., j, :]
+        remainder = x[..., j, :]
         for i, w in enumerate(out):
-            left = left - lower[..., j, i, None] * w
+            remainder = remainder - lower[..., j, i, None] * w
         pivot = lower[..., j, j, None]
-        out.append(jnp.where(pivot > 0, left / jnp.where(pivot > 0, pivot, 1.0), 0.0))
+        out.append(jnp.where(pivot > 0, remainder / jnp.where(pivot > 0, pivot, 1.0), 0.0))
     return jnp.stack(out, -2)
 
 
@@ -105,10 +105,10 @@ def cholesky(matrix: jax.Array, many: bool = False) -> jax.Array:
     for i in range(d):
         row: list[jax.Array] = []
         for j in range(i + 1):
-            left = matrix[..., i, j]
+            remainder = matrix[..., i, j]
             for k in range(j):
-                left = left - row[k] * (row[k] if i == j else rows[j][k])
-            row.append(jnp.sqrt(left) if i == j else left / rows[j][j])
+                remainder = remainder - row[k] * (row[k] if i == j else rows[j][k])
+            row.append(jnp.sqrt(remainder) if i == j else remainder / rows[j][j])
         rows.append(row)
     zero = jnp.zeros_like(matrix[..., 0, 0])
     return jnp.stack([jnp.stack([*row, *[zero] * (d - len(row))], -1) for row in rows], -2)
@@ -124,13 +124,13 @@ def solve(lower: jax.Array, right: jax.Array, transposed: bool = False,
     d = lower.shape[-1]
     if d > MAX_UNROLLED or lower.ndim < 3 and not many:
         return solve_triangular(lower, right, lower=True, trans=int(transposed))
-    found: dict[int, jax.Array] = {}
+    solution: dict[int, jax.Array] = {}
     for i in reversed(range(d)) if transposed else range(d):
-        left = right[..., i, :]
-        for k, known in found.items():
-            left = left - lower[..., max(i, k), min(i, k), None] * known
-        found[i] = left / lower[..., i, i, None]
-    return jnp.stack([found[i] for i in range(d)], -2)
+        remainder = right[..., i, :]
+        for k, known in solution.items():
+            remainder = remainder - lower[..., max(i, k), min(i, k), None] * known
+        solution[i] = remainder / lower[..., i, i, None]
+    return jnp.stack([solution[i] for i in range(d)], -2)
 
 
 UNSPLIT = 512  # rows up to which an inverse is made at once: smaller parts compile for longer
@@ -196,9 +196,9 @@ def entries() -> tuple[dict, dict]:
 
 def _install() -> Callable[[], object]:
     table, ours = entries()
-    own = {primitive: table[primitive] for primitive in ours}
+    originals = {primitive: table[primitive] for primitive in ours}
     table.update(ours)
-    return lambda: table.update(own)
+    return lambda: table.update(originals)
 
 
 _INSTALLED = SharedChange(_install)

@@ -102,9 +102,9 @@ def least(x: jax.Array) -> float:
 
 
 @jax.custom_jvp
-def straight_through(x: jax.Array, shown: jax.Array) -> jax.Array:
-    """Returns `shown` with the derivative of x (straight-through estimator)."""
-    return shown
+def straight_through(x: jax.Array, value: jax.Array) -> jax.Array:
+    """Returns `value` with the derivative of x (straight-through estimator)."""
+    return value
 
 
 straight_through.defjvps(lambda slope, out, x, shown: slope, None)

@@ -102,8 +102,7 @@ class Newton:
         evaluate, steps = traced_once(objective), self.steps
         value, gradient, hessian = jax.tree.map(
             lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(evaluate, start))
-        rounding = jnp.finfo(value.dtype).eps
-        # a smaller relative gain is rounding
+        rounding = jnp.finfo(value.dtype).eps  # a smaller relative gain is none
         tolerance = jnp.maximum(self.tolerance, jnp.where(self.tolerance > 0, rounding, 0.0))
 
         def propose(point, value, gradient, hessian, damping):
@@ -144,8 +143,7 @@ class Newton:
         def is_running(carry):
             _, value, _, _, _, damping, count, evaluations, _, _, (*_, last, converged) = carry
             running = ~converged & ~last & (damping < MAX_DAMPING)
-            # XLA may compute the new value twice and round it in two ways, so that a step that
-            # lowers the damping is not counted
+            # XLA may round the new value in two ways: a step that lowers the damping is not counted
             bounded = evaluations < MAX_EVALUATIONS * (steps + 1)
             return (count < 0) | (running & (count < steps) & bounded & jnp.isfinite(value))
 

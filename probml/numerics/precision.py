@@ -19,13 +19,13 @@ class TooFewDigits(Exception):
 def in_its_own(cls: type) -> type:
     """Class decorator: public methods and cached properties of a frozen dataclass compute in double
     precision if `self.double` is set, or after they have raised TooFewDigits."""
-    for name, found in list(vars(cls).items()):
+    for name, member in list(vars(cls).items()):
         if name.startswith("_"):
             continue
-        if isinstance(found, FunctionType):
-            setattr(cls, name, _with_own_precision(found))
-        elif isinstance(found, functools.cached_property):
-            found.func = _with_own_precision(found.func)
+        if isinstance(member, FunctionType):
+            setattr(cls, name, _with_own_precision(member))
+        elif isinstance(member, functools.cached_property):
+            member.func = _with_own_precision(member.func)
     return cls
 
 
@@ -46,13 +46,13 @@ def _with_own_precision(function: Callable) -> Callable:
     return ask
 
 
-def _keep_double(found: Any) -> Any:
+def _keep_double(result: Any) -> Any:
     """Returns a double-precision result that survives outside of double precision: distributions go
     on computing in double precision, JAX arrays become NumPy arrays."""
-    if isinstance(found, Distribution) and not isinstance(found, InDouble):
-        return _make_double(type(found), found.__dict__)
-    return np.asarray(found) if isinstance(found, jax.Array) and not isinstance(
-        found, jax.core.Tracer) else found
+    if isinstance(result, Distribution) and not isinstance(result, InDouble):
+        return _make_double(type(result), result.__dict__)
+    return np.asarray(result) if isinstance(result, jax.Array) and not isinstance(
+        result, jax.core.Tracer) else result
 
 
 class InDouble:
@@ -62,8 +62,8 @@ class InDouble:
         if name.startswith("__"):
             return super().__getattribute__(name)
         with jax.enable_x64(True):
-            found = super().__getattribute__(name)
-        return _call_in_double(found) if isinstance(found, MethodType) else _keep_double(found)
+            value = super().__getattribute__(name)
+        return _call_in_double(value) if isinstance(value, MethodType) else _keep_double(value)
 
     def __reduce__(self):
         kind = type(self).__mro__[2]
@@ -79,9 +79,9 @@ def _make_double(kind: type, state: dict[str, object]) -> Distribution:
 
 @functools.cache
 def _make_double_class(kind: type) -> type:
-    own = {"__module__": kind.__module__, "__qualname__": kind.__qualname__,
-           "__doc__": kind.__doc__}
-    return type(kind)(kind.__name__, (InDouble, kind), own)
+    namespace = {"__module__": kind.__module__, "__qualname__": kind.__qualname__,
+                 "__doc__": kind.__doc__}
+    return type(kind)(kind.__name__, (InDouble, kind), namespace)
 
 
 def _call_in_double(method: MethodType) -> Callable:

@@ -81,10 +81,10 @@ class HostBFGS:
                            or was_full_step and predicted <= negligible_gain):
                 point, value, count = point + step, value + gain, count + 1
                 return Result(point, value, slope, count, np.array([*values, value]), True)
-            size, new_value, new_slope, found = _line_search(objective, point, value, step, gain,
-                                                             rounding)
+            size, new_value, new_slope, success = _line_search(objective, point, value, step, gain,
+                                                               rounding)
             increase = new_value - value
-            if not found:
+            if not success:
                 break
             move, change = size * step, slope - new_slope
             if (curvature := move @ change) > 0:
@@ -129,7 +129,7 @@ def _update_inverse_hessian(inverse: np.ndarray, move: np.ndarray, change: np.nd
             + (1 + change @ newton / curvature) * np.outer(move, move) / curvature)
 
 
-def maximize_whitened(begun: Optimum, steps: int, tolerance: float,
+def maximize_whitened(opt: Optimum, steps: int, tolerance: float,
                       logarithms: np.ndarray) -> Result:
     """The maximum that BFGS finds from a point, in coordinates whitened by the Hessian there, by
     differences of gradients: of few coordinates a third of the evaluations of L-BFGS, which begins
@@ -140,27 +140,27 @@ def maximize_whitened(begun: Optimum, steps: int, tolerance: float,
 
     Cost: a gradient a coordinate, and some ten.
     """
-    start, kind = np.asarray(begun.point, float), begun.point.dtype
+    start, kind = np.asarray(opt.point, float), opt.point.dtype
     rounding = float(np.finfo(kind).eps)
     width = rounding ** (1 / 3) * (1 + np.abs(start))
     with np.errstate(invalid="ignore", over="ignore"):
-        hessian = np.array([(begun.evaluate((start + way).astype(kind))[1] - begun.gradient) / step
-                            for way, step in zip(np.diag(width), width, strict=True)])
-    sound = bool(np.isfinite(hessian).all())
-    root = curvature_axes(0.5 * (hessian + hessian.T), MIN_CURVATURE[kind])[1] if sound else np.eye(
+        hessian = np.array([(opt.evaluate((start + move).astype(kind))[1] - opt.gradient) / step
+                            for move, step in zip(np.diag(width), width, strict=True)])
+    valid = bool(np.isfinite(hessian).all())
+    root = curvature_axes(0.5 * (hessian + hessian.T), MIN_CURVATURE[kind])[1] if valid else np.eye(
         len(start))
     # farther away a scale may be 0, where it is left
-    first = (root @ (root.T @ begun.gradient))[logarithms]
+    first = (root @ (root.T @ opt.gradient))[logarithms]
     root *= min(1.0, (MAX_FIRST_STEP / np.abs(first).max(initial=MAX_FIRST_STEP)) ** 0.5)
 
     def objective(z: np.ndarray) -> tuple[float, np.ndarray]:
-        value, slope = (begun.evaluate((start + root @ z).astype(kind)) if z.any()
-                        else begun.value_and_gradient)
+        value, slope = (opt.evaluate((start + root @ z).astype(kind)) if z.any()
+                        else opt.value_and_gradient)
         return value, -root.T @ slope
 
-    found = maximize(objective, np.zeros(len(start)), HostBFGS(
-        steps, tolerance, REMAINING_GAIN if sound else 0.0, rounding))
-    return found._replace(point=(start + root @ found.point).astype(kind))
+    result = maximize(objective, np.zeros(len(start)), HostBFGS(
+        steps, tolerance, REMAINING_GAIN if valid else 0.0, rounding))
+    return result._replace(point=(start + root @ result.point).astype(kind))
 
 
 class Refined(NamedTuple):
@@ -180,19 +180,19 @@ class Refined(NamedTuple):
     reliable: bool
 
 
-def refine(top: Optimum) -> tuple[Optimum, list[float], float]:
+def refine(opt: Optimum) -> tuple[Optimum, list[float], float]:
     """Returns the maximum near an end point, with `heights` and `predicted_gain` as in `Refined`.
     `refine_with_hessians` is called only if the optimum's estimated Hessian predicts a gain.
 
     Cost: d + 3 gradients at a maximum, otherwise the cost of `refine_with_hessians`.
     """
-    least_gain = negligible(np.asarray(top.value, top.point.dtype))
-    if top.whitening is None or not top.predicted_gain <= least_gain:
-        u, heights, gain, *_ = refine_with_hessians(top.evaluate, top.point)
-        return top.moved_to(u), heights, gain
-    u, heights, gain = _take_last_step(top.evaluate, top.point, top.gradient, [top.value],
-                                       top.predicted_gain, top.whitening)
-    return top.moved_to(u, nearby=True), heights, gain
+    least_gain = negligible(np.asarray(opt.value, opt.point.dtype))
+    if opt.whitening is None or not opt.predicted_gain <= least_gain:
+        u, heights, gain, *_ = refine_with_hessians(opt.evaluate, opt.point)
+        return opt.moved_to(u), heights, gain
+    u, heights, gain = _take_last_step(opt.evaluate, opt.point, opt.gradient, [opt.value],
+                                       opt.predicted_gain, opt.whitening)
+    return opt.moved_to(u, nearby=True), heights, gain
 
 
 def refine_with_hessians(evaluate: Evaluate, end: np.ndarray) -> Refined:
@@ -213,28 +213,28 @@ def refine_with_hessians(evaluate: Evaluate, end: np.ndarray) -> Refined:
     min_curvature, share = MIN_CURVATURE[dtype], DIFFERENCE_STEP[dtype]
     height, slope = evaluate(u)
     heights, gain = [height], np.inf
-    root, sure, idle = np.diag(_find_difference_steps(evaluate, u, height)), False, 0
-    for turn in range(MAX_ITERATIONS):
-        found = _compute_hessian(evaluate, u, root, share if turn else 1.0)
-        if not np.isfinite(found).all():
+    root, reliable, n_idle = np.diag(_find_difference_steps(evaluate, u, height)), False, 0
+    for iteration in range(MAX_ITERATIONS):
+        hessian = _compute_hessian(evaluate, u, root, share if iteration else 1.0)
+        if not np.isfinite(hessian).all():
             return Refined(u, heights, np.inf, root, False)
-        curvature, turned = curvature_axes(found, min_curvature)
-        root = root @ turned
+        curvature, axes = curvature_axes(hessian, min_curvature)
+        root = root @ axes
         gain = 0.5 * float((slope @ root) @ (slope @ root))
-        sure = bool(turn and curvature.min() > min_curvature)
-        if not turn:  # the first differences used steps unrelated to the width
+        reliable = bool(iteration and curvature.min() > min_curvature)
+        if not iteration:  # the first differences used steps unrelated to the width
             continue
-        if gain <= negligible(np.asarray(height, end.dtype)) and sure:
+        if gain <= negligible(np.asarray(height, end.dtype)) and reliable:
             u, heights, gain = _take_last_step(evaluate, u, slope, heights, gain, root.T)
             break
         u, slope, height = _newton_step(evaluate, u, root, slope, height)
         if height > heights[-1]:
             heights.append(height)
-        elif sure or idle == MAX_IDLE_ITERATIONS:
+        elif reliable or n_idle == MAX_IDLE_ITERATIONS:
             break
         else:  # a gain may be possible along a direction with unreliable curvature
-            idle += 1
-    return Refined(u, heights, gain, root, sure)
+            n_idle += 1
+    return Refined(u, heights, gain, root, reliable)
 
 
 def _take_last_step(
@@ -248,11 +248,11 @@ def _take_last_step(
         whitening: (d, d) W such that WᵀW is the inverse of the negative Hessian.
     """
     if predicted_gain > NEGLIGIBLE_GAIN:
-        there = (end - whitening.T @ (whitening @ slope)).astype(end.dtype)
-        found, gradient = evaluate(there)
-        left = 0.5 * float(np.sum((whitening @ gradient) ** 2))
-        if np.isfinite(found) and left <= MAX_REMAINING_GAIN * predicted_gain:
-            return there, [*heights, max(heights[-1], found)], left
+        point = (end - whitening.T @ (whitening @ slope)).astype(end.dtype)
+        value, gradient = evaluate(point)
+        remaining = 0.5 * float(np.sum((whitening @ gradient) ** 2))
+        if np.isfinite(value) and remaining <= MAX_REMAINING_GAIN * predicted_gain:
+            return point, [*heights, max(heights[-1], value)], remaining
     return end, heights, predicted_gain
 
 
@@ -263,9 +263,9 @@ def _find_difference_steps(evaluate: Evaluate, u: np.ndarray, height: float) -> 
     rounding, widths = MIN_CHANGE * eps * (1 + abs(height)), eps ** (1 / 3) * (1 + np.abs(u))
     for i, widest in enumerate(MAX_WIDTH * (1 + np.abs(u))):
         while widths[i] < widest:
-            moved = u.copy()
-            moved[i] += widths[i]
-            if not abs(evaluate(moved)[0] - height) <= rounding:
+            shifted = u.copy()
+            shifted[i] += widths[i]
+            if not abs(evaluate(shifted)[0] - height) <= rounding:
                 break
             widths[i] *= 10
     return widths
@@ -276,10 +276,10 @@ def _compute_hessian(evaluate: Evaluate, u: np.ndarray, root: np.ndarray,
     """Returns the Hessian (d, d) of the negative value in coordinates z, by central
     differences."""
     with np.errstate(invalid="ignore", over="ignore"):  # the caller rejects infinite entries
-        ends = [[root.T @ evaluate((u + side * step * way).astype(u.dtype))[1] for side in (1, -1)]
-                for way in root.T]
-        found = np.array([(up - down) / (2 * step) for up, down in ends], float)
-        return 0.5 * (found + found.T)
+        grads = [[root.T @ evaluate((u + side * step * col).astype(u.dtype))[1] for side in (1, -1)]
+                 for col in root.T]
+        hessian = np.array([(up - down) / (2 * step) for up, down in grads], float)
+        return 0.5 * (hessian + hessian.T)
 
 
 def _newton_step(evaluate: Evaluate, u: np.ndarray, root: np.ndarray, slope: np.ndarray,
@@ -290,9 +290,9 @@ def _newton_step(evaluate: Evaluate, u: np.ndarray, root: np.ndarray, slope: np.
         value, slope = evaluate((u + root @ z).astype(u.dtype))
         return (value if np.isfinite(value) else -np.inf), -(slope @ root)
 
-    found = maximize(both, np.zeros(u.size), HostBFGS(1, 0.0, np.finfo(float).tiny))
-    if not found.value > height + negligible(np.asarray(height, u.dtype)):
+    result = maximize(both, np.zeros(u.size), HostBFGS(1, 0.0, np.finfo(float).tiny))
+    if not result.value > height + negligible(np.asarray(height, u.dtype)):
         return u, slope, height
-    there = (u + root @ found.point).astype(u.dtype)
-    value, slope = evaluate(there)
-    return there, slope, value
+    point = (u + root @ result.point).astype(u.dtype)
+    value, slope = evaluate(point)
+    return point, slope, value

@@ -60,8 +60,8 @@ def aligned(shape: tuple[int, ...], dtype: DTypeLike) -> np.ndarray:
     """Returns an uninitialised array whose alignment lets a CPU device use it without a copy."""
     size = math.prod(shape) * np.dtype(dtype).itemsize
     raw = np.empty(size + ALIGNMENT, np.uint8)
-    begin = -raw.ctypes.data % ALIGNMENT
-    return raw[begin : begin + size].view(dtype).reshape(shape)
+    offset = -raw.ctypes.data % ALIGNMENT
+    return raw[offset : offset + size].view(dtype).reshape(shape)
 
 
 def placed_all(values: PyTree) -> PyTree:

@@ -64,15 +64,16 @@ def vectors(plan: Plan, names: tuple[str, ...], users: tuple[str, ...]) -> tuple
         start += size
     for user in users:
         uses = sites[user].uses
-        at = [i for i, a in enumerate(sites[user].arguments)
-              if any(name in uses.get(a, {}) for name in names)]
-        if at and (user in names or not _one_each(plan, user, at, numbers)):
+        idx = [i for i, a in enumerate(sites[user].arguments)
+               if any(name in uses.get(a, {}) for name in names)]
+        if idx and (user in names or not _depend_on_one_each(plan, user, idx, numbers)):
             return ()
     return tuple(map(tuple, np.concatenate(order, 1).tolist()))
 
 
-def _one_each(plan: Plan, user: str, at: list[int], numbers: Mapping[str, np.ndarray]) -> bool:
-    site, (program, takes) = plan.structure.sites[user], plan.structure.programs[user]
+def _depend_on_one_each(plan: Plan, user: str, idx: list[int],
+                        numbers: Mapping[str, np.ndarray]) -> bool:
+    site, (program, inputs) = plan.structure.sites[user], plan.structure.programs[user]
     if site.family is None or site.traits.event:
         return False
     parents = plan.discrete_parents(user)
@@ -81,20 +82,20 @@ def _one_each(plan: Plan, user: str, at: list[int], numbers: Mapping[str, np.nda
     choices = [_values(plan, parent) for parent in parents]
     if math.prod(map(len, choices)) > MAX_STATE_COMBINATIONS:
         return False
-    mine = {takes.index(name): name for name in numbers if name in takes}
+    by_input = {inputs.index(name): name for name in numbers if name in inputs}
     for states in itertools.product(*choices):
-        known = {takes.index(p): value for p, value in zip(parents, states, strict=True)
-                 if p in takes}
-        found = cells(program, mine, numbers, known)
-        if not all(_depends_on_one_vector(list(found[i].values())) for i in at):
+        states_at = {inputs.index(p): value for p, value in zip(parents, states, strict=True)
+                     if p in inputs}
+        vectors_of = cells(program, by_input, numbers, states_at)
+        if not all(_depends_on_one_vector(list(vectors_of[i].values())) for i in idx):
             return False
     return True
 
 
-def _depends_on_one_vector(found: list[np.ndarray]) -> bool:
+def _depends_on_one_vector(arrays: list[np.ndarray]) -> bool:
     """Whether every element depends on one vector at most, of all parameters together."""
-    where = np.full(np.shape(found[0]) if found else (), NONE)
-    return all(merge_cells(where, own) for own in found)
+    merged = np.full(np.shape(arrays[0]) if arrays else (), NONE)
+    return all(merge_cells(merged, array) for array in arrays)
 
 
 def _values(plan: Plan, parent: str) -> list[np.ndarray]:
@@ -154,14 +155,14 @@ class Block:
                       else "L-BFGS")
             return (f"{method} on sufficient statistics, started at the closed-form maximum: "
                     f"{self.why}")
-        heavy = any(sites[user].traits.minorant is not None for user in self._users(plan))
-        mixed = (", closed form given the expected precision of every value (scale mixture)"
-                 if heavy else ", closed form")
+        heavy_tailed = any(sites[user].traits.minorant is not None for user in self._users(plan))
+        suffix = (", closed form given the expected precision of every value (scale mixture)"
+                  if heavy_tailed else ", closed form")
         if self.form.joint and self.rowwise:
-            return f"weighted least squares ({kinds}–{targets}){mixed}"
+            return f"weighted least squares ({kinds}–{targets}){suffix}"
         name = f"{kinds}–{targets}" if prior else f"{targets} maximum likelihood"
-        return f"{name}{mixed}" + (f" in {'·'.join(step for step, _ in self.steps)}"
-                                   if self.steps else "")
+        return f"{name}{suffix}" + (f" in {'·'.join(step for step, _ in self.steps)}"
+                                    if self.steps else "")
 
     def _users(self, plan: Plan):
         return [s for s in users(plan) if any(name in uses for name in self.names
@@ -195,17 +196,17 @@ def _read_uses(plan: Plan, name: str) -> Uses:
         if len(arguments) > 1:
             return Uses(why=f"'{name}' enters two arguments of the distribution of "
                             f"'{user}'")
-        found = _read_use(plan, name, user, arguments[0])
-        if found.form is None:
-            return found
-        if common is not None and common.form is not None and found[:2] != common[:2]:
+        read = _read_use(plan, name, user, arguments[0])
+        if read.form is None:
+            return read
+        if common is not None and common.form is not None and read[:2] != common[:2]:
             return Uses(why=f"two sites depend on '{name}' and need different closed forms, "
-                            f"{common.form.name} and {found.form.name}")
-        other = _other_support(sites[name].domain, found.form, found.steps)
-        if other is not None:
-            return Uses(why=f"the possible values of '{name}'{other} are not those of the "
+                            f"{common.form.name} and {read.form.name}")
+        mismatch = _other_support(sites[name].domain, read.form, read.steps)
+        if mismatch is not None:
+            return Uses(why=f"the possible values of '{name}'{mismatch} are not those of the "
                             f"argument {arguments[0]} of '{user}'")
-        common = found._replace(copied=found.copied and (common is None or common.copied))
+        common = read._replace(copied=read.copied and (common is None or common.copied))
     if common is not None:
         return common
     role = sites[name].entry.prior  # the data do not depend on it: its posterior is its prior
@@ -263,18 +264,18 @@ def _has_suffix(shape: tuple[int, ...], tail: tuple[int, ...]) -> bool:
 @memo(512)
 def blocks(plan: Plan, prior: bool) -> tuple[tuple[Block, ...], ...]:
     """The stages of the M-step: blocks in one stage do not interact and are read together."""
-    read = {name: _with_prior(plan, name, _read_uses(plan, name), prior) for name in plan.free}
-    conjugate = {name for name in plan.free if _is_conjugate(plan, name, read[name], prior)}
-    joint = [name for name, uses in read.items()
+    uses_of = {name: _with_prior(plan, name, _read_uses(plan, name), prior) for name in plan.free}
+    conjugate = {name for name in plan.free if _is_conjugate(plan, name, uses_of[name], prior)}
+    joint = [name for name, uses in uses_of.items()
              if name in conjugate and uses.form is not None and uses.form.joint]
-    alone = [_single_block(plan, name, read[name], name in conjugate) for name in plan.free
-             if name not in joint]
+    single = [_single_block(plan, name, uses_of[name], name in conjugate) for name in plan.free
+              if name not in joint]
     grouped = [block for names in _coupled_groups(plan, joint)
-               for block in _joint_blocks(plan, names, read[names[0]], prior)]
-    general = [block for block in (*alone, *grouped) if not block.conjugate]
+               for block in _joint_blocks(plan, names, uses_of[names[0]], prior)]
+    general = [block for block in (*single, *grouped) if not block.conjugate]
     newton = _newton_blocks(plan, general)
     stages = ([block for block in grouped if block.conjugate],
-              *_independent_stages(plan, [block for block in alone if block.conjugate]),
+              *_independent_stages(plan, [block for block in single if block.conjugate]),
               [dataclasses.replace(block, newton=True) for block in newton],
               *([block] for block in general if block not in newton))
     return tuple(tuple(stage) for stage in stages if stage)
@@ -384,13 +385,13 @@ def climbed_on_rows(plan: Plan, prior: bool) -> list[str]:
 def _curved(plan: Plan, block: Block) -> bool:
     """Whether a parameter without a form enters rows alone, affinely, in arguments of kernels,
     under a prior without kinks."""
-    (name, *more), sites = block.names, plan.structure.sites
+    (name, *others), sites = block.names, plan.structure.sites
     uses = [(sites[user], sites[user].uses[a][name]) for user in users(plan)
             for a in sites[user].uses if name in sites[user].uses[a]]
-    plain = (not more and block.form is None and block.rowwise and sites[name].domain.unbounded
-             and not sites[name].entry.kinked)
-    return plain and all(site.name in plan.rowwise and site.family is not None
-                         and use.is_affine for site, use in uses)
+    simple = (not others and block.form is None and block.rowwise and sites[name].domain.unbounded
+              and not sites[name].entry.kinked)
+    return simple and all(site.name in plan.rowwise and site.family is not None
+                          and use.is_affine for site, use in uses)
 
 
 def _independent_stages(plan: Plan, singles: list[Block]) -> list[list[Block]]:
@@ -399,29 +400,29 @@ def _independent_stages(plan: Plan, singles: list[Block]) -> list[list[Block]]:
     stages: list[list[Block]] = [[]]
     for block in singles:
         name = block.names[0]
-        near = {name, *(p for uses in plan.structure.sites[name].uses.values() for p in uses)}
-        near |= {other for other in plan.free
+        tied = {name, *(p for uses in plan.structure.sites[name].uses.values() for p in uses)}
+        tied |= {other for other in plan.free
                  if any(name in uses for uses in plan.structure.sites[other].uses.values())}
-        free = next(
-            (stage for stage in stages if near.isdisjoint(other.names[0] for other in stage)), None
+        open_stage = next(
+            (stage for stage in stages if tied.isdisjoint(other.names[0] for other in stage)), None
         )
-        if free is None:
+        if open_stage is None:
             stages.append([block])
         else:
-            free.append(block)
+            open_stage.append(block)
     return stages
 
 
-def _shape(plan: Plan, names: tuple[str, ...], moved: bool, elementwise: bool) -> tuple[int, bool]:
+def _shape(plan: Plan, names: tuple[str, ...], copied: bool, elementwise: bool) -> tuple[int, bool]:
     """Whether a quadratic is separable (event 0), couples the last axis only (1), or everything
     (stacked)."""
     site, size = plan.structure.sites[names[0]], sum(math.prod(plan.structure.sites[n].shape)
                                                      for n in names)
     if len(names) > 1 or not site.shape:
         return int(len(names) > 1), len(names) > 1
-    if moved and elementwise:
+    if copied and elementwise:
         return 0, False
-    if len(site.independent + site.event) == 1 and (moved or len(site.batch) == 0 or size > DENSE
+    if len(site.independent + site.event) == 1 and (copied or len(site.batch) == 0 or size > DENSE
                                                     or _vector(plan, names[0])):
         return 1, False
     return 1, True

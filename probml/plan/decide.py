@@ -47,22 +47,22 @@ def make(
         Refusal: a latent continuous site on which others depend cannot be integrated out, a
             summed-out site has no finite support, a table exceeds the budget.
     """
-    return _decided(Request(
+    return _decide(Request(
         structure, tuple(sorted(pattern.items())), tuple(given), tuple(targets), merge_globals,
         tuple(joints), tuple(holes), tuple(effects), lenient, tuple(flat), nodes))
 
 
 @memo(512)
-def _decided(request: Request) -> Plan:
+def _decide(request: Request) -> Plan:
     """Roles, then groups, then the sites whose tables pool, then orders and their cost."""
     structure, roles = request.structure, assign_roles(request)
     # in a fit the latents on which a factor depends are sampled; a question integrates them out
     weighing = () if request.merge_globals else structure.losses
-    beside = [name for name in request.targets if name not in structure.sites
-              or structure.sites[name].discrete and name not in roles.observed]
-    groups, variables = _grouped(
+    asked = [name for name in request.targets if name not in structure.sites
+             or structure.sites[name].discrete and name not in roles.observed]
+    groups, variables = _group(
         structure, roles.latents, [n for n in roles.observed if n not in weighing],
-        [n for n in roles.observed if n in weighing], beside, request.lenient, roles.cellwise,
+        [n for n in roles.observed if n in weighing], asked, request.lenient, roles.cellwise,
         roles.variables)
     _check_switching(structure, groups, variables)
     parts = choose_quadrature(structure, groupings(structure, request.effects, request.flat),
@@ -79,7 +79,7 @@ def _decided(request: Request) -> Plan:
                 tuple(roles.observed), tuple(pooled), tuple(rowwise), (), (), (), (), 1, 1, 1,
                 groups, parts)
     _check_supports(plan)
-    return _ordered(plan, request)
+    return _order(plan, request)
 
 
 class Elimination(NamedTuple):
@@ -99,7 +99,7 @@ def _eliminated(scopes: Sequence[tuple[str, ...]], sizes: Mapping[str, int],
                        *(orders.widest(scopes, sizes, order) if scopes else ((), 1)))
 
 
-def _ordered(plan: Plan, request: Request) -> Plan:
+def _order(plan: Plan, request: Request) -> Plan:
     """The plan with the orders in which its variables are eliminated, and their cost.
 
     Raises:
@@ -113,8 +113,8 @@ def _ordered(plan: Plan, request: Request) -> Plan:
     outer = [v for v in plan.variables if v not in local and sites[v].time is None]
     row = _eliminated(_scopes_of_row(plan, request), sizes, local)
     step = _with_moves(plan, sizes, _eliminated(_scopes_of_step(plan), sizes, inner))
-    above = _eliminated(_scopes_above(plan, outer, request) if outer else [], sizes, outer)
-    for clique, entries in ((each.clique, each.entries) for each in (row, above, step)):
+    outside = _eliminated(_scopes_above(plan, outer, request) if outer else [], sizes, outer)
+    for clique, entries in ((part.clique, part.entries) for part in (row, outside, step)):
         if entries * 8 > BUDGET:
             raise Refusal(
                 f"model '{plan.structure.model.name}': discrete sites that are not in the data "
@@ -124,7 +124,7 @@ def _ordered(plan: Plan, request: Request) -> Plan:
                 "dependence between them from the model function")
     wider = row if row.entries >= step.entries else step
     return dataclasses.replace(
-        plan, order=row.order, global_order=above.order, step_order=step.order,
+        plan, order=row.order, global_order=outside.order, step_order=step.order,
         clique=tuple(wider.clique), entries=wider.entries,
         work=orders.work(row.scopes, sizes, row.order),
         width=_width(plan, sizes, row.entries, step.entries))
@@ -186,12 +186,12 @@ def _width(plan: Plan, sizes: Mapping[str, int], row: int, step: int) -> int:
 
 def _touched_by_effects(plan: Plan) -> int:
     """How many numbers a row's log density as a function of effects reads and writes."""
-    parts, seen = plan.groupings, sum(math.prod(plan.structure.sites[n].cells)
-                                      for n in plan.grouped)
-    own, nodes = sum(part.cells for part in parts), max((part.nodes for part in parts), default=0)
+    parts, n_observed = plan.groupings, sum(math.prod(plan.structure.sites[n].cells)
+                                            for n in plan.grouped)
+    size, nodes = sum(part.cells for part in parts), max((part.nodes for part in parts), default=0)
     if nodes:  # a row's log density at every node, or its second derivatives
-        return seen * (1 + max(nodes, own if len(parts) == 1 else own**2))
-    return seen * (1 + own) + own**2 * any(part.index is not None for part in parts)
+        return n_observed * (1 + max(nodes, size if len(parts) == 1 else size**2))
+    return n_observed * (1 + size) + size**2 * any(part.index is not None for part in parts)
 
 
 def _check_switching(structure: Structure, groups: tuple[Group, ...], variables: Mapping) -> None:
@@ -217,10 +217,10 @@ def _breadth(plan: Plan, group: Group) -> int:
     """How many numbers the message of a row takes: in each state its observed cells times its
     latent ones, or times the values at which it is evaluated."""
     cells = {name: math.prod(plan.structure.sites[name].cells) for name in group.sites}
-    unseen = sum(cells[name] for name in group.names)
+    n_latent = sum(cells[name] for name in group.names)
     states = math.prod(plan.variables[v].states for v in plan.group_scope(group))
     states *= math.prod(plan.structure.sites[name].finite or 1 for name in group.cellwise)
-    return states * max(unseen, group.kind.breadth) * sum(cells.values())
+    return states * max(n_latent, group.kind.breadth) * sum(cells.values())
 
 
 def _check_supports(plan: Plan) -> None:
@@ -229,8 +229,8 @@ def _check_supports(plan: Plan) -> None:
     """
     for site in (plan.structure.sites[name] for name in plan.free):
         bounds = plan.structure.bounds(site.name).values() if not site.domain.fixed else ()
-        reached = {name for _, takes in bounds for name in takes}
-        state = next((v for v in plan.variables if v in reached), None)
+        inputs = {name for _, names in bounds for name in names}
+        state = next((v for v in plan.variables if v in inputs), None)
         if state is not None:
             raise Refusal(
                 f"model '{plan.structure.model.name}': the support (the set of possible values) of "
@@ -238,7 +238,7 @@ def _check_supports(plan: Plan) -> None:
                 f"and latent. Give '{state}' in the data, or give '{site.name}' a prior whose "
                 f"support is the same for all states of '{state}'"
             )
-        if site.name in reached:
+        if site.name in inputs:
             raise Refusal(
                 f"model '{plan.structure.model.name}': site '{site.name}' ({site.kind}) is in a "
                 "scan, and its support (the set of possible values) depends on its value in the "
@@ -248,27 +248,27 @@ def _check_supports(plan: Plan) -> None:
             )
 
 
-def _grouped(
-    structure: Structure, latents: list[str], seen: list[str], losses: list[str],
+def _group(
+    structure: Structure, latents: list[str], observed: list[str], losses: list[str],
     asked: list[str], lenient: bool, cellwise: list[str], variables: dict[str, Variable],
 ) -> tuple[tuple[Group, ...], dict[str, Variable]]:
     """The groups of latents, hidden cells among them, and the variables: hidden cells that cannot
     be summed out one by one are so as their joint states."""
     sites, given = structure.sites, _given_numbers(structure, latents, variables)
     cellwise = [name for name in sites if name in cellwise or name in given]
-    variables = {name: own for name, own in variables.items() if name not in given}
-    below = {name: [n for n in structure.children[name] if n in (*latents, *losses)
-                    or sites[n].time is not None] for name in cellwise}
-    joint = {name: f"'{names[0]}' depends on them jointly" for name, names in below.items()
+    variables = {name: variable for name, variable in variables.items() if name not in given}
+    children = {name: [n for n in structure.children[name] if n in (*latents, *losses)
+                       or sites[n].time is not None] for name in cellwise}
+    joint = {name: f"'{names[0]}' depends on them jointly" for name, names in children.items()
              if names}
     while True:
         cellwise = [name for name in cellwise if name not in joint]
         variables = variables | {name: summed_out(structure, sites[name], why)
                                  for name, why in joint.items()}
         variables = {name: variables[name] for name in sites if name in variables}
-        inside = [name for name in variables if sites[name].rows]
-        groups = grouping.groups(structure, latents, seen, [*inside, *losses],
-                                 [n for n in asked if n not in (*inside, *cellwise)], lenient,
+        in_rows = [name for name in variables if sites[name].rows]
+        groups = grouping.groups(structure, latents, observed, [*in_rows, *losses],
+                                 [n for n in asked if n not in (*in_rows, *cellwise)], lenient,
                                  cellwise) if latents or cellwise else ()
         joint = {name: why for group in groups if group.cellwise
                  if (why := hidden_cells.why_not(structure, group)) is not None
@@ -281,12 +281,12 @@ def _given_numbers(structure: Structure, latents: list[str],
                    variables: Mapping[str, Variable]) -> set[str]:
     """The variables that depend on numbers of a row, and those that depend on these: they are
     summed out within the integral over the numbers."""
-    found: set[str] = set()
-    while more := {name for name in variables if name not in found and structure.sites[name].rows
-                   and structure.sites[name].time is None
-                   and any(p in latents or p in found for p in structure.sites[name].parents)}:
-        found |= more
-    return found
+    dependent: set[str] = set()
+    while new := {name for name in variables if name not in dependent and structure.sites[name].rows
+                  and structure.sites[name].time is None
+                  and any(p in latents or p in dependent for p in structure.sites[name].parents)}:
+        dependent |= new
+    return dependent
 
 
 def _is_pooled(structure: Structure, site: Site, pattern: Mapping[str, str],
@@ -301,11 +301,11 @@ def _is_pooled(structure: Structure, site: Site, pattern: Mapping[str, str],
         return False
     entries = math.prod(site.lattice) * max(math.prod(site.event), site.states or 1)
     for parent in site.parents:
-        above = structure.sites[parent]
-        if above.rows and parent not in variables:
-            if not above.discrete or above.states is None or math.prod(above.cells) != 1:
+        node = structure.sites[parent]
+        if node.rows and parent not in variables:
+            if not node.discrete or node.states is None or math.prod(node.cells) != 1:
                 return False
-            entries *= above.states
+            entries *= node.states
         elif parent in variables:
             entries *= variables[parent].states
     return entries <= TABLE

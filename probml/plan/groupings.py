@@ -97,31 +97,31 @@ def groupings(structure: Structure, names: Sequence[str],
         key = (name,) if index is None or axis is None else (index.name, axis.scale, axis.offset,
                                              structure.sites[name].shape[axis.axis], name in flat)
         parts.setdefault(key, []).append(name)
-    out = []
+    result = []
     for group in parts.values():
-        index, first = reading(structure, group[0])
+        index, first_axis = reading(structure, group[0])
         axes = tuple(None if axis is None else axis.axis
                      for _, axis in (reading(structure, name) for name in group))
-        shift = (1, 0) if first is None else (first.scale, first.offset)
-        out.append(Grouping(tuple(group), index, *shift, axes,
-                            tuple(structure.sites[name].shape for name in group),
-                            flat=group[0] in flat))
-    return tuple(sorted(out, key=lambda grouping: -grouping.size))
+        shift = (1, 0) if first_axis is None else (first_axis.scale, first_axis.offset)
+        result.append(Grouping(tuple(group), index, *shift, axes,
+                               tuple(structure.sites[name].shape for name in group),
+                               flat=group[0] in flat))
+    return tuple(sorted(result, key=lambda grouping: -grouping.size))
 
 
 def reading(structure: Structure, name: str) -> tuple[Index, Axis] | tuple[None, None]:
     """The one index by which a row reads one member of an effect, of members that are independent,
     and along which axis they stand; (None, None): there is none such, and rows read it whole."""
-    found = [(index, axis) for index in structure.indexed.values() for axis in index.axes
-             if axis.parameter == name]
+    candidates = [(index, axis) for index in structure.indexed.values() for axis in index.axes
+                  if axis.parameter == name]
     site = structure.sites[name]
-    if len(found) != 1:
+    if len(candidates) != 1:
         return None, None
-    index, axis = found[0]
+    index, axis = candidates[0]
     cells = math.prod(size or 1 for spec, shape, _ in structure.specs if spec == index.input
                       for size in shape)
-    alone = axis.axis < len(site.batch) + len(site.independent)
-    if (index.no_new_groups or index.input in structure.timed or not alone
+    is_separate = axis.axis < len(site.batch) + len(site.independent)
+    if (index.no_new_groups or index.input in structure.timed or not is_separate
         or not (len(index.cells) == 1 or not index.cells and cells == 1)):
         return None, None
     return index, axis
@@ -146,15 +146,15 @@ def child_sites(structure: Structure, names: Sequence[str]) -> tuple[str, ...]:
 def find_nonlinear_effects(structure: Structure, names: Sequence[str], site: str) -> set[str]:
     """The effects whose integral has no closed form because of a site: the site is not normal, or
     its mean is not affine in them, all effects taken together."""
-    program, takes = structure.programs[site]
-    mine = {t for t in takes if t in names}
+    program, inputs = structure.programs[site]
+    effects = {t for t in inputs if t in names}
     if structure.sites[site].kind not in KINDS:
-        return mine
-    uses = classify(program, {i: t for i, t in enumerate(takes) if t in names})
-    found: set[str] = set()
+        return effects
+    uses = classify(program, {i: t for i, t in enumerate(inputs) if t in names})
+    nonlinear: set[str] = set()
     for argument, use in zip(structure.sites[site].arguments, uses, strict=True):
-        found |= {name for name, how in use.items() if argument != "loc" or not how.is_affine}
-    return found or (set() if is_location_affine(structure, tuple(names), site) else mine)
+        nonlinear |= {name for name, how in use.items() if argument != "loc" or not how.is_affine}
+    return nonlinear or (set() if is_location_affine(structure, tuple(names), site) else effects)
 
 
 def is_exact(structure: Structure, names: Sequence[str]) -> bool:
@@ -167,8 +167,8 @@ def is_exact(structure: Structure, names: Sequence[str]) -> bool:
 def has_linear_predictor(structure: Structure, names: tuple[str, ...], site: str) -> bool:
     """Whether every argument of a site is the inverse link of something affine in the effects:
     moved together to two points of both signs and half way, the linked values lie on a line."""
-    found = arguments_at_shifts(structure, names, site)
-    return all(_is_linked_line(np.asarray(value, float)) for value in found.values())
+    arguments = arguments_at_shifts(structure, names, site)
+    return all(_is_linked_line(np.asarray(value, float)) for value in arguments.values())
 
 
 def _is_linked_line(value: np.ndarray) -> bool:
@@ -201,8 +201,8 @@ def choose_quadrature(structure: Structure, parts: tuple[Grouping, ...],
 
 def common_exponent(structure: Structure, names: tuple[str, ...]) -> float | None:
     """`Grouping.exponent` of the sites that depend on an effect."""
-    found = {find_exponent(structure, names, site) for site in child_sites(structure, names)}
-    return found.pop() if len(found) == 1 else None
+    exponents = {find_exponent(structure, names, site) for site in child_sites(structure, names)}
+    return exponents.pop() if len(exponents) == 1 else None
 
 
 @memo(512)
@@ -211,23 +211,23 @@ def find_exponent(structure: Structure, names: tuple[str, ...], site: str) -> fl
     distribution and of waiting times by their rate, −1 by their mean, −2 of a normal's standard
     deviation. Second derivatives at shifts δ have the ratios exp(c δ), whatever the site's value
     and the numbers of an example."""
-    own = structure.sites[site]
-    if own.factor or own.finite is not None or own.discrete and own.event:
+    node = structure.sites[site]
+    if node.factor or node.finite is not None or node.discrete and node.event:
         return None  # probabilities of finitely many values do not sum to 1 in this form
     env, shifts = example(structure, site), np.array([0.0, *SHIFTS], jnp.result_type(float))
     with evaluated():
-        bends = np.asarray([_bends_at_shifts(structure, names, site, {
+        second = np.asarray([_bends_at_shifts(structure, names, site, {
             key: (scale * value).astype(value.dtype) for key, value in env.items()}, shifts)
             for scale in SCALES], float)
-    first = bends[..., 0]  # (examples, values)
-    if not (np.isfinite(bends).all() and first.any()):
+    base = second[..., 0]  # (examples, values)
+    if not (np.isfinite(second).all() and base.any()):
         return None
-    largest = np.unravel_index(np.abs(first).argmax(), first.shape)
+    largest = np.unravel_index(np.abs(base).argmax(), base.shape)
     with np.errstate(all="ignore"):
-        exponent = np.round(2 * np.log(bends[largest][1] / bends[largest][0]) / SHIFTS[0]) / 2
-    expected = first[..., None] * np.exp(exponent * shifts)
-    holds = exponent and np.allclose(bends, expected, rtol=1e-3, atol=1e-5 * np.abs(first).max())
-    return float(exponent) if holds else None
+        exponent = np.round(2 * np.log(second[largest][1] / second[largest][0]) / SHIFTS[0]) / 2
+    expected = base[..., None] * np.exp(exponent * shifts)
+    is_exp = exponent and np.allclose(second, expected, rtol=1e-3, atol=1e-5 * np.abs(base).max())
+    return float(exponent) if is_exp else None
 
 
 @jit(static_argnums=(0, 1, 2), seldom=ASKED)
@@ -235,17 +235,17 @@ def _bends_at_shifts(structure: Structure, names: tuple[str, ...], site: str, en
                      shifts: jax.Array) -> jax.Array:
     """Second derivatives of the log density of a site along a shift of the effects, at several
     values of the site, (values, shifts)."""
-    own = structure.sites[site]
+    node = structure.sites[site]
 
     def moved(shift: jax.Array) -> dict[str, jax.Array]:
         return {key: value + shift if key in names else value for key, value in env.items()}
 
     def bends(place: jax.Array) -> jax.Array:
-        ramp = place * (1 + 0.1 * jnp.arange(math.prod(own.cells))).reshape(own.cells)
+        ramp = place * (1 + 0.1 * jnp.arange(math.prod(node.cells))).reshape(node.cells)
         support = structure.distribution(site, env).support
-        x = jnp.floor(ramp) if own.discrete else domains.of(support).bijection(ramp - 1.2)
+        x = jnp.floor(ramp) if node.discrete else domains.of(support).bijection(ramp - 1.2)
         return jax.vmap(jax.grad(jax.grad(lambda shift: log_density(
-            structure, own, moved(shift), x, None))))(shifts)
+            structure, node, moved(shift), x, None))))(shifts)
 
     return jax.vmap(bends)(jnp.array(PLACES, shifts.dtype))
 
@@ -281,5 +281,5 @@ def quadrature_rule(nodes: int, size: int) -> tuple[np.ndarray, np.ndarray]:
             return t[:, None], log
         grid = np.stack(np.meshgrid(t, t, indexing="ij"), -1).reshape(-1, 2)
         return grid, (log[:, None] + log).reshape(-1)
-    t, wide = normal_points(2 ** round(np.log2(nodes)), size), 1 + WIDER / np.sqrt(size)
-    return wide * t, 0.5 * (t**2).sum(1) + size * np.log(wide) - np.log(len(t))
+    t, scale = normal_points(2 ** round(np.log2(nodes)), size), 1 + WIDER / np.sqrt(size)
+    return scale * t, 0.5 * (t**2).sum(1) + size * np.log(scale) - np.log(len(t))

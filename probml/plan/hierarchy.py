@@ -67,26 +67,26 @@ class DegenerateMode(NamedTuple):
 def degenerate_modes(plan: Plan, rows: int | None = None) -> tuple[DegenerateMode, ...]:
     """The ties between a plan's free parameters; incidental ones only where the number of rows is
     given (one row stands for none)."""
-    found = _spreads(plan) + _products(plan)
+    ties = _spreads(plan) + _products(plan)
     if rows is None or rows <= 1:
-        return found
-    tied = {tie.name for tie in found}
-    return found + tuple(tie for tie in _incidental(plan, rows) if tie.name not in tied)
+        return ties
+    tied_names = {tie.name for tie in ties}
+    return ties + tuple(tie for tie in _incidental(plan, rows) if tie.name not in tied_names)
 
 
 @memo(512)
 def _spreads(plan: Plan) -> tuple[DegenerateMode, ...]:
-    sites, out = plan.structure.sites, []
+    sites, ties = plan.structure.sites, []
     direct = {p for name in (*plan.pooled, *plan.rowwise, *plan.integrated, *plan.globals)
               if _depends_on_data(plan, name) for uses in sites[name].uses.values() for p in uses}
     for name in plan.free:
-        site, alone = sites[name], not plan.structure.children[name]
-        found = dict.fromkeys(p for argument, uses in site.uses.items()
-                              if argument not in site.locations
-                              for p in uses if p in plan.free and (alone or p not in direct))
-        if found:
-            out.append(DegenerateMode(name, tuple(found), "spread"))
-    return tuple(out)
+        site, is_leaf = sites[name], not plan.structure.children[name]
+        parents = dict.fromkeys(p for argument, uses in site.uses.items()
+                                if argument not in site.locations
+                                for p in uses if p in plan.free and (is_leaf or p not in direct))
+        if parents:
+            ties.append(DegenerateMode(name, tuple(parents), "spread"))
+    return tuple(ties)
 
 
 def _depends_on_data(plan: Plan, name: str) -> bool:
@@ -97,15 +97,15 @@ def _depends_on_data(plan: Plan, name: str) -> bool:
 
 
 def _products(plan: Plan) -> tuple[DegenerateMode, ...]:
-    found: dict[str, list[str]] = {}
+    by_name: dict[str, list[str]] = {}
     for name, other in powers(plan):
-        found.setdefault(name, []).append(other)
-    return tuple(DegenerateMode(name, tuple(others), "product") for name, others in found.items())
+        by_name.setdefault(name, []).append(other)
+    return tuple(DegenerateMode(name, tuple(others), "product") for name, others in by_name.items())
 
 
 @memo(512)
 def _incidental(plan: Plan, rows: int) -> tuple[DegenerateMode, ...]:
-    sites, out = plan.structure.sites, []
+    sites, ties = plan.structure.sites, []
     normal = [set(block.names) for block in all_blocks(plan, True)
               if block.form and block.form.joint and block.conjugate]
     for index in plan.structure.indexed.values():
@@ -113,34 +113,34 @@ def _incidental(plan: Plan, rows: int) -> tuple[DegenerateMode, ...]:
         proper = [name for name in plan.free if name in members
                   and not sites[name].entry.improper]
         # of jointly normal parameters the mode is the mean
-        beside = {n for group in normal if group & members for n in group}
-        shared = tuple(name for name in plan.free if name not in members | beside)
-        each = rows / max(index.length, 1)
-        if not proper or not shared or index.length < 2 or each >= (
+        joint_names = {n for group in normal if group & members for n in group}
+        shared = tuple(name for name in plan.free if name not in members | joint_names)
+        mean_rows = rows / max(index.length, 1)
+        if not proper or not shared or index.length < 2 or mean_rows >= (
             MIN_ROWS_PER_MEMBER if index.length >= MIN_MANY_MEMBERS else MIN_ROWS_OF_FEW_MEMBERS
         ):
             continue
-        out += [DegenerateMode(name, shared, "incidental") for name in proper]
-    return tuple(out)
+        ties += [DegenerateMode(name, shared, "incidental") for name in proper]
+    return tuple(ties)
 
 
-def find_collapsed_scales(plan: Plan, begun: SiteValues,
-                          ended: Mapping[str, jax.Array]) -> list[str]:
+def find_collapsed_scales(plan: Plan, start: SiteValues,
+                          end: Mapping[str, jax.Array]) -> list[str]:
     """Scales of a hierarchy that an optimisation carried towards 0, where the density rises without
     bound as the effects become equal.
 
     Args:
-        begun, ended: the parameters at the start and the end; none is found where there is no
+        start, end: the parameters at the start and the end; none is found where there is no
             start.
     """
-    spreads = dict.fromkeys(name for tie in _spreads(plan) for name in tie.others if name in begun)
+    spreads = dict.fromkeys(name for tie in _spreads(plan) for name in tie.others if name in start)
     return [name for name in spreads if plan.structure.sites[name].domain.log_scale
-            and has_fallen(begun[name], ended[name])]
+            and has_fallen(start[name], end[name])]
 
 
-def has_fallen(begun: ArrayLike, ended: ArrayLike) -> bool:
+def has_fallen(start: ArrayLike, end: ArrayLike) -> bool:
     """Whether an entry of a scale is on its way to 0."""
-    return bool(np.any(np.asarray(ended) < math.exp(-MAX_LOG_SCALE_FALL) * np.asarray(begun)))
+    return bool(np.any(np.asarray(end) < math.exp(-MAX_LOG_SCALE_FALL) * np.asarray(start)))
 
 
 def integrates_loops(plan: Plan) -> bool:
@@ -158,40 +158,40 @@ POWERS = 1.0, 0.5, -0.5, -1.0
 def multiplied(plan: Plan) -> tuple[str, ...]:
     """The free parameters in which an argument of some site is affine at fixed latents, but not
     jointly with the latents."""
-    sites, found = plan.structure.sites, set()
+    sites, names = plan.structure.sites, set()
     for name in plan.integrated:
-        program, takes = plan.structure.programs[name]
-        together = classify(program, {i: t for i, t in enumerate(takes)
-                                      if t in plan.free or t in plan.continuous_latents})
-        for argument, uses in zip(sites[name].arguments, together, strict=True):
-            alone = sites[name].uses.get(argument, {})
-            found |= {p for p, use in uses.items() if p in alone and use.level is Level.GENERAL
-                      and alone[p].level <= Level.AFFINE
+        program, inputs = plan.structure.programs[name]
+        joint_uses = classify(program, {i: t for i, t in enumerate(inputs)
+                                        if t in plan.free or t in plan.continuous_latents})
+        for argument, uses in zip(sites[name].arguments, joint_uses, strict=True):
+            single = sites[name].uses.get(argument, {})
+            names |= {p for p, use in uses.items() if p in single and use.level is Level.GENERAL
+                      and single[p].level <= Level.AFFINE
                       and any(n in plan.continuous_latents for n in uses)}
-    return tuple(name for name in plan.free if name in found)
+    return tuple(name for name in plan.free if name in names)
 
 
 @memo(512)
 def powers(plan: Plan) -> dict[tuple[str, str], float]:
     """Parameters of which only the product enters the likelihood: (effects, scale) → the power of
     the scale, or of the exponential of an unbounded one, in the product."""
-    sites, near = plan.structure.sites, {}
+    sites, tied = plan.structure.sites, {}
     for user in users(plan):
         for uses in sites[user].uses.values():
-            bent = [name for name, use in uses.items() if name in plan.free
-                    and use.level is Level.GENERAL]
-            for name in bent:
-                near.setdefault(name, set()).update(bent)
-    wide = {n for n in plan.free if sites[n].domain.from_zero or sites[n].domain.unbounded}
-    effects = [*((n,) for n in near if math.prod(sites[n].shape) > 1), *exchangeable_scalars(plan)]
-    every = tuple(
+            nonlinear = [name for name, use in uses.items() if name in plan.free
+                         and use.level is Level.GENERAL]
+            for name in nonlinear:
+                tied.setdefault(name, set()).update(nonlinear)
+    eligible = {n for n in plan.free if sites[n].domain.from_zero or sites[n].domain.unbounded}
+    effects = [*((n,) for n in tied if math.prod(sites[n].shape) > 1), *exchangeable_scalars(plan)]
+    pairs = tuple(
         (group, other) for group in effects
         if sites[group[0]].domain.unbounded and not sites[group[0]].entry.improper
-        for other in sorted(set.intersection(*(near.get(n, set()) for n in group)) & wide)
+        for other in sorted(set.intersection(*(tied.get(n, set()) for n in group)) & eligible)
         if other not in group)
-    kept = np.asarray(_unmoved(plan, every)) if every else ()
-    return {(n, other): POWERS[int(np.argmax(same))]
-            for (group, other), same in zip(every, kept, strict=True) if same.any()
+    invariant = np.asarray(_unmoved(plan, pairs)) if pairs else ()
+    return {(n, other): POWERS[int(np.argmax(flags))]
+            for (group, other), flags in zip(pairs, invariant, strict=True) if flags.any()
             for n in group}
 
 
@@ -208,19 +208,19 @@ def exchangeable_scalars(plan: Plan) -> tuple[tuple[str, ...], ...]:
 def _users_and_point(plan: Plan, names: Sequence[str]) -> tuple[list[str], dict]:
     """The sites that take some of these parameters, and a point without symmetries for all that
     they take."""
-    structure, every = plan.structure, set(names)
-    takers = [user for user in users(plan) if any(n in structure.programs[user][1] for n in every)
-              and (user not in plan.free or any(user in structure.children[n] for n in every))]
+    structure, group = plan.structure, set(names)
+    takers = [user for user in users(plan) if any(n in structure.programs[user][1] for n in group)
+              and (user not in plan.free or any(user in structure.children[n] for n in group))]
     specs = {}
-    for program, takes in (structure.programs[user] for user in takers):
-        specs |= dict(zip(takes, program.in_avals, strict=True))
-    fill, codes = {}, 0
+    for program, inputs in (structure.programs[user] for user in takers):
+        specs |= dict(zip(inputs, program.in_avals, strict=True))
+    point, codes = {}, 0
     for i, (name, spec) in enumerate(sorted(specs.items())):
-        fill[name] = filled(i, spec, name in structure.sites)
+        point[name] = filled(i, spec, name in structure.sites)
         if jnp.issubdtype(spec.dtype, jnp.integer) and name not in structure.sites:
             # of two that index one axis, home and away, both entries matter
-            fill[name], codes = (fill[name] + codes) % 2, codes + 1
-    return takers, fill
+            point[name], codes = (point[name] + codes) % 2, codes + 1
+    return takers, point
 
 
 def filled(i: int, spec: jax.ShapeDtypeStruct, site: bool) -> jax.Array:
@@ -238,31 +238,31 @@ def _unmoved(plan: Plan, pairs: tuple[tuple[tuple[str, ...], str], ...]) -> jax.
     either is the same for twice the effects, all of them, and half the scale to that power."""
     structure, sites = plan.structure, plan.structure.sites
     moving = tuple(dict.fromkeys(n for group, other in pairs for n in (*group, other)))
-    near, fill = _users_and_point(plan, moving)
-    moving = tuple(name for name in moving if name in fill)
+    takers, point = _users_and_point(plan, moving)
+    moving = tuple(name for name in moving if name in point)
     halved = -np.log(2.0) / np.array(POWERS)
-    times = {n: np.ones((len(pairs), len(POWERS))) for n in moving}
-    plus = {n: np.zeros((len(pairs), len(POWERS))) for n in moving}
+    factors = {n: np.ones((len(pairs), len(POWERS))) for n in moving}
+    shifts = {n: np.zeros((len(pairs), len(POWERS))) for n in moving}
     for i, (group, scale) in enumerate(pairs):
         for name in group:
-            times[name][i] = 2.0
+            factors[name][i] = 2.0
         if sites[scale].domain.from_zero:
-            times[scale][i] = np.exp(halved)
+            factors[scale][i] = np.exp(halved)
         else:
-            plus[scale][i] = halved
-    here = [structure.arguments(user, fill) for user in near]
+            shifts[scale][i] = halved
+    base_args = [structure.arguments(user, point) for user in takers]
 
-    def same(times: Mapping, plus: Mapping) -> jax.Array:
-        moved = {**fill, **{n: (fill[n] * times[n] + plus[n]).astype(fill[n].dtype)
-                            for n in moving}}
-        there = [structure.arguments(user, moved) for user in near]
+    def same(factors: Mapping, shifts: Mapping) -> jax.Array:
+        changed = {**point, **{n: (point[n] * factors[n] + shifts[n]).astype(point[n].dtype)
+                               for n in moving}}
+        new_args = [structure.arguments(user, changed) for user in takers]
         return jnp.all(jnp.stack([jnp.allclose(a[key], b[key], rtol=1e-4, atol=1e-6)
-                                  for a, b in zip(here, there, strict=True) for key in a]))
+                                  for a, b in zip(base_args, new_args, strict=True) for key in a]))
 
     # where twice the effects alone make no difference, as under a mask, nothing is told
-    told = ~jnp.stack([same({n: 2.0 if n in group else 1.0 for n in moving},
-                            dict.fromkeys(moving, 0.0)) for group, _ in pairs])
-    return jax.vmap(jax.vmap(same))(times, plus) & told[:, None]
+    informative = ~jnp.stack([same({n: 2.0 if n in group else 1.0 for n in moving},
+                                   dict.fromkeys(moving, 0.0)) for group, _ in pairs])
+    return jax.vmap(jax.vmap(same))(factors, shifts) & informative[:, None]
 
 
 UNKNOWN = (NotImplementedError, AttributeError, ModelError)  # of distributions without a variance
@@ -288,38 +288,38 @@ class ScaleParameter(NamedTuple):
 
     def value(self, logarithm: np.ndarray) -> np.ndarray:
         """The inverse of `logarithm`."""
-        found = np.asarray(logarithm) / self.power
-        return np.exp(found) if self.plain else found
+        log_value = np.asarray(logarithm) / self.power
+        return np.exp(log_value) if self.plain else log_value
 
 
 @memo(512)
 def scale_parameters(plan: Plan) -> tuple[ScaleParameter, ...]:
     """The scale parameters of latents and of effects of groups."""
-    sites, found = plan.structure.sites, {}
+    sites, site_of = plan.structure.sites, {}
     for name in (name for name in plan.continuous_latents if name not in plan.pattern):
         for argument, uses in sites[name].uses.items():
-            found |= {p: name for p in uses if argument not in sites[name].locations}
+            site_of |= {p: name for p in uses if argument not in sites[name].locations}
     products: dict[str, float] = {}
     if plan.groupings:
-        whole = decide.make(plan.structure, plan.pattern, plan.given)
-        for tie in (tie for tie in degenerate_modes(whole) if tie.name in plan.effects):
+        full_plan = decide.make(plan.structure, plan.pattern, plan.given)
+        for tie in (tie for tie in degenerate_modes(full_plan) if tie.name in plan.effects):
             if tie.kind == "product":
-                products |= {p: powers(whole)[tie.name, p] for p in tie.others}
+                products |= {p: powers(full_plan)[tie.name, p] for p in tie.others}
             else:
-                found |= dict.fromkeys(tie.others, tie.name)
-    return _scale_parameters(plan, found, products)
+                site_of |= dict.fromkeys(tie.others, tie.name)
+    return _scale_parameters(plan, site_of, products)
 
 
 @memo(512)
 def noise_scales(plan: Plan) -> tuple[ScaleParameter, ...]:
     """The scale parameters of data about latents."""
-    sites, found = plan.structure.sites, {}
-    below = [name for group in plan.latents for name in group.sites if name not in group.names]
-    for name in (name for name in below if sites[name].family is not None):
+    sites, site_of = plan.structure.sites, {}
+    observed = [name for group in plan.latents for name in group.sites if name not in group.names]
+    for name in (name for name in observed if sites[name].family is not None):
         for argument in sites[name].traits.scatter:
-            found |= dict.fromkeys(sites[name].uses.get(argument, ()), name)
-    own = {width.name for width in scale_parameters(plan)}
-    return _scale_parameters(plan, {p: name for p, name in found.items() if p not in own}, {})
+            site_of |= dict.fromkeys(sites[name].uses.get(argument, ()), name)
+    skip = {width.name for width in scale_parameters(plan)}
+    return _scale_parameters(plan, {p: name for p, name in site_of.items() if p not in skip}, {})
 
 
 def correlations(plan: Plan) -> tuple[str, ...]:
@@ -328,46 +328,46 @@ def correlations(plan: Plan) -> tuple[str, ...]:
                  if isinstance(plan.structure.sites[name].domain, Correlations))
 
 
-def _scale_parameters(plan: Plan, found: dict[str, str],
+def _scale_parameters(plan: Plan, site_of: dict[str, str],
                       products: dict[str, float]) -> tuple[ScaleParameter, ...]:
     """The free parameters among these that are positive, or unbounded and logarithms of scales.
 
     Args:
-        found: parameter → the site whose scale it enters. products: parameter → power, of
+        site_of: parameter → the site whose scale it enters. products: parameter → power, of
             parameters that multiply effects.
     """
     sites = plan.structure.sites
-    free = [p for p in {**found, **products} if p in plan.free
+    free = [p for p in {**site_of, **products} if p in plan.free
             and (sites[p].domain.from_zero or sites[p].domain.unbounded)]
-    pairs = tuple((found[p], p) for p in free if p not in products)
-    told = dict(zip(pairs, np.asarray(_doubled(plan, pairs)) if pairs else (), strict=True))
-    out = []
+    pairs = tuple((site_of[p], p) for p in free if p not in products)
+    doublings = dict(zip(pairs, np.asarray(_doubled(plan, pairs)) if pairs else (), strict=True))
+    scales = []
     for p in free:
-        power, plain = float(products[p] if p in products else told[found[p], p]), bool(
+        power, positive = float(products[p] if p in products else doublings[site_of[p], p]), bool(
             sites[p].domain.from_zero)
         if np.isfinite(power) and abs(power) >= MIN_SCALE_POWER:
-            out.append(ScaleParameter(p, power, plain))
-        elif plain:
-            out.append(ScaleParameter(p, 1.0, plain))
-    return tuple(out)
+            scales.append(ScaleParameter(p, power, positive))
+        elif positive:
+            scales.append(ScaleParameter(p, 1.0, positive))
+    return tuple(scales)
 
 
 @jit(static_argnums=(0, 1), seldom=ONCE)
 def _doubled(plan: Plan, pairs: tuple[tuple[str, str], ...]) -> jax.Array:
     """For each (site, parameter): by how many doublings the site's standard deviations grow where
     the parameter, or its exponential, is doubled; no number where that is not known."""
-    structure, out = plan.structure, []
+    structure, gains = plan.structure, []
 
     def log(name: str, env: Mapping[str, jax.Array]):
         return 0.5 * jnp.log2(structure.distribution(name, env).variance)
 
     for name, parameter in pairs:
         env = {key: jnp.asarray(value) for key, value in example(structure, name).items()}
-        plain = structure.sites[parameter].domain.from_zero
+        is_positive = structure.sites[parameter].domain.from_zero
         try:
-            more = 2 * env[parameter] if plain else env[parameter] + jnp.log(2.0)
-            gain = jnp.mean(log(name, {**env, parameter: more}) - log(name, env))
+            doubled = 2 * env[parameter] if is_positive else env[parameter] + jnp.log(2.0)
+            gain = jnp.mean(log(name, {**env, parameter: doubled}) - log(name, env))
         except (KeyError, *UNKNOWN):
             gain = jnp.full((), jnp.nan)
-        out.append(gain.astype(jnp.result_type(float)))
-    return jnp.stack(out)
+        gains.append(gain.astype(jnp.result_type(float)))
+    return jnp.stack(gains)

@@ -94,8 +94,8 @@ class Plan:
     @functools.cached_property
     def grouped(self) -> tuple[str, ...]:
         """The sites in rows whose density depends on effects."""
-        near = {c for name in self.effects for c in self.structure.children[name]}
-        return tuple(name for name in self.observed if name in near)
+        children = {c for name in self.effects for c in self.structure.children[name]}
+        return tuple(name for name in self.observed if name in children)
 
     @functools.cached_property
     def globals(self) -> tuple[str, ...]:
@@ -120,9 +120,9 @@ class Plan:
     @functools.cached_property
     def row_globals(self) -> tuple[str, ...]:
         """The global variables on which rows depend, in order."""
-        used = {p for name in (*self.pooled, *self.rowwise, *self.integrated)
-                for p in self.discrete_parents(name)}
-        return tuple(name for name in self.globals if name in used)
+        parents = {p for name in (*self.pooled, *self.rowwise, *self.integrated)
+                   for p in self.discrete_parents(name)}
+        return tuple(name for name in self.globals if name in parents)
 
     @functools.cached_property
     def integrated(self) -> tuple[str, ...]:
@@ -158,25 +158,25 @@ class Plan:
         sites = self.structure.sites
 
         def entries(group: Group) -> int:
-            own, cells = (sum(math.prod(sites[name].cells) for name in names)
-                          for names in (group.names, group.sites))
+            n_latent, cells = (sum(math.prod(sites[name].cells) for name in names)
+                               for names in (group.names, group.sites))
             states = math.prod(self.variables[v].states for v in self.group_scope(group))
-            return cells * (1 + own) ** 2 * states
+            return cells * (1 + n_latent) ** 2 * states
 
-        besides = {*self.hidden, *self.variables}
+        allowed = {*self.hidden, *self.variables}
         return tuple(group for group in self.latents if group.kind.pools and entries(group) <= TABLE
-                     and is_row_free(self.structure, group.sites, besides))
+                     and is_row_free(self.structure, group.sites, allowed))
 
     @functools.cached_property
     def scattered(self) -> tuple[str, ...]:
         """The sites of the groups without such statistics, and those that depend on effects."""
-        uneven = (group for group in self.latents if group not in self.poolable_groups)
-        return (*(name for group in uneven for name in group.sites), *self.grouped)
+        unpooled = (group for group in self.latents if group not in self.poolable_groups)
+        return (*(name for group in unpooled for name in group.sites), *self.grouped)
 
     def groups(self, name: str) -> tuple[Group, ...]:
         """The groups to whose latents a site belongs, or on whose latents it depends."""
-        near = (name, *self.structure.named[name].parents)
-        return tuple(dict.fromkeys(self.hidden[n] for n in near if n in self.hidden))
+        names = (name, *self.structure.named[name].parents)
+        return tuple(dict.fromkeys(self.hidden[n] for n in names if n in self.hidden))
 
     def group_scope(self, group: Group) -> tuple[str, ...]:
         """The variables on which the message of a group depends."""
@@ -199,11 +199,11 @@ class Plan:
 
     def scope(self, name: str) -> tuple[str, ...]:
         """The variables of a site's factor; of one that depends on latents, theirs too."""
-        own = (name,) if name in self.variables else ()
-        direct = (*(p for p in self.discrete_parents(name) if p in self.variables), *own)
-        more = [v for group in (self.groups(name) if self.latents else ())
-                for v in self.group_scope(group)]
-        return tuple(dict.fromkeys((*direct, *more))) if more else direct
+        itself = (name,) if name in self.variables else ()
+        direct = (*(p for p in self.discrete_parents(name) if p in self.variables), *itself)
+        indirect = [v for group in (self.groups(name) if self.latents else ())
+                    for v in self.group_scope(group)]
+        return tuple(dict.fromkeys((*direct, *indirect))) if indirect else direct
 
     @functools.cached_property
     def chains(self) -> tuple[str, ...]:
@@ -226,8 +226,8 @@ class Plan:
     def along(self) -> tuple[str, ...]:
         """The row's own variables on which steps depend."""
         asked = tuple(name for name in self.targets if self.structure.named[name].time is not None)
-        used = {p for name in (*self.steps, *asked) for p in self.scope(name)}
-        return tuple(v for v in self.variables if v in used
+        reached = {p for name in (*self.steps, *asked) for p in self.scope(name)}
+        return tuple(v for v in self.variables if v in reached
                      and self.structure.sites[v].time is None)
 
     def cells(self, name: str, states: np.ndarray) -> np.ndarray:
@@ -248,9 +248,9 @@ class Plan:
         array."""
         groups: dict[int, list[str]] = {}
         for name, variable in self.variables.items():
-            scalar = (variable.values.size == variable.states
-                      and self.structure.sites[name].time is None)
-            if self.pattern.get(name) == "part" and scalar:
+            is_scalar = (variable.values.size == variable.states
+                         and self.structure.sites[name].time is None)
+            if self.pattern.get(name) == "part" and is_scalar:
                 groups.setdefault(variable.states, []).append(name)
         return {states: tuple(names) for states, names in groups.items()}
 
@@ -258,25 +258,25 @@ class Plan:
     def switches(self) -> dict[str, Switches]:
         """The row-wise sites that depend on the states of some parents only through comparisons
         with data of the row."""
-        found, sites = {}, self.structure.sites
+        by_site, sites = {}, self.structure.sites
         for name in (n for n in self.rowwise if n not in self.chains):
-            program, takes = self.structure.programs[name]
+            program, inputs = self.structure.programs[name]
             parents = {p: self.variables[p].states for p in self.discrete_parents(name)}
-            own = {*self.structure.named[name].inputs,
-                   *(p for p in takes if p in sites and sites[p].rows), *parents}
-            switches = find(program, takes, parents,
-                            [p for p in takes if p not in own]) if parents else None
+            row_inputs = {*self.structure.named[name].inputs,
+                          *(p for p in inputs if p in sites and sites[p].rows), *parents}
+            switches = find(program, inputs, parents,
+                            [p for p in inputs if p not in row_inputs]) if parents else None
             if switches is not None:
-                found[name] = switches
-        return found
+                by_site[name] = switches
+        return by_site
 
     @functools.cached_property
     def ordered(self) -> tuple[str, ...]:
         """The row-wise sites whose log density summed over rows is two running sums, looked up at
         every state (e_step.add_ordered_sites)."""
-        plain = self.complete and not (self.chains or self.steps or self.carried)
-        return tuple(name for name, found in self.switches.items() if plain
-                     and found.order is not None)
+        is_simple = self.complete and not (self.chains or self.steps or self.carried)
+        return tuple(name for name, switch in self.switches.items() if is_simple
+                     and switch.order is not None)
 
     @functools.cached_property
     def others(self) -> "Plan":
@@ -293,11 +293,11 @@ class Plan:
             key, parents = self.structure.program_key(name), self.discrete_parents(name)
             variable, spread = (name in self.variables,
                                 tuple(p for p in parents if p in self.variables))
-            plain = all(self.variables[p].states == self.structure.sites[p].states
-                        for p in (*spread, *(name,) * variable))
-            alone = key is None or not plain or name in self.centred
+            is_direct = all(self.variables[p].states == self.structure.sites[p].states
+                            for p in (*spread, *(name,) * variable))
+            is_single = key is None or not is_direct or name in self.centred
             states = tuple(p in self.variables for p in parents)
-            groups.setdefault(name if alone else (key, variable, states), []).append(name)
+            groups.setdefault(name if is_single else (key, variable, states), []).append(name)
         return tuple(map(tuple, groups.values()))
 
     @functools.cached_property
@@ -308,10 +308,10 @@ class Plan:
         for name in self.free:
             key = self.structure.program_key(name)
             site = self.structure.sites[name]
-            plain = key is not None and site.domain.fixed and not any(
+            is_simple = key is not None and site.domain.fixed and not any(
                 self.structure.sites[p].discrete for p in site.parents
             )
-            groups.setdefault(key if plain else name, []).append(name)
+            groups.setdefault(key if is_simple else name, []).append(name)
         return tuple(map(tuple, groups.values()))
 
     @functools.cached_property
@@ -372,14 +372,14 @@ class Plan:
     def matrices(self) -> tuple[str, int, int]:
         """The site whose matrices, of all of its components, take the most multiplications to
         factorise; how many these are, and their columns; ("", 0, 0): there is none."""
-        sites, most = self.structure.sites, ("", 0, 0)
+        sites, largest = self.structure.sites, ("", 0, 0)
         for name in (*self.pooled, *self.structure.parameters):
             site = sites[name]
             if _factorised(site):
                 states = math.prod(sites[p].states or 1 for p in self.discrete_parents(name))
-                found = (name, states * math.prod(site.lattice), site.event[-1])
-                most = max(most, found, key=lambda each: each[1] * each[2] ** 3)
-        return most
+                candidate = (name, states * math.prod(site.lattice), site.event[-1])
+                largest = max(largest, candidate, key=lambda entry: entry[1] * entry[2] ** 3)
+        return largest
 
     @property
     def factorising(self) -> int:
@@ -391,8 +391,8 @@ class Plan:
     @functools.cached_property
     def table_entries(self) -> int:
         """About how many table entries, or nodes, each number of a row is multiplied with."""
-        met = (*self.along, *self.chains, *self.chains) if self.chains else ()
-        return max(self.work, math.prod(self.variables[name].states for name in met),
+        names = (*self.along, *self.chains, *self.chains) if self.chains else ()
+        return max(self.work, math.prod(self.variables[name].states for name in names),
                    *(group.kind.breadth for group in self.latents))
 
     @functools.cached_property
@@ -408,15 +408,15 @@ class Plan:
     @functools.cached_property
     def brought(self) -> int:
         """How many input numbers of a row the row-wise sites read."""
-        used = {i for name in self.rowwise for i in self.structure.named[name].inputs}
-        return sum(math.prod(s) for i, s, _ in self.structure.specs if i in used and None not in s)
+        keys = {i for name in self.rowwise for i in self.structure.named[name].inputs}
+        return sum(math.prod(s) for i, s, _ in self.structure.specs if i in keys and None not in s)
 
     def chunk_rows(self, copies: int = 1) -> int:
         """Rows of a chunk that stay in cache where `copies` (restarts) are worked on at once."""
         fitting = max(BUDGET // (TABLES * max(self.work, 1)), 1)
-        wide, tables = (2 ** round(math.log2(CHUNK / max(numbers, 1)))
-                        for numbers in (max(self.width, self.brought), self.work))
-        return int(np.clip(min(wide, max(tables, ABREAST)), min(16, fitting),
+        by_width, by_tables = (2 ** round(math.log2(CHUNK / max(numbers, 1)))
+                               for numbers in (max(self.width, self.brought), self.work))
+        return int(np.clip(min(by_width, max(by_tables, ABREAST)), min(16, fitting),
                            min(8192, max(2**15 // copies, 128))))
 
 

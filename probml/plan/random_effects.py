@@ -45,19 +45,19 @@ def effects(plan: Plan, rows: int, closed: bool = True, few: bool = False) -> tu
     Raises:
         Refusal: of maximum likelihood, where there are too many to be integrated out together.
     """
-    tied = {tie.name: tie for tie in hierarchy.degenerate_modes(plan, rows)}
-    names = integrable(plan, tuple(tied), closed)
-    if few and (large := [name for name in integrable(plan, tuple(tied), closed, limited=False)
-                          if name not in names]):
+    ties = {tie.name: tie for tie in hierarchy.degenerate_modes(plan, rows)}
+    names = integrable(plan, tuple(ties), closed)
+    if few and (excluded := [name for name in integrable(plan, tuple(ties), closed, limited=False)
+                             if name not in names]):
         sizes = ", ".join(f"'{name}' {math.prod(plan.structure.sites[name].shape):,}"
-                          for name in (*names, *large))
+                          for name in (*names, *excluded))
         raise Refusal(f"model '{plan.structure.model.name}' has too many crossed random effects "
                       f"for maximum likelihood (number of effects: {sizes}). In addition to the "
                       f"largest grouping, at most {MAX_CROSSED_EFFECTS:,} effects are supported. "
                       f"Their cross table with the largest grouping may have at most "
                       f"{MAX_CROSS_ENTRIES:,} entries. Remove one of these effects from the model",
                       ("NUTS",))
-    names = tuple(name for name in names if few or _shared(plan, tied[name]))
+    names = tuple(name for name in names if few or _shared(plan, ties[name]))
     if not closed and not few and names and set(plan.free) == set(names):
         return effects(plan, rows)  # an approximation of all parameters is an engine's, tested
     return names
@@ -70,8 +70,8 @@ def coefficients(plan: Plan, names: tuple[str, ...]) -> tuple[str, ...]:
     free = tuple(name for name in plan.free if name not in names and sites[name].domain.unbounded
                  and why_not(plan, name, prior=False) is None
                  and not any(name in sites[other].parents for other in names))
-    both = integrable(plan, (*names, *free), prior=False)
-    return tuple(name for name in free if name in both) if set(names) <= set(both) else ()
+    joint = integrable(plan, (*names, *free), prior=False)
+    return tuple(name for name in free if name in joint) if set(names) <= set(joint) else ()
 
 
 def centres(plan: Plan) -> tuple[str, ...]:
@@ -93,14 +93,14 @@ def integrable(plan: Plan, names: tuple[str, ...], closed: bool = True, prior: b
     """
     names = tuple(name for name in names if why_not(plan, name, closed, prior) is None)
     while names:
-        bent: set[str] = next(filter(None, (
+        dropped: set[str] = next(filter(None, (
             _nonlinear_effects(plan, names, site, closed)
             for site in child_sites(plan.structure, names))), set())
-        if limited and not bent:
-            bent = _large(plan, names)
-        if not bent:
+        if limited and not dropped:
+            dropped = _large(plan, names)
+        if not dropped:
             break
-        names = tuple(name for name in names if name not in bent)
+        names = tuple(name for name in names if name not in dropped)
     return names
 
 
@@ -108,15 +108,15 @@ def why_not(plan: Plan, name: str, closed: bool = True, prior: bool = True) -> s
     """Why a parameter by itself cannot be integrated out, in words; None: it can. Arguments as of
     `integrable`."""
     structure, site = plan.structure, plan.structure.sites[name]
-    below = [structure.sites[child] for child in structure.children[name]]
+    children = [structure.sites[child] for child in structure.children[name]]
     reasons = (
         (structure.model.whole, "the model has no plate of independent rows"),
         (prior and site.kind not in PRIORS, f"the prior of '{name}' is {site.kind}"),
         (name in plan.mixed or any(structure.sites[p].discrete for p in site.parents),
          f"the prior of '{name}' depends on a discrete site"),
-        (not below, f"no row depends on '{name}'"),
+        (not children, f"no row depends on '{name}'"),
         *((why is not None, why) for why in (_why_not_child(plan, child, closed)
-                                             for child in below)),
+                                             for child in children)),
     )
     return next((reason for applies, reason in reasons if applies), None)
 
@@ -124,8 +124,8 @@ def why_not(plan: Plan, name: str, closed: bool = True, prior: bool = True) -> s
 def _why_not_child(plan: Plan, child: Site, closed: bool) -> str | None:
     """Why a site that depends on a parameter does not allow that this is integrated out; None: it
     does."""
-    above = next((p for p in child.parents if plan.structure.sites[p].rows
-                  and plan.pattern.get(p) != "seen" or p in plan.variables), None)
+    parent = next((p for p in child.parents if plan.structure.sites[p].rows
+                   and plan.pattern.get(p) != "seen" or p in plan.variables), None)
     reasons = (
         (not child.rows or (child.kind not in KINDS if closed
                             else child.factor or child.entry.kinked or child.chain),
@@ -134,7 +134,7 @@ def _why_not_child(plan: Plan, child: Site, closed: bool) -> str | None:
         (child.name not in (*plan.pooled, *plan.rowwise) or child.time is not None
          or child.name in plan.variables,
          f"'{child.name}', which depends on the effects, is latent or part of a chain"),
-        (above, f"'{child.name}', which depends on the effects, also depends on '{above}', which "
+        (parent, f"'{child.name}', which depends on the effects, also depends on '{parent}', which "
                 f"is latent"),
     )
     return next((reason for applies, reason in reasons if applies), None)
@@ -144,17 +144,17 @@ def _nonlinear_effects(plan: Plan, names: tuple[str, ...], site: str, closed: bo
     """The effects in which a site is not as it must be, all effects taken together."""
     if closed:
         return find_nonlinear_effects(plan.structure, names, site)
-    mine = {name for name in plan.structure.programs[site][1] if name in names}
-    return set() if has_linear_predictor(plan.structure, names, site) else mine
+    inputs = {name for name in plan.structure.programs[site][1] if name in names}
+    return set() if has_linear_predictor(plan.structure, names, site) else inputs
 
 
 def _large(plan: Plan, names: tuple[str, ...]) -> set[str]:
     """The effects of a grouping too many to be integrated out beside the others."""
     parts = groupings(plan.structure, names)
     rest, cells = sum(part.size for part in parts[1:]), sum(part.cells for part in parts)
-    most = (MAX_EFFECTS_PER_ROW if not rest or is_exact(plan.structure, names)
-            else MAX_APPROXIMATE_EFFECTS_PER_ROW)
-    if cells <= most and rest <= MAX_CROSSED_EFFECTS and parts[0].size * rest <= MAX_CROSS_ENTRIES:
+    limit = (MAX_EFFECTS_PER_ROW if not rest or is_exact(plan.structure, names)
+             else MAX_APPROXIMATE_EFFECTS_PER_ROW)
+    if cells <= limit and rest <= MAX_CROSSED_EFFECTS and parts[0].size * rest <= MAX_CROSS_ENTRIES:
         return set()
     return set(parts[-1].names)
 
@@ -173,6 +173,6 @@ def _shared(plan: Plan, tie: hierarchy.DegenerateMode) -> bool:
     sites = plan.structure.sites
     size = math.prod(sites[tie.name].shape)
     # a correlation of two is a table of four numbers, and one that is free
-    free = (sites[other].domain.size(sites[other].shape) for other in tie.others)
+    counts = (sites[other].domain.size(sites[other].shape) for other in tie.others)
     return tie.kind == "incidental" or all(size >= MIN_EFFECTS_PER_PARAMETER * count
-                                           for count in free)
+                                           for count in counts)

@@ -59,7 +59,7 @@ def assign_roles(request: Request) -> Roles:
     active = _active(structure, pattern, request.targets)
     barren = _barren(structure, request.given)
     # what is asked and computed from sites depends on them, too
-    above = {parent for name in request.targets if name in structure.deterministics
+    asked = {parent for name in request.targets if name in structure.deterministics
              for parent in structure.deterministics[name].parents}
     roles = Roles()
     for site in sites.values():
@@ -67,7 +67,7 @@ def assign_roles(request: Request) -> Roles:
                 or site.name in barren):
             continue
         state = pattern.get(site.name)
-        has_children = site.name in above or not active.isdisjoint(structure.children[site.name])
+        has_children = site.name in asked or not active.isdisjoint(structure.children[site.name])
         if not site.discrete:
             if _is_latent(request, site, state, has_children, roles):
                 roles.latents.append(site.name)
@@ -92,8 +92,8 @@ def _is_latent(request: Request, site: Site, state: str | None, has_children: bo
     if not (site.rows and (request.pattern or request.targets or request.holes
                            or request.structure.losses)):
         return False
-    looked = state == "partially_observed" and any(p in roles.latents for p in site.parents)
-    return bool(state is None and has_children or site.name in request.holes or looked
+    has_latent = state == "partially_observed" and any(p in roles.latents for p in site.parents)
+    return bool(state is None and has_children or site.name in request.holes or has_latent
                 or site.chain)
 
 
@@ -133,14 +133,14 @@ def _active(structure: Structure, pattern: Mapping[str, str], targets: tuple[str
 def _barren(structure: Structure, given: tuple[str, ...]) -> set[str]:
     """Counts without end, outside rows and unseen, on which nothing depends, or nothing but others
     of the kind: they sum to one."""
-    sites, out = structure.sites, set()
-    used = {parent for site in structure.deterministics.values() for parent in site.parents}
+    sites, barren = structure.sites, set()
+    read = {parent for site in structure.deterministics.values() for parent in site.parents}
     for site in reversed(sites.values()):
         endless = (site.discrete and not site.rows and not site.factor and site.finite is None
                    and site.name not in given)
-        if endless and site.name not in used and out.issuperset(structure.children[site.name]):
-            out.add(site.name)
-    return out
+        if endless and site.name not in read and barren.issuperset(structure.children[site.name]):
+            barren.add(site.name)
+    return barren
 
 
 def _countable(structure: Structure, site: Site) -> bool:
@@ -148,13 +148,13 @@ def _countable(structure: Structure, site: Site) -> bool:
     and no other chain with states looks at it."""
     sites = structure.sites
     parents = [sites[p] for p in site.parents if sites[p].rows]
-    plain = all(p.time is None and p.discrete and p.states is not None and math.prod(p.cells) == 1
-                for p in parents)
-    return plain and not site.inputs and not any(c in structure.markov
-                                                 for c in structure.children[site.name])
+    simple = all(p.time is None and p.discrete and p.states is not None and math.prod(p.cells) == 1
+                 for p in parents)
+    return simple and not site.inputs and not any(c in structure.markov
+                                                  for c in structure.children[site.name])
 
 
-def _is_spread(structure: Structure, site: Site, state: str | None, asked: set[str],
+def _is_spread(structure: Structure, site: Site, state: str | None, active: set[str],
                joints: tuple[tuple[str, ...], ...]) -> bool:
     """Whether a hidden site has so many joint states that its cells are to be summed out one by
     one; it, or what depends on it, is seen or asked for."""
@@ -162,7 +162,7 @@ def _is_spread(structure: Structure, site: Site, state: str | None, asked: set[s
             and math.prod(site.cells) > 1  # of one cell the states are the table
             and math.prod(site.cells) * math.log2(max(site.finite, 2)) > MAX_JOINT_BITS
             and not any(site.name in joint for joint in joints)
-            and any(name in asked for name in (site.name, *structure.children[site.name])))
+            and any(name in active for name in (site.name, *structure.children[site.name])))
 
 
 def summed_out(structure: Structure, site: Site, why: str = "") -> Variable:

@@ -57,8 +57,8 @@ def is_affine_in_rows(plan: Plan) -> bool:
 def squared(plan: Plan) -> tuple[str, ...]:
     """The row-wise sites of a plan that are all of this kind, beside which nothing is summed or
     integrated out or moved by a sampler; none, where one of them is not."""
-    apart = plan.structure.losses or not plan.observed_rows
-    if apart or not all(_is_affine(plan, name) for name in plan.rowwise):
+    ineligible = plan.structure.losses or not plan.observed_rows
+    if ineligible or not all(_is_affine(plan, name) for name in plan.rowwise):
         return ()
     return plan.rowwise
 
@@ -82,10 +82,10 @@ def _is_affine(plan: Plan, name: str) -> bool:
     if (not all(uses[p].is_affine for p in names) or size > MAX_COEFFICIENTS
             or math.prod(site.lattice) * (1 + size) ** 2 > TABLE):
         return False
-    program, takes = plan.structure.programs[name]
+    program, inputs = plan.structure.programs[name]
     scale = dependencies(program)[site.arguments.index("scale")]
-    outside = {takes[i] for i in scale}
-    return all(t in plan.structure.sites and not plan.structure.sites[t].rows for t in outside)
+    scale_inputs = {inputs[i] for i in scale}
+    return all(t in plan.structure.sites and not plan.structure.sites[t].rows for t in scale_inputs)
 
 
 @memo(512)
@@ -97,14 +97,14 @@ def by_moments(plan: Plan) -> tuple[str, ...]:
     row, and so is all that an E-step finds: sums over rows are those of any rows of the same
     moments.
     """
-    apart = (plan.variables or plan.pooled or plan.rowwise or plan.groupings or plan.carried
-             or plan.structure.losses)
-    if apart or plan.poolable_groups != plan.latents or any(map(plan.timed, plan.latents)):
+    ineligible = (plan.variables or plan.pooled or plan.rowwise or plan.groupings or plan.carried
+                  or plan.structure.losses)
+    if ineligible or plan.poolable_groups != plan.latents or any(map(plan.timed, plan.latents)):
         return ()
-    seen = tuple(name for group in plan.latents for name in group.sites if name not in group.names)
-    closed = all(group.kind.exact for group in plan.latents)
-    return seen if are_all_observed(plan, seen) and closed and numbers(plan,
-                                                                       seen) <= MAX_NUMBERS else ()
+    names = tuple(name for group in plan.latents for name in group.sites if name not in group.names)
+    exact = all(group.kind.exact for group in plan.latents)
+    few = exact and numbers(plan, names) <= MAX_NUMBERS
+    return names if few and are_all_observed(plan, names) else ()
 
 
 def are_all_observed(plan: Plan, names: tuple[str, ...]) -> bool:
@@ -137,22 +137,22 @@ def by_members(plan: Plan) -> Members | None:
     affine in inputs on which their scales do not depend; all other inputs are codes. None where
     second moments are not sufficient."""
     structure, sites = plan.structure, plan.structure.sites
-    apart = (plan.variables, plan.pooled, plan.rowwise, plan.latents, plan.carried,
-             plan.partially_observed, plan.steps, structure.chains, structure.losses)
-    if (any(apart) or not plan.groupings or plan.groupings[0].nodes
+    excluding = (plan.variables, plan.pooled, plan.rowwise, plan.latents, plan.carried,
+                 plan.partially_observed, plan.steps, structure.chains, structure.losses)
+    if (any(excluding) or not plan.groupings or plan.groupings[0].nodes
         or not are_all_observed(plan, plan.grouped)):
         return None
-    used = {key for name in plan.grouped for key in structure.programs[name][1]}
+    inputs = {key for name in plan.grouped for key in structure.programs[name][1]}
     indices = {index.input for index in structure.indexed.values()}
-    above = tuple(p for name in plan.grouped for p in sites[name].parents if sites[p].rows)
+    parents = tuple(p for name in plan.grouped for p in sites[name].parents if sites[p].rows)
 
-    shapes = {name: shape for name, shape, kind in structure.specs if name in used
+    shapes = {name: shape for name, shape, kind in structure.specs if name in inputs
               and kind == "f" and name not in indices and _are_affine(plan, name)}
-    codes = tuple(name for name, *_ in structure.specs if name in used and name not in shapes)
+    codes = tuple(name for name, *_ in structure.specs if name in inputs and name not in shapes)
     size = numbers(plan, plan.grouped) + sum(math.prod(n or 1 for n in shape)
                                              for shape in shapes.values())
     return (Members(plan.grouped, tuple(shapes), codes)
-            if size <= MAX_NUMBERS_WITH_EFFECTS and _are_affine(plan, *shapes, *above) else None)
+            if size <= MAX_NUMBERS_WITH_EFFECTS and _are_affine(plan, *shapes, *parents) else None)
 
 
 def _are_affine(plan: Plan, *names: str) -> bool:
@@ -160,12 +160,12 @@ def _are_affine(plan: Plan, *names: str) -> bool:
     rows together, and their other arguments do not depend on them."""
     structure = plan.structure
     for name in plan.grouped:
-        program, takes = structure.programs[name]
-        mine = {i: t for i, t in enumerate(takes) if t in names}
-        every = zip(structure.sites[name].arguments, classify(program, mine), strict=True)
-        if mine and (any(argument != "loc" or not use.is_affine
-                         for argument, uses in every for use in uses.values())
-                     or not is_location_affine(structure, tuple(mine.values()), name)):
+        program, inputs = structure.programs[name]
+        selected = {i: t for i, t in enumerate(inputs) if t in names}
+        by_argument = zip(structure.sites[name].arguments, classify(program, selected), strict=True)
+        if selected and (any(argument != "loc" or not use.is_affine
+                             for argument, uses in by_argument for use in uses.values())
+                         or not is_location_affine(structure, tuple(selected.values()), name)):
             return False
     return True
 
@@ -201,18 +201,18 @@ def columns(plan: Plan, user: str, names: tuple[str, ...]) -> Columns | None:
     arguments = [a for a in site.arguments if any(p in site.uses.get(a, {}) for p in names)]
     if len(arguments) != 1:
         return None
-    at, (program, takes) = site.arguments.index(arguments[0]), plan.structure.programs[user]
-    for own in _numberings(plan, names):
-        mine = {takes.index(p): p for p in names if p in takes}
-        found = [each.reshape(-1) for each in cells(program, mine, own)[at].values()]
-        where = np.full(len(found[0]), NONE)
-        alone = all(merge_cells(where, each) for each in found)
-        some = np.flatnonzero(where != NONE)
-        if alone and len(set(where[some])) == len(some) > 0:
-            whole = np.concatenate([own[p].reshape(-1) for p in names])
-            places = tuple(tuple(np.flatnonzero(whole == where[e]).tolist()) for e in some)
-            if len({len(each) for each in places}) == 1:
-                return Columns(arguments[0], tuple(some.tolist()), places)
+    pos, (program, inputs) = site.arguments.index(arguments[0]), plan.structure.programs[user]
+    for codes in _numberings(plan, names):
+        by_input = {inputs.index(p): p for p in names if p in inputs}
+        ids = [entry.reshape(-1) for entry in cells(program, by_input, codes)[pos].values()]
+        merged = np.full(len(ids[0]), NONE)
+        is_single = all(merge_cells(merged, entry) for entry in ids)
+        nonempty = np.flatnonzero(merged != NONE)
+        if is_single and len(set(merged[nonempty])) == len(nonempty) > 0:
+            flat_ids = np.concatenate([codes[p].reshape(-1) for p in names])
+            places = tuple(tuple(np.flatnonzero(flat_ids == merged[e]).tolist()) for e in nonempty)
+            if len({len(entry) for entry in places}) == 1:
+                return Columns(arguments[0], tuple(nonempty.tolist()), places)
     return None
 
 
@@ -225,15 +225,15 @@ def blocks_of_hessian(plan: Plan) -> Columns | None:
     if plan.pooled or plan.structure.losses or not plan.observed_rows or len(plan.rowwise) != 1:
         return None
     site, (program, _) = sites[plan.rowwise[0]], plan.structure.programs[plan.rowwise[0]]
-    found = columns(plan, site.name, names)
-    uses = {} if found is None else site.uses[found.argument]
-    if found is None or not all(p in uses and uses[p].is_affine and sites[p].domain.unbounded
-                                for p in names):
+    blocks = columns(plan, site.name, names)
+    uses = {} if blocks is None else site.uses[blocks.argument]
+    if blocks is None or not all(p in uses and uses[p].is_affine and sites[p].domain.unbounded
+                                 for p in names):
         return None
-    count, size = len(found.numbers), len(found.places[0])
-    every = (program.out_avals[site.arguments.index(found.argument)].size == count
-             and sum(math.prod(sites[p].shape) for p in names) == count * size)
-    return found if every and 1 < count <= NUMBERS and size <= WIDEST else None
+    count, size = len(blocks.numbers), len(blocks.places[0])
+    covers_all = (program.out_avals[site.arguments.index(blocks.argument)].size == count
+                  and sum(math.prod(sites[p].shape) for p in names) == count * size)
+    return blocks if covers_all and 1 < count <= NUMBERS and size <= WIDEST else None
 
 
 def _numberings(plan: Plan, names: tuple[str, ...]) -> Iterator[dict[str, np.ndarray]]:

@@ -40,9 +40,9 @@ def shares(marginals: Marginals, name: str) -> bool:
                                    if p in marginals.of):
         shape = marginals.plan.structure.sites[parameter].shape
         block = marginals.of[parameter]
-        own = len(site.event) if block.closed_form.joint else block.event
-        tail = shape[: len(shape) - own]
-        if tail[len(tail) - len(site.lattice) :] != site.lattice:
+        n_event = len(site.event) if block.closed_form.joint else block.event
+        batch_shape = shape[: len(shape) - n_event]
+        if batch_shape[len(batch_shape) - len(site.lattice) :] != site.lattice:
             return True
     return False
 
@@ -84,17 +84,17 @@ def predictive(marginals: Marginals, name: str) -> dict[str, jax.Array] | None:
 
     loc = argument_table(plan, reference, marginals.known, name)["loc"]
     total = spread(reference) + variance
-    out = {"loc": loc}
+    result = {"loc": loc}
     if scales:
-        out["df"], widen = marginals.student(scales[0], spread)
-        total = total * (widen[..., None, None] if vector else widen)
-    out |= {"scale_tril": jnp.linalg.cholesky(total)} if vector else {"scale": jnp.sqrt(total)}
+        result["df"], t_factor = marginals.student(scales[0], spread)
+        total = total * (t_factor[..., None, None] if vector else t_factor)
+    result |= {"scale_tril": jnp.linalg.cholesky(total)} if vector else {"scale": jnp.sqrt(total)}
     shape = loc.shape[: loc.ndim - vector]
     return {
         a: jnp.broadcast_to(
             v, shape + v.shape[v.ndim - {"scale_tril": 2, "loc": int(vector)}.get(a, 0) :]
         ) if a != "loc" else v
-        for a, v in out.items()
+        for a, v in result.items()
     }
 
 
@@ -114,27 +114,27 @@ def _is_variance(marginals: Marginals, name: str, vector: bool) -> bool:
 def _chain_concentrations(marginals: Marginals, name: str) -> dict[str, jax.Array] | None:
     """Dirichlet concentrations of the tables of an observed chain, if every entry of a table is
     that of a parameter; else None."""
-    plan, found = marginals.plan, {}
+    plan, result = marginals.plan, {}
     site = plan.structure.sites[name]
-    for argument, own in (("initial", 1), ("transition", 2)):
+    for argument, rank in (("initial", 1), ("transition", 2)):
         unknown = [p for p in site.uses.get(argument, {}) if p in marginals.of]
         if not unknown:
             continue
         block, use = marginals.of[unknown[0]], site.uses[argument][unknown[0]]
         form, _ = site.traits.canonical[argument]
-        copied = block.form == form and use.level == Level.MOVED and not use.coordinate
-        if len(unknown) > 1 or not copied or plan.structure.sites[unknown[0]].shape[-own:] != (
+        is_copied = block.form == form and use.level == Level.MOVED and not use.coordinate
+        if len(unknown) > 1 or not is_copied or plan.structure.sites[unknown[0]].shape[-rank:] != (
             site.states,
-        ) * own:
+        ) * rank:
             return None
 
         def move(values: jax.Array, argument: str = argument, parameter: str = unknown[0]):
             return argument_table(plan, {**marginals.posterior.params, parameter: values},
                                   marginals.known, name)[argument]
 
-        (found[argument],) = present(form.copied_posterior)(  # of a Dirichlet
+        (result[argument],) = present(form.copied_posterior)(  # of a Dirichlet
             marginals.natural[block.names], marginals.prior(unknown[0]), move).values()
-    return found
+    return result
 
 
 def _copied_arguments(marginals: Marginals, name: str) -> dict[str, jax.Array] | None:
@@ -159,8 +159,8 @@ def _copied_arguments(marginals: Marginals, name: str) -> dict[str, jax.Array] |
 
     arguments = argument_table(plan, reference, marginals.known, name)
     prior = plan.structure.sites[parameter].entry.prior
-    found = form.copied_posterior(marginals.natural[block.names], prior, move)
-    return {**{a: v for a, v in arguments.items() if a != argument}, **found}
+    replaced = form.copied_posterior(marginals.natural[block.names], prior, move)
+    return {**{a: v for a, v in arguments.items() if a != argument}, **replaced}
 
 
 def columns(marginals: Marginals, block: Block) -> dict[str, jax.Array] | None:
@@ -195,36 +195,36 @@ def affine(marginals: Marginals, name: str) -> dict[str, dict[str, jax.Array]] |
         or not _are_coupled(marginals, [next(iter(centres))[0]], scales)
         or marginals.natural[next(iter(centres))].keys() & {"precision", "root"} == set()):
         return None
-    found, settings = columns(marginals, marginals.of[next(iter(centres))[0]]), {}
-    if found is None or scales and not (_is_variance(marginals, scales[0], False)
+    steps, scale_points = columns(marginals, marginals.of[next(iter(centres))[0]]), {}
+    if steps is None or scales and not (_is_variance(marginals, scales[0], False)
                                         and marginals.of[scales[0]].closed_form.event == 0):
         return None
     for scale in scales:
         block, prior = marginals.of[scale], marginals.prior(scale)
-        here = forward(marginals.posterior.params[scale], block.steps)
-        df, widen = block.closed_form.student(marginals.natural[(scale,)], prior, here)
-        points = jnp.stack([jnp.ones_like(df), df / 2, widen, here])
-        settings = {scale: backward(points, block.steps)}
-    return {"columns": found, "scales": settings}
+        reference = forward(marginals.posterior.params[scale], block.steps)
+        df, t_factor = block.closed_form.student(marginals.natural[(scale,)], prior, reference)
+        points = jnp.stack([jnp.ones_like(df), df / 2, t_factor, reference])
+        scale_points = {scale: backward(points, block.steps)}
+    return {"columns": steps, "scales": scale_points}
 
 
 def _location_variance(marginals: Marginals, name: str, locations: list[str]):
     """Var[loc] over the site's table, for locations that are copies of the elements of one
     parameter; else None."""
     uses = marginals.plan.structure.sites[name].uses["loc"]
-    first = locations[0]
-    if len(locations) > 1 or uses[first].level != Level.MOVED or uses[first].coordinate:
+    location = locations[0]
+    if len(locations) > 1 or uses[location].level != Level.MOVED or uses[location].coordinate:
         return None
     vector = marginals.plan.structure.sites[name].traits.event == 1
-    loc, variance = marginals.location(first)
+    loc, variance = marginals.location(location)
 
     def location_at(value: jax.Array):
-        params = {**marginals.posterior.params, first: value}
+        params = {**marginals.posterior.params, location: value}
         return argument_table(marginals.plan, params, marginals.known, name)["loc"]
 
     if variance.ndim == loc.ndim:
-        one = location_at(variance)
-        return one[..., None] * jnp.eye(one.shape[-1]) if vector else one
+        variances = location_at(variance)
+        return variances[..., None] * jnp.eye(variances.shape[-1]) if vector else variances
     return jax.vmap(location_at, in_axes=-1, out_axes=-1)(variance) if vector else None
 
 
@@ -235,10 +235,10 @@ def linear(plan: Plan, fitted: Plan, name: str) -> bool:
     if site.states is not None or not any(p in fitted.free for uses in site.uses.values()
                                           for p in uses):
         return True
-    of = site.arguments if name in plan.structure.deterministics else site.traits.mean_of
-    uses = [use for argument in of or () for p, use in site.uses.get(argument, {}).items()
+    arguments = site.arguments if name in plan.structure.deterministics else site.traits.mean_of
+    uses = [use for argument in arguments or () for p, use in site.uses.get(argument, {}).items()
             if p in fitted.free]
-    return of is not None and all(use.is_affine for use in uses)
+    return arguments is not None and all(use.is_affine for use in uses)
 
 
 MAX_COVARIANCE = 2**11  # coefficients of a block whose covariance is computed
@@ -255,20 +255,20 @@ class Closed(Conjugate, Posterior):
         return draw_params(plan, n, self, known, random_key(seed))
 
     def marginal(self, plan: Plan, known: Known, name: str):
-        found = _marginal(plan, name, self, known)
-        vars(found).pop("_validate_args", None)  # set while tracing, where nothing is validated
-        return found
+        result = _marginal(plan, name, self, known)
+        vars(result).pop("_validate_args", None)  # set while tracing, where nothing is validated
+        return result
 
     def root(self, plan: Plan, known: Known, names: Collection[str]):
         """Only of locations, in blocks of at most MAX_COVARIANCE coefficients."""
-        found = _roots(plan, tuple(sorted(names)), self, known)
-        return {name: np.asarray(way, float) for name, way in found.items()}
+        roots = _roots(plan, tuple(sorted(names)), self, known)
+        return {name: np.asarray(column, float) for name, column in roots.items()}
 
     def averaged(self, params: Mapping[str, jax.Array], fitted: Plan, plan: Plan, known: Known,
                  n: int):
-        found = predictives(fitted, plan, self, known)
-        if found is not None:
-            return Belief(dict(params), None, found), False
+        arguments = predictives(fitted, plan, self, known)
+        if arguments is not None:
+            return Belief(dict(params), None, arguments), False
         return Belief(self.draw(fitted, known, n, 0), None, {}), True
 
     def saved(self):
@@ -294,11 +294,11 @@ class Closed(Conjugate, Posterior):
     def template(cls, plan: Plan, roots: Sequence[bool]) -> "Closed":
         """A posterior with the keys of a saved one, whose leaves it takes; `roots`: which blocks
         have a root of their precision."""
-        every = all_blocks(plan, True)
-        named = [("loc", "root") if i < len(roots) and roots[i] else block.closed_form.keys
-                 for i, block in enumerate(every)]
+        blockset = all_blocks(plan, True)
+        keys = [("loc", "root") if i < len(roots) and roots[i] else block.closed_form.keys
+                for i, block in enumerate(blockset)]
         zeros = dict.fromkeys(plan.free, 0.0)
-        return cls(tuple(dict.fromkeys(names, 0.0) for names in named), zeros, zeros)
+        return cls(tuple(dict.fromkeys(names, 0.0) for names in keys), zeros, zeros)
 
 
 @jit(static_argnums=(0, 1), seldom=ASKED)
@@ -310,12 +310,12 @@ def _marginal(plan: Plan, name: str, closed: Closed, known: Known) -> dist.Distr
 @jit(static_argnums=(0, 1), seldom=ASKED)
 def _roots(plan: Plan, names: tuple[str, ...], closed: Closed,
            known: Known) -> dict[str, jax.Array]:
-    marginals, out = Marginals(plan, known, closed), {}
+    marginals, roots = Marginals(plan, known, closed), {}
     for block in marginals.blocks:
         if (block.closed_form.joint and not set(names).isdisjoint(block.names)
                 and marginals.natural[block.names]["loc"].size <= MAX_COVARIANCE):
-            out |= marginals.ways(block)
-    return {name: way for name, way in out.items() if name in names}
+            roots |= marginals.ways(block)
+    return {name: column for name, column in roots.items() if name in names}
 
 
 @jit(static_argnums=(0, 1), seldom=ASKED)
@@ -333,38 +333,38 @@ def predictives(fitted: Plan, plan: Plan, closed: Closed, known: Known):
     They are exact for single rows if each element of the parameters enters a row once: then the
     predictives of the sites multiply.
     """
-    touched = {}
+    parents = {}
     for name in (*plan.pooled, *plan.rowwise):
         uses = plan.structure.sites[name].uses.values()
-        touched[name] = tuple(dict.fromkeys(p for u in uses for p in u if p in fitted.free))
-    if not _predictives_multiply(fitted, plan, touched):
+        parents[name] = tuple(dict.fromkeys(p for u in uses for p in u if p in fitted.free))
+    if not _predictives_multiply(fitted, plan, parents):
         return None
     marginals = Marginals(plan, known, closed, fitted)
-    wanted = [name for name in plan.pooled if touched[name]]
-    tables = [name for name in wanted if plan.structure.sites[name].states is not None
+    dependent = [name for name in plan.pooled if parents[name]]
+    tables = [name for name in dependent if plan.structure.sites[name].states is not None
               and name not in plan.counted]
-    if any(shares(marginals, name) for name in wanted) or not all(
+    if any(shares(marginals, name) for name in dependent) or not all(
             integrable(marginals, name) for name in tables):
         return None
-    continuous = tuple(name for name in (*wanted, *plan.rowwise)
-                       if touched[name] and name not in tables)
+    continuous = tuple(name for name in (*dependent, *plan.rowwise)
+                       if parents[name] and name not in tables)
     return _predictive_arguments(fitted, plan, continuous, closed, known) if continuous else {}
 
 
-def _predictives_multiply(fitted: Plan, plan: Plan, touched: Mapping[str, Sequence[str]]) -> bool:
+def _predictives_multiply(fitted: Plan, plan: Plan, parents: Mapping[str, Sequence[str]]) -> bool:
     """Whether each element of the parameters enters a row once and what is asked depends on them
     linearly.
 
     Args:
-        touched: site → the free parameters it depends on.
+        parents: site → the free parameters it depends on.
     """
-    used = [p for names in touched.values() for p in names]
+    used = [p for names in parents.values() for p in names]
     # these must not depend on parameters: latent variables that are integrated out, steps of
     # chains, which use a parameter many times, and deterministic sites
     structure = plan.structure
     others = {p for name in plan.integrated for uses in structure.sites[name].uses.values()
               for p in uses if p in fitted.free}
-    repeated = {p for name in plan.steps for p in touched.get(name, ())}
+    repeated = {p for name in plan.steps for p in parents.get(name, ())}
     derived = {p for name in plan.targets if name in structure.deterministics
                for p in structure.named[name].uses["value"] if p in used}
     return len(used) == len(set(used)) and not (others or repeated or derived) and all(
@@ -375,6 +375,6 @@ def _predictives_multiply(fitted: Plan, plan: Plan, touched: Mapping[str, Sequen
 def _predictive_arguments(fitted: Plan, plan: Plan, names: tuple[str, ...], closed: Closed,
                           known: Known):
     marginals = Marginals(plan, known, closed, fitted)
-    out = {name: affine(marginals, name) if name in plan.rowwise
-           else predictive(marginals, name) for name in names}
-    return None if any(value is None for value in out.values()) else out
+    arguments = {name: affine(marginals, name) if name in plan.rowwise
+                 else predictive(marginals, name) for name in names}
+    return None if any(value is None for value in arguments.values()) else arguments

@@ -40,16 +40,16 @@ class Conjugate(NamedTuple):
 def coupling(plan: Plan, block: Block) -> tuple[str | tuple[str, ...] | None, ...]:
     """The free parameters in the scales of the sites whose location contains a Gaussian block, and
     of its own prior; each distinct set once."""
-    sites, found = plan.structure.sites, list[str | tuple[str, ...] | None]()
+    sites, scales_found = plan.structure.sites, list[str | tuple[str, ...] | None]()
     for site in sites.values():
         if not site.traits.scatter:
             continue
         if site.name in block.names or any(name in site.uses.get("loc", {})
                                            for name in block.names):
-            inside = tuple(p for a in site.traits.scatter for p in site.uses.get(a, {})
-                           if p in plan.free)
-            found.append(inside[0] if len(inside) == 1 else inside or None)
-    return tuple(dict.fromkeys(found))
+            site_scales = tuple(p for a in site.traits.scatter for p in site.uses.get(a, {})
+                                if p in plan.free)
+            scales_found.append(site_scales[0] if len(site_scales) == 1 else site_scales or None)
+    return tuple(dict.fromkeys(scales_found))
 
 
 def coupled(plan: Plan, block: Block) -> str | None:
@@ -102,13 +102,13 @@ class Marginals:
         """A Gaussian block's conditional variance (event 0) or covariance (event 1) at the
         reference scales."""
         if "root" in self.natural[block.names]:
-            half = covariance_root(self.natural[block.names]["root"])
-            return half @ half.T
+            root = covariance_root(self.natural[block.names]["root"])
+            return root @ root.T
         precision = self.natural[block.names]["precision"]
         if block.event == 0:
             return 1.0 / precision
-        unit, scale = equilibrated(precision)
-        inverse = jnp.linalg.inv(unit)
+        scaled, scale = equilibrated(precision)
+        inverse = jnp.linalg.inv(scaled)
         return 0.5 * (inverse + jnp.swapaxes(inverse, -1, -2)) * scale[..., :, None] * scale[
             ..., None, :
         ]
@@ -124,7 +124,7 @@ class Marginals:
         """The elements of each parameter in the vector of a stacked block."""
         sizes = [math.prod(self.plan.structure.sites[name].shape) for name in block.names]
         ends = itertools.pairwise([0, *itertools.accumulate(sizes)])
-        return {name: slice(*own) for name, own in zip(block.names, ends, strict=True)}
+        return {name: slice(*span) for name, span in zip(block.names, ends, strict=True)}
 
     def location(self, name: str) -> tuple[jax.Array, jax.Array]:
         """Mean and conditional variance (or covariance over the last axis) of a location at the
@@ -143,8 +143,8 @@ class Marginals:
         scale is integrated out, for the elements of a location."""
 
         def variance(params: Mapping[str, jax.Array]):
-            own = prior_spread(self.plan, self.known, params, name)
-            return own**2 if self.plan.structure.sites[name].traits.event == 0 else own
+            spread = prior_spread(self.plan, self.known, params, name)
+            return spread**2 if self.plan.structure.sites[name].traits.event == 0 else spread
 
         return self.student(scale, variance)
 
@@ -160,13 +160,13 @@ class Marginals:
 
         def move(values: jax.Array):
             c = block.closed_form.spherical(values, natural)
-            moved = spread({**self.posterior.params, scale: backward(c, block.steps)})
-            return block.closed_form.sizes(moved)
+            variances = spread({**self.posterior.params, scale: backward(c, block.steps)})
+            return block.closed_form.sizes(variances)
 
-        df, widen = block.closed_form.student(natural, self.prior(scale),
-                                              forward(self.posterior.params[scale], block.steps))
-        unit = move(jnp.ones_like(df))
-        return move(df) / unit, move(widen) / unit
+        df, t_factor = block.closed_form.student(natural, self.prior(scale),
+                                                 forward(self.posterior.params[scale], block.steps))
+        reference = move(jnp.ones_like(df))
+        return move(df) / reference, move(t_factor) / reference
 
     def prior(self, name: str) -> Prior:
         """The conjugate prior of a parameter."""
@@ -192,18 +192,18 @@ class Marginals:
             return dist.MultivariateNormal(loc, covariance) if matrix else dist.Normal(
                 loc, jnp.sqrt(covariance)
             )
-        df, widen = self.aligned(scale, name)
+        df, t_factor = self.aligned(scale, name)
         # elements with several scales
         if matrix and block.stacked and math.prod(self.plan.structure.sites[scale].shape) > 1:
             covariance, matrix = jnp.diagonal(covariance), False
         if not matrix:
-            return ManyDegrees(df, loc, jnp.sqrt(covariance * widen))
+            return ManyDegrees(df, loc, jnp.sqrt(covariance * t_factor))
         if self.of[scale].closed_form.event == 0:  # one scale for the whole vector
-            df, widen = df.reshape(-1)[0], widen.reshape(-1)[0]
+            df, t_factor = df.reshape(-1)[0], t_factor.reshape(-1)[0]
         if tril is not None:
-            return ManyDegreesOfVectors(df, loc, tril * jnp.sqrt(widen))
+            return ManyDegreesOfVectors(df, loc, tril * jnp.sqrt(t_factor))
         return ManyDegreesOfVectors(df, loc,
-                                    jnp.linalg.cholesky(covariance * widen[..., None, None]))
+                                    jnp.linalg.cholesky(covariance * t_factor[..., None, None]))
 
     def root_columns(self, block: Block) -> jax.Array:
         """Columns of a root of a Gaussian block's covariance at the reference scales, (k, *shape of
@@ -212,20 +212,20 @@ class Marginals:
         if block.event == 0:
             return jnp.diag(jnp.sqrt(self.covariance(block)).reshape(-1)).reshape(-1, *loc.shape)
         root = self.root(block)  # vectors along the last axis are independent
-        each = root.reshape(-1, *root.shape[-2:])
-        blocks = jnp.eye(len(each), dtype=loc.dtype)
-        return jnp.einsum("ab,bij->ajbi", blocks, each).reshape(-1, *loc.shape)
+        roots = root.reshape(-1, *root.shape[-2:])
+        blocks = jnp.eye(len(roots), dtype=loc.dtype)
+        return jnp.einsum("ab,bij->ajbi", blocks, roots).reshape(-1, *loc.shape)
 
     def ways(self, block: Block) -> dict[str, jax.Array]:
         """Columns of a root of the covariance with the scale of the block integrated out: name →
         (k, *shape)."""
-        ways, sites, out = self.root_columns(block), self.plan.structure.sites, {}
+        ways, sites, by_name = self.root_columns(block), self.plan.structure.sites, {}
         parts = self.slices(block) if block.stacked else {block.names[0]: Ellipsis}
         for name, part in parts.items():
-            own = ways[..., part].reshape(len(ways), *sites[name].shape)
-            found = self.distribution(name).variance.reshape(sites[name].shape)
-            out[name] = own * jnp.sqrt(found / jnp.sum(own**2, 0))
-        return out
+            column = ways[..., part].reshape(len(ways), *sites[name].shape)
+            variance = self.distribution(name).variance.reshape(sites[name].shape)
+            by_name[name] = column * jnp.sqrt(variance / jnp.sum(column**2, 0))
+        return by_name
 
     def _widened(self, block: Block, params: Mapping) -> jax.Array:
         """Standard deviations at other scales, relative to those at the reference scales, for every
@@ -241,11 +241,11 @@ class Marginals:
 
     def _scaled_covariance(self, block: Block, params: Mapping) -> jax.Array:
         """The covariance of a block of multivariate normals at other scales."""
-        now, then = (prior_spread(self.plan, self.known, p, block.names[0])
-                     for p in (params, self.posterior.params))
-        ratio = jnp.trace(self.covariance(block), axis1=-2, axis2=-1) / jnp.trace(then, axis1=-2,
+        target, base = (prior_spread(self.plan, self.known, p, block.names[0])
+                        for p in (params, self.posterior.params))
+        ratio = jnp.trace(self.covariance(block), axis1=-2, axis2=-1) / jnp.trace(base, axis1=-2,
                                                                                   axis2=-1)
-        return now * ratio[..., None, None]
+        return target * ratio[..., None, None]
 
     def bundled(self) -> list[tuple[Bundle, dist.Distribution, Prior]]:
         """The posteriors of all blocks but the Gaussian ones, joined by kind and event shape, and
@@ -257,24 +257,24 @@ class Marginals:
                 event = shape[len(shape) - block.event :]
                 prior = sites[block.names[0]].entry.prior
                 groups.setdefault((prior, block.event, event), []).append(block.names[0])
-        out = []
+        bundles = []
         for (prior, rank, event), names in groups.items():
             bundle = Bundle(tuple(names), tuple(sites[name].shape for name in names), event)
             leaves = self.natural[(names[0],)]
             natural = {leaf: bundle.join({name: self.natural[(name,)][leaf] for name in names})
                        for leaf in leaves}
-            out.append((bundle, prior.posterior(natural, rank), prior))
-        return out
+            bundles.append((bundle, prior.posterior(natural, rank), prior))
+        return bundles
 
     def means(self) -> dict[str, jax.Array]:
         """The posterior mean of every parameter."""
-        out = {}
+        values = {}
         for bundle, posterior, _ in self.bundled():
-            out |= bundle.part(posterior.mean, jax.lax.split)
+            values |= bundle.part(posterior.mean, jax.lax.split)
         for block in (block for block in self.blocks if block.closed_form.joint):
-            out |= {name: self.location(name)[0].reshape(self.plan.structure.sites[name].shape)
-                    for name in block.names}
-        return out
+            values |= {name: self.location(name)[0].reshape(self.plan.structure.sites[name].shape)
+                       for name in block.names}
+        return values
 
     def finite_means(self, values: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
         """The posterior means, or other values where these are not finite."""
@@ -296,32 +296,32 @@ class Marginals:
             sample: (i, a distribution) → a draw of it. normal: (i, shape, dtype) → standard normal
                 numbers; i counts each.
         """
-        out = dict(self.posterior.params)
+        values = dict(self.posterior.params)
         for i, (bundle, posterior, _) in enumerate(self.bundled()):
-            out |= bundle.part(sample(i, posterior), jax.lax.split)
-        drawn = dict(out)
+            values |= bundle.part(sample(i, posterior), jax.lax.split)
+        drawn = dict(values)
         for i, block in enumerate(self.blocks):
             if block.closed_form.joint:
                 loc = self.natural[block.names]["loc"]
-                out |= self.placed(block, normal(i, loc.shape, loc.dtype), drawn)
-        return out
+                values |= self.placed(block, normal(i, loc.shape, loc.dtype), drawn)
+        return values
 
     def placed(self, block: Block, noise: jax.Array, scales: Mapping) -> dict[str, jax.Array]:
         """A Gaussian block's parameters given the scales: their mean plus a root of their
         covariance times `noise`, of the block's shape."""
-        loc, covariance, wide = self.natural[block.names]["loc"], self.covariance(block), None
+        loc, covariance, ratio = self.natural[block.names]["loc"], self.covariance(block), None
         if self.scale_of(block.names[0]) is not None:
             if self.plan.structure.sites[block.names[0]].traits.event:
                 covariance = self._scaled_covariance(block, scales)
             else:
-                wide = self._widened(block, scales)
+                ratio = self._widened(block, scales)
         if block.event == 0:
             step = jnp.sqrt(covariance) * noise
         else:
             root = (self.root(block) if "root" in self.natural[block.names]
                     else jnp.linalg.cholesky(covariance))
             step = (root @ noise[..., None])[..., 0]
-        return unpack(self.posterior.params, block, loc + (step if wide is None else wide * step))
+        return unpack(self.posterior.params, block, loc + (step if ratio is None else ratio * step))
 
     def log_density(self, params: Mapping[str, jax.Array]) -> jax.Array:
         """log p(params | data) of the closed form."""
@@ -329,31 +329,31 @@ class Marginals:
         for bundle, posterior, prior in self.bundled():
             total += prior.log_density(posterior, bundle.join(params), False).sum()
         for block in (block for block in self.blocks if block.closed_form.joint):
-            first, loc, wide = block.names[0], self.natural[block.names]["loc"], 1.0
+            name, loc, ratio = block.names[0], self.natural[block.names]["loc"], 1.0
             value = pack(params, block)
-            if self.scale_of(first) is not None:
-                if self.plan.structure.sites[first].traits.event:
+            if self.scale_of(name) is not None:
+                if self.plan.structure.sites[name].traits.event:
                     covariance = self._scaled_covariance(block, params)
                     total += dist.MultivariateNormal(loc, covariance).log_prob(value).sum()
                     continue
-                wide = self._widened(block, params)
-            away = (value - loc) / wide
+                ratio = self._widened(block, params)
+            deviation = (value - loc) / ratio
             if "root" in self.natural[block.names]:
                 root = self.natural[block.names]["root"]
-                logs = jnp.log(jnp.diagonal(root)) - jnp.log(wide) - 0.5 * (root @ away) ** 2
+                logs = jnp.log(jnp.diagonal(root)) - jnp.log(ratio) - 0.5 * (root @ deviation) ** 2
                 total += jnp.sum(logs - 0.5 * math.log(2 * math.pi))
                 continue
             precision = self.natural[block.names]["precision"]
             if block.event == 0:
-                total += jnp.sum(0.5 * jnp.log(precision) - jnp.log(wide) - 0.5 * precision
-                                 * away**2 - 0.5 * math.log(2 * math.pi))
+                total += jnp.sum(0.5 * jnp.log(precision) - jnp.log(ratio) - 0.5 * precision
+                                 * deviation**2 - 0.5 * math.log(2 * math.pi))
                 continue
             # by the precision: near a flat direction (collinear columns) its inverse has lost the
             # digits of other directions
-            unit, scale = equilibrated(precision)
-            root = jnp.log(jnp.diagonal(jnp.linalg.cholesky(unit), axis1=-2, axis2=-1)) - jnp.log(
-                scale * wide
+            scaled, scale = equilibrated(precision)
+            root = jnp.log(jnp.diagonal(jnp.linalg.cholesky(scaled), axis1=-2, axis2=-1)) - jnp.log(
+                scale * ratio
             )
-            square = away * (precision @ away[..., None])[..., 0]
+            square = deviation * (precision @ deviation[..., None])[..., 0]
             total += jnp.sum(root - 0.5 * square - 0.5 * math.log(2 * math.pi))
         return total

@@ -17,8 +17,8 @@ def _ranked(x: np.ndarray) -> np.ndarray:
     flat = x.reshape(x.shape[0] * x.shape[1], -1)
     ranks = np.empty(flat.shape)
     for j in range(flat.shape[1]):
-        _, at, counts = np.unique(flat[:, j], return_inverse=True, return_counts=True)
-        ranks[:, j] = (np.cumsum(counts) - (counts - 1) / 2)[at]  # of equal values their mean
+        _, inverse, counts = np.unique(flat[:, j], return_inverse=True, return_counts=True)
+        ranks[:, j] = (np.cumsum(counts) - (counts - 1) / 2)[inverse]  # of equal values their mean
     return ndtri((ranks - 0.375) / (len(flat) + 0.25)).reshape(x.shape)
 
 
@@ -35,33 +35,33 @@ def r_hat(x: np.ndarray) -> np.ndarray:
     if x.shape[0] < 2 or x.shape[1] < 4:
         return np.full(x.shape[2:], np.nan)
     with np.errstate(invalid="ignore", divide="ignore"):
-        found = [np.asarray(split_gelman_rubin(scores)) for scores in _scores(x)]
-    return np.where(x.std((0, 1)) > 0, np.fmax(*found), np.nan)
+        values = [np.asarray(split_gelman_rubin(scores)) for scores in _scores(x)]
+    return np.where(x.std((0, 1)) > 0, np.fmax(*values), np.nan)
 
 
-def r_hat_limits(x: np.ndarray, found: np.ndarray) -> np.ndarray:
+def r_hat_limits(x: np.ndarray, r_hats: np.ndarray) -> np.ndarray:
     """R-hat of each entry that chains of one distribution exceed by chance alone, with the
     probability CHANCE for any of the entries, given how many effective draws half a chain has.
 
     Args:
-        x: (chains, draws, entries). found: their `r_hat`, (entries,).
+        x: (chains, draws, entries). r_hats: their `r_hat`, (entries,).
 
     Source: between halves the variance of means, as a share of that within, is χ² / degrees of
         freedom / effective draws; Gelman & Rubin (1992), eq. 4.
     """
-    least = 1 + (MIN_R_HAT - 1) * max(DRAWS_OF_MIN / x.shape[1], 1.0)
-    limits, high = np.full(found.shape, least), np.flatnonzero(found > least)
-    if not len(high):
+    min_limit = 1 + (MIN_R_HAT - 1) * max(DRAWS_OF_MIN / x.shape[1], 1.0)
+    limits, indices = np.full(r_hats.shape, min_limit), np.flatnonzero(r_hats > min_limit)
+    if not len(indices):
         return limits
     degrees, half = 2 * len(x) - 1, x.shape[1] // 2
     effective_draws = []
-    for scores in _scores(x[..., high]):
+    for scores in _scores(x[..., indices]):
         halves = np.stack([scores[:, :half], scores[:, -half:]])
-        each = np.asarray(effective_sample_size(np.moveaxis(halves, 2, 0)[None]))
-        effective_draws.append(each.mean((0, 1)))
-    chance = chdtri(degrees, CHANCE / found.size) / degrees
-    limits[high] = np.clip(np.sqrt(1 + (chance - 1) / np.fmin(*effective_draws)),
-                           least, max(least, HIGH_R_HAT))
+        sizes = np.asarray(effective_sample_size(np.moveaxis(halves, 2, 0)[None]))
+        effective_draws.append(sizes.mean((0, 1)))
+    chance = chdtri(degrees, CHANCE / r_hats.size) / degrees
+    limits[indices] = np.clip(np.sqrt(1 + (chance - 1) / np.fmin(*effective_draws)),
+                              min_limit, max(min_limit, HIGH_R_HAT))
     return limits
 
 
@@ -86,8 +86,8 @@ def effective(x: np.ndarray, tail: bool = False) -> np.ndarray:
     with np.errstate(invalid="ignore", divide="ignore"):
         if not tail:
             return np.asarray(effective_sample_size(_ranked(split)))
-        beyond = [(split <= np.quantile(x, q, (0, 1))).astype(float) for q in (0.05, 0.95)]
-        return np.fmin(*(np.asarray(effective_sample_size(v)) for v in beyond))
+        indicators = [(split <= np.quantile(x, q, (0, 1))).astype(float) for q in (0.05, 0.95)]
+        return np.fmin(*(np.asarray(effective_sample_size(v)) for v in indicators))
 
 
 def energy_fraction(energy: np.ndarray) -> np.ndarray:
@@ -114,12 +114,12 @@ def log_mass(z: np.ndarray, log_density: np.ndarray) -> np.ndarray:
     With fewer than 4 d draws only variances are used.
     """
     count, d = z.shape[1:]
-    out = np.asarray(log_density, float).mean(1)
-    for i, own in enumerate(np.asarray(z, float)):
-        own = own - own.mean(0)
+    masses = np.asarray(log_density, float).mean(1)
+    for i, draws in enumerate(np.asarray(z, float)):
+        draws = draws - draws.mean(0)
         if count >= 4 * d:
-            values = np.linalg.svd(own, compute_uv=False)
+            values = np.linalg.svd(draws, compute_uv=False)
         else:
-            values = np.sqrt((own**2).sum(0))
-        out[i] += np.log(np.maximum(values / np.sqrt(count), np.finfo(float).tiny)).sum()
-    return out
+            values = np.sqrt((draws**2).sum(0))
+        masses[i] += np.log(np.maximum(values / np.sqrt(count), np.finfo(float).tiny)).sum()
+    return masses

@@ -39,8 +39,8 @@ def k_of_variance(values: np.ndarray, weights: np.ndarray | None = None) -> np.n
     weights = np.full(len(values), 1 / len(values)) if weights is None else weights
     with np.errstate(divide="ignore", invalid="ignore"):
         logs = np.log(weights)[:, None] + 2 * np.log(np.abs(values - weights @ values))
-    return np.array([np.inf if np.isnan(each).any() else k_hat(each) if np.isfinite(each).any()
-                     else -np.inf for each in logs.T])
+    return np.array([np.inf if np.isnan(col).any() else k_hat(col) if np.isfinite(col).any()
+                     else -np.inf for col in logs.T])
 
 
 def k_limit(count: int) -> float:
@@ -54,14 +54,14 @@ def smoothed(logs: np.ndarray) -> np.ndarray:
     logs = np.asarray(logs, float)
     logs = np.where(np.isnan(logs), -np.inf, logs) - np.nanmax(logs)
     weights, (_, _, cut) = np.exp(logs), _cut(logs)
-    at = np.flatnonzero(logs > cut)
-    tail = np.sort(weights[at]) - np.exp(cut)
+    tail_index = np.flatnonzero(logs > cut)
+    tail = np.sort(weights[tail_index]) - np.exp(cut)
     if len(tail) >= MIN_TAIL and tail[-1] > 1e-9:
         k, scale = _shape(tail)
         share = (np.arange(len(tail)) + 0.5) / len(tail)
-        beyond = (scale * np.expm1(-k * np.log1p(-share)) / k if abs(k) > 1e-9
+        excess = (scale * np.expm1(-k * np.log1p(-share)) / k if abs(k) > 1e-9
                   else -scale * np.log1p(-share))
-        weights[at[np.argsort(weights[at])]] = np.minimum(np.exp(cut) + beyond, 1.0)
+        weights[tail_index[np.argsort(weights[tail_index])]] = np.minimum(np.exp(cut) + excess, 1.0)
     return weights / weights.sum()
 
 
@@ -78,12 +78,12 @@ def _shape(tail: np.ndarray) -> tuple[float, float]:
     Stephens 2009)."""
     n = len(tail)
     count = 30 + int(np.sqrt(n))
-    guess = 1 - np.sqrt(count / (np.arange(1, count + 1) - 0.5))
-    guess = guess / (3 * tail[int(n / 4 + 0.5) - 1]) + 1 / tail[-1]
-    k = np.log1p(-guess[:, None] * tail).mean(1)
-    likelihood = n * (np.log(-guess / k) - k - 1)
+    theta = 1 - np.sqrt(count / (np.arange(1, count + 1) - 0.5))
+    theta = theta / (3 * tail[int(n / 4 + 0.5) - 1]) + 1 / tail[-1]
+    k = np.log1p(-theta[:, None] * tail).mean(1)
+    likelihood = n * (np.log(-theta / k) - k - 1)
     with np.errstate(over="ignore"):  # a weight of 0
         weight = 1 / np.exp(likelihood - likelihood[:, None]).sum(1)
-    at = (guess * weight / weight.sum()).sum()
-    found = np.log1p(-at * tail).mean()
-    return float((n * found + 10 * 0.5) / (n + 10)), float(-found / at)
+    theta_hat = (theta * weight / weight.sum()).sum()
+    k_raw = np.log1p(-theta_hat * tail).mean()
+    return float((n * k_raw + 10 * 0.5) / (n + 10)), float(-k_raw / theta_hat)

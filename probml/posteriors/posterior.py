@@ -50,10 +50,10 @@ class Belief(NamedTuple):
 
     def map_draws(self, plan: Plan, ask: Callable, *more: jax.Array) -> PyTree:
         """ask(belief at draw i, *(array[i] for array in more)) of every draw i, stacked."""
-        several = self.table is not None and self.table.ndim > len(plan.globals)
+        per_draw = self.table is not None and self.table.ndim > len(plan.globals)
         return jax.lax.map(lambda parts: ask(self._replace(
-            params=parts[0], table=parts[1] if several else self.table), *parts[2:]),
-            (self.params, self.table if several else None, *more))
+            params=parts[0], table=parts[1] if per_draw else self.table), *parts[2:]),
+            (self.params, self.table if per_draw else None, *more))
 
 
 class Posterior(Protocol):
@@ -198,10 +198,10 @@ class Point(_Point, Posterior):
 def draw_states(plan: Plan, table: jax.Array, key: jax.Array) -> dict[str, jax.Array]:
     """One joint draw of the discrete sites outside rows, as codes."""
     flat = jax.random.categorical(jax.random.fold_in(key, 99), table.reshape(-1))
-    places = jnp.unravel_index(flat, table.shape)
+    codes = jnp.unravel_index(flat, table.shape)
     return {name: jnp.asarray(plan.variables[name].values)[state].reshape(
         plan.structure.sites[name].shape
-    ) for name, state in zip(plan.globals, places, strict=True)}
+    ) for name, state in zip(plan.globals, codes, strict=True)}
 
 
 @jit(static_argnums=(0, 1), seldom=ASKED)
@@ -266,8 +266,8 @@ class Draws(_Draws, Posterior):
         return self.pick(self._choose(n, seed))[0]
 
     def rows(self, n: int, seed: int) -> dict[str, np.ndarray]:
-        at = self._choose(n, seed)
-        return {name: np.asarray(value).reshape(-1, *np.shape(value)[2:])[at]
+        index = self._choose(n, seed)
+        return {name: np.asarray(value).reshape(-1, *np.shape(value)[2:])[index]
                 for name, value in self.inside.items()}
 
     def _choose(self, n: int, seed: int) -> np.ndarray:
@@ -294,31 +294,31 @@ class Draws(_Draws, Posterior):
     def saved(self):
         parts = {"values": self.values, "stats": self.stats, "inside": self.inside,
                  "worth": self.worth}
-        arrays = {f"drawn/{kind}/{name}": np.asarray(value) for kind, own in parts.items()
-                  for name, value in own.items()}
+        arrays = {f"drawn/{kind}/{name}": np.asarray(value) for kind, values in parts.items()
+                  for name, value in values.items()}
         return ({"posterior": "Draws"},
                 arrays | ({} if self.tables is None else {"drawn/tables": self.tables}))
 
     @classmethod
     def restored(cls, meta: Json, arrays: SiteValues, plan: Plan):
         arrays = part(arrays, "drawn/")
-        found = cls(part(arrays, "values/"), arrays.get("tables"), part(arrays, "stats/"),
+        draws = cls(part(arrays, "values/"), arrays.get("tables"), part(arrays, "stats/"),
                     part(arrays, "inside/"), part(arrays, "worth/"))
-        wanted = {name: plan.structure.sites[name].shape for name in plan.free}
-        if any(name not in found.values or found.values[name].shape[2:] != shape
-               for name, shape in wanted.items()):
+        shapes = {name: plan.structure.sites[name].shape for name in plan.free}
+        if any(name not in draws.values or draws.values[name].shape[2:] != shape
+               for name, shape in shapes.items()):
             raise ModelError(f"the file contains draws of {listed(sorted(arrays))}, but the model "
-                             f"has the parameters {listed(sorted(wanted))}. Pass the model that "
+                             f"has the parameters {listed(sorted(shapes))}. Pass the model that "
                              f"was fitted, load(path, model)")
-        every = [*found.values.values(), *found.inside.values(), *found.stats.values(),
-                 *[found.tables] * (found.tables is not None)]
-        counts = {np.shape(value)[:2] for value in every}
+        leaves = [*draws.values.values(), *draws.inside.values(), *draws.stats.values(),
+                  *[draws.tables] * (draws.tables is not None)]
+        counts = {np.shape(value)[:2] for value in leaves}
         if len(counts) != 1 or 0 in (count := counts.pop()) or len(count) != 2 or any(
-                map(np.ndim, found.worth.values())):
+                map(np.ndim, draws.worth.values())):
             raise ModelError("the file contains different numbers of draws for different sites, or "
                              "several numbers for one diagnostic, so it is damaged. Save the fit "
                              "again")
-        return found
+        return draws
 
 
 class _Normal(NamedTuple):
@@ -358,13 +358,13 @@ class Normal(_Normal, Posterior):
 
     def root(self, plan: Plan, known: Known, names: Collection[str]) -> dict[str, np.ndarray]:
         """Only of parameters without bounds."""
-        sites, whole = plan.structure.sites, np.asarray(self.factor, float)
+        sites, root = plan.structure.sites, np.asarray(self.factor, float)
         scale = np.asarray(self.scale, float)
         if scale.any() and scale.size**2 <= MAX_ROOT:
-            whole = np.concatenate([whole, np.diag(scale)], 1)
+            root = np.concatenate([root, np.diag(scale)], 1)
         elif scale.any():
             return {}
-        return {name: whole[part].T.reshape(-1, *sites[name].shape)
+        return {name: root[part].T.reshape(-1, *sites[name].shape)
                 for name, part in density.coordinate_slices(plan).items()
                 if name in names and sites[name].domain.unbounded}
 
@@ -389,10 +389,10 @@ class Normal(_Normal, Posterior):
 @jit(static_argnums=(0, 3), seldom=ASKED)
 def _draw(plan: Plan, normal: Normal, known: Known, n: int, key: jax.Array) -> dict[str, jax.Array]:
     def draw_params(key: jax.Array):
-        first, second = jax.random.split(key)
+        key1, key2 = jax.random.split(key)
         loc = jnp.asarray(normal.loc)
-        u = loc + normal.scale * jax.random.normal(first, loc.shape, loc.dtype)
-        u += normal.factor @ jax.random.normal(second, normal.factor.shape[1:], loc.dtype)
+        u = loc + normal.scale * jax.random.normal(key1, loc.shape, loc.dtype)
+        u += normal.factor @ jax.random.normal(key2, normal.factor.shape[1:], loc.dtype)
         return density.from_unbounded(plan, u, known)[0]
 
     return jax.vmap(draw_params)(jax.random.split(key, n))
@@ -402,8 +402,8 @@ def _draw(plan: Plan, normal: Normal, known: Known, n: int, key: jax.Array) -> d
 def constrained(plan: Plan, known: Known, u: jax.Array) -> dict[str, jax.Array]:
     """Parameters at vectors of unbounded coordinates, (..., d) → name → (..., *shape)."""
     lead = u.shape[:-1]
-    out = jax.vmap(lambda u: density.from_unbounded(plan, u, known)[0])(u.reshape(-1, u.shape[-1]))
-    return {name: value.reshape(*lead, *value.shape[1:]) for name, value in out.items()}
+    flat = jax.vmap(lambda u: density.from_unbounded(plan, u, known)[0])(u.reshape(-1, u.shape[-1]))
+    return {name: value.reshape(*lead, *value.shape[1:]) for name, value in flat.items()}
 
 
 @jit(static_argnums=0, seldom=ASKED)

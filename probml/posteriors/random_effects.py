@@ -43,9 +43,9 @@ def conditional(plan: Plan, params: Mapping, known: Known, rows: Rows) -> Condit
                        condition_on_rows(plan, params, known, rows.total))
 
 
-def draw(at: Conditioned, plan: Plan, key: jax.Array) -> dict[str, jax.Array]:
+def draw(cond: Conditioned, plan: Plan, key: jax.Array) -> dict[str, jax.Array]:
     """A joint draw of the effects, name → its shape."""
-    return _effects_at(plan, at, integration.draw_deviation(at.found, key))
+    return _effects_at(plan, cond, integration.draw_deviation(cond.found, key))
 
 
 @jit(static_argnums=0)
@@ -64,18 +64,18 @@ def draw_about_linear_means(plan: Plan, centre: jax.Array, values: Mapping, know
     """
     def means(u: jax.Array) -> dict[str, jax.Array]:
         return conditional_means(plan, density.from_unbounded(plan, u, known)[0], known,
-                                 rows.total, at.found.mode)
+                                 rows.total, cond.found.mode)
 
-    at = conditional(plan, density.from_unbounded(plan, centre, known)[0], known, rows)
+    cond = conditional(plan, density.from_unbounded(plan, centre, known)[0], known, rows)
     slopes, u = jax.jacfwd(means)(centre), jax.vmap(
         lambda params: density.to_unbounded(plan, params, known))(dict(values))
-    drawn = _draws(plan, at, key, len(u), False)
+    drawn = _draws(plan, cond, key, len(u), False)
     return {name: value + jnp.tensordot(u - centre, slopes[name], (1, -1))
             for name, value in drawn.items()}
 
 
-def _effects_at(plan: Plan, at: Conditioned, noise: EffectVector) -> dict[str, jax.Array]:
-    return information.effects_at(plan, at.prior, jax.tree.map(jnp.add, at.found.centre, noise))
+def _effects_at(plan: Plan, cond: Conditioned, noise: EffectVector) -> dict[str, jax.Array]:
+    return information.effects_at(plan, cond.prior, jax.tree.map(jnp.add, cond.found.centre, noise))
 
 
 @jit(seldom=ASKED)
@@ -118,8 +118,8 @@ class Effects(_Effects, Posterior):
         plan, key = self._plan(plan), random_key(0)
         if self.at.found.nodes is not None:
             return self._all(_quantiles(plan, self.at, key, n), n), None
-        half = max(n // 2, 1)
-        return self._all(_draws(plan, self.at, key, half, True), 2 * half), None
+        n_pairs = max(n // 2, 1)
+        return self._all(_draws(plan, self.at, key, n_pairs, True), 2 * n_pairs), None
 
     def _all(self, drawn: Mapping, n: int) -> dict[str, jax.Array]:
         return {name: placed(np.broadcast_to(np.asarray(value), (n, *np.shape(value))))
@@ -143,11 +143,11 @@ class Effects(_Effects, Posterior):
         covariance = integration.member_covariances(plan, moments, name)
         if mean.ndim == 2 and covariance.shape[:2] == mean.shape:
             # so that a singular fit, with a standard deviation of 0, has a Cholesky factor
-            real = jnp.finfo(covariance.dtype)
+            finfo = jnp.finfo(covariance.dtype)
             size = np.diagonal(covariance, axis1=1, axis2=2).max(-1)[:, None, None]
-            least = 64 * real.eps * size + real.tiny
-            eye = np.eye(mean.shape[1], dtype=covariance.dtype)
-            return _multivariate_normal(mean, np.linalg.cholesky(covariance + least * eye))
+            jitter = 64 * finfo.eps * size + finfo.tiny
+            identity = np.eye(mean.shape[1], dtype=covariance.dtype)
+            return _multivariate_normal(mean, np.linalg.cholesky(covariance + jitter * identity))
         return dist.Normal(mean, placed(integration.standard_deviations(plan, moments, name)),
                            validate_args=False)
 
@@ -164,57 +164,57 @@ class Effects(_Effects, Posterior):
     @classmethod
     def restored(cls, meta: Json, arrays: SiteValues, plan: Plan):
         arrays, names = part(arrays, "effects/"), tuple(meta.get("effects", ()))
-        sites, two = plan.structure.sites, EffectVector(0.0, 0.0)
+        sites, zeros = plan.structure.sites, EffectVector(0.0, 0.0)
         nodes = Nodes(0.0, 0.0, 0.0) if meta.get("nodes") else None
-        prior = Prior(two, 0.0, (0.0,) * min(int(meta.get("others", 0)), len(arrays)))
-        blank = cls(names, {name: 0.0 for name in plan.free if name not in names},
-                    integration.Moments(dict.fromkeys(names, 0.0), 0.0, 0.0, 0.0),
-                    Conditioned(prior, Conditional(0.0, two, 0.0, 0.0, 0.0, nodes)))
-        shape = jax.tree.structure(blank[1:])
-        count = shape.num_leaves
+        prior = Prior(zeros, 0.0, (0.0,) * min(int(meta.get("others", 0)), len(arrays)))
+        template = cls(names, {name: 0.0 for name in plan.free if name not in names},
+                       integration.Moments(dict.fromkeys(names, 0.0), 0.0, 0.0, 0.0),
+                       Conditioned(prior, Conditional(0.0, zeros, 0.0, 0.0, 0.0, nodes)))
+        treedef = jax.tree.structure(template[1:])
+        count = treedef.num_leaves
         if set(arrays) != set(map(str, range(count))) or not set(names) <= set(plan.free):
             raise ModelError("the file was saved by another model. It has the group effects "
                              f"{listed(names)} in {counted(len(arrays), 'array')}. This model has "
                              f"the parameters {listed(plan.free)} and needs "
                              f"{counted(count, 'array')}. Pass the model that was fitted, "
                              "load(path, model)")
-        found = cls(names, *jax.tree.unflatten(shape, [arrays[str(i)] for i in range(count)]))
-        for name, value in {**found.point, **found.moments.mean}.items():
+        effects = cls(names, *jax.tree.unflatten(treedef, [arrays[str(i)] for i in range(count)]))
+        for name, value in {**effects.point, **effects.moments.mean}.items():
             if np.shape(value) != sites[name].shape:
                 raise ModelError(f"the group effects '{name}' in the file have another shape than "
                                  f"{sites[name].shape}, the shape in the model. Pass the model "
                                  "that was fitted, load(path, model)")
-        return found
+        return effects
 
 
 def effects_posterior(plan: Plan, params: Mapping, known: Known, rows: Rows) -> Effects:
     """The conditional posterior of the effects of a plan, given the point `params`."""
-    at, moments = jax.device_get(_effects_posterior(plan, placed_all(dict(params)), known, rows))
-    return Effects(plan.effects, dict(params), moments, at)
+    cond, moments = jax.device_get(_effects_posterior(plan, placed_all(dict(params)), known, rows))
+    return Effects(plan.effects, dict(params), moments, cond)
 
 
 @jit(static_argnums=0, seldom=ONCE)
 def _effects_posterior(plan: Plan, params: Mapping, known: Known, rows: Rows):
-    at = conditional(plan, params, known, rows)
-    return at, integration.moments(plan, at.prior, at.found)
+    cond = conditional(plan, params, known, rows)
+    return cond, integration.moments(plan, cond.prior, cond.found)
 
 
 @jit(static_argnums=(0, 3), seldom=ASKED)
-def _quantiles(plan: Plan, at: Conditioned, key: jax.Array, n: int) -> dict[str, jax.Array]:
-    members = present(at.found.nodes).loc.shape  # of a quadrature
-    even = jnp.broadcast_to((jnp.arange(n)[:, None] + 0.5) / n, (n, *members))
-    even = jax.random.permutation(key, even, independent=True)
-    noise = jax.vmap(lambda q: integration.from_quantiles(at.found, q))(even)
-    return jax.vmap(lambda noise: _effects_at(plan, at, noise))(noise)
+def _quantiles(plan: Plan, cond: Conditioned, key: jax.Array, n: int) -> dict[str, jax.Array]:
+    members = present(cond.found.nodes).loc.shape  # of a quadrature
+    quantiles = jnp.broadcast_to((jnp.arange(n)[:, None] + 0.5) / n, (n, *members))
+    quantiles = jax.random.permutation(key, quantiles, independent=True)
+    noise = jax.vmap(lambda q: integration.from_quantiles(cond.found, q))(quantiles)
+    return jax.vmap(lambda noise: _effects_at(plan, cond, noise))(noise)
 
 
 @jit(static_argnums=(0, 3, 4), seldom=ASKED)
-def _draws(plan: Plan, at: Conditioned, key: jax.Array, n: int, pairs: bool):
+def _draws(plan: Plan, cond: Conditioned, key: jax.Array, n: int, pairs: bool):
     def draw_effects(key: jax.Array):
-        noise = integration.draw_deviation(at.found, key)
-        ways = [noise, jax.tree.map(jnp.negative, noise)] if pairs else [noise]
+        noise = integration.draw_deviation(cond.found, key)
+        steps = [noise, jax.tree.map(jnp.negative, noise)] if pairs else [noise]
         return jax.tree.map(lambda *leaves: jnp.stack(leaves),
-                            *(_effects_at(plan, at, way) for way in ways))
+                            *(_effects_at(plan, cond, step) for step in steps))
 
-    each = jax.vmap(draw_effects)(jax.random.split(key, n))
-    return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), each)
+    draws = jax.vmap(draw_effects)(jax.random.split(key, n))
+    return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), draws)

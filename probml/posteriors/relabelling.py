@@ -29,11 +29,11 @@ class Exchange(NamedTuple):
 
     def permuted(self, values: Mapping, order: np.ndarray, lead: int = 0) -> dict:
         """The parameters with state order[i] in place i; `lead` axes come before theirs."""
-        out = dict(values)
+        result = dict(values)
         for name, axes in self.axes:
             for axis in axes:
-                out[name] = np.take(out[name], order, axis + lead)
-        return out
+                result[name] = np.take(result[name], order, axis + lead)
+        return result
 
 
 @jit(static_argnums=0, seldom=ASKED)
@@ -73,27 +73,27 @@ def exchanges(plan: Plan, params: Mapping, known: Known, rows: Rows) -> list[Exc
         return all(abs(float(_density(plan, exchange.permuted(base, order), known, rows)) - value)
                    <= tolerance * (1 + abs(value)) for order in orders)
 
-    found = [next(filter(is_symmetric, _possible_exchanges(plan, name)), None) for name in hidden]
-    return [exchange for exchange in found if exchange is not None]
+    swaps = [next(filter(is_symmetric, _possible_exchanges(plan, name)), None) for name in hidden]
+    return [exchange for exchange in swaps if exchange is not None]
 
 
 def _possible_exchanges(plan: Plan, name: str) -> Iterator[Exchange]:
     """The possible axes of a hidden site's states in the parameters, those with most axes first."""
     sites, options = plan.structure.sites, []
     states = sites[name].states or 0
-    near = (name, *plan.structure.children[name])
+    dependents = (name, *plan.structure.children[name])
     for parameter in (p for p in plan.free
-                      if any(p in uses for s in near for uses in sites[s].uses.values())):
-        own = [axis for axis, size in enumerate(sites[parameter].shape) if size == states]
-        options.append([(parameter, axes) for r in range(len(own), -1, -1)
-                        for axes in itertools.combinations(own, r)])
+                      if any(p in uses for s in dependents for uses in sites[s].uses.values())):
+        state_axes = [axis for axis, size in enumerate(sites[parameter].shape) if size == states]
+        options.append([(parameter, axes) for r in range(len(state_axes), -1, -1)
+                        for axes in itertools.combinations(state_axes, r)])
     for choice in itertools.islice(itertools.product(*options), MAX_CHOICES):
         axes = tuple((parameter, axes) for parameter, axes in choice if axes)
         if axes:
             yield Exchange(name, states, axes)
 
 
-def relabelled(found: list[Exchange], values: Mapping[str, np.ndarray]) -> tuple[
+def relabelled(exchangeable: list[Exchange], values: Mapping[str, np.ndarray]) -> tuple[
     dict[str, np.ndarray], int
 ]:
     """Draws (chains, draws, ...) with the states of exchangeable sites numbered consistently, and
@@ -105,37 +105,37 @@ def relabelled(found: list[Exchange], values: Mapping[str, np.ndarray]) -> tuple
 
     Cost: an assignment problem of `states` a draw and round.
     """
-    if not found:
+    if not exchangeable:
         return dict(values), 0
     from scipy.optimize import linear_sum_assignment
 
-    out, moved = {name: np.array(value) for name, value in values.items()}, 0
-    for exchange in found:
-        chains, draws = next(iter(out.values())).shape[:2]
+    result, n_moved = {name: np.array(value) for name, value in values.items()}, 0
+    for exchange in exchangeable:
+        chains, draws = next(iter(result.values())).shape[:2]
         single = [(name, axes[0]) for name, axes in exchange.axes if len(axes) == 1]
         if not single:
             continue
-        parts = [np.moveaxis(out[name], 2 + axis, 2).reshape(chains * draws, exchange.states, -1)
+        parts = [np.moveaxis(result[name], 2 + axis, 2).reshape(chains * draws, exchange.states, -1)
                  for name, axis in single]
         features = np.concatenate(parts, 2)
-        spread = features.reshape(-1, features.shape[-1]).std(0)
-        within = features.std(0).mean(0)
-        features = features / np.where(within > 0, within, np.where(spread > 0, spread, 1.0))
+        sd_all = features.reshape(-1, features.shape[-1]).std(0)
+        sd_in = features.std(0).mean(0)
+        features = features / np.where(sd_in > 0, sd_in, np.where(sd_all > 0, sd_all, 1.0))
         pivot, orders = features[0], np.tile(np.arange(exchange.states), (len(features), 1))
         for _ in range(MAX_ROUNDS):
             # (draws, state of the pivot, state of the draw)
             costs = ((features[:, None] - pivot[None, :, None]) ** 2).sum(-1)
-            again = np.stack([linear_sum_assignment(cost)[1] for cost in costs])
-            pivot = np.take_along_axis(features, again[..., None], 1).mean(0)
-            same, orders = (again == orders).all(), again
-            if same:
+            new_orders = np.stack([linear_sum_assignment(cost)[1] for cost in costs])
+            pivot = np.take_along_axis(features, new_orders[..., None], 1).mean(0)
+            converged, orders = (new_orders == orders).all(), new_orders
+            if converged:
                 break
-        moved += int((orders != np.arange(exchange.states)).any(1).sum())
+        n_moved += int((orders != np.arange(exchange.states)).any(1).sum())
         for name, axes in exchange.axes:
             for axis in axes:
-                shape = [1] * (out[name].ndim - 1)
+                shape = [1] * (result[name].ndim - 1)
                 shape[0], shape[1 + axis] = len(orders), exchange.states
-                flat = out[name].reshape(len(orders), *out[name].shape[2:])
-                out[name] = np.take_along_axis(flat, orders.reshape(shape),
-                                               1 + axis).reshape(out[name].shape)
-    return out, moved
+                flat = result[name].reshape(len(orders), *result[name].shape[2:])
+                result[name] = np.take_along_axis(flat, orders.reshape(shape),
+                                                  1 + axis).reshape(result[name].shape)
+    return result, n_moved

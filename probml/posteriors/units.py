@@ -62,38 +62,38 @@ def in_units(units: Mapping[str, Unit], values: Mapping[str, np.ndarray]) -> dic
             if name in values and all(other in values for other in unit.others)}
 
 
-def ways_in_units(units: Mapping[str, Unit],
-                  ways: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+def roots_in_units(units: Mapping[str, Unit],
+                   roots: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """A root of the covariance of some parameters, name → (k, *shape), in the user's units: sums
     over k of products of its entries are covariances. Parameters whose unit has terms of others
     need these too."""
-    return {name: units[name].convert(name, ways, False) if name in units
-            else np.asarray(way, float)
-            for name, way in ways.items()
-            if name not in units or all(other in ways for other in units[name].others)}
+    return {name: units[name].convert(name, roots, False) if name in units
+            else np.asarray(root, float)
+            for name, root in roots.items()
+            if name not in units or all(other in roots for other in units[name].others)}
 
 
-def deviations(ways: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+def deviations(roots: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """The standard deviations of parameters, from a root of their covariance."""
-    return {name: np.sqrt(np.sum(np.square(way), 0)) for name, way in ways.items()}
+    return {name: np.sqrt(np.sum(np.square(root), 0)) for name, root in roots.items()}
 
 
-def of_rows(**moved: tuple[ArrayLike, ArrayLike]) -> dict[str, Unit]:
+def of_rows(**scalings: tuple[ArrayLike, ArrayLike]) -> dict[str, Unit]:
     """Units of sites and inputs of rows, name=(centre, unit), which were subtracted and divided by;
     without those that were not changed."""
-    return {name: Unit(unit, centre) for name, (centre, unit) in moved.items()
+    return {name: Unit(unit, centre) for name, (centre, unit) in scalings.items()
             if np.any(np.asarray(centre) != 0) or np.any(np.asarray(unit) != 1)}
 
 
-def density(unit: Unit, seen: np.ndarray) -> np.ndarray:
+def density(unit: Unit, observed: np.ndarray) -> np.ndarray:
     """The amount to subtract from log densities of rows in these units, (n,): log |factor| of each
     observed cell.
 
     Args:
-        seen: (n, *cells) bool, the observed cells.
+        observed: (n, *cells) bool, the observed cells.
     """
-    logs = np.log(np.abs(np.broadcast_to(np.asarray(unit.factor, float), seen.shape[1:])))
-    return (seen * logs).reshape(len(seen), -1).sum(1)
+    logs = np.log(np.abs(np.broadcast_to(np.asarray(unit.factor, float), observed.shape[1:])))
+    return (observed * logs).reshape(len(observed), -1).sum(1)
 
 
 def plane(beta: str, bias: str, centre: np.ndarray, unit: np.ndarray, axes: int = 1,
@@ -106,6 +106,6 @@ def plane(beta: str, bias: str, centre: np.ndarray, unit: np.ndarray, axes: int 
         names: of the columns, or none.
     """
     slope = spread / unit
-    wide = slope.reshape(-1, *(1,) * (axes - 1))
-    return {beta: Unit(wide, names={0: names} if names else {}),
+    factor = slope.reshape(-1, *(1,) * (axes - 1))
+    return {beta: Unit(factor, names={0: names} if names else {}),
             bias: Unit(spread, level, others={beta: (-axes, -centre * slope)})}

@@ -63,22 +63,23 @@ class Question(NamedTuple):
 
 
 def prepare(fit: Fitted, data: dataset.Data, targets: Sequence[str | tuple[str, ...]],
-            plug_in: bool, hidden: tuple[str, ...] = (), least: int | None = None) -> Question:
+            plug_in: bool, hidden: tuple[str, ...] = (), min_rows: int | None = None) -> Question:
     """Plan a query of the sites `targets` (a tuple: their joint distribution) and load its rows.
 
     Args:
-        least: minimum number of rows after padding; None: chosen so that one program serves
+        min_rows: minimum number of rows after padding; None: chosen so that one program serves
             queries of any size.
         hidden: continuous sites whose posterior is queried as latent variables.
 
     Raises:
         Refusal: a continuous cell with children is missing, or a table would exceed the budget.
     """
-    return _loaded(fit, *_posed(fit, data, targets, hidden), plug_in, least)
+    return load_query(fit, *plan_query(fit, data, targets, hidden), plug_in, min_rows)
 
 
-def asked(fit: Fitted, data: dataset.Data, targets: Sequence[str | tuple[str, ...]], plug_in: bool,
-          about: tuple, ask: Callable[[Question], PyTree]) -> tuple[Plan, PyTree]:
+def query_in_parts(fit: Fitted, data: dataset.Data, targets: Sequence[str | tuple[str, ...]],
+                   plug_in: bool,
+                   about: tuple, ask: Callable[[Question], PyTree]) -> tuple[Plan, PyTree]:
     """The plan of a query, and the result of ask(question): arrays with the user's rows as leading
     axis, in any pytree. Many rows are split into parts that are computed in parallel threads.
 
@@ -87,7 +88,7 @@ def asked(fit: Fitted, data: dataset.Data, targets: Sequence[str | tuple[str, ..
 
     Raises: as `prepare`.
     """
-    posed, plan = _posed(fit, data, targets)
+    posed, plan = plan_query(fit, data, targets)
     return plan, _side_by_side(fit, posed, plan, plug_in, about, ask)
 
 
@@ -100,18 +101,19 @@ def _side_by_side(fit: Fitted, data: dataset.Data, plan: Plan, plug_in: bool, ab
         about: hashable key of the query. Its first run is sequential, so that its programs are
             compiled only once.
     """
-    some = _in_parts(data, plan)
-    if len(some) == 1:
-        return ask(_loaded(fit, data, plan, plug_in, None))
-    met, what = _MET.setdefault(plan, set()), (some[0].table.rows, about, plug_in)
-    found = map_in_threads(lambda part: ask(_loaded(fit, part, plan, plug_in, some[0].table.rows)),
-                           some, alone=what not in met)
-    met.add(what)
+    parts = _in_parts(data, plan)
+    if len(parts) == 1:
+        return ask(load_query(fit, data, plan, plug_in, None))
+    compiled, key = _MET.setdefault(plan, set()), (parts[0].table.rows, about, plug_in)
+    found = map_in_threads(lambda part: ask(load_query(fit, part, plan, plug_in,
+                                                       parts[0].table.rows)),
+                           parts, serial=key not in compiled)
+    compiled.add(key)
     return jax.tree.map(lambda *leaves: np.concatenate(leaves), *found)
 
 
-def _posed(fit: Fitted, data: dataset.Data, targets: Sequence[str | tuple[str, ...]],
-           hidden: tuple[str, ...] = ()) -> tuple[dataset.Data, Plan]:
+def plan_query(fit: Fitted, data: dataset.Data, targets: Sequence[str | tuple[str, ...]],
+               hidden: tuple[str, ...] = ()) -> tuple[dataset.Data, Plan]:
     """The data as the query needs them (values of the fit added), and its plan."""
     data = data._replace(table=replace(data.table, values={**fit.given, **data.table.values}))
     if data.steps and len(data.structure.chains) > len(data.structure.markov):
@@ -122,12 +124,12 @@ def _posed(fit: Fitted, data: dataset.Data, targets: Sequence[str | tuple[str, .
     return _planned(data, singles, joints, hidden)
 
 
-def _loaded(fit: Fitted, data: dataset.Data, plan: Plan, plug_in: bool,
-            least: int | None = None) -> Question:
+def load_query(fit: Fitted, data: dataset.Data, plan: Plan, plug_in: bool,
+               min_rows: int | None = None) -> Question:
     order = layout.order(data, plan)
     averaging = not plug_in and fit.belief.varies
     rows, known = load.load(data, plan, keep=order, params=fit.point,
-                            least=least or _least(plan, data.steps, DRAWS if averaging else 1),
+                            least=min_rows or _least(plan, data.steps, DRAWS if averaging else 1),
                             roomy=True)
     belief, averaged = _belief_of_fit(fit, plan, known, plug_in)
     return Question(plan, belief, known, rows, averaged, functools.partial(back, data, order))
@@ -144,13 +146,13 @@ def back(data: dataset.Data, order: np.ndarray | None, array: np.ndarray,
          site: str | tuple[str, ...] | None = None) -> np.ndarray:
     """Results in the order of the user's rows, without padding rows; of a site along time also
     without padding steps."""
-    out = load.unload(array, data.table.rows, order)
-    found = (data.structure.named[site[0] if isinstance(site, tuple) else site] if site is not None
-             else None)
-    if found is None or found.time is None:
-        return out
-    axis = 1 if isinstance(site, tuple) else 1 + found.time
-    return out[(slice(None),) * axis + (slice(data.steps),)]
+    result = load.unload(array, data.table.rows, order)
+    target = (data.structure.named[site[0] if isinstance(site, tuple) else site] if site is not None
+              else None)
+    if target is None or target.time is None:
+        return result
+    axis = 1 if isinstance(site, tuple) else 1 + target.time
+    return result[(slice(None),) * axis + (slice(data.steps),)]
 
 
 def _planned(data: dataset.Data, targets: tuple[str, ...], joints: tuple,
@@ -161,11 +163,11 @@ def _planned(data: dataset.Data, targets: tuple[str, ...], joints: tuple,
     if network and data.small():
         # where a plan without any observed cell exceeds the budget: one plan per pattern
         with contextlib.suppress(Refusal):
-            loose = data.loosened(network)
-            plan = loose.plan(tuple(dict.fromkeys((*network, *targets))), merge_globals=True,
-                              joints=joints, hidden=hidden)
+            loosened = data.loosened(network)
+            plan = loosened.plan(tuple(dict.fromkeys((*network, *targets))), merge_globals=True,
+                                 joints=joints, hidden=hidden)
             if plan.work <= WORK:
-                return loose, plan
+                return loosened, plan
     data = data.loosened({name for joint in joints for name in joint})
     if data.table.rows <= MIN_PADDED_ROWS:  # one program for few rows, whichever cells are missing
         data = data.torn_open((*targets, *hidden))
@@ -183,13 +185,13 @@ def _belief_of_fit(fit: Fitted, plan: Plan, known: Known, plug_in: bool) -> tupl
     if plug_in:
         table = fit.belief.table
         if table is not None:
-            best = jnp.unravel_index(jnp.argmax(table), table.shape)
-            table = jnp.full_like(table, -jnp.inf).at[best].set(0.0)
+            mode = jnp.unravel_index(jnp.argmax(table), table.shape)
+            table = jnp.full_like(table, -jnp.inf).at[mode].set(0.0)
         return Belief(params, table, {}), False
     return fit.belief.averaged(params, fit._plan, plan, fit._known(), DRAWS)
 
 
-def drawn(fit: Fitted, data: dataset.Data, key: jax.Array, seed: int, plug_in: bool):
+def joint_draws(fit: Fitted, data: dataset.Data, key: jax.Array, seed: int, plug_in: bool):
     """Joint draws of the latent variables of each row. Row i uses parameter draw i mod GROUPS,
     from the posterior of the fit (not conditioned on the new rows).
 
@@ -215,37 +217,37 @@ def drawn(fit: Fitted, data: dataset.Data, key: jax.Array, seed: int, plug_in: b
     belief, log, states = Belief({name: params[name] for name in fit.point}, table, {}), None, {}
     if plan.variables or plan.latents:
         order = layout.order(data, plan)
-        owner = (np.arange(n) if order is None else order) % groups
-        places = np.argsort(owner, kind="stable")
-        counts = np.bincount(owner, minlength=groups)
-        begins, most = np.concatenate([[0], np.cumsum(counts)[:-1]]), counts.max()
-        index = places[np.minimum(begins[:, None] + np.arange(most),
-                                  (begins + counts - 1)[:, None])]
-        found, drew = joint_states.draw_each(plan, belief, question.known, question.rows,
+        draw_of_row = (np.arange(n) if order is None else order) % groups
+        sorted_rows = np.argsort(draw_of_row, kind="stable")
+        counts = np.bincount(draw_of_row, minlength=groups)
+        starts, max_count = np.concatenate([[0], np.cumsum(counts)[:-1]]), counts.max()
+        index = sorted_rows[np.minimum(starts[:, None] + np.arange(max_count),
+                                       (starts + counts - 1)[:, None])]
+        row_log, joint = joint_states.draw_each(plan, belief, question.known, question.rows,
                                         jnp.asarray(index), key)
-        real = np.arange(most) < counts[:, None]
+        valid = np.arange(max_count) < counts[:, None]
         size = question.rows.chunks * question.rows.size
 
         def scattered(array: np.ndarray):
             array = np.asarray(array)
-            out = np.zeros((size, *array.shape[2:]), array.dtype)
-            out[index[real]] = array[real]
-            return out[None]
+            result = np.zeros((size, *array.shape[2:]), array.dtype)
+            result[index[valid]] = array[valid]
+            return result[None]
 
-        log, states = scattered(found), {name: scattered(value) for name, value in drew.items()}
+        log, states = scattered(row_log), {name: scattered(value) for name, value in joint.items()}
     return plan, question.back, belief, states, log
 
 
 def _one_hot(plan: Plan, codes: dict) -> np.ndarray:
     """Table over the discrete sites outside rows (axes in the plan's order): 1 at their joint
     state, else 0."""
-    out = np.zeros([plan.variables[name].states for name in plan.globals])
-    at = [int(np.flatnonzero(
-        (plan.variables[n].values.reshape(out.shape[i], -1) == np.ravel(codes[n])).all(1)
+    table = np.zeros([plan.variables[name].states for name in plan.globals])
+    state = [int(np.flatnonzero(
+        (plan.variables[n].values.reshape(table.shape[i], -1) == np.ravel(codes[n])).all(1)
     )[0])
-          for i, n in enumerate(plan.globals)]  # fmt: skip
-    out[tuple(at)] = 1.0
-    return out
+             for i, n in enumerate(plan.globals)]  # fmt: skip
+    table[tuple(state)] = 1.0
+    return table
 
 
 def answer(
@@ -260,49 +262,49 @@ def answer(
             including it) or "predicted" (those before it).
     """
     data = data if ask else data.trimmed()
-    posed, plan = _posed(fit, data, [site for _, site in ask])
+    posed, plan = plan_query(fit, data, [site for _, site in ask])
     network = data.structure.network
-    beside = [v for group in plan.latents if plan.timed(group) for v in plan.group_scope(group)]
-    if view != queries.ALL and beside:
+    latents = [v for group in plan.latents if plan.timed(group) for v in plan.group_scope(group)]
+    if view != queries.ALL and latents:
         raise Refusal(f"given='{view}' is not supported for model '{fit.model.name}', because "
-                      f"its time steps depend on '{beside[0]}', which is latent and has one value "
-                      f"per row. Give '{beside[0]}' in the data, or use given='all'")
+                      f"its time steps depend on '{latents[0]}', which is latent and has one value "
+                      f"per row. Give '{latents[0]}' in the data, or use given='all'")
     # query every site of a network, so that one program serves them all
-    every = [("probability", name) for name in plan.targets if name in network] if ask else []
-    wanted = tuple(dict.fromkeys((*every, *ask)))
+    all_asks = [("probability", name) for name in plan.targets if name in network] if ask else []
+    requests = tuple(dict.fromkeys((*all_asks, *ask)))
     blocks = Blocks(posed, plan, None, measured=False) if needs_blocks(posed) and layout.order(
         posed, plan) is None else None
     if blocks is not None and not blocks.fits_few_blocks:
         belief, averaged = _belief_of_fit(fit, plan, blocks.known, plug_in)
-        log, out = _in_blocks(blocks, wanted, averaged, belief, view)
+        logs, results = _in_blocks(blocks, requests, averaged, belief, view)
         if ask:
-            warn(fit, log)
-        return log, {k: out[k] for k in ask}
+            warn(fit, logs)
+        return logs, {k: results[k] for k in ask}
 
     def answer_question(question: Question) -> tuple[np.ndarray, list[np.ndarray]]:
         belief, known, rows, back = (question.belief, question.known, question.rows,
                                      question.back)
         if view == queries.ALL and not question.averaged:
-            found = small.answer(plan, ask, belief, known, rows, data.table.rows)
-            if found is not None:
-                return back(found[0][None]), [back(found[1][k][None], k[1]) for k in ask]
-        log, out = queries.answer(plan, wanted, question.averaged, belief, known, rows, view)
-        return back(log), [back(out[k], k[1]) for k in ask]
+            answers = small.answer(plan, ask, belief, known, rows, data.table.rows)
+            if answers is not None:
+                return back(answers[0][None]), [back(answers[1][k][None], k[1]) for k in ask]
+        logs, results = queries.answer(plan, requests, question.averaged, belief, known, rows, view)
+        return back(logs), [back(results[k], k[1]) for k in ask]
 
-    log, found = _side_by_side(fit, posed, plan, plug_in, (wanted, view), answer_question)
+    logs, answers = _side_by_side(fit, posed, plan, plug_in, (requests, view), answer_question)
     if ask:
-        warn(fit, log)
-    return log, dict(zip(ask, found, strict=True))
+        warn(fit, logs)
+    return logs, dict(zip(ask, answers, strict=True))
 
 
 def warn(fit: Fitted, log: np.ndarray) -> None:
     """Warn which rows have log p(row) = −∞: their results are not probabilities."""
     rows = np.flatnonzero(np.isneginf(log))
     if len(rows):
-        shown = ", ".join(map(str, rows[:8])) + ", …" * (len(rows) > 8)
+        listing = ", ".join(map(str, rows[:8])) + ", …" * (len(rows) > 8)
         warnings.warn(
             f"model '{fit.model.name}': {len(rows)} of {counted(len(log), 'row')} have probability "
-            f"0 under the fitted model (log_prob −∞): rows {shown}. Their probabilities are "
+            f"0 under the fitted model (log_prob −∞): rows {listing}. Their probabilities are "
             "returned as 0, and their predicted states as the first state. Check these rows, or "
             "the parts of the model that give a probability of 0",
             RuntimeWarning,
@@ -316,19 +318,19 @@ def _in_blocks(blocks: Blocks, ask: tuple, averaged: bool, belief: Belief,
 
     Cost: memory of the results and of a few blocks.
     """
-    rows, begin = blocks.data.table.rows, 0
-    every: list[np.ndarray] = []
-    for found in blocks.results(lambda block: queries.answer(
+    rows, start = blocks.data.table.rows, 0
+    outputs: list[np.ndarray] = []
+    for results in blocks.results(lambda block: queries.answer(
             blocks.plan, ask, averaged, belief, blocks.known, block, view)):
-        leaves, form = jax.tree.flatten(found)
+        leaves, treedef = jax.tree.flatten(results)
         leaves = [leaf.reshape(-1, *leaf.shape[2:]) for leaf in map(np.asarray, leaves)]
-        if not every:
-            every.extend(np.empty((rows, *leaf.shape[1:]), leaf.dtype) for leaf in leaves)
-        end = min(begin + len(leaves[0]), rows)
-        for whole, leaf in zip(every, leaves, strict=True):
-            whole[begin:end] = leaf[: end - begin]
-        begin = end
-    return jax.tree.unflatten(form, every)
+        if not outputs:
+            outputs.extend(np.empty((rows, *leaf.shape[1:]), leaf.dtype) for leaf in leaves)
+        end = min(start + len(leaves[0]), rows)
+        for output, leaf in zip(outputs, leaves, strict=True):
+            output[start:end] = leaf[: end - start]
+        start = end
+    return jax.tree.unflatten(treedef, outputs)
 
 
 def _in_parts(data: dataset.Data, plan: Plan) -> list[dataset.Data]:
@@ -340,4 +342,4 @@ def _in_parts(data: dataset.Data, plan: Plan) -> list[dataset.Data]:
     if count < 2 or numbers < PARTED or jax.default_backend() != "cpu":
         return [data]
     size = -(-rows // count)
-    return [data.taken(slice(begin, min(begin + size, rows))) for begin in range(0, rows, size)]
+    return [data.taken(slice(start, min(start + size, rows))) for start in range(0, rows, size)]

@@ -41,7 +41,7 @@ class _Many(Draws):
         return self.pick(np.arange(self.size))
 
 
-def answer(fit: Fitted, held: Data, plug_in: bool, ask: Callable[[Any, Data], PyTree]) -> PyTree:
+def answer(fit: Fitted, data: Data, plug_in: bool, ask: Callable[[Any, Data], PyTree]) -> PyTree:
     """The results of `ask` for all rows, including those with new groups.
 
     Args:
@@ -50,29 +50,29 @@ def answer(fit: Fitted, held: Data, plug_in: bool, ask: Callable[[Any, Data], Py
     Raises:
         Refusal: a new group has no separate prior.
     """
-    if not held.new:
-        return ask(fit, held)
-    groups = _groups(fit, held)
-    n, codes = held.table.rows, {name: np.array(held.table.inputs[name]) for name in held.new}
-    picked: list[list[tuple[tuple[str, int], frozenset[int]]]] = [[] for _ in range(n)]
+    if not data.new:
+        return ask(fit, data)
+    groups = _groups(fit, data)
+    n, codes = data.table.rows, {name: np.array(data.table.inputs[name]) for name in data.new}
+    redrawn: list[list[tuple[tuple[str, int], frozenset[int]]]] = [[] for _ in range(n)]
     for names in groups:
-        _assign(fit.structure, names, held, codes, picked)
+        _assign(fit.structure, names, data, codes, redrawn)
     parts: dict[tuple, list[int]] = {}
-    for row, entries in enumerate(picked):
-        parts.setdefault(tuple(sorted((place, tuple(sorted(found))) for place, found in entries)),
+    for row, entries in enumerate(redrawn):
+        parts.setdefault(tuple(sorted((place, tuple(sorted(index))) for place, index in entries)),
                          []).append(row)
-    told = held._replace(new={}, table=replace(held.table, inputs={**held.table.inputs, **codes}))
+    coded = data._replace(new={}, table=replace(data.table, inputs={**data.table.inputs, **codes}))
     answers = []
     for places, rows in parts.items():
-        own = renewed(fit, {place: np.array(found) for place, found in places},
-                      plug_in) if places else fit
-        answers.append(ask(own, told.taken(np.array(rows))))
-    back = np.argsort(np.concatenate([np.array(rows) for rows in parts.values()]), kind="stable")
-    return jax.tree.map(lambda *leaves: np.concatenate([np.asarray(leaf) for leaf in leaves])[back],
+        renewed_fit = renewed(fit, {place: np.array(index) for place, index in places},
+                              plug_in) if places else fit
+        answers.append(ask(renewed_fit, coded.taken(np.array(rows))))
+    perm = np.argsort(np.concatenate([np.array(rows) for rows in parts.values()]), kind="stable")
+    return jax.tree.map(lambda *leaves: np.concatenate([np.asarray(leaf) for leaf in leaves])[perm],
                         *answers)
 
 
-def _groups(fit: Fitted, held: Data) -> list[list[str]]:
+def _groups(fit: Fitted, data: Data) -> list[list[str]]:
     """Names of the indices with new groups, each together with the others that index the same axes.
 
     Raises:
@@ -80,7 +80,7 @@ def _groups(fit: Fitted, held: Data) -> list[list[str]]:
     """
     structure = fit.structure
     groups = [names for names in together(structure.indexed)
-              if any((_new(held, structure.indexed[name]) >= 0).any() for name in names)]
+              if any((_new(data, structure.indexed[name]) >= 0).any() for name in names)]
     for index in (structure.indexed[name] for names in groups for name in names):
         what = f"a new group of '{index.name}', the index of {index.description},"
         if index.table:
@@ -94,9 +94,9 @@ def _groups(fit: Fitted, held: Data) -> list[list[str]]:
                 f"each row, as in effect[{index.name}]. Model '{structure.model.name}' also uses "
                 f"the effects of all groups at once, such as their sum, or computes with the index"
             )
-        fixed = next((name for name, _ in index.parameters if name not in fit.point), None)
-        if fixed is not None:
-            raise Refusal(f"{what} cannot be predicted, because '{fixed}' has no value for a new "
+        missing = next((name for name, _ in index.parameters if name not in fit.point), None)
+        if missing is not None:
+            raise Refusal(f"{what} cannot be predicted, because '{missing}' has no value for a new "
                           "group. It was not estimated (it is discrete, or was given as data). "
                           "Give only groups that were in the fitted data")
     if structure.prior_factors:
@@ -113,40 +113,40 @@ def _groups(fit: Fitted, held: Data) -> list[list[str]]:
     return groups
 
 
-def _new(held: Data, index: Index) -> np.ndarray:
+def _new(data: Data, index: Index) -> np.ndarray:
     """(rows, cells): the number of the new group, −1 for groups of the fit."""
-    found = held.new.get(index.input)
-    if found is None:
-        found = np.full(held.table.inputs[index.input].shape, -1)
-    flat = found.reshape(len(found), -1)
+    numbers = data.new.get(index.input)
+    if numbers is None:
+        numbers = np.full(data.table.inputs[index.input].shape, -1)
+    flat = numbers.reshape(len(numbers), -1)
     return flat[:, list(index.cells)] if index.cells else flat
 
 
-def _assign(structure: Structure, names: list[str], held: Data, codes: dict, picked: list) -> None:
+def _assign(structure: Structure, names: list[str], data: Data, codes: dict, redrawn: list) -> None:
     """Write codes of fitted groups that the row does not use for its new groups (in place), and
-    append the entries to be redrawn to `picked`."""
+    append the entries to be redrawn to `redrawn`."""
     indices = [structure.indexed[name] for name in names]
     low, high = bounds(indices)
     axes = {axis for index in indices for axis in index.axes}
     free = [c for c in range(present(low), present(high) + 1) if all(
         0 <= a.scale * c + a.offset < structure.sites[a.parameter].shape[a.axis] for a in axes
     )]
-    n = held.table.rows
-    new = [_new(held, index) for index in indices]
-    flat = {index.input: codes.get(index.input, held.table.inputs[index.input]).reshape(n, -1)
+    n = data.table.rows
+    new = [_new(data, index) for index in indices]
+    flat = {index.input: codes.get(index.input, data.table.inputs[index.input]).reshape(n, -1)
             for index in indices}
     cells = [list(index.cells) or list(range(flat[index.input].shape[1])) for index in indices]
-    for row in np.flatnonzero(np.any([(found >= 0).any(1) for found in new], axis=0)):
-        used, members = set(), {}
-        for index, own, found in zip(indices, cells, new, strict=True):
-            used |= set(flat[index.input][row, own][found[row] < 0].tolist())
-        spare = (c for c in free if c not in used)
-        for index, own, found in zip(indices, cells, new, strict=True):
-            for cell, number in zip(own, found[row], strict=True):
+    for row in np.flatnonzero(np.any([(numbers >= 0).any(1) for numbers in new], axis=0)):
+        used_codes, members = set(), {}
+        for index, columns, numbers in zip(indices, cells, new, strict=True):
+            used_codes |= set(flat[index.input][row, columns][numbers[row] < 0].tolist())
+        spare_codes = (c for c in free if c not in used_codes)
+        for index, columns, numbers in zip(indices, cells, new, strict=True):
+            for cell, number in zip(columns, numbers[row], strict=True):
                 if number < 0:
                     continue
                 if number not in members:
-                    members[number] = next(spare, None)
+                    members[number] = next(spare_codes, None)
                 if members[number] is None:
                     raise Refusal(
                         f"row {row} of the data has more different groups than "
@@ -154,9 +154,9 @@ def _assign(structure: Structure, names: list[str], held: Data, codes: dict, pic
                         "Fit data that contain more groups")
                 flat[index.input][row, cell] = members[number]
         for axis in axes:
-            taken = frozenset(axis.scale * int(present(c)) + axis.offset
-                              for c in members.values())
-            picked[row].append((axis[:2], taken))
+            entries = frozenset(axis.scale * int(present(c)) + axis.offset
+                                for c in members.values())
+            redrawn[row].append((axis[:2], entries))
 
 
 def renewed(fit: Fitted, entries: Mapping[tuple[str, int], np.ndarray], plug_in: bool) -> Fitted:
@@ -176,7 +176,7 @@ def renewed(fit: Fitted, entries: Mapping[tuple[str, int], np.ndarray], plug_in:
     masks, given = {}, {name: jnp.asarray(value) for name, value in fit.given.items()}
     for name in names:
         mask = np.zeros(sites[name].shape, bool)
-        for (owner, axis), found in entries.items():
+        for (owner, axis), positions in entries.items():
             if owner == name:
                 if axis >= len(sites[name].batch) + len(sites[name].independent):
                     raise Refusal(
@@ -184,7 +184,7 @@ def renewed(fit: Fitted, entries: Mapping[tuple[str, int], np.ndarray], plug_in:
                         f"axis {axis}, so the effect of a new group cannot be drawn separately. "
                         f"Give each group its own prior, by a numpyro.plate over the groups"
                     )
-                np.moveaxis(mask, axis, 0)[found] = True
+                np.moveaxis(mask, axis, 0)[positions] = True
         masks[name] = jnp.asarray(mask)
     _exchangeable(fit, names, entries)
     if plug_in or not fit.belief.varies:
@@ -196,19 +196,19 @@ def renewed(fit: Fitted, entries: Mapping[tuple[str, int], np.ndarray], plug_in:
                 raise Refusal(f"the prior of '{name}' ({kind}) has no mean, but the prediction for "
                               f"a new group from a point estimate uses the mean of the "
                               f"prior. Use a prior that has a mean", ("NUTS",))
-        at: Any = fit
-        return replace(at, point={
+        any_fit: Any = fit
+        return replace(any_fit, point={
             **fit.point, **{name: np.asarray(means[name]) for name in names}
         }, belief=Point(fit.belief.table))
     values, tables = fit.belief.averaging_draws(fit._plan, fit._known(), DRAWS)
     repeats = int(np.clip(HELD // sum(value.size for value in values.values()), 1, REPEATS))
     values = {name: jnp.repeat(jnp.asarray(value), repeats, 0) for name, value in values.items()}
     keys = split_key(random_key(0), len(values[names[0]]))
-    new = _every(structure, names, values, given, masks, keys)
-    held = {name: np.asarray(value)[None] for name, value in {**values, **new}.items()}
+    redrawn = _every(structure, names, values, given, masks, keys)
+    draws = {name: np.asarray(value)[None] for name, value in {**values, **redrawn}.items()}
     tables = None if tables is None else np.repeat(np.asarray(tables), repeats, 0)[None]
-    of: Any = fit
-    return replace(of, belief=_Many(held, tables, {}))
+    target: Any = fit
+    return replace(target, belief=_Many(draws, tables, {}))
 
 
 def _entries(structure: Structure, names: tuple[str, ...], params: Mapping, given: Mapping,
@@ -259,9 +259,9 @@ def _exchangeable(fit: Fitted, names: Iterable[str],
                 value.ndim - len(batch), 0
             )
             for axis in (axis for owner, axis in entries if owner == name):
-                at = axis - (len(site.batch) + len(site.independent)) + value.ndim - tail
-                if 0 <= at < value.ndim - tail and not np.array_equal(
-                    value, np.repeat(np.take(value, [0], at), value.shape[at], at)
+                position = axis - (len(site.batch) + len(site.independent)) + value.ndim - tail
+                if 0 <= position < value.ndim - tail and not np.array_equal(
+                    value, np.repeat(np.take(value, [0], position), value.shape[position], position)
                 ):
                     raise Refusal(
                         f"the prior of '{name}' differs between groups along axis {axis}, so the "

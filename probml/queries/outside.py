@@ -19,18 +19,19 @@ KEPT = 1000  # draws that means are computed from, of a posterior that is not a 
 
 
 @jit(static_argnums=0, seldom=ASKED)
-def _tilt(structure: Structure, draws: Mapping, fixed: Mapping, mean: Mapping) -> dict[str,
+def _mean_correction(structure: Structure, draws: Mapping, fixed: Mapping,
+                     mean: Mapping) -> dict[str,
                                                                                          jax.Array]:
     """First-order correction of the means over parameter draws for the Monte Carlo error of the
     draws: Jacobian × (posterior mean − mean of the draws)."""
-    middle = {name: value.mean(0) for name, value in draws.items()}
+    mean_draw = {name: value.mean(0) for name, value in draws.items()}
 
     def real(draw: Mapping[str, jax.Array]):
         return {name: value.astype(jnp.result_type(float))
                 for name, value in deterministics_at(structure, {**fixed, **draw}).items()}
 
-    return jax.jvp(real, (middle,),
-                   ({name: mean[name] - value for name, value in middle.items()},))[1]
+    return jax.jvp(real, (mean_draw,),
+                   ({name: mean[name] - value for name, value in mean_draw.items()},))[1]
 
 
 def point(fit: Fitted) -> dict[str, ArrayLike]:
@@ -51,19 +52,20 @@ def point(fit: Fitted) -> dict[str, ArrayLike]:
         draws = {name: placed(np.asarray(plan.variables[name].values)[code].reshape(
                      -1, *structure.sites[name].shape))
                  for name, code in zip(plan.globals, codes, strict=True)}
-        every = jax.device_get(deterministics_at_each(structure, draws, known))
-        return _host({name: np.tensordot(weights, value, 1) for name, value in every.items()})
+        at_draws = jax.device_get(deterministics_at_each(structure, draws, known))
+        return _host({name: np.tensordot(weights, value, 1) for name, value in at_draws.items()})
     values = fit.belief.chains
     draws = fit.belief.averaging_draws(fit._plan, fit._known(), KEPT)[0] if values is None else {
         n: placed(np.reshape(v, (-1, *np.shape(v)[2:]))) for n, v in values.items()
     }
-    every = jax.device_get(deterministics_at_each(structure, draws, known))
-    out = {name: value.mean(0) for name, value in every.items()}
+    at_draws = jax.device_get(deterministics_at_each(structure, draws, known))
+    means = {name: value.mean(0) for name, value in at_draws.items()}
     if fit.belief.exact:
-        tilt = jax.device_get(_tilt(structure, draws, known, {name: known[name] for name in draws}))
-        out = {name: value + np.where(np.isfinite(tilt[name]), tilt[name], 0.0)
-               for name, value in out.items()}
-    return _host(out)
+        tilt = jax.device_get(_mean_correction(structure, draws, known,
+                                               {name: known[name] for name in draws}))
+        means = {name: value + np.where(np.isfinite(tilt[name]), tilt[name], 0.0)
+                 for name, value in means.items()}
+    return _host(means)
 
 
 def drawn(fit: Fitted, draws: SiteValues) -> dict[str, np.ndarray]:
@@ -74,14 +76,14 @@ def drawn(fit: Fitted, draws: SiteValues) -> dict[str, np.ndarray]:
         **fit.point, **fit.given}))))
 
 
-def by_chain(of: Callable[[dict[str, np.ndarray]], SiteValues],
+def by_chain(function: Callable[[dict[str, np.ndarray]], SiteValues],
              draws: SiteValues) -> dict[str, np.ndarray]:
     """A function of draws, name → (n, ...), asked for draws with axes (chains, draws, ...)."""
-    lead = np.shape(next(iter(draws.values())))[:2]
-    found = of({name: np.reshape(value, (-1, *np.shape(value)[2:]))
-                for name, value in draws.items()})
-    return {name: np.reshape(value, (*lead, *np.shape(value)[1:]))
-            for name, value in found.items()}
+    chain_shape = np.shape(next(iter(draws.values())))[:2]
+    results = function({name: np.reshape(value, (-1, *np.shape(value)[2:]))
+                        for name, value in draws.items()})
+    return {name: np.reshape(value, (*chain_shape, *np.shape(value)[1:]))
+            for name, value in results.items()}
 
 
 def chains(fit: Fitted, draws: SiteValues) -> dict[str, np.ndarray]:
@@ -89,14 +91,14 @@ def chains(fit: Fitted, draws: SiteValues) -> dict[str, np.ndarray]:
     return by_chain(lambda flat: drawn(fit, flat), draws)
 
 
-def fixed(value: ArrayLike) -> np.ndarray:
+def read_only(value: ArrayLike) -> np.ndarray:
     """A read-only copy as a NumPy array."""
-    out = np.array(value)
-    out.flags.writeable = False
-    return out
+    array = np.array(value)
+    array.flags.writeable = False
+    return array
 
 
 def _host(values: Mapping[str, jax.Array]) -> dict[str, ArrayLike]:
     """Read-only NumPy copies; traced arrays unchanged."""
-    return {name: value if isinstance(value, jax.core.Tracer) else fixed(value)
+    return {name: value if isinstance(value, jax.core.Tracer) else read_only(value)
             for name, value in values.items()}

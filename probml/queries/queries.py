@@ -26,7 +26,7 @@ from probml.elimination.factor import Factor
 from probml.errors import present
 from probml.factors import integrated, linear_chains, sequences
 from probml.factors.chains import Given, best_path, chain_moves, in_pieces, steps_factor
-from probml.factors.factors import global_factors, inside_of, level_factors, row_evidence
+from probml.factors.factors import factors_of_steps, global_factors, level_factors, row_evidence
 from probml.factors.naturals import naturals, over_states
 from probml.factors.rowwise import row_environment
 from probml.factors.sequences import Moves
@@ -46,7 +46,7 @@ class Parts:
                  chunk: Chunk):
         self.rows, self.moves = rows, moves
         self._plan, self._given, self._chunk = plan, given, chunk
-        self._inside = inside_of(plan, chunk)
+        self._inside = factors_of_steps(plan, chunk)
 
     @functools.cached_property
     def steps(self) -> list[Factor]:
@@ -79,9 +79,9 @@ class Parts:
             return rows
         if plan.steps and not plan.step_order and pairs is None and "steps" not in self.__dict__:
             return [*rows, steps_factor(plan, self._inside, self._given, self.moves, chunk,
-                                        more=more)]
-        beside = [Factor(sequences.by_step(log), scope) for scope, log in more.items()]
-        return [*rows, sequences.factor(plan, [*self.steps, *beside], self.moves, chunk.along,
+                                        extra=more)]
+        step_factors = [Factor(sequences.by_step(log), scope) for scope, log in more.items()]
+        return [*rows, sequences.factor(plan, [*self.steps, *step_factors], self.moves, chunk.along,
                                         len(chunk.weights), pairs=pairs)]
 
 
@@ -93,10 +93,10 @@ def parts_of(plan: Plan, belief: Belief, known: Known, rows: Chunk) -> Parts:
     if belief.table is not None:
         factors.append(Factor(belief.table[None], plan.globals))
     else:
-        outer = global_factors(plan, belief.params, known)
+        outer_factors = global_factors(plan, belief.params, known)
         if plan.mixed:  # log p(states | params), not log p(states, params)
-            outer.append(Factor(-elimination.evidence(outer, plan.globals), ()))
-        factors += outer
+            outer_factors.append(Factor(-elimination.evidence(outer_factors, plan.globals), ()))
+        factors += outer_factors
     given = Given(belief.params, natural, belief.predictive, known)
     return Parts(plan, factors, chain_moves(*args), given, rows)
 
@@ -118,21 +118,22 @@ def _answer(plan: Plan, ask: tuple[tuple[str, Any], ...], belief: Belief, known:
             rows: Chunk, view: str) -> tuple[jax.Array, dict]:
     """log p(row), (b,), and the results of `ask`, pairs (question, site), of one chunk of rows at
     one parameter value."""
-    scopes = {site: _asked(plan, site) for _, site in ask}
+    scopes = {site: _scope_of(plan, site) for _, site in ask}
     timed = {site: plan.structure.named[_first(site)].time is not None for site in scopes}
-    inside = sorted({scopes[site] for site in scopes if timed[site]})
-    wanted = {scopes[site] for site in scopes if not timed[site]}
+    step_scopes = sorted({scopes[site] for site in scopes if timed[site]})
+    row_scopes = {scopes[site] for site in scopes if not timed[site]}
     parts = parts_of(plan, belief, known, rows)
-    log, found, inner, pairs = _posteriors(plan, parts, rows, wanted, inside,
-                                           any(q == "pairs" for q, _ in ask))
-    if view != ALL and inside:
-        inner = {scope: sequences.by_lane(rows.along, table) for scope, table in _so_far(
-            plan, belief, known, rows, parts, inside, view).items()}
-    out = {}
+    log, row_tables, step_tables, pairs = _posteriors(plan, parts, rows, row_scopes, step_scopes,
+                                                      any(q == "pairs" for q, _ in ask))
+    if view != ALL and step_scopes:
+        step_tables = {scope: sequences.by_lane(rows.along, table) for scope,
+                       table in _filtered_posteriors(
+            plan, belief, known, rows, parts, step_scopes, view).items()}
+    results = {}
     for question, site in ask:
         # tables of variables are ordered by lane, those of other sites by step
         laned = timed[site] and (isinstance(site, tuple) or site in plan.variables)
-        table = found[scopes[site]] if not timed[site] else inner[scopes[site]]
+        table = row_tables[scopes[site]] if not timed[site] else step_tables[scopes[site]]
         if laned:
             table = table.reshape(-1, *table.shape[2:])
         elif timed[site]:
@@ -143,8 +144,8 @@ def _answer(plan: Plan, ask: tuple[tuple[str, Any], ...], belief: Belief, known:
             answer = rows.along.folded(answer, laned and question != "pairs")
             if question in ("probability", "mean"):
                 answer = sequences.fold(plan, site, answer)
-        out[question, site] = answer
-    return log, out
+        results[question, site] = answer
+    return log, results
 
 
 def _first(site: str | tuple[str, ...]) -> str:
@@ -152,21 +153,21 @@ def _first(site: str | tuple[str, ...]) -> str:
     return site[0] if isinstance(site, tuple) else site
 
 
-def _posteriors(plan: Plan, parts: Parts, rows: Chunk, wanted: set, inside: list,
+def _posteriors(plan: Plan, parts: Parts, rows: Chunk, scopes: set, timed: list,
                 pairs: bool) -> tuple[jax.Array, dict, dict, jax.Array | None]:
     """log p(row), and posterior probabilities of joint states, as its gradients with respect to
-    log factors: scope → table for the scopes `wanted` (of rows) and `inside` (of time steps); with
+    log factors: scope → table for the scopes `scopes` (of rows) and `timed` (of time steps); with
     `pairs` also those of successive states."""
     size = len(rows.weights)
-    taps, untapped = _taps(plan, parts, wanted, size)
-    count = rows_of_site(plan, rows, plan.structure.chains[0])[1] if inside else 0
+    taps, untapped = _marginal_factors(plan, parts, scopes, size)
+    count = rows_of_site(plan, rows, plan.structure.chains[0])[1] if timed else 0
     # one lane after the other: the layout in which the gradients are computed
-    length = rows.along.length if inside else 1
+    length = rows.along.length if timed else 1
     inner = {scope: jnp.zeros((count // length, length, *(plan.variables[v].states for v in scope)))
-             for scope in inside}
+             for scope in timed}
     states = math.prod(plan.variables[n].states for n in plan.chains)
-    blank = (jnp.zeros((rows.along.length, 1, states, states, size * rows.along.blocks))
-             if pairs else None)
+    zero_pairs = (jnp.zeros((rows.along.length, 1, states, states, size * rows.along.blocks))
+                  if pairs else None)
 
     def total(logs: list[jax.Array], inner: dict, pairs: dict):
         tapped = [tap._replace(log=log) for log, tap in zip(logs, taps, strict=True)]
@@ -175,24 +176,25 @@ def _posteriors(plan: Plan, parts: Parts, rows: Chunk, wanted: set, inside: list
         return jnp.where(jnp.isfinite(log), log, 0.0).sum(), log
 
     (_, log), (tables, inner, successive) = jax.value_and_grad(total, (0, 1, 2), has_aux=True)(
-        [tap.log for tap in taps], inner, blank)
-    found = {tap.names: table for tap, table in zip(taps, tables, strict=True)}
-    return log, found, inner, successive
+        [tap.log for tap in taps], inner, zero_pairs)
+    row_tables = {tap.names: table for tap, table in zip(taps, tables, strict=True)}
+    return log, row_tables, inner, successive
 
 
-def _taps(plan: Plan, parts: Parts, wanted: set, size: int) -> tuple[list[Factor], list[Factor]]:
-    """One factor for each of the scopes `wanted`, and all other factors of rows. The gradient of
+def _marginal_factors(plan: Plan, parts: Parts, scopes: set, size: int) -> tuple[list[Factor],
+                                                                                 list[Factor]]:
+    """One factor for each of the scopes `scopes`, and all other factors of rows. The gradient of
     log p(row) with respect to the former is the posterior of the joint states of its scope."""
     taps: dict[tuple[str, ...], Factor] = {}
     untapped = []
     for factor in parts.rows:
-        if factor.names in wanted and factor.names not in taps and factor.log.shape[0] == size:
+        if factor.names in scopes and factor.names not in taps and factor.log.shape[0] == size:
             taps[factor.names] = factor
         else:
             untapped.append(factor)
-    blank = {scope: Factor(jnp.zeros((size, *(plan.variables[v].states for v in scope))), scope,
-                           True) for scope in wanted - taps.keys()}
-    return sorted((taps | blank).values(), key=lambda factor: factor.names), untapped
+    added = {scope: Factor(jnp.zeros((size, *(plan.variables[v].states for v in scope))), scope,
+                           True) for scope in scopes - taps.keys()}
+    return sorted((taps | added).values(), key=lambda factor: factor.names), untapped
 
 
 def _averaged(plan: Plan, belief: Belief, known: Known, rows: Chunk, view: str, question: str,
@@ -204,14 +206,14 @@ def _averaged(plan: Plan, belief: Belief, known: Known, rows: Chunk, view: str, 
     if question == "mean" and site in plan.variables:  # a count that others depend on
         values = plan.structure.sites[site].valued(jnp.asarray(plan.variables[site].values))
         return jnp.tensordot(table, values.astype(table.dtype), 1)
-    at, count = rows_of_site(plan, rows, _first(site))
+    part, count = rows_of_site(plan, rows, _first(site))
     if view == PREDICTED:
-        at = at._replace(values={n: v for n, v in at.values.items() if n != site},
-                         seen={n: v for n, v in at.seen.items() if n != site})
-    along = means_along(plan, belief.params, known, rows, site, view)
+        part = part._replace(values={n: v for n, v in part.values.items() if n != site},
+                             seen={n: v for n, v in part.seen.items() if n != site})
+    means = means_along(plan, belief.params, known, rows, site, view)
     if question == "probability":
-        return _probability(plan, belief, known, at, site, table, count, along)
-    return average(table, conditional(plan, belief.params, known, at, site, "mean", count, along))
+        return _probability(plan, belief, known, part, site, table, count, means)
+    return average(table, conditional(plan, belief.params, known, part, site, "mean", count, means))
 
 
 def states_and_log(plan: Plan, scope: tuple[str, ...], belief: Belief, known: Known,
@@ -219,8 +221,8 @@ def states_and_log(plan: Plan, scope: tuple[str, ...], belief: Belief, known: Kn
     """log p(row), (b,), and p(joint states of `scope` | row), (b, *states), of one chunk."""
     if not scope:
         return _answer(plan, (), belief, known, rows, ALL)[0], jnp.ones(len(rows.weights))
-    log, out = _answer(plan, (("joint", scope),), belief, known, rows, ALL)
-    return log, out["joint", scope]
+    log, results = _answer(plan, (("joint", scope),), belief, known, rows, ALL)
+    return log, results["joint", scope]
 
 
 def _pairs(plan: Plan, name: str, pairs: jax.Array) -> jax.Array:
@@ -231,75 +233,76 @@ def _pairs(plan: Plan, name: str, pairs: jax.Array) -> jax.Array:
     return table.sum(tuple(1 + j for j in range(2 * len(sizes)) if j % len(sizes) != i))
 
 
-def _so_far(plan: Plan, belief: Belief, known: Known, rows: Chunk, parts: Parts, scopes: list,
-            view: str) -> dict:
+def _filtered_posteriors(plan: Plan, belief: Belief, known: Known, rows: Chunk, parts: Parts,
+                         scopes: list,
+                         view: str) -> dict:
     """Filtered (or one-step predicted) posterior of the latent variables of each step, scope →
     table, also given the observed cells of the row outside time."""
     steps, size = rows.along, len(rows.weights)
-    apart = [n for n in plan.order if n not in plan.along]
-    left = elimination.sum_out(parts.rows, apart)
+    summed = [n for n in plan.order if n not in plan.along]
+    remaining = elimination.sum_out(parts.rows, summed)
     names = (*plan.along, *plan.chains)
-    log = sequences.expand_axes(left.log, left.names, plan.along)
-    outer = [plan.variables[n].states for n in plan.along]
-    log = jnp.broadcast_to(log, (size, *outer)).reshape(size, -1)
+    log = sequences.expand_axes(remaining.log, remaining.names, plan.along)
+    sizes = [plan.variables[n].states for n in plan.along]
+    log = jnp.broadcast_to(log, (size, *sizes)).reshape(size, -1)
     if plan.chains:
         chain = sequences.chain_of(plan, parts.steps, parts.moves, steps, size)
-        predicted, _, before = chain_paths.filtered(chain, sequences.layout_of(steps))
-        prior = jnp.repeat(log.T, steps.blocks, 1)[None] + before
+        predicted, _, log_before = chain_paths.filtered(chain, sequences.layout_of(steps))
+        prior = jnp.repeat(log.T, steps.blocks, 1)[None] + log_before
         prior = jnp.exp(prior - finite(prior.max(1, keepdims=True)))[:, :, None] * predicted
         prior = jnp.moveaxis(
-            jnp.broadcast_to(prior, (len(prior), math.prod(outer), *prior.shape[2:])), -1, 1
+            jnp.broadcast_to(prior, (len(prior), math.prod(sizes), *prior.shape[2:])), -1, 1
         )
-        prior = log_of(prior).reshape(-1, *outer, *(plan.variables[n].states for n in plan.chains))
+        prior = log_of(prior).reshape(-1, *sizes, *(plan.variables[n].states for n in plan.chains))
     else:
         prior = jnp.broadcast_to(jnp.repeat(log, steps.blocks, 0)[None],
                                  (steps.length, size * steps.blocks, log.shape[1]))
-        prior = prior.reshape(-1, *outer)
-    inside = parts.steps
+        prior = prior.reshape(-1, *sizes)
+    step_factors = parts.steps
     if view == PREDICTED:
         natural = naturals(plan, belief.params, known)
-        inside = level_factors(plan, belief.params, known, natural, rows, True,
-                               predictive=belief.predictive, evidence=False)
+        step_factors = level_factors(plan, belief.params, known, natural, rows, True,
+                                     predictive=belief.predictive, evidence=False)
 
     def total(taps: list[jax.Array]):
-        graph = [Factor(prior, names), *inside,
+        graph = [Factor(prior, names), *step_factors,
                  *(Factor(log, scope) for scope, log in zip(scopes, taps, strict=True))]
-        present = {n for f in graph for n in f.names}
-        log = elimination.evidence(graph, [n for n in (*plan.step_order, *names) if n in present])
+        in_graph = {n for f in graph for n in f.names}
+        log = elimination.evidence(graph, [n for n in (*plan.step_order, *names) if n in in_graph])
         return jnp.where(jnp.isfinite(log), log, 0.0).sum()
 
-    blank = [jnp.zeros((len(prior), *(plan.variables[v].states for v in scope)))
+    zeros = [jnp.zeros((len(prior), *(plan.variables[v].states for v in scope)))
              for scope in scopes]
-    return dict(zip(scopes, jax.grad(total)(blank), strict=True))
+    return dict(zip(scopes, jax.grad(total)(zeros), strict=True))
 
 
-def _asked(plan: Plan, site: str | tuple[str, ...]) -> tuple[str, ...]:
+def _scope_of(plan: Plan, site: str | tuple[str, ...]) -> tuple[str, ...]:
     """The variables whose joint posterior determines the result for a site or a tuple of sites."""
     if isinstance(site, tuple):
         return site
     return (site,) if site in plan.variables else plan.scope(site)
 
 
-def _probability(plan: Plan, belief: Belief, known: Known, rows: Chunk, name: str, q: jax.Array,
-                 size: int, along: Mapping[str, jax.Array]) -> jax.Array:
+def _probability(plan: Plan, belief: Belief, known: Known, rows: Chunk, name: str, post: jax.Array,
+                 size: int, means: Mapping[str, jax.Array]) -> jax.Array:
     """(b, *cells, states) marginal probabilities of a discrete site."""
     site = plan.structure.sites[name]
     if name in plan.variables:
         values = jnp.asarray(plan.variables[name].values)
         if math.prod(site.cells) == 1:
-            return q.reshape(len(q), *site.cells, site.finite)
+            return post.reshape(len(post), *site.cells, site.finite)
         hot = jax.nn.one_hot(values, site.finite)  # (joint states, *cells, states)
-        return jnp.tensordot(q, hot, 1)
-    p = average(q, conditional(plan, belief.params, known, rows, name, "probabilities", size,
-                               along))
+        return jnp.tensordot(post, hot, 1)
+    probs = average(post, conditional(plan, belief.params, known, rows, name, "probabilities", size,
+                                      means))
     if name in rows.values:
         hot = jax.nn.one_hot(rows.values[name], site.finite)
-        p = jnp.where(rows.seen[name][..., None], hot, p) if name in rows.seen else hot
-    return p
+        probs = jnp.where(rows.seen[name][..., None], hot, probs) if name in rows.seen else hot
+    return probs
 
 
 @jit(static_argnames=("plan", "ask", "averaged", "view"), seldom=ASKED, on_host=True)
-def answer(plan: Plan, ask: tuple, averaged: bool, belief: Belief, known: Known, every: Rows,
+def answer(plan: Plan, ask: tuple, averaged: bool, belief: Belief, known: Known, all_rows: Rows,
            view: str = ALL):
     """log p(row) and the results of `ask`, (chunks, b, ...). With `averaged`, belief.params are
     posterior draws: results are averaged with weights ∝ each draw's p(row)."""
@@ -307,24 +310,24 @@ def answer(plan: Plan, ask: tuple, averaged: bool, belief: Belief, known: Known,
     def chunk(rows: Chunk):
         if not averaged:
             return _answer(plan, ask, belief, known, rows, view)
-        log, out = belief.map_draws(plan, lambda own: _answer(plan, ask, own, known, rows, view))
+        log, out = belief.map_draws(plan, lambda draw: _answer(plan, ask, draw, known, rows, view))
         weight = jax.nn.softmax(log, 0)
         out = {k: (weight.reshape(*weight.shape, *(1,) * (v.ndim - 2)) * v).sum(0)
                for k, v in out.items()}
         return jax.scipy.special.logsumexp(log, 0) - math.log(log.shape[0]), out
 
-    return every.map(chunk)
+    return all_rows.map(chunk)
 
 
 @jit(static_argnames=("plan",), seldom=ASKED, draws=1)
-def row_logs(plan: Plan, draws: Mapping, known: Known, every: Rows) -> jax.Array:
+def row_logs(plan: Plan, draws: Mapping, known: Known, all_rows: Rows) -> jax.Array:
     """log p(row | parameters), (draws, chunks, b), with missing discrete sites of the row summed
     out. `draws`: of the parameters, and of those sites outside rows that the plan conditions on."""
 
     def logs_at_draw(draw: dict[str, jax.Array]):
         (params, *_), at = Belief.at_draw(plan, known, draw)
         natural = naturals(plan, params, at)
-        return every.map(lambda rows: jnp.broadcast_to(
+        return all_rows.map(lambda rows: jnp.broadcast_to(
             row_evidence(plan, params, at, natural, rows), rows.weights.shape
         ))
 
@@ -333,14 +336,14 @@ def row_logs(plan: Plan, draws: Mapping, known: Known, every: Rows) -> jax.Array
 
 @jit(static_argnames=("plan", "names"), seldom=ASKED, draws=2)
 def row_values(plan: Plan, names: tuple[str, ...], draws: Mapping, known: Known,
-               every: Rows) -> dict[str, jax.Array]:
+               all_rows: Rows) -> dict[str, jax.Array]:
     """The deterministics `names` inside rows at each draw: name → (draws, chunks, b, *cells).
     `draws`: as for row_logs."""
     ask = tuple(("mean", name) for name in names)
 
     def values_at_draw(draw: dict[str, jax.Array]):
         belief, at = Belief.at_draw(plan, known, draw)
-        return every.map(lambda rows: {
+        return all_rows.map(lambda rows: {
             name: value for (_, name), value in _answer(plan, ask, belief, at, rows, ALL)[1].items()
         })
 
@@ -361,60 +364,60 @@ def means_along(plan: Plan, params: Mapping, known: Known, rows: Chunk, name: st
     Args:
         rows: a chunk of rows, not of steps. view: as for `linear_chains.means`.
     """
-    out = {}
+    means = {}
     for group in (group for group in plan.groups(name) if plan.timed(group)):
-        found = linear_chains.means(plan, params, known, rows, group, view)
+        group_means = linear_chains.means(plan, params, known, rows, group, view)
         timed = plan.structure.named[name].time is not None
-        out[group.name] = found if timed else rows.along.folded(found)[:, 0]
-    return out
+        means[group.name] = group_means if timed else rows.along.folded(group_means)[:, 0]
+    return means
 
 
-def conditional(plan: Plan, params: Mapping, known: Known, rows: Chunk, name: str, what: str,
-                size: int, along: Mapping[str, jax.Array]) -> jax.Array:
+def conditional(plan: Plan, params: Mapping, known: Known, rows: Chunk, name: str, kind: str,
+                size: int, means: Mapping[str, jax.Array]) -> jax.Array:
     """E[x | parents] or p(x | parents) of a site, (b, *states of its discrete parents, *cells[,
     states]); of a partially observed vector the mean given its observed coordinates; of a
-    deterministic its value. `along`: from `means_along`."""
+    deterministic its value. `means`: from `means_along`."""
     site, parents = plan.structure.named[name], tuple(p for p in plan.structure.named[name].parents
                                                       if p in plan.variables)
     if plan.groups(name):
         return integrated.average_over_latents(
-            plan, params, known, rows, name, lambda env: _mean(plan, name, env, what, ()), along,
+            plan, params, known, rows, name, lambda env: _mean(plan, name, env, kind, ()), means,
             size)
-    parts: tuple = ()
+    observed: tuple = ()
     fixed = {**params, **known.given}
     if name in rows.seen and site.traits.fill is not None:
         x = rows.values[name]
-        parts = (x + known.centre[name].reshape(site.cells) if name in known.centre else x,
-                 rows.seen[name])
+        observed = (x + known.centre[name].reshape(site.cells) if name in known.centre else x,
+                    rows.seen[name])
 
-    return jax.vmap(lambda varying, parts: over_states(
-        plan, lambda env: _mean(plan, name, env, what, parts), {**fixed, **varying}, parents
-    ), axis_size=size)(row_environment(plan, known, rows, name), parts)
+    return jax.vmap(lambda varying, observed: over_states(
+        plan, lambda env: _mean(plan, name, env, kind, observed), {**fixed, **varying}, parents
+    ), axis_size=size)(row_environment(plan, known, rows, name), observed)
 
 
-def _mean(plan: Plan, name: str, env: Mapping, what: str, parts: tuple) -> jax.Array:
+def _mean(plan: Plan, name: str, env: Mapping, kind: str, observed: tuple) -> jax.Array:
     """The mean of a site of one row given its parents, or the probabilities of its states; of a
     deterministic or a latent its value. (*cells[, states]).
 
     Args:
-        parts: of a partially observed vector, its cells and the mask of observed ones; else ().
+        observed: of a partially observed vector, its cells and the mask of observed ones; else ().
     """
     site = plan.structure.named[name]
     if name in plan.hidden:
         value = site.collect(env[name], 1)[0]
-        if what == "probabilities":
+        if kind == "probabilities":
             return jax.nn.one_hot(value, site.finite)
         return site.valued(value).astype(jnp.result_type(float)) if site.discrete else value
     if name in plan.structure.deterministics:
         return site.collect(plan.structure.computed(name, env),
                             1)[0].astype(jnp.result_type(float))
-    if what == "probabilities":
+    if kind == "probabilities":
         if site.family is None or site.states is None:
             return jnp.exp(log_masses(plan.structure, name, env)).reshape(*site.cells, site.finite)
-        found = present(site.traits.probabilities)(plan.structure.cells(name, env))
-        return found.reshape(*site.cells, site.states)
+        probs = present(site.traits.probabilities)(plan.structure.cells(name, env))
+        return probs.reshape(*site.cells, site.states)
     distribution = plan.structure.distribution(name, env)
     mean = mean_of(distribution)
-    if parts:
-        mean = present(site.traits.fill)(distribution, mean, *map(site.place, parts))
+    if observed:
+        mean = present(site.traits.fill)(distribution, mean, *map(site.place, observed))
     return site.layout(mean, len(site.event)).reshape(site.cells)

@@ -35,36 +35,36 @@ class Compiled:
 
     ASKS = ("predict_proba", "predict", "log_prob")
 
-    def __init__(self, fit: Fitted, held: dataset.Data, ask: str, site: str | None, plug_in: bool):
+    def __init__(self, fit: Fitted, data: dataset.Data, ask: str, site: str | None, plug_in: bool):
         finite = site is not None and fit._site(site).finite is not None
         if ask == "predict_proba" and not finite:
             raise ModelError(f"compiled('predict_proba'): '{site}' has infinitely many values, but "
                              f"predict_proba is for a site with a finite number of states. Use "
                              f"compiled(..., 'predict')")
         fit.structure.need_rows("compiled()")
-        if held.steps is not None:
+        if data.steps is not None:
             raise Refusal(f"each row of model '{fit.model.name}' is a sequence, which compiled() "
                           "does not support. Use fit.filter() for one step of a sequence at a time")
-        wanted = () if site is None else (("probability" if finite else "mean", site),)
-        found = asking.prepare(fit, held, [name for _, name in wanted], plug_in, least=1)
+        requests = () if site is None else (("probability" if finite else "mean", site),)
+        query = asking.prepare(fit, data, [name for _, name in requests], plug_in, min_rows=1)
         self._ask, self._labels = ask, None if site is None else fit.names.get(site)
         self._most = ask == "predict" and finite
-        self._form = _Form(fit, held, found)
+        self._form = _Form(fit, data, query)
         self.names = tuple(self._form.writers)
         self._program = _compiled(
-            lambda stacked: queries.answer(found.plan, wanted, found.averaged, found.belief,
-                                           found.known, Resident(stacked)), self._form.stacked)
+            lambda stacked: queries.answer(query.plan, requests, query.averaged, query.belief,
+                                           query.known, Resident(stacked)), self._form.stacked)
 
     def __call__(self, row: SiteValues) -> PyTree:
         """The result of the query, without an axis of rows."""
-        log, out = self._program(self._form.of(row))
+        log_prob, results = self._program(self._form.of(row))
         if self._ask == "log_prob":
-            return float(np.asarray(log)[0, 0])
-        found = np.asarray(next(iter(out.values())))[0, 0]
+            return float(np.asarray(log_prob)[0, 0])
+        answer = np.asarray(next(iter(results.values())))[0, 0]
         if not self._most:
-            return found
-        best = tables.to_labels(np.atleast_1d(found.argmax(-1)), self._labels)
-        return best if found.ndim > 1 else best[0]
+            return answer
+        labels = tables.to_labels(np.atleast_1d(answer.argmax(-1)), self._labels)
+        return labels if answer.ndim > 1 else labels[0]
 
 
 class Filter:
@@ -79,24 +79,24 @@ class Filter:
         labels: labels of the states.
     """
 
-    def __init__(self, fit: Fitted, held: dataset.Data):
-        chains = held.structure.markov
-        if len(chains) != 1 or len(held.structure.chains) > 1:
-            have = held.structure.chains
+    def __init__(self, fit: Fitted, data: dataset.Data):
+        chains = data.structure.markov
+        if len(chains) != 1 or len(data.structure.chains) > 1:
+            names = data.structure.chains
             raise Refusal(f"filter() needs a model with one MarkovChain and no other chain, but "
                           f"model '{fit.model.name}' has "
-                          + (f"the chains {listed(have)}. Use fit.predict_proba(data, site, "
-                             f"given='filtered') for the states of a MarkovChain" if have else
+                          + (f"the chains {listed(names)}. Use fit.predict_proba(data, site, "
+                             f"given='filtered') for the states of a MarkovChain" if names else
                              "no chain. Use compiled() for predictions of single rows"))
-        if held.pattern.get(chains[0]) == "seen":
+        if data.pattern.get(chains[0]) == "seen":
             raise ModelError(f"filter(example): the example has states of '{chains[0]}', but "
                              f"filter() infers them. Omit '{chains[0]}' from the example")
-        count = present(held.structure.sites[chains[0]].finite)
-        self.labels = fit.names.get(chains[0], tuple(range(count)))
-        held = _in_part(held)
-        self._fit, self._question = fit, asking.prepare(fit, held, [], True, least=1)
+        n_states = present(data.structure.sites[chains[0]].finite)
+        self.labels = fit.names.get(chains[0], tuple(range(n_states)))
+        data = _in_part(data)
+        self._fit, self._question = fit, asking.prepare(fit, data, [], True, min_rows=1)
         self._refuse(self._question.plan, chains[0])
-        self._form = _Form(fit, held, self._question)
+        self._form = _Form(fit, data, self._question)
         initial, transition, _ = jax.jit(self._tables)(self._form.stacked)
         self._initial, self._transition = (np.exp(np.asarray(table, float))
                                            for table in (initial, transition))
@@ -104,10 +104,10 @@ class Filter:
         self.restart()
 
     def _refuse(self, plan: Plan, chain: str) -> None:
-        rest = [name for name in (*plan.order, *plan.globals) if name != chain]
-        if rest or plan.latents:
+        others = [name for name in (*plan.order, *plan.globals) if name != chain]
+        if others or plan.latents:
             raise Refusal(f"filter() supports no other latent site than the chain '{chain}', but "
-                          f"'{(rest or list(plan.hidden))[0]}' is latent too. Use "
+                          f"'{(others or list(plan.hidden))[0]}' is latent too. Use "
                           f"fit.predict_proba(data, '{chain}', given='filtered')")
 
     def _tables(self, stacked: Chunk) -> tuple[jax.Array, jax.Array, jax.Array]:
@@ -122,10 +122,10 @@ class Filter:
                           f"predict_proba(data, given='filtered')")
         inner = sequences.within(plan, parts.steps) if parts.steps else None
         states = plan.variables[moves.name].states
-        log = (jnp.zeros(states) if inner is None else
-               jnp.broadcast_to(sequences.expand_axes(inner.log, inner.names, plan.chains)[0],
-                                (states,)))
-        return moves.initial[0], moves.transition[0], log
+        log_lik = (jnp.zeros(states) if inner is None else
+                   jnp.broadcast_to(sequences.expand_axes(inner.log, inner.names, plan.chains)[0],
+                                    (states,)))
+        return moves.initial[0], moves.transition[0], log_lik
 
     def restart(self) -> "Filter":
         """Reset to the initial state distribution, for a new sequence."""
@@ -144,28 +144,28 @@ class Filter:
         Raises:
             DataError: a value that the site cannot have; a step that is impossible.
         """
-        log = np.asarray(self._emission(self._form.of(seen)), float)
-        top = log.max()
-        joint = self.predicted * np.exp(log - top) if np.isfinite(top) else np.zeros(len(log))
+        logs = np.asarray(self._emission(self._form.of(seen)), float)
+        peak = logs.max()
+        joint = self.predicted * np.exp(logs - peak) if np.isfinite(peak) else np.zeros(len(logs))
         total = joint.sum()
         if not total > 0:
             raise DataError(f"filter: step {self.steps}, {dict(seen)}, has probability 0 given the "
                             f"steps before it. Check these values and give the step again, or call "
                             f"restart() to begin a new sequence")
         self.probabilities = joint / total
-        self.log_prob += float(np.log(total) + top)
+        self.log_prob += float(np.log(total) + peak)
         self.steps += 1
         return self.probabilities
 
 
-def _in_part(held: dataset.Data) -> dataset.Data:
+def _in_part(data: dataset.Data) -> dataset.Data:
     """The data with a mask of observed cells for every site whose cells are single numbers, so that
     these may be missing in later steps."""
-    sites = held.structure.sites
+    sites = data.structure.sites
     columns = {name: replace(column, seen=np.ones(column.values.shape, bool))
                if column.seen is None and column.likelihood is None and not sites[name].event
-               else column for name, column in held.table.columns.items()}
-    return held._replace(table=replace(held.table, columns=columns))
+               else column for name, column in data.table.columns.items()}
+    return data._replace(table=replace(data.table, columns=columns))
 
 
 def _compiled(function: Callable, stacked: Chunk) -> Callable:
@@ -191,11 +191,11 @@ class _Form:
         writers: name → (whether it lies along time, function that writes its value).
     """
 
-    def __init__(self, fit: Fitted, held: dataset.Data, question: Question):
+    def __init__(self, fit: Fitted, data: dataset.Data, question: Question):
         rows, plan = question.rows, question.plan
-        if held.table.rows != 1:
+        if data.table.rows != 1:
             raise DataError("compiled and filter: expected an example with one row, got "
-                            f"{counted(held.table.rows, 'row')}. Pass a single row, such as "
+                            f"{counted(data.table.rows, 'row')}. Pass a single row, such as "
                             f"table.iloc[[0]]")
         if not isinstance(rows, Resident) or any(part is not None and part.unseen for part in (
                 rows.stacked, _steps(rows.stacked))):
@@ -208,24 +208,24 @@ class _Form:
         self.centre = {name: np.asarray(value, float) for name, value in
                        question.known.centre.items()}
         self.writers: dict[str, tuple[bool, Callable]] = {}
-        self.given = held
+        self.given = data
         for level in (self.stacked, _steps(self.stacked)):
             if level is not None:
                 self._learn(level, level is not self.stacked)
 
-    def _learn(self, level: Chunk, inner: bool) -> None:
-        found: dict[str, Callable] = {}
+    def _learn(self, level: Chunk, along_time: bool) -> None:
+        writers: dict[str, Callable] = {}
         for key, names in self.plan.partly.items() if level.codes else ():
-            found |= {name: functools.partial(self._write_code, name, key, place)
-                      for place, name in enumerate(names)
-                      if (self.plan.structure.sites[name].time is not None) == inner}
-        found |= {name: functools.partial(self._write_values, name, name in level.seen)
-                  for name in level.values}
-        found |= {name: functools.partial(self._write_likelihood, name)
-                  for name in level.likelihood}
-        found |= {name: functools.partial(self._write_input, name, self._codes_of(name))
-                  for name in level.inputs}
-        self.writers |= {name: (inner, write) for name, write in found.items()}
+            writers |= {name: functools.partial(self._write_code, name, key, place)
+                        for place, name in enumerate(names)
+                        if (self.plan.structure.sites[name].time is not None) == along_time}
+        writers |= {name: functools.partial(self._write_values, name, name in level.seen)
+                    for name in level.values}
+        writers |= {name: functools.partial(self._write_likelihood, name)
+                    for name in level.likelihood}
+        writers |= {name: functools.partial(self._write_input, name, self._codes_of(name))
+                    for name in level.inputs}
+        self.writers |= {name: (along_time, write) for name, write in writers.items()}
 
     def of(self, row: SiteValues) -> Chunk:
         """The row as arrays for the program.
@@ -244,10 +244,10 @@ class _Form:
             raise DataError(f"model '{self.model}': the row contains '{unknown}', which is not "
                             "in the example given to compiled() or filter(). Use only the names "
                             f"{listed(self.writers)}")
-        out = jax.tree.map(np.copy, self.stacked)
-        for name, (inner, write) in self.writers.items():
-            write(_steps(out) if inner else out, row.get(name))
-        return out
+        arrays = jax.tree.map(np.copy, self.stacked)
+        for name, (along_time, write) in self.writers.items():
+            write(_steps(arrays) if along_time else arrays, row.get(name))
+        return arrays
 
     def _code(self, name: str, value: object) -> int:
         site, labels = self.plan.structure.sites[name], self.fit.names.get(name)
@@ -263,34 +263,34 @@ class _Form:
                             + (f" to {site.low + site.states - 1}" if site.states else " on"))
         return int(code)
 
-    def _write_code(self, name: str, key: int, place: int, at: Chunk, value: ArrayLike) -> None:
-        at.codes[key][0, 0, place] = -1 if _hidden(value) else self._code(name, _to_scalar(value))
+    def _write_code(self, name: str, key: int, column: int, row: Chunk, value: ArrayLike) -> None:
+        row.codes[key][0, 0, column] = -1 if _hidden(value) else self._code(name, _to_scalar(value))
 
-    def _write_values(self, name: str, partly: bool, at: Chunk, value: ArrayLike) -> None:
-        site, target = self.plan.structure.sites[name], at.values[name][0, 0]
+    def _write_values(self, name: str, partly: bool, row: Chunk, value: ArrayLike) -> None:
+        site, target = self.plan.structure.sites[name], row.values[name][0, 0]
         value = np.full(target.shape, np.nan) if value is None else value
         if site.discrete and (self.fit.names.get(name) or site.states):
             value = [np.nan if _hidden(cell) else self._code(name, cell)
                      for cell in np.ravel(np.asarray(value, object))]
         numbers = _cells(name, "values", value, target)
-        seen = ~np.isnan(numbers)
-        if not partly and not seen.all():
+        observed = ~np.isnan(numbers)
+        if not partly and not observed.all():
             raise DataError(f"'{name}' is missing in this row but was observed in the example. "
                             f"Compile again with an example in which '{name}' is missing")
         if np.isinf(numbers).any():
             raise DataError(f"'{name}' is {shortly(value)}, expected finite numbers")
         if name in self.centre:
             numbers = numbers - self.centre[name].reshape(target.shape)
-        at.values[name][0, 0] = np.where(seen, numbers, 0)
+        row.values[name][0, 0] = np.where(observed, numbers, 0)
         if partly:
-            at.seen[name][0, 0] = seen
+            row.seen[name][0, 0] = observed
 
-    def _write_likelihood(self, name: str, at: Chunk, value: ArrayLike) -> None:
+    def _write_likelihood(self, name: str, row: Chunk, value: ArrayLike) -> None:
         if value is None:
             raise DataError(f"'{name}' is missing in this row, but the example contains label "
                             f"probabilities of '{name}'. Give label probabilities, or compile with "
                             f"an example without '{name}'")
-        target = at.likelihood[name]
+        target = row.likelihood[name]
         target[0, 0] = _cells(name, "label probabilities", value, target[0, 0])
 
     def _codes_of(self, name: str) -> dict[Hashable, int] | None:
@@ -298,12 +298,12 @@ class _Form:
         structure, labels = self.plan.structure, self.fit.names.get(name)
         if labels is None or name not in structure.indexed:
             return None
-        whole = {n: index for n, index in structure.indexed.items() if not index.cells}
-        group = next(names for names in together(whole) if name in names)
-        base, _ = bounds(whole[other] for other in group)
+        whole_inputs = {n: index for n, index in structure.indexed.items() if not index.cells}
+        group = next(names for names in together(whole_inputs) if name in names)
+        base, _ = bounds(whole_inputs[other] for other in group)
         return {label: base + i for i, label in enumerate(labels)}
 
-    def _write_input(self, name: str, codes: Mapping[Hashable, int] | None, at: Chunk,
+    def _write_input(self, name: str, codes: Mapping[Hashable, int] | None, row: Chunk,
                      value: ArrayLike) -> None:
         if value is None:
             raise DataError(f"the input '{name}' is missing in this row, but every input needs a "
@@ -311,7 +311,7 @@ class _Form:
         if codes is not None and _to_scalar(value) not in codes:
             raise DataError(f"the input '{name}' is {shortly(value)}, expected one of "
                             f"{listed_given(tuple(codes))}")
-        target = at.inputs[name][0, 0]
+        target = row.inputs[name][0, 0]
         numbers = _numbers(name, value if codes is None else codes[_to_scalar(value)])
         if numbers.size != np.size(target) or not np.isfinite(numbers).all():
             raise DataError(f"the input '{name}' is {shortly(value)}, expected "
@@ -323,7 +323,7 @@ class _Form:
             raise DataError(f"the input '{name}' is used as an index and is "
                             f"{shortly(numbers.tolist())}, expected integers from {index.low} to "
                             f"{index.high}")
-        at.inputs[name][0, 0] = numbers.reshape(np.shape(target))
+        row.inputs[name][0, 0] = numbers.reshape(np.shape(target))
 
 
 def _cells(name: str, what: str, value: ArrayLike, target: np.ndarray) -> np.ndarray:

@@ -109,14 +109,14 @@ def simulate_rows(structure: Structure, params: Mapping[str, jax.Array],
     def simulate_row(params: Mapping[str, jax.Array], fixed: Mapping[str, jax.Array],
                      columns: Mapping[str, tuple[jax.Array, jax.Array | None]],
                      inputs: Mapping[str, jax.Array], key: jax.Array):
-        held = {**params, **given, **fixed}
-        held = {k: sites[k].place(v) if k in sites else v for k, v in held.items()}
-        seen = {k: (sites[k].place(v), True if m is None else sites[k].place(m))
-                for k, (v, m) in columns.items()}
-        values, log = _run_function(structure, held, {k: v[None] for k, v in inputs.items()}, key,
-                                    1, steps, seen)
-        own = {k: sites[k].collect(v, 1)[0] for k, v in values.items() if sites[k].rows}
-        return own | ({LOG_WEIGHT: log} if structure.losses else {})
+        known = {**params, **given, **fixed}
+        known = {k: sites[k].place(v) if k in sites else v for k, v in known.items()}
+        cells = {k: (sites[k].place(v), True if m is None else sites[k].place(m))
+                 for k, (v, m) in columns.items()}
+        values, log = _run_function(structure, known, {k: v[None] for k, v in inputs.items()}, key,
+                                    1, steps, cells)
+        row_values = {k: sites[k].collect(v, 1)[0] for k, v in values.items() if sites[k].rows}
+        return row_values | ({LOG_WEIGHT: log} if structure.losses else {})
 
     keys = jax.random.split(key, n)
     return jax.vmap(simulate_row, axis_size=n)(params, fixed, columns, inputs, keys)
@@ -179,13 +179,13 @@ def _simulate_whole(structure: Structure, inputs: Mapping[str, jax.Array], key: 
             if sites[k].rows or outside}
 
 
-def _run_function(structure: Structure, held: Mapping[str, jax.Array],
+def _run_function(structure: Structure, fixed: Mapping[str, jax.Array],
                   inputs: Mapping[str, jax.Array], key: jax.Array, n: int, steps: int | None,
-                  seen: Mapping = MappingProxyType({})) -> tuple[dict[str, jax.Array], ArrayLike]:
-    """Runs the model function once for n rows with the sites `held` fixed, and observed cells
-    `seen` (see _Fill): the values of all sites in NumPyro's layout, and the log factors inside
+                  cells: Mapping = MappingProxyType({})) -> tuple[dict[str, jax.Array], ArrayLike]:
+    """Runs the model function once for n rows with the sites `fixed` fixed, and observed cells
+    `cells` (see _Fill): the values of all sites in NumPyro's layout, and the log factors inside
     rows."""
-    fill = _Fill(held, seen, key, structure.sites)
+    fill = _Fill(fixed, cells, key, structure.sites)
     with unchecked(), fill, chain_length_scope(steps), as_sites():
         structure.model(rows=n, **inputs)
     return fill.values | {name: value for name, value in fill.computed.items()
@@ -221,32 +221,32 @@ def _counted_cells(structure: Structure, values: Mapping[str, jax.Array],
         values: site outside rows → its value; omitted sites are drawn from the prior.
     """
     sites, masks = structure.unfolded(steps), _Masks()
-    held = {name: sites[name].place(jnp.asarray(value)) for name, value in values.items()}
+    fixed = {name: sites[name].place(jnp.asarray(value)) for name, value in values.items()}
     with masks:
-        _run_function(structure, held, inputs, key, n, steps)
+        _run_function(structure, fixed, inputs, key, n, steps)
     return {name: sites[name].collect(mask, n) for name, mask in masks.counted.items()
             if sites[name].rows}
 
 
-def without_masked(held: dataset.Data, values: SiteValues) -> dataset.Data:
+def without_masked(data: dataset.Data, values: SiteValues) -> dataset.Data:
     """The same data, of which cells that a mask leaves out of the likelihood count as missing.
 
     Args:
         values: site outside rows → its value, on which a mask may depend.
     """
-    sites, kind = held.structure.sites, dist.MaskedDistribution.__name__
-    names = [name for name in held.table.columns if sites[name].kind == kind]
+    sites, kind = data.structure.sites, dist.MaskedDistribution.__name__
+    names = [name for name in data.table.columns if sites[name].kind == kind]
     if not names:
-        return held
-    given = {name: value for name, value in {**values, **held.table.values}.items()
+        return data
+    given = {name: value for name, value in {**values, **data.table.values}.items()
              if name in sites}
-    counted = _counted_cells(held.structure, given, held.table.inputs, random_key(0),
-                             held.table.rows, held.steps)
-    columns = dict(held.table.columns)
+    is_counted = _counted_cells(data.structure, given, data.table.inputs, random_key(0),
+                                data.table.rows, data.steps)
+    columns = dict(data.table.columns)
     for name in names:
-        seen, own = columns[name].seen, np.asarray(counted[name])
-        columns[name] = replace(columns[name], seen=own if seen is None else seen & own)
-    return held._replace(table=replace(held.table, columns=columns))
+        seen, mask = columns[name].seen, np.asarray(is_counted[name])
+        columns[name] = replace(columns[name], seen=mask if seen is None else seen & mask)
+    return data._replace(table=replace(data.table, columns=columns))
 
 
 @jit(static_argnums=(0, 1, 6, 7, 8), seldom=ASKED, draws=2)
@@ -264,9 +264,9 @@ def simulate_draws(structure: Structure, names: tuple[str, ...], draws: Mapping[
 
     def simulate_at_draw(pair: tuple):
         draw, key = pair
-        held = {name: sites[name].place(jnp.asarray(value))
-                for name, value in {**draw, **given}.items()}
-        values, _ = _run_function(structure, held, inputs, key, n, steps)
+        fixed = {name: sites[name].place(jnp.asarray(value))
+                 for name, value in {**draw, **given}.items()}
+        values, _ = _run_function(structure, fixed, inputs, key, n, steps)
         return {name: sites[name].collect(values[name], n) for name in names}
 
     return jax.lax.map(simulate_at_draw, (draws, jax.random.split(key, count)))
@@ -301,43 +301,43 @@ def within(fit: Fitted, draws: SiteValues, sampled: Mapping[str, np.ndarray],
     names, sites = names_of(fit), fit.structure.named
     if not names:
         return {}
-    held, count = present(fit.data), len(next(iter({**draws, **sampled}.values())))
-    cells = sum(math.prod(sites[name].along(held.steps)) for name in names)
-    if count * held.table.rows * cells > MAX_DRAWN_NUMBERS:
+    data, count = present(fit.data), len(next(iter({**draws, **sampled}.values())))
+    cells = sum(math.prod(sites[name].along(data.steps)) for name in names)
+    if count * data.table.rows * cells > MAX_DRAWN_NUMBERS:
         warnings.warn(
             f"draws({count}): the draws do not contain {listed(names)}, because for "
-            f"{counted(held.table.rows, 'row')} they would be "
-            f"{count * held.table.rows * cells:,.0f} numbers, more than the limit of "
+            f"{counted(data.table.rows, 'row')} they would be "
+            f"{count * data.table.rows * cells:,.0f} numbers, more than the limit of "
             f"{MAX_DRAWN_NUMBERS:,.0f}. Ask for fewer draws, or use simulate(given=data) for one "
             "draw per row", RuntimeWarning, stacklevel=4)
         return {}
     discrete = {name: np.asarray(value)[0] for name, value in draws.items()
                 if fit.structure.sites[name].discrete}
-    table = replace(held.table, values={**fit.given, **held.table.values, **discrete})
-    held = held._replace(table=table).carrying(sampled)
-    plan = held.plan()
-    rows, known = load.load(held, plan, keep=(order := layout.order(held, plan)), params=fit.point)
-    own = {name: _loaded(value, rows, order) for name, value in sampled.items()}
+    table = replace(data.table, values={**fit.given, **data.table.values, **discrete})
+    data = data._replace(table=table).carrying(sampled)
+    plan = data.plan()
+    rows, known = load.load(data, plan, keep=(order := layout.order(data, plan)), params=fit.point)
+    loaded = {name: _loaded(value, rows, order) for name, value in sampled.items()}
     keys = split_key(random_key(seed + 2), count)
-    found: dict[str, ArrayLike] = {}
+    drawn: dict[str, ArrayLike] = {}
     if plan.variables or plan.latents:
-        states = jax.device_get(_drawn(plan, {**draws, **own}, known, rows, keys))
-        found = {name: np.stack([asking.back(held, order, one, name) for one in value])
+        states = jax.device_get(_drawn(plan, {**draws, **loaded}, known, rows, keys))
+        drawn = {name: np.stack([asking.back(data, order, draw, name) for draw in value])
                  for name, value in states.items()}
-    fixed = {name: plan.cells(name, value.reshape(-1, *value.shape[2:])).reshape(
-        *value.shape[:2], *sites[name].along(held.steps)) if name in plan.variables else value
-        for name, value in found.items()}
-    fixed = {name: np.stack([present(fit.data).with_observed_codes(name, one) for one in value])
-             for name, value in fixed.items()} | dict(sampled)
+    values = {name: plan.cells(name, value.reshape(-1, *value.shape[2:])).reshape(
+        *value.shape[:2], *sites[name].along(data.steps)) if name in plan.variables else value
+        for name, value in drawn.items()}
+    values = {name: np.stack([present(fit.data).with_observed_codes(name, draw) for draw in value])
+              for name, value in values.items()} | dict(sampled)
     computed = tuple(name for name in names if name in fit.structure.deterministics)
-    out = {name: fixed[name] for name in names if name in fixed}
+    result = {name: values[name] for name in names if name in values}
     if computed:
         columns = {name: (c.values, c.seen) for name, c in present(fit.data).table.columns.items()
-                   if name not in fixed and c.likelihood is None}
-        made = _computed(held.structure, computed, dict(draws), known.given, fixed, columns,
-                         held.table.inputs, keys, held.table.rows, held.steps)
-        out |= {name: np.asarray(value) for name, value in made.items()}
-    return out
+                   if name not in values and c.likelihood is None}
+        derived = _computed(data.structure, computed, dict(draws), known.given, values, columns,
+                            data.table.inputs, keys, data.table.rows, data.steps)
+        result |= {name: np.asarray(value) for name, value in derived.items()}
+    return result
 
 
 def _loaded(value: np.ndarray, rows: Rows, order: np.ndarray | None) -> jax.Array:
@@ -346,8 +346,8 @@ def _loaded(value: np.ndarray, rows: Rows, order: np.ndarray | None) -> jax.Arra
     value = value if order is None else value[:, order]
     pad = np.broadcast_to(value[:, :1], (len(value), chunks * size - value.shape[1],
                                          *value.shape[2:]))
-    whole = np.concatenate([value, pad], 1)
-    return placed(whole.reshape(len(value), chunks, size, *value.shape[2:]),
+    padded = np.concatenate([value, pad], 1)
+    return placed(padded.reshape(len(value), chunks, size, *value.shape[2:]),
                   jnp.result_type(float))
 
 
@@ -359,9 +359,9 @@ def _drawn(plan: Plan, draws: Mapping, known: Known, rows: Rows,
 
     def draw_rows(pair: tuple):
         draw, key = pair
-        belief, at = Belief.at_draw(plan, known, draw)
+        belief, known_at = Belief.at_draw(plan, known, draw)
         placed_rows = row_coordinates.with_values(plan, rows, draw)
-        return joint_states.drawn_once(plan, belief, at, placed_rows, key)[1]
+        return joint_states.drawn_once(plan, belief, known_at, placed_rows, key)[1]
 
     return jax.lax.map(draw_rows, (draws, keys))
 
@@ -373,11 +373,11 @@ def _computed(structure: Structure, names: tuple[str, ...], draws: Mapping, give
     """The deterministics `names` inside rows at every draw: name → (draws, n, *cells)."""
 
     def compute_at_draw(pair: tuple):
-        draw, own, key = pair
-        every = {name: jnp.broadcast_to(value, (n, *jnp.shape(value)))
+        draw, row_values, key = pair
+        tiled = {name: jnp.broadcast_to(value, (n, *jnp.shape(value)))
                  for name, value in draw.items()}
-        rest = {name: value for name, value in given.items() if name not in draw}
-        made = simulate_rows(structure, every, rest, own, columns, inputs, key, n, steps)
-        return {name: made[name] for name in names}
+        others = {name: value for name, value in given.items() if name not in draw}
+        values = simulate_rows(structure, tiled, others, row_values, columns, inputs, key, n, steps)
+        return {name: values[name] for name in names}
 
     return jax.lax.map(compute_at_draw, (draws, fixed, keys))

@@ -54,21 +54,21 @@ def answer(plan: Plan, ask: Asked, belief: Belief, known: Known, rows: Rows,
     Raises:
         Refusal: both the compiled program and these sums exceed the limits of memory and time.
     """
-    heavy = len(plan.order) > MIN_NAMES_FOR_LEVELS or plan.work > ENTRIES
-    cheap = plan.work * count <= ENTRIES and min(len(ask), count) <= QUESTIONS
+    is_large = len(plan.order) > MIN_NAMES_FOR_LEVELS or plan.work > ENTRIES
+    is_cheap = plan.work * count <= ENTRIES and min(len(ask), count) <= QUESTIONS
     scopes = [site if isinstance(site, tuple) else (site,) for _, site in ask]
-    if (not (cheap or heavy and count <= MAX_PATTERN_ROWS) or rows.chunks > 1
+    if (not (is_cheap or is_large and count <= MAX_PATTERN_ROWS) or rows.chunks > 1
         or not _sums_states(plan, [question for question, _ in ask], scopes)):
         return None
     chunk = jax.tree.map(np.asarray, rows).first  # NumPy arrays, so that nothing is compiled
-    found = (_large if heavy else _small)(plan, belief, known, rows)
+    tables = (_large if is_large else _small)(plan, belief, known, rows)
     factors = [host.Table(np.asarray(log, float)[:count], names)
-               for (_, names), log in found.items()]
+               for (_, names), log in tables.items()]
     needed = _relevant(plan, _with_evidence(plan, known, chunk, count), scopes)
     groups = host.condition_on_known([f for f in factors if needed.issuperset(f.names)], count,
-                                     PATTERNS * (1 + 15 * heavy))
+                                     PATTERNS * (1 + 15 * is_large))
     cost = sum(_cost(group, scopes) for group in groups)
-    if cost > (MAX_ENTRIES_OF_LARGE_PROGRAMS if heavy else ENTRIES):
+    if cost > (MAX_ENTRIES_OF_LARGE_PROGRAMS if is_large else ENTRIES):
         if TABLES * plan.work <= BUDGET:
             return None
         if cost > MAX_ENTRIES:
@@ -80,28 +80,28 @@ def answer(plan: Plan, ask: Asked, belief: Belief, known: Known, rows: Rows,
     return _answers(plan, groups, dict(zip(ask, scopes, strict=True)), count)
 
 
-def _answers(plan: Plan, groups: Iterable[host.Rows], asked: dict,
+def _answers(plan: Plan, groups: Iterable[host.Rows], scope_of: dict,
              count: int) -> tuple[np.ndarray, dict]:
     """log p(row) of all rows, and query → results, (count, *cells, states), or (count, *states) of
     joint probabilities."""
-    out: dict = {}
+    results: dict = {}
     for group in groups:
-        for question, found in _summed(plan, group, asked).items():
-            whole = out.setdefault(question, np.zeros((count, *found.shape[1:])))
-            whole[group.places] = found
+        for question, values in _summed(plan, group, scope_of).items():
+            result = results.setdefault(question, np.zeros((count, *values.shape[1:])))
+            result[group.places] = values
     dtype, sites = jnp.result_type(float), plan.structure.sites
-    log = out.pop(None, np.zeros(count)).astype(dtype)
-    return log, {question: table.astype(dtype).reshape(
+    log_prob = results.pop(None, np.zeros(count)).astype(dtype)
+    return log_prob, {question: table.astype(dtype).reshape(
         count, *(sites[question[1]].cells if question[0] == "probability" else ()),
-        *table.shape[1:]) for question, table in out.items()}
+        *table.shape[1:]) for question, table in results.items()}
 
 
 def _sums_states(plan: Plan, questions: Sequence[str], scopes: Sequence[tuple[str, ...]]) -> bool:
     """Whether the queries are only for probabilities of variables with one cell, in a model without
     chains, latents or groupings."""
-    several = plan.chains or plan.steps or plan.latents or plan.groupings
+    structured = plan.chains or plan.steps or plan.latents or plan.groupings
     sites, scalars = plan.structure.sites, plan.variables
-    return not several and {"probability", "joint"}.issuperset(questions) and all(
+    return not structured and {"probability", "joint"}.issuperset(questions) and all(
         name in scalars and math.prod(sites[name].cells) == 1
         for scope in scopes for name in scope)
 
@@ -109,29 +109,29 @@ def _sums_states(plan: Plan, questions: Sequence[str], scopes: Sequence[tuple[st
 def _with_evidence(plan: Plan, known: Known, chunk: Chunk, count: int) -> set[str]:
     """The variables with evidence in some row: observed, restricted, or with an observed child that
     is not a variable."""
-    found = {*plan.globals, *known.allowed, *chunk.likelihood}
+    evidence = {*plan.globals, *known.allowed, *chunk.likelihood}
     for name in plan.observed:
-        found.update(plan.scope(name) if name not in plan.variables else ())
+        evidence.update(plan.scope(name) if name not in plan.variables else ())
     for name in plan.variables:
         if name in chunk.values:
             seen = chunk.seen.get(name)
-            found.update([name] if seen is None or np.asarray(seen)[:count].any() else [])
+            evidence.update([name] if seen is None or np.asarray(seen)[:count].any() else [])
     for states, names in plan.partly.items():
-        some = np.asarray((np.asarray(chunk.codes[states])[:count] >= 0).any(0))
-        found.update(name for name, is_seen in zip(names, some, strict=True) if is_seen)
-    return found
+        observed = np.asarray((np.asarray(chunk.codes[states])[:count] >= 0).any(0))
+        evidence.update(name for name, is_seen in zip(names, observed, strict=True) if is_seen)
+    return evidence
 
 
 def _relevant(plan: Plan, known: Iterable[str], scopes: Iterable[Sequence[str]]) -> set[str]:
     """The variables `known` and those of `scopes`, with all their ancestors."""
-    found: set[str] = set()
+    relevant: set[str] = set()
     stack = [*known, *(name for scope in scopes for name in scope)]
     while stack:
         name = stack.pop()
-        if name not in found:
-            found.add(name)
+        if name not in relevant:
+            relevant.add(name)
             stack += [p for p in plan.structure.sites[name].parents if p in plan.variables]
-    return found
+    return relevant
 
 
 def _cost(group: host.Rows, scopes: Sequence[tuple[str, ...]]) -> int:
@@ -143,29 +143,29 @@ def _cost(group: host.Rows, scopes: Sequence[tuple[str, ...]]) -> int:
                for last in ((), *joints))
 
 
-def _summed(plan: Plan, group: host.Rows, asked: dict) -> dict:
+def _summed(plan: Plan, group: host.Rows, scope_of: dict) -> dict:
     """For a group of rows: query → probabilities, (rows, *states), and None → log p(row)."""
-    singles = [scope[0] for scope in asked.values() if len(scope) == 1
+    singles = [scope[0] for scope in scope_of.values() if len(scope) == 1
                and scope[0] not in group.states]
-    log, found = host.marginals(group.factors, host.order_of(group.factors), singles)
+    log_prob, marginals = host.marginals(group.factors, host.order_of(group.factors), singles)
     count, sizes = len(group.places), {n: v.states for n, v in plan.variables.items()}
-    out: dict = {None: log}
-    for question, scope in asked.items():
+    results: dict = {None: log_prob}
+    for question, scope in scope_of.items():
         keep = tuple(name for name in scope if name not in group.states)
         if len(keep) > 1:
-            _, q = host.posterior(host.remainder(
+            _, probs = host.posterior(host.remainder(
                 group.factors, host.order_of(group.factors, keep), keep, sizes))
         elif keep:
-            q = found[keep[0]] if keep[0] in found else host.marginals(
+            probs = marginals[keep[0]] if keep[0] in marginals else host.marginals(
                 group.factors, host.order_of(group.factors), keep)[1][keep[0]]
         else:
-            q = np.isfinite(log).astype(float)
-        whole = np.zeros((count, *(sizes[name] for name in scope)))
-        at = tuple(group.states.get(name, slice(None)) for name in scope)
+            probs = np.isfinite(log_prob).astype(float)
+        table = np.zeros((count, *(sizes[name] for name in scope)))
+        index = tuple(group.states.get(name, slice(None)) for name in scope)
         if any(name in group.states for name in scope):
             # rows and observed states are looked up together, and their axis leads
-            whole[(np.arange(count), *at)] = q
+            table[(np.arange(count), *index)] = probs
         else:
-            whole[:] = q
-        out[question] = whole
-    return out
+            table[:] = probs
+        results[question] = table
+    return results

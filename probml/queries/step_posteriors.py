@@ -35,8 +35,8 @@ def draw_steps(fit: Fitted, draws: SiteValues, n: int, seed: int) -> dict[str, n
     of the parameters: name of a step, and of all → (n, ...)."""
     if not _integrates_steps(fit):
         return {}
-    found = _at(fit, "path", draws, split_key(random_key(seed), n))
-    return found | _single(fit, found, 1)
+    steps = _at(fit, "path", draws, split_key(random_key(seed), n))
+    return steps | _single(fit, steps, 1)
 
 
 def draw_steps_by_chain(fit: Fitted, draws: SiteValues) -> dict[str, np.ndarray]:
@@ -53,10 +53,10 @@ def steps_at(fit: Fitted, values: SiteValues, seed: int,
     means."""
     if not _integrates_steps(fit):
         return {}
-    one = {name: np.asarray(values[name])[None] for name in fit.point}
-    found = {title: mean for title, (mean, _) in _at(fit, "moments", one).items()
-             } if plug_in else draw_steps(fit, one, 1, seed)
-    own = _single(fit, found, 1) | {name: found[name] for name in fit.model.generative.steps.scans}
+    point = {name: np.asarray(values[name])[None] for name in fit.point}
+    steps = {title: mean for title, (mean, _) in _at(fit, "moments", point).items()
+             } if plug_in else draw_steps(fit, point, 1, seed)
+    own = _single(fit, steps, 1) | {name: steps[name] for name in fit.model.generative.steps.scans}
     return {name: value[0] for name, value in own.items()}
 
 
@@ -71,13 +71,13 @@ def compute_step_means(fit: Fitted) -> dict[str, np.ndarray]:
     if not _integrates_steps(fit):
         return {}
     values, computed = point_or_draws(fit), {}
-    found = {name: mean.mean(0) for name, (mean, _) in _at(fit, "moments", values).items()}
+    means = {name: mean.mean(0) for name, (mean, _) in _at(fit, "moments", values).items()}
     if not {*fit.model.generative.derived} <= {*fit.structure.derived}:
-        lead = len(next(iter(values.values())))
-        keys = split_key(random_key(0), (lead, DRAW_PAIRS if lead == 1 else 1))
+        n_draws = len(next(iter(values.values())))
+        keys = split_key(random_key(0), (n_draws, DRAW_PAIRS if n_draws == 1 else 1))
         computed = {name: value.mean(0)
                     for name, value in _at(fit, "means_computed", values, keys).items()}
-    return computed | found | _single(fit, found, 0)
+    return computed | means | _single(fit, means, 0)
 
 
 def posterior_of_step(fit: Fitted, name: str) -> dist.Distribution | None:
@@ -85,14 +85,14 @@ def posterior_of_step(fit: Fitted, name: str) -> dist.Distribution | None:
     if not _integrates_steps(fit):
         return None
     steps = fit.model.generative.steps
-    title, at = steps.places.get(name, (name, None))
+    title, position = steps.places.get(name, (name, None))
     if title not in steps.groups:
         return None
-    mean, spread = (each if at is None else each[:, at]
-                    for each in _at(fit, "moments", point_or_draws(fit))[title])
+    mean, sd = (moment if position is None else moment[:, position]
+                for moment in _at(fit, "moments", point_or_draws(fit))[title])
     if len(mean) == 1:
-        return dist.Normal(mean[0], spread[0])
-    mixed = dist.Normal(jnp.moveaxis(mean, 0, -1), jnp.moveaxis(spread, 0, -1))
+        return dist.Normal(mean[0], sd[0])
+    mixed = dist.Normal(jnp.moveaxis(mean, 0, -1), jnp.moveaxis(sd, 0, -1))
     return dist.MixtureSameFamily(dist.Categorical(jnp.full(len(mean), 1 / len(mean))), mixed)
 
 
@@ -101,21 +101,21 @@ def _integrates_steps(fit: Fitted) -> bool:
     return fit.data is not None and fit.model.whole and fit.model.generative.integrated
 
 
-def _single(fit: Fitted, found: Mapping[str, np.ndarray], axis: int) -> dict[str, np.ndarray]:
+def _single(fit: Fitted, steps: Mapping[str, np.ndarray], axis: int) -> dict[str, np.ndarray]:
     """Values of all steps, along an axis, as those of single ones."""
-    return {name: np.asarray(found[title]).take(i, axis)
+    return {name: np.asarray(steps[title]).take(i, axis)
             for name, (title, i) in fit.model.generative.steps.places.items()}
 
 
-def _at(fit: Fitted, ask: str, values: SiteValues, *keys: jax.Array) -> dict[str, PyTree]:
+def _at(fit: Fitted, method: str, values: SiteValues, *keys: jax.Array) -> dict[str, PyTree]:
     """What a method of SmoothedSteps says of the fitted data at each of some values of the
     parameters, name → (values, ...)."""
     return jax.tree.map(np.asarray, _smoothed(
-        fit.model, ask, placed_all(present(fit.data).inputs_of_one_row),
+        fit.model, method, placed_all(present(fit.data).inputs_of_one_row),
         placed_all({name: values[name] for name in fit.point}), *keys))
 
 
 @jit(static_argnums=(0, 1), draws=3)
-def _smoothed(model: Bound, ask: str, inputs: Mapping, values: Mapping, *keys: jax.Array):
-    return jax.lax.map(lambda own: getattr(model.generative.smoothed(
-        model.bound, inputs, own[0]), ask)(*own[1:]), (values, *keys))
+def _smoothed(model: Bound, method: str, inputs: Mapping, values: Mapping, *keys: jax.Array):
+    return jax.lax.map(lambda args: getattr(model.generative.smoothed(
+        model.bound, inputs, args[0]), method)(*args[1:]), (values, *keys))

@@ -22,12 +22,12 @@ from probml.structure.sites import (
 )
 
 
-def by_use(program, takes: tuple[int, ...]) -> list[int]:
+def by_use(program, positions: tuple[int, ...]) -> list[int]:
     """Returns the inputs of a program, by number, in the order of their first use, so that parents
     have the order in which the user wrote them."""
-    number = dict(zip(program.jaxpr.invars, takes, strict=True))
-    used = [atom for eqn in program.jaxpr.eqns for atom in eqn.invars] + program.jaxpr.outvars
-    return list(dict.fromkeys(number[atom] for atom in used if not isinstance(atom, Literal)
+    number = dict(zip(program.jaxpr.invars, positions, strict=True))
+    atoms = [atom for eqn in program.jaxpr.eqns for atom in eqn.invars] + program.jaxpr.outvars
+    return list(dict.fromkeys(number[atom] for atom in atoms if not isinstance(atom, Literal)
                               and atom in number))
 
 
@@ -47,12 +47,12 @@ def check_steps(
         ModelError: a site depends on other steps, on the step's number or on the number of steps.
     """
     for site in (*sites.values(), *computed.values()):
-        whole = next((p for p in site.parents if sites[p].time is not None), None)
-        if site.time is None and whole:
+        timed_parent = next((p for p in site.parents if sites[p].time is not None), None)
+        if site.time is None and timed_parent:
             raise ModelError(
                 f"model '{model.name}': site '{site.name}' has one value for all time steps, but "
-                f"depends on '{whole}', which has a value at every step. Give "
-                f"'{site.name}' one value per step too, such as dist.Normal(mean[{whole}], "
+                f"depends on '{timed_parent}', which has a value at every step. Give "
+                f"'{site.name}' one value per step too, such as dist.Normal(mean[{timed_parent}], "
                 f"1.0).to_event(1), whose last axis is time"
             )
     owners: list[str] = []
@@ -69,11 +69,12 @@ def check_steps(
     axes = [len(sites[name].batch) if sites[name].time is not None else None
             for name in sorted(sites)]
     axes += [1 if name in timed else None for name in sorted(name for name, _, _ in specs)]
-    for mixed, owner in zip(exchangeability.looks(single, long, axes), owners, strict=True):
-        if mixed:
-            whys = {exchangeability.NUMBER: "on the step number",
-                    exchangeability.COUNT: "on the number of steps"}
-            why = whys.get(mixed, f"on other steps, by the JAX operation '{mixed}'")
+    for dependence, owner in zip(exchangeability.row_dependence(single, long, axes), owners,
+                                 strict=True):
+        if dependence:
+            reasons = {exchangeability.NUMBER: "on the step number",
+                       exchangeability.COUNT: "on the number of steps"}
+            why = reasons.get(dependence, f"on other steps, by the JAX operation '{dependence}'")
             raise ModelError(
                 f"model '{model.name}', site '{owner}': a step of '{owner}' depends {why}, but a "
                 f"site may depend on chains and inputs only at the same step. Compute shifted "
@@ -83,7 +84,7 @@ def check_steps(
 
 
 def check_rows(
-    model: Bound, found: Mapping[str, Site], inputs: Mapping[str, jax.ShapeDtypeStruct],
+    model: Bound, sites: Mapping[str, Site], inputs: Mapping[str, jax.ShapeDtypeStruct],
     single: ClosedJaxpr
 ) -> None:
     """Check that rows are exchangeable: the sites of a row depend on no other row, not on the row's
@@ -98,42 +99,43 @@ def check_rows(
     Raises:
         ModelError: a site in rows is not exchangeable, or the function fails for several rows.
     """
-    if not any(site.rows for site in found.values()):
+    if not any(site.rows for site in sites.values()):
         return
     owners: list[str] = []
     events: dict[str, tuple[int, ...]] = {}
 
     def many(rows: int) -> ClosedJaxpr:
         shapes = {n: tuple(rows if axis == s.row_axis else size
-                           for axis, size in enumerate(s.shape)) for n, s in found.items()}
-        values = {n: jax.ShapeDtypeStruct(shapes[n], dtype_of(s)) for n, s in found.items()}
-        given = {name: jax.ShapeDtypeStruct((rows, *spec.shape[1:]), spec.dtype)
+                           for axis, size in enumerate(s.shape)) for n, s in sites.items()}
+        values = {n: jax.ShapeDtypeStruct(shapes[n], dtype_of(s)) for n, s in sites.items()}
+        specs = {name: jax.ShapeDtypeStruct((rows, *spec.shape[1:]), spec.dtype)
                  for name, spec in inputs.items()}
         index = jax.ShapeDtypeStruct((rows,), jnp.result_type(int))
         try:
             closed = jaxpr_of(functools.partial(leaves_of, model, owners, rows=rows,
-                                                      events=events))(values, given, index)
+                                                      events=events))(values, specs, index)
         except ModelError:
             raise
         except Exception as error:
-            raise failed(model, given, error, SEVERAL) from error
-        _check_events(model, found, events, rows)
+            raise failed(model, specs, error, SEVERAL) from error
+        _check_events(model, sites, events, rows)
         return closed
 
-    axes = [*(found[name].row_axis for name in sorted(found)), *(0 for _ in inputs), 0]
-    for mixed, owner in zip(exchangeability.looks(single, many, axes, numbers=[len(axes) - 1]),
-                            owners, strict=True):
-        if mixed:
-            whys = {exchangeability.NUMBER: "on the row number",
-                    exchangeability.COUNT: "on the number of rows"}
-            why = whys.get(mixed, f"on other rows, by the JAX operation '{mixed}'")
+    axes = [*(sites[name].row_axis for name in sorted(sites)), *(0 for _ in inputs), 0]
+    for dependence, owner in zip(exchangeability.row_dependence(single, many, axes,
+                                                                numbers=[len(axes) - 1]),
+                                 owners, strict=True):
+        if dependence:
+            reasons = {exchangeability.NUMBER: "on the row number",
+                       exchangeability.COUNT: "on the number of rows"}
+            why = reasons.get(dependence, f"on other rows, by the JAX operation '{dependence}'")
             advice = ("Standardise, lag or index the inputs before the fit, and pass the result as "
                       "an input")
-            if "callback" in mixed:
+            if "callback" in dependence:
                 advice = ("Python functions called through JAX callbacks cannot be traced: write "
                           "them in JAX, or write the function with obs= and numpyro.plate, without "
                           "rows()")
-            if owner not in found:
+            if owner not in sites:
                 advice = (f"Remove the line, and compute '{owner}' from the results of the fit: "
                           f"fit.predict(data, ...), fit.draws(n)")
             raise ModelError(f"model '{model.name}', site '{owner}': the value of '{owner}' in a "
@@ -141,18 +143,18 @@ def check_rows(
                              f"of their order. {advice}")
 
 
-def _check_events(model: Bound, found: Mapping[str, Site], events: Mapping[str, tuple[int, ...]],
+def _check_events(model: Bound, sites: Mapping[str, Site], events: Mapping[str, tuple[int, ...]],
                   rows: int) -> None:
     """Check that the event axes of a site do not depend on the number of rows."""
-    advice = SAME_AT_ALL_STEPS if any(site.chain for site in found.values()) else (
+    advice = SAME_AT_ALL_STEPS if any(site.chain for site in sites.values()) else (
         "If each row has one value, omit .to_event(1). If each row has a vector, give its "
         "parameters the shape (rows, length), as dist.Normal(mean[:, None] * weights, "
         "1).to_event(1) does")
     for name, event in events.items():
-        own = found[name].independent + found[name].event
-        if event != own:
+        single = sites[name].independent + sites[name].event
+        if event != single:
             raise ModelError(
-                f"model '{model.name}', site '{name}': its event shape is {own} for one row and "
+                f"model '{model.name}', site '{name}': its event shape is {single} for one row and "
                 f"{event} for {counted(rows, 'row')}. So .to_event() has made the rows a part of "
                 f"the event. {advice}"
             )

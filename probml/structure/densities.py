@@ -27,29 +27,29 @@ def cells(site: Site, array: jax.Array) -> jax.Array:
 
 
 def log_density(structure: Structure, site: Site, env: Mapping, x: jax.Array,
-                seen: jax.Array | None) -> jax.Array:
+                observed: jax.Array | None) -> jax.Array:
     """Returns the log density of the observed cells of a site in one row, a scalar. Discrete sites
     use the kernel of their family, others NumPyro's log_prob; a factor contributes its value.
 
     Args:
         env: name → values of the parents, in NumPyro's layout for one row.
-        x: values of the site, (*cells). seen: whether each cell is observed; None: all are.
+        x: values of the site, (*cells). observed: whether each cell is observed; None: all are.
     """
     if site.traits.direct is None and site.family is not None and site.discrete:
         natural = site.family.natural(structure.cells(site.name, env), 0.0)
         return _kernel_log_density(site, natural, cells(site, x[None]),
-                                   None if seen is None else cells(site, seen[None]))
-    return log_densities(structure, site, env, x, seen).sum()
+                                   None if observed is None else cells(site, observed[None]))
+    return log_densities(structure, site, env, x, observed).sum()
 
 
 def _kernel_log_density(site: Site, natural: PyTree, x: jax.Array,
                         mask: jax.Array | None) -> jax.Array:
-    own = jax.tree.map(lambda leaf: leaf[None], natural)
-    return present(site.family).log_density(own, x, mask)[0, 0]
+    batched = jax.tree.map(lambda leaf: leaf[None], natural)
+    return present(site.family).log_density(batched, x, mask)[0, 0]
 
 
 def log_densities(structure: Structure, site: Site, env: Mapping, x: jax.Array | None,
-                  seen: jax.Array | None) -> jax.Array:
+                  observed: jax.Array | None) -> jax.Array:
     """Returns the log density of each lattice cell, (lattice cells,); a missing cell adds 0. The
     arguments are those of `log_density`."""
     if site.factor:
@@ -59,24 +59,24 @@ def log_densities(structure: Structure, site: Site, env: Mapping, x: jax.Array |
     if site.traits.direct is not None:
         arguments = structure.cells(site.name, env)
         return site.traits.direct(arguments, cells(site, x[None])[0],
-                                  None if seen is None else cells(site, seen[None])[0])
+                                  None if observed is None else cells(site, observed[None])[0])
     if site.family is not None and site.discrete:
         natural = site.family.natural(structure.cells(site.name, env), 0.0)
-        each = (natural, cells(site, x[None])[0], None if seen is None else cells(
-            site, seen[None])[0])
+        operands = (natural, cells(site, x[None])[0], None if observed is None else cells(
+            site, observed[None])[0])
         inputs = jax.tree.map(lambda leaf: jnp.broadcast_to(
-            leaf, (math.prod(site.lattice), *leaf.shape[1:]))[:, None], each)
+            leaf, (math.prod(site.lattice), *leaf.shape[1:]))[:, None], operands)
         return jax.vmap(lambda natural, x, mask: _kernel_log_density(
             site, natural, x[None], None if mask is None else mask[None]))(*inputs)
     distribution = structure.distribution(site.name, env)
-    if seen is not None and site.traits.fill is not None:
-        x, seen = (cells(site, leaf[None])[0] for leaf in (x, seen))
+    if observed is not None and site.traits.fill is not None:
+        x, observed = (cells(site, leaf[None])[0] for leaf in (x, observed))
         loc, covariance = (site.layout(distribution.loc, 1),
                            site.layout(distribution.covariance_matrix, 2))
-        return marginal_log_density(loc, covariance, x, seen)
+        return marginal_log_density(loc, covariance, x, observed)
     log = site.layout(supported(distribution, site.valued(site.place(x))), 0)
-    if seen is not None:
-        log = jnp.where(cells(site, seen[None])[0].reshape(len(log), -1).all(-1), log, 0.0)
+    if observed is not None:
+        log = jnp.where(cells(site, observed[None])[0].reshape(len(log), -1).all(-1), log, 0.0)
     return log
 
 
@@ -99,16 +99,16 @@ def log_masses(structure: Structure, name: str, env: Mapping) -> jax.Array:
 def ahead(structure: Structure, name: str) -> tuple[str, ...]:
     """Returns the parents of a site that do not precede it: the site itself, if a step of a loop
     depends on the previous step, and sites of later steps."""
-    order = {own: i for i, own in enumerate(structure.sites)}
+    order = {other: i for i, other in enumerate(structure.sites)}
     return tuple(p for p in structure.programs[name][1] if order.get(p, -1) >= order[name])
 
 
 def example(structure: Structure, name: str) -> dict[str, np.ndarray]:
     """Returns example inputs for the program of a site's arguments, name → array, with distinct,
     nonzero numbers. Codes are 0."""
-    program, takes = structure.programs[name]
+    program, input_names = structure.programs[name]
     env = {}
-    for i, (key, spec) in enumerate(zip(takes, program.in_avals, strict=True)):
+    for i, (key, spec) in enumerate(zip(input_names, program.in_avals, strict=True)):
         ramp = 0.31 + 0.07 * i + 0.4 * np.linspace(0, 1, spec.size).reshape(spec.shape)
         env[key] = (ramp if np.issubdtype(spec.dtype, np.floating)
                     else np.zeros(spec.shape)).astype(spec.dtype)

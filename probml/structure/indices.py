@@ -139,24 +139,24 @@ def index_usage(programs: Programs, sites: Mapping[str, Site],
 
     Cost: one pass over the programs of the sites in rows, no array computation.
     """
-    reader, mixed, starts = _read(programs, sites, specs)
-    readings, out = reader.found, {}
-    inputs = {begin + cell: (name, cell) for name, count, begin in starts for cell in range(count)}
+    reader, mixed, blocks = _read(programs, sites, specs)
+    readings, indexed = reader.found, {}
+    inputs = {first + cell: (name, cell) for name, count, first in blocks for cell in range(count)}
     formulas = {}
     for number, last, labels in reader.formulas:
         words = (", ".join(sorted({f"'{p}' (axis {axis})" for p, axis, _ in labels if p != TABLE}))
                  or "an array")
         formulas[number[NODE], last, words] = Formula(number, last, words, reader.nodes, inputs)
-    for name, cells, begin in starts:
-        found = {cell: _merge_readings(name, readings[begin + cell], mixed) for cell in range(cells)
-                 if begin + cell in readings}
-        if len(found) == cells and len(set(found.values())) == 1:
-            out[name] = found[0]
+    for name, cells, first in blocks:
+        usage = {cell: _merge_readings(name, readings[first + cell], mixed) for cell in range(cells)
+                 if first + cell in readings}
+        if len(usage) == cells and len(set(usage.values())) == 1:
+            indexed[name] = usage[0]
             continue
-        for cell, index in found.items():
-            own = index._replace(cells=(cell,))
-            out[own.name] = own
-    return IndexUsage(out, tuple(formulas.values()))
+        for cell, index in usage.items():
+            cell_index = index._replace(cells=(cell,))
+            indexed[cell_index.name] = cell_index
+    return IndexUsage(indexed, tuple(formulas.values()))
 
 
 def parameter_axes(programs: Programs, sites: Mapping[str, Site],
@@ -166,10 +166,10 @@ def parameter_axes(programs: Programs, sites: Mapping[str, Site],
 
     Cost: one pass over the program, no array computation.
     """
-    program, takes = programs[name]
+    program, input_names = programs[name]
     inputs = [_unlabelled(aval.shape) if other not in sites
               or sites[other].rows else _labelled(other, aval.shape)
-              for other, aval in zip(takes, program.in_avals, strict=True)]
+              for other, aval in zip(input_names, program.in_avals, strict=True)]
     return [value.axes for value in analyse(program, Reader(), inputs)]
 
 
@@ -187,21 +187,21 @@ def _read(programs: Programs, sites: Mapping[str, Site],
           specs: Sequence[tuple]) -> tuple[Reader, frozenset, list[tuple[str, int, int]]]:
     """Returns the reader of all programs in rows, the axes of parameters on whose every entry a row
     depends, and (name, number of cells, number of its first cell) of each input."""
-    starts, begin = [], 0
+    blocks, offset = [], 0
     for name, shape, _ in specs:
         cells = math.prod(1 if size is None else size for size in shape)
-        starts.append((name, cells, begin))
-        begin += cells
+        blocks.append((name, cells, offset))
+        offset += cells
     reader, mixed = Reader(), frozenset()
-    first = {name: (begin, cells) for name, cells, begin in starts}
+    spans = {name: (offset, cells) for name, cells, offset in blocks}
     for site in sites.values():
         if not site.rows:
             continue
-        program, takes = programs[site.name]
+        program, input_names = programs[site.name]
         inputs = []
-        for name, aval in zip(takes, program.in_avals, strict=True):
-            if name in first:
-                number = np.arange(first[name][1], dtype=float).reshape(aval.shape) + first[name][0]
+        for name, aval in zip(input_names, program.in_avals, strict=True):
+            if name in spans:
+                number = np.arange(spans[name][1], dtype=float).reshape(aval.shape) + spans[name][0]
                 inputs.append(Value(numbers_of(number, 1.0, 0.0), (frozenset(),) * len(aval.shape)))
             elif sites[name].rows:
                 inputs.append(_unlabelled(aval.shape))
@@ -209,7 +209,7 @@ def _read(programs: Programs, sites: Mapping[str, Site],
                 inputs.append(_labelled(name, aval.shape))
         for value in analyse(program, reader, inputs):
             mixed |= value.every
-    return reader, mixed, starts
+    return reader, mixed, blocks
 
 
 def _merge_readings(name: str, readings: Sequence[Reading], mixed: frozenset) -> Index:
@@ -217,25 +217,25 @@ def _merge_readings(name: str, readings: Sequence[Reading], mixed: frozenset) ->
     low, high, lengths, axes, table, no_new_groups = -math.inf, math.inf, [], set(), False, False
     code = False
     for reading in readings:
-        _, scale, offset, least, most, _ = reading.number
+        _, scale, offset, lower, upper, _ = reading.number
         affine = math.isfinite(scale) and scale == round(scale) and scale != 0
         code |= affine
         if affine:
             axes |= {Axis(p, axis, int(scale), int(offset) - shift)
                      for p, axis, shift in reading.labels if p != TABLE}
         table |= not reading.labels or any(label[0] == TABLE for label in reading.labels)
-        no_new_groups |= not affine or reading.whole or math.isfinite(least) or math.isfinite(most)
+        no_new_groups |= not affine or reading.whole or math.isfinite(lower) or math.isfinite(upper)
         if not affine or reading.free:
             continue
-        ends = sorted([(0 - offset) / scale, (reading.last - offset) / scale])
+        bounds = sorted([(0 - offset) / scale, (reading.last - offset) / scale])
         # whether the index can be below 0, or above the last entry
-        below, above = least < 0, most > reading.last
+        limits_low, limits_high = lower < 0, upper > reading.last
         if scale < 0:
-            below, above = above, below
-        before = low, high
-        low, high = (max(low, math.ceil(ends[0])) if below else low,
-                     min(high, math.floor(ends[1])) if above else high)
-        if (low, high) != before:
+            limits_low, limits_high = limits_high, limits_low
+        previous = low, high
+        low, high = (max(low, math.ceil(bounds[0])) if limits_low else low,
+                     min(high, math.floor(bounds[1])) if limits_high else high)
+        if (low, high) != previous:
             lengths.append(reading.length)
     no_new_groups |= any(axis[:2] in mixed for axis in axes)
     first, last = (None if math.isinf(bound) else int(bound) for bound in (low, high))

@@ -39,29 +39,29 @@ jax.tree_util.register_pytree_node(_Opened, lambda own: (own.parts, own.how),
 def _open_function(function: FunctionType) -> _Opened:
     """Returns a function with arrays, such as the drift of a diffusion with its parameters, by the
     variables that it closes over and its defaults."""
-    own = {i: value for i, value in _cells(function).items() if _has_arrays(value)}
-    return _Opened(_rebuild_function, (function, tuple(own)), (
-        tuple(map(_as_tree, own.values())), _as_tree(function.__defaults__),
+    array_cells = {i: value for i, value in _cells(function).items() if _has_arrays(value)}
+    return _Opened(_rebuild_function, (function, tuple(array_cells)), (
+        tuple(map(_as_tree, array_cells.values())), _as_tree(function.__defaults__),
         _as_tree(function.__kwdefaults__)))
 
 
 def _rebuild_function(static: tuple, values: tuple, defaults: tuple | None,
-                      more: dict | None) -> Callable:
-    function, own = static
+                      kwdefaults: dict | None) -> Callable:
+    function, positions = static
     cells = list(function.__closure__ or ())
-    for i, value in zip(own, values, strict=True):
+    for i, value in zip(positions, values, strict=True):
         cells[i] = CellType(value)
-    made = FunctionType(function.__code__, function.__globals__, function.__name__, defaults,
-                        tuple(cells) or None)
-    made.__kwdefaults__ = more
-    return made
+    rebuilt = FunctionType(function.__code__, function.__globals__, function.__name__, defaults,
+                           tuple(cells) or None)
+    rebuilt.__kwdefaults__ = kwdefaults
+    return rebuilt
 
 
-def _open_partial(own: Any) -> _Opened:
+def _open_partial(function: Any) -> _Opened:
     """Returns a functools.partial, or a method, with arrays, by its parts."""
-    parts = ((own.__func__, own.__self__) if isinstance(own, MethodType)
-             else (own.func, own.args, own.keywords))
-    return _Opened(_rebuild_partial, type(own), tuple(map(_as_tree, parts)))
+    parts = ((function.__func__, function.__self__) if isinstance(function, MethodType)
+             else (function.func, function.args, function.keywords))
+    return _Opened(_rebuild_partial, type(function), tuple(map(_as_tree, parts)))
 
 
 def _rebuild_partial(kind: type, function: Callable, first: Any,
@@ -70,32 +70,32 @@ def _rebuild_partial(kind: type, function: Callable, first: Any,
             else functools.partial(function, *first, **keywords))
 
 
-def _open_attributes(whole: Any) -> _Opened:
+def _open_attributes(instance: Any) -> _Opened:
     """Returns a distribution or a transform by its attributes, where NumPyro's pytree lacks arrays
     (a user's class without pytree_data_fields, or one with a function in it) or cannot be
     rebuilt."""
-    held = vars(whole)
-    arrays = tuple(name for name, value in held.items() if _has_arrays(value))
-    rest = tuple((name, value) for name, value in held.items() if name not in arrays)
-    return _Opened(_rebuild_object, (type(whole), arrays, rest),
-                   tuple(_as_tree(held[name]) for name in arrays))
+    attributes = vars(instance)
+    arrays = tuple(name for name, value in attributes.items() if _has_arrays(value))
+    others = tuple((name, value) for name, value in attributes.items() if name not in arrays)
+    return _Opened(_rebuild_object, (type(instance), arrays, others),
+                   tuple(_as_tree(attributes[name]) for name in arrays))
 
 
 def _rebuild_object(static: tuple, *arrays: object) -> object:
-    kind, names, rest = static
-    made = kind.__new__(kind)
-    vars(made).update(dict(rest) | dict(zip(names, arrays, strict=True)))
-    return made
+    kind, names, others = static
+    rebuilt = kind.__new__(kind)
+    vars(rebuilt).update(dict(others) | dict(zip(names, arrays, strict=True)))
+    return rebuilt
 
 
 def _cells(function: FunctionType) -> dict[int, object]:
     """Returns the variables that a function closes over, by the number of the cell, without empty
     cells and the function itself."""
-    out = {}
+    contents = {}
     for i, cell in enumerate(function.__closure__ or ()):
         with contextlib.suppress(ValueError):  # an empty cell
-            out[i] = cell.cell_contents
-    return {i: value for i, value in out.items() if value is not function}
+            contents[i] = cell.cell_contents
+    return {i: value for i, value in contents.items() if value is not function}
 
 
 def _is_wrapper(value: Any) -> bool:
@@ -127,10 +127,10 @@ def _has_arrays(value: object, seen: tuple[int, ...] = ()) -> bool:
         return True
     if id(value) in seen:
         return False
-    own, seen = _contents(value), (*seen, id(value))
-    if own is None:
+    contents, seen = _contents(value), (*seen, id(value))
+    if contents is None:
         return _object_has_arrays(value, seen)
-    return any(_has_arrays(each, seen) for each in own)
+    return any(_has_arrays(part, seen) for part in contents)
 
 
 def _object_has_arrays(value: object, seen: tuple[int, ...]) -> bool:
@@ -141,11 +141,11 @@ def _object_has_arrays(value: object, seen: tuple[int, ...]) -> bool:
     """
     if isinstance(value, type | ModuleType) or not hasattr(value, "__dict__"):
         return False
-    held = [leaf for leaf in jax.tree.leaves(value) if leaf is not value]
-    if any(isinstance(leaf, jax.Array | np.ndarray) for leaf in held):
+    leaves = [leaf for leaf in jax.tree.leaves(value) if leaf is not value]
+    if any(isinstance(leaf, jax.Array | np.ndarray) for leaf in leaves):
         return True
-    name = next((name for name, each in vars(value).items() if isinstance(each, jax.core.Tracer)
-                 or isinstance(each, _FUNCTIONS) and _has_arrays(each, seen)), None)
+    name = next((name for name, item in vars(value).items() if isinstance(item, jax.core.Tracer)
+                 or isinstance(item, _FUNCTIONS) and _has_arrays(item, seen)), None)
     if name is not None:
         raise ModelError(
             f"a function that is an argument of a distribution reads '{name}' of an object of the "
@@ -167,7 +167,7 @@ def _is_no_pytree(value: object, seen: tuple[int, ...] = ()) -> bool:
             _has_computed_field(type(value)) or _has_array_as_setting(value)):
         return True
     if isinstance(value, (*_HOLDERS, Mapping, list, tuple)):
-        return any(_is_no_pytree(each, (*seen, id(value))) for each in _contents(value) or ())
+        return any(_is_no_pytree(part, (*seen, id(value))) for part in _contents(value) or ())
     return (callable(value) and not isinstance(value, type | jax.Array | Constraint)
             and _has_arrays(value))
 
@@ -175,7 +175,7 @@ def _is_no_pytree(value: object, seen: tuple[int, ...] = ()) -> bool:
 def _has_computed_field(kind: type[dist.Distribution]) -> bool:
     """Whether a class declares a property as a field of its pytree, which cannot be set again (the
     mean of NumPyro's negative binomial behind a hurdle)."""
-    return any(isinstance(own := getattr(kind, field, None), property) and own.fset is None
+    return any(isinstance(member := getattr(kind, field, None), property) and member.fset is None
                for field in kind.gather_pytree_data_fields())
 
 
@@ -202,7 +202,7 @@ def _as_tree(value: Any) -> PyTree:
     if type(value) in (list, tuple):
         return type(value)(map(_as_tree, value))
     if type(value) is dict:
-        return {name: _as_tree(each) for name, each in value.items()}
+        return {name: _as_tree(item) for name, item in value.items()}
     return value
 
 

@@ -58,7 +58,7 @@ def numbers(model: Bound, names: tuple[str, ...], owner: str) -> dict[str, np.nd
         ModelError: there is no setting of that name.
         Refusal: a setting is neither a number nor an array of numbers.
     """
-    bound, where, out = model.bound, f"{owner} of model '{model.name}'", {}
+    bound, where, values = model.bound, f"{owner} of model '{model.name}'", {}
     for name in names:
         if name not in bound:
             what = ("an input, which is given with the data" if name in model.inputs
@@ -75,8 +75,8 @@ def numbers(model: Bound, names: tuple[str, ...], owner: str) -> dict[str, np.nd
         if not np.isfinite(value).all():
             raise Refusal(f"{where}: setting '{name}' is {shortly(bound[name])}, expected finite "
                           f"numbers")
-        out[name] = value.astype(float)
-    return out
+        values[name] = value.astype(float)
+    return values
 
 
 def lifted(structure: Structure, names: tuple[str, ...], owner: str) -> Structure:
@@ -90,14 +90,14 @@ def lifted(structure: Structure, names: tuple[str, ...], owner: str) -> Structur
     """
     values = numbers(structure.model, names, owner)
     shapes = tuple((name, value.shape) for name, value in values.items())
-    rest = tuple((name, value) for name, value in structure.model.settings if name not in names)
-    at = (structure.specs, bool(jax.config.jax_enable_x64))
-    found = _CACHE.get(key := (_with_settings(structure.model, rest), shapes, at))
-    if found is None:
-        found = _CACHE[key] = _trace_lifted(structure, rest, shapes, owner)
+    fixed = tuple((name, value) for name, value in structure.model.settings if name not in names)
+    trace_key = (structure.specs, bool(jax.config.jax_enable_x64))
+    cached = _CACHE.get(key := (_with_settings(structure.model, fixed), shapes, trace_key))
+    if cached is None:
+        cached = _CACHE[key] = _trace_lifted(structure, fixed, shapes, owner)
         while len(_CACHE) > MAX_CACHED:
             del _CACHE[next(iter(_CACHE))]
-    return found
+    return cached
 
 
 MAX_CACHED = 64  # structures
@@ -105,9 +105,9 @@ _CACHE: dict[tuple, Structure] = {}
 register_cache(_CACHE.clear)
 
 
-def _with_settings(model: Bound, rest: tuple) -> Bound:
+def _with_settings(model: Bound, settings: tuple) -> Bound:
     """Returns the model with these settings alone, as a cache key; it is never run."""
-    return Bound(model.generative, rest, model.interventions)
+    return Bound(model.generative, settings, model.interventions)
 
 
 @memo(MAX_CACHED)
@@ -115,7 +115,7 @@ def _generative(model: Bound, shapes: tuple) -> _Lifted:
     return _Lifted(model.generative, shapes)
 
 
-def _trace_lifted(structure: Structure, rest: tuple, shapes: tuple, owner: str) -> Structure:
+def _trace_lifted(structure: Structure, fixed: tuple, shapes: tuple, owner: str) -> Structure:
     model, specs = structure.model, {name: (shape, kind) for name, shape, kind in structure.specs}
 
     def traced(shapes: tuple) -> Structure:
@@ -125,7 +125,7 @@ def _trace_lifted(structure: Structure, rest: tuple, shapes: tuple, owner: str) 
         return trace(Bound(generative, others, model.interventions), specs)
 
     try:
-        found = traced(shapes)
+        result = traced(shapes)
     except ModelError as error:
         name = next((name for name, shape in shapes if _cannot_be_traced(traced, (name, shape))),
                     shapes[0][0])
@@ -136,14 +136,14 @@ def _trace_lifted(structure: Structure, rest: tuple, shapes: tuple, owner: str) 
             f"function was: {str(error).splitlines()[-1]}"
         ) from error
     idle = next((name for name, _ in shapes
-                 if not any(site_of(name) in takes for _, takes in found.programs.values())), None)
+                 if not any(site_of(name) in takes for _, takes in result.programs.values())), None)
     if idle is not None:
         raise Refusal(f"{owner} of model '{model.name}': no distribution depends on setting "
                       f"'{idle}', so no value of '{idle}' is better than another. Name another "
                       f"setting, {owner}(['...'])")
     sites = {name: dataclasses.replace(site, uses=structure.sites[name].uses)
-             if name in structure.sites else site for name, site in found.sites.items()}
-    return dataclasses.replace(found, sites=sites)
+             if name in structure.sites else site for name, site in result.sites.items()}
+    return dataclasses.replace(result, sites=sites)
 
 
 def _cannot_be_traced(traced: Callable, shape: tuple) -> bool:

@@ -32,9 +32,9 @@ def why_ordered(structure: Structure, name: str, labels: int, entries: int | Non
     if labels == entries < 3:
         return None
     for other in structure.sites:
-        program, takes = structure.programs[other]
-        if name in takes and find_amounts(program, [entries if taken == name else None
-                                                    for taken in takes]):
+        program, input_names = structure.programs[other]
+        if name in input_names and find_amounts(program, [entries if key == name else None
+                                                          for key in input_names]):
             return f"the site '{other}' computes with their codes, 0 … {entries - 1}, as numbers"
     return None
 
@@ -45,16 +45,16 @@ def _has_uneven_probabilities(structure: Structure, name: str) -> bool:
     site = structure.sites.get(name)
     if site is None or site.states is None or not site.traits.nominal:
         return False
-    taken = structure.programs[name][1]
-    parents = [structure.sites[each] for each in taken if each in structure.sites]
+    input_names = structure.programs[name][1]
+    parents = [structure.sites[key] for key in input_names if key in structure.sites]
     sizes = [parent.states for parent in parents if parent.states is not None]
-    if len(sizes) < len(taken):
+    if len(sizes) < len(input_names):
         return False
-    every = itertools.product(*map(range, sizes))
-    for states in itertools.islice(every, MAX_CONFIGURATIONS):
-        found = structure.arguments(name, {parent.name: np.full(parent.shape, state) for
-                                           parent, state in zip(parents, states, strict=True)})
-        if any(np.ptp(np.asarray(value), -1).any() for value in found.values()
+    combinations = itertools.product(*map(range, sizes))
+    for states in itertools.islice(combinations, MAX_CONFIGURATIONS):
+        arguments = structure.arguments(name, {parent.name: np.full(parent.shape, state) for
+                                               parent, state in zip(parents, states, strict=True)})
+        if any(np.ptp(np.asarray(value), -1).any() for value in arguments.values()
                if np.shape(value)[-1:] == (site.states,)):
             return True
     return False

@@ -29,11 +29,11 @@ def portrait(structure: Structure, programs: bool) -> dict[str, Any]:
         programs: include values of the arguments of each site. They are compared only under the
             same versions of JAX and NumPyro, since others may derive other arguments.
     """
-    out: dict[str, object] = {"sites": {name: _describe_site(site) for name,
+    description: dict[str, object] = {"sites": {name: _describe_site(site) for name,
                                      site in structure.named.items()}}
     if programs:
-        out |= {"by": traced_by(), "values": _values(structure)}
-    return out
+        description |= {"by": traced_by(), "values": _values(structure)}
+    return description
 
 
 def traced_by() -> str:
@@ -61,10 +61,10 @@ def difference(structure: Structure, saved: Json) -> str | None:
         if len(saved_numbers) != len(numbers):
             return f"'{name}' is computed differently"
         scale = min(1e-3, max(map(abs, numbers), default=0.0))
-        for before, now in zip(saved_numbers, numbers, strict=True):
-            if not math.isclose(before, now, rel_tol=TOLERANCE, abs_tol=TOLERANCE * scale):
-                return (f"an argument of the distribution of '{name}' was {before:.6g} and is "
-                        f"now {now:.6g}, for the same values of its parents")
+        for old, new in zip(saved_numbers, numbers, strict=True):
+            if not math.isclose(old, new, rel_tol=TOLERANCE, abs_tol=TOLERANCE * scale):
+                return (f"an argument of the distribution of '{name}' was {old:.6g} and is "
+                        f"now {new:.6g}, for the same values of its parents")
     return None
 
 
@@ -76,13 +76,13 @@ def _describe_site(site: Site) -> dict[str, object]:
 def _values(structure: Structure) -> dict[str, list[float]]:
     """Site → numbers that its arguments have at two points without symmetries."""
     points = {name: _points(structure, name) for name in structure.named}
-    out: dict[str, list[float]] = {}
+    values: dict[str, list[float]] = {}
     for name, arguments in _arguments(structure, points).items():
-        parts = [_summary(np.asarray(each)) for each in arguments]
+        parts = [_summary(np.asarray(argument)) for argument in arguments]
         if structure.named[name].family is None:  # NumPyro does not fix their order
             parts.sort()
-        out[name] = [number for part in parts for number in part]
-    return out
+        values[name] = [number for part in parts for number in part]
+    return values
 
 
 def _points(structure: Structure, name: str) -> list[list[np.ndarray]]:
@@ -95,7 +95,7 @@ def _points(structure: Structure, name: str) -> list[list[np.ndarray]]:
 @jit(static_argnums=0, seldom=MAX_SECONDS)
 def _arguments(structure: Structure, points: Mapping) -> dict[str, list[jax.Array]]:
     """Site → its arguments at the points of its program's inputs."""
-    return {name: [jnp.stack(both) for both in zip(
+    return {name: [jnp.stack(values) for values in zip(
         *(evaluate(structure.programs[name][0], *point) for point in pair), strict=True)]
         for name, pair in points.items()}
 

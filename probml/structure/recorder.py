@@ -156,23 +156,23 @@ class _Recorder(Messenger):
                 "plate"
             )
         msg["fn"] = log_weight_of(msg["fn"]) or msg["fn"]
-        fixed = None if isinstance(msg["fn"], dist.Unit) or not msg["is_observed"] else msg["value"]
-        if fixed is not None:
-            inside = rows_frame(msg, msg["cond_indep_stack"]) is not None
-            if inside or isinstance(fixed, jax.core.Tracer):
+        value = None if isinstance(msg["fn"], dist.Unit) or not msg["is_observed"] else msg["value"]
+        if value is not None:
+            in_rows = rows_frame(msg, msg["cond_indep_stack"]) is not None
+            if in_rows or isinstance(value, jax.core.Tracer):
                 raise ModelError(
                     f"{where}: obs= is given inside the function, but the data of a model with "
                     f"rows() are given to fit. Omit obs=, and call fit({{\"{name}\": values}})"
                 )
             # a parameter with a known value is a factor of those on which its prior depends
             with evaluated():  # an array of JAX's, which the function may index by what is traced
-                msg["value"] = fixed = jnp.asarray(fixed)
-            msg["fn"] = dist.Unit(msg["fn"].log_prob(fixed))
+                msg["value"] = value = jnp.asarray(value)
+            msg["fn"] = dist.Unit(msg["fn"].log_prob(value))
         fn = msg["fn"]
         _check_distribution(fn, name, where)
         dtype = int if domains.of(domains.of_values(fn)).discrete else float
         shape = fn.batch_shape + (() if isinstance(fn, dist.Unit) else fn.event_shape)
-        if fixed is None:
+        if value is None:
             msg["value"] = self.values[name] if name in self.values else jnp.zeros(
                 shape, jnp.result_type(dtype)
             )
@@ -192,11 +192,11 @@ def _check_distribution(fn: dist.Distribution, name: str, where: str) -> None:
             f"{where} (Delta): a value that is computed from others is not a random variable. "
             f"Write numpyro.deterministic(\"{name}\", value)"
         )
-    if (loose := _find_invalid_parameter(peel(fn)[0])) is not None:
-        kind, parameter, value = loose
-        how = ARRAY_HINT * isinstance(value, list | tuple)
+    if (invalid := _find_invalid_parameter(peel(fn)[0])) is not None:
+        kind, parameter, value = invalid
+        hint = ARRAY_HINT * isinstance(value, list | tuple)
         raise ModelError(f"{where} ({kind}): {parameter} is {shortly(value)}, expected a number or "
-                         f"an array, as in NumPyro{how}")
+                         f"an array, as in NumPyro{hint}")
 
 
 ARRAY_HINT = ": write jnp.array([...])"
@@ -212,14 +212,14 @@ def _find_invalid_parameter(fn: dist.Distribution) -> tuple[str, str, ArrayLike]
                                    or isinstance(attributes[name], list | tuple | str)):
             return type(fn).__name__, name, attributes[name]
     inner = (value for value in attributes.values() if isinstance(value, dist.Distribution))
-    return next((found for each in inner
-                 if (found := _find_invalid_parameter(each)) is not None), None)
+    return next((invalid for component in inner
+                 if (invalid := _find_invalid_parameter(component)) is not None), None)
 
 
 def listless(error: Exception) -> str:
     """Returns the remedy for a JAX error about a list; "" for other errors."""
-    said = isinstance(error, TypeError) and ("'list'" in str(error) or "'tuple'" in str(error))
-    return f" JAX and NumPyro take arrays, not lists{ARRAY_HINT}." * said
+    is_list = isinstance(error, TypeError) and ("'list'" in str(error) or "'tuple'" in str(error))
+    return f" JAX and NumPyro take arrays, not lists{ARRAY_HINT}." * is_list
 
 
 SCAN = ("NumPyro's scan and cond are not supported inside a model with rows(). Use "
@@ -267,8 +267,8 @@ MOST_ERROR_CHARACTERS = 600  # characters of somebody else's error that are show
 
 def shorten_error(error: Exception) -> str:
     """The text of an error, cut where it prints pages of numbers."""
-    said = str(error)
-    return said if len(said) < MOST_ERROR_CHARACTERS else f"{said[:MOST_ERROR_CHARACTERS]} …"
+    text = str(error)
+    return text if len(text) < MOST_ERROR_CHARACTERS else f"{text[:MOST_ERROR_CHARACTERS]} …"
 
 
 def line_of(model: Bound, error: Exception) -> str:
@@ -278,29 +278,29 @@ def line_of(model: Bound, error: Exception) -> str:
     return f" at line {frames[-1].lineno}: {frames[-1].line}" if frames else ""
 
 
-def failed(model: Bound, inputs: Mapping, error: Exception, more: str = "") -> ModelError:
+def failed(model: Bound, inputs: Mapping, error: Exception, advice: str = "") -> ModelError:
     """Returns the error to raise when the user's function fails under the trace, with the line and
     the inputs.
 
     Args:
-        more: further text; {rows} in it becomes the number of rows of the trace.
+        advice: further text; {rows} in it becomes the number of rows of the trace.
     """
     where = line_of(model, error)
-    given = ", ".join(f"'{name}': {spec.dtype} ({', '.join(map(str, ('rows', *spec.shape[1:])))})"
-                      for name, spec in inputs.items())
-    remedy = f" Check the shapes and dtypes of the inputs {given}." if given else ""
-    held = {name: value for name, value in arrays_of(model).items()
-            if name not in dict(model.context)}
-    if remedy == "" and held:
-        remedy = f" {as_input(model, next(iter(held)))}."
+    text = ", ".join(f"'{name}': {spec.dtype} ({', '.join(map(str, ('rows', *spec.shape[1:])))})"
+                     for name, spec in inputs.items())
+    remedy = f" Check the shapes and dtypes of the inputs {text}." if text else ""
+    arrays = {name: value for name, value in arrays_of(model).items()
+              if name not in dict(model.context)}
+    if remedy == "" and arrays:
+        remedy = f" {as_input(model, next(iter(arrays)))}."
     remedy = listless(error) + remedy
     rows = next((spec.shape[0] for spec in inputs.values()), "several")
-    said = next((words for kind, words in TRACED.items() if (
+    explanation = next((words for kind, words in TRACED.items() if (
         kind in str(error) if isinstance(kind, str) else isinstance(error, kind))), None)
-    if said is not None:  # JAX's message is about tracers, which users do not know
-        return ModelError(f"model '{model.name}' failed{where}\n{said}")
+    if explanation is not None:  # JAX's message is about tracers, which users do not know
+        return ModelError(f"model '{model.name}' failed{where}\n{explanation}")
     return ModelError(f"model '{model.name}' failed{where}\n{type(error).__name__}: "
-                      f"{shorten_error(error)}\n{more.format(rows=rows)}{remedy}")
+                      f"{shorten_error(error)}\n{advice.format(rows=rows)}{remedy}")
 
 
 def run_of(

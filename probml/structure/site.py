@@ -79,8 +79,8 @@ class Site:
 
     def distribution(self, arguments: list) -> dist.Distribution:
         """Returns the base distribution of a site without a family, from its leaves."""
-        found = registry.typed(jax.tree.unflatten(self.treedef, arguments))
-        return found if self.entry.sharp is None else self.entry.sharp(found)
+        base = registry.typed(jax.tree.unflatten(self.treedef, arguments))
+        return base if self.entry.sharp is None else self.entry.sharp(base)
 
     @property
     def factor(self) -> bool:
@@ -112,12 +112,12 @@ class Site:
         """
         rank = len(self.batch) + len(self.independent)
         inner = array.shape[array.ndim - tail :]
-        laid = xp.broadcast_to(array, self.batch + self.independent + inner)
+        result = xp.broadcast_to(array, self.batch + self.independent + inner)
         if self.rows:
-            used = (*self.axes, *range(len(self.batch), rank))
-            rest = [axis for axis in range(rank) if axis not in used]
-            laid = xp.transpose(laid, (*rest, *used, *range(rank, rank + tail)))
-        return laid.reshape((math.prod(self.lattice), *inner))
+            kept_axes = (*self.axes, *range(len(self.batch), rank))
+            other_axes = [axis for axis in range(rank) if axis not in kept_axes]
+            result = xp.transpose(result, (*other_axes, *kept_axes, *range(rank, rank + tail)))
+        return result.reshape((math.prod(self.lattice), *inner))
 
     def valued(self, codes: jax.Array) -> jax.Array:
         """Converts codes to values of the distribution."""
@@ -139,9 +139,9 @@ class Site:
         batch = list(self.batch)
         batch[present(self.row_axis)] = rows
         value = jnp.broadcast_to(value, tuple(batch) + self.independent + self.event)
-        front = (present(self.row_axis), *self.axes)
-        rest = [axis for axis in range(len(batch)) if axis not in front]
-        value = jnp.transpose(value, (*front, *rest, *range(len(batch), value.ndim)))
+        lead_axes = (present(self.row_axis), *self.axes)
+        other_axes = [axis for axis in range(len(batch)) if axis not in lead_axes]
+        value = jnp.transpose(value, (*lead_axes, *other_axes, *range(len(batch), value.ndim)))
         return value.reshape((rows, *self.cells))
 
     def spread(self, cells: jax.Array) -> jax.Array:

@@ -50,8 +50,8 @@ def _as_float(value: ArrayLike) -> ArrayLike:
 
 def _has_total(base: dist.Distribution) -> bool:
     """Whether a distribution counts among a total: its answer is then a number, and not a state."""
-    within = (part for part in vars(base).values() if isinstance(part, dist.Distribution))
-    return hasattr(base, "total_count") or any(map(_has_total, within))
+    components = (part for part in vars(base).values() if isinstance(part, dist.Distribution))
+    return hasattr(base, "total_count") or any(map(_has_total, components))
 
 
 def site_of(model: Bound, name: str, msg: dict,
@@ -68,16 +68,16 @@ def site_of(model: Bound, name: str, msg: dict,
     base, independent = peel(fn)
     batch = tuple(fn.batch_shape)
     factor = isinstance(base, dist.Unit)  # numpyro.factor has no value
-    own = () if factor else tuple(fn.event_shape)
-    event = len(own) - independent
+    shape = () if factor else tuple(fn.event_shape)
+    ndim = len(shape) - independent
     frames = list(reversed(msg["cond_indep_stack"]))
-    inside = rows_frame(msg, frames)
-    if inside is not None:
-        frames[inside] = frames[inside]._replace(name="rows")  # a scope names plates too
+    rows_at = rows_frame(msg, frames)
+    if rows_at is not None:
+        frames[rows_at] = frames[rows_at]._replace(name="rows")  # a scope names plates too
     where = f"model '{model.name}', site '{name}'"
     row_axis, axes = None, ()
-    if inside is not None:
-        row_axis = len(batch) + frames[inside].dim
+    if rows_at is not None:
+        row_axis = len(batch) + frames[rows_at].dim
         axes = tuple(len(batch) + frame.dim for frame in frames if frame.name != "rows")
         wide = next((axis for axis in (row_axis, *range(len(batch))) if batch[axis] != 1
                      and axis not in axes), None)
@@ -100,8 +100,8 @@ def site_of(model: Bound, name: str, msg: dict,
     kind = "factor" if factor else type(base).__name__
     infer, plates = msg.get("infer") or {}, tuple((frame.name, frame.size) for frame in frames)
     site = Site(
-        name, inside is not None, domain.discrete, entry, getattr(entry.likelihood, "name", kind),
-        tuple(arguments), treedef, batch, own[:independent], own[independent:] if event else (),
+        name, rows_at is not None, domain.discrete, entry, getattr(entry.likelihood, "name", kind),
+        tuple(arguments), treedef, batch, shape[:independent], shape[independent:] if ndim else (),
         axes, row_axis, plates, states, domain,
         locations=locations,
         finite=states,
@@ -144,7 +144,7 @@ def _fix_of_extra_axis(model: Bound, name: str, size: int, in_rows: bool, frames
             f".to_event({event}), as in dist.Normal(mean[z], scale[z]).to_event(1) for one value "
             "per step"
         )
-    long = next((name for name, value in arrays_of(model).items() if len(value) == size), None)
+    array = next((name for name, value in arrays_of(model).items() if len(value) == size), None)
     plate = next((frame for frame in frames if in_rows and frame.name != "rows"
                   and frame.size == size), None)
     if plate is not None:
@@ -153,8 +153,8 @@ def _fix_of_extra_axis(model: Bound, name: str, size: int, in_rows: bool, frames
             f"axis −{-plate.dim}. So an array with one value for each member of '{plate.name}' "
             f"needs shape ({size}, {', '.join(['1'] * (-plate.dim - 1))}), as v[:, None]"
         )
-    if in_rows and long is not None:
-        return f"{as_input(model, long)}. Else declare a vector with .to_event(1)"
+    if in_rows and array is not None:
+        return f"{as_input(model, array)}. Else declare a vector with .to_event(1)"
     if factor:
         return (f"Sum the factor over its last axis, factor(\"{name}\", value.sum(-1)), or put "
                 f"the factor in a numpyro.plate inside rows()")
@@ -179,8 +179,8 @@ def labels_of(model: Bound, site: Site) -> tuple | None:
                          f"{counted(len(site.labels), 'label')}, but the site has "
                          f"{counted(site.states, 'state') if site.states else 'no states'}. Give "
                          f"one label for each state")
-    own = site.low and site.labels is None
-    return tuple(range(site.low, site.low + present(site.finite))) if own else site.labels
+    shifted = site.low and site.labels is None
+    return tuple(range(site.low, site.low + present(site.finite))) if shifted else site.labels
 
 
 TRACED_ROWS = 2  # rows of the second trace; the axis of this size is the row axis
@@ -214,16 +214,16 @@ def sites_of(model: Bound, specs: tuple, x64: bool,
     Raises:
         ModelError: the function fails, or its chains declare different lengths.
     """
-    found, declared, inputs, made = {}, [], input_specs(specs, steps), {}
+    sites, declared, inputs, derived = {}, [], input_specs(specs, steps), {}
 
     def shapes(inputs: Mapping[str, jax.Array]):
         messages, computed = run_of(model, inputs, {}, steps=steps)
         chains = any(isinstance(peel(msg["fn"])[0], Chain) for msg in messages.values())
         for name, msg in messages.items():
-            found[name] = site_of(model, name, msg, chains)[0]
-            if found[name].chain:
+            sites[name] = site_of(model, name, msg, chains)[0]
+            if sites[name].chain:
                 declared.append(peel(msg["fn"])[0].declared)
-        made.update({name: (msg, np.shape(msg["value"])) for name, msg in computed.items()})
+        derived.update({name: (msg, np.shape(msg["value"])) for name, msg in computed.items()})
         return 0
 
     def many(inputs):
@@ -234,7 +234,7 @@ def sites_of(model: Bound, specs: tuple, x64: bool,
     sizes: dict[str, tuple[int, ...]] = {}
     try:
         jax.eval_shape(shapes, inputs)
-        if made:  # a trace with several rows shows which axis is the row axis
+        if derived:  # a trace with several rows shows which axis is the row axis
             jax.eval_shape(many, input_specs(specs, steps, TRACED_ROWS))
     except ModelError:
         raise
@@ -244,37 +244,37 @@ def sites_of(model: Bound, specs: tuple, x64: bool,
         raise ModelError(f"model '{model.name}': its chains have the lengths {listed(declared)}, "
                          "but all chains of a model need the same length. Use the same number of "
                          "steps")
-    return found, declared, {n: placed(f"model '{model.name}', site '{n}'", msg, shape, sizes[n])
-                             for n, (msg, shape) in made.items()}
+    return sites, declared, {n: placed(f"model '{model.name}', site '{n}'", msg, shape, sizes[n])
+                             for n, (msg, shape) in derived.items()}
 
 
-def timed(model: Bound, one: Mapping[str, Site], some: Mapping[str, Site]) -> dict[str, Site]:
+def timed(model: Bound, single: Mapping[str, Site], several: Mapping[str, Site]) -> dict[str, Site]:
     """Returns the sites of a single step with their time axis, the axis whose size depends on the
     number of steps.
 
     Args:
-        one, some: the sites traced with one step and with TRACED_STEPS steps.
+        single, several: the sites traced with one step and with TRACED_STEPS steps.
 
     Raises:
         ModelError: time is not the first event axis, or a chain is in a plate or outside rows.
     """
-    out = {}
-    for name, site in one.items():
-        where, grown = f"model '{model.name}', site '{name}'", some[name].shape
-        axes = [i for i, pair in enumerate(zip(site.shape, grown, strict=False))
+    timed_sites = {}
+    for name, site in single.items():
+        where, shape = f"model '{model.name}', site '{name}'", several[name].shape
+        axes = [i for i, pair in enumerate(zip(site.shape, shape, strict=False))
                 if pair[0] != pair[1]]
         if site.chain and (not site.rows or site.axes):
             raise outside_rows(where, site.kind)
-        if len(site.shape) != len(grown) or len(axes) > 1 or (
+        if len(site.shape) != len(shape) or len(axes) > 1 or (
             axes and (not site.rows or axes[0] != len(site.batch))
         ):
             raise ModelError(
-                f"{where}: its shape is {site.shape} for chains of one step and {grown} for chains "
+                f"{where}: its shape is {site.shape} for chains of one step and {shape} for chains "
                 f"of {TRACED_STEPS} steps. Time must be the first event axis, as in "
                 f"dist.Normal(mean[z], scale[z]).to_event(1). {SAME_AT_ALL_STEPS}"
             )
-        out[name] = dataclasses.replace(site, time=len(site.axes) if axes else None)
-    return out
+        timed_sites[name] = dataclasses.replace(site, time=len(site.axes) if axes else None)
+    return timed_sites
 
 
 def dtype_of(site: Site) -> np.dtype:
@@ -293,11 +293,11 @@ def leaves_of(
     """
     flat = []
     owners.clear()
-    messages, made = run_of(model, inputs, values, index, rows, steps)
+    messages, computed = run_of(model, inputs, values, index, rows, steps)
     if events is not None:
         events.update({name: tuple(msg["fn"].event_shape) for name, msg in messages.items()
                        if not isinstance(msg["fn"], dist.Unit)})
-    for name, msg in (*messages.items(), *made.items()):
+    for name, msg in (*messages.items(), *computed.items()):
         leaves = (leaves_of_distribution(peel(msg["fn"])[0])[0] if name in messages
                   else [msg["value"]])
         owners.extend([name] * len(leaves))
@@ -315,9 +315,9 @@ def placed(where: str, msg: Message, one: tuple[int, ...], many: tuple[int, ...]
     Raises:
         ModelError: several axes depend on the number of rows.
     """
-    grown = [axis for axis, (a, b) in enumerate(zip(one, many, strict=False)) if a != b]
-    if len(one) != len(many) or len(grown) > 1 or any((one[axis], many[axis]) != (1, TRACED_ROWS)
-                                                      for axis in grown):
+    varying = [axis for axis, (a, b) in enumerate(zip(one, many, strict=False)) if a != b]
+    if len(one) != len(many) or len(varying) > 1 or any((one[axis], many[axis]) != (1, TRACED_ROWS)
+                                                        for axis in varying):
         raise ModelError(
             f"{where} (deterministic): its shape must not depend on the number of rows, or have "
             f"one axis whose length is the number of rows. For 1 row it is {one}, for "
@@ -327,21 +327,21 @@ def placed(where: str, msg: Message, one: tuple[int, ...], many: tuple[int, ...]
     stack = msg.get("cond_indep_stack") or ()
     frames = [frame for frame in reversed(stack) if frame.name != "rows"]
     dims = {frame.name: frame.dim for frame in stack}
-    if not grown:
+    if not varying:
         rank = max((-frame.dim for frame in frames), default=0)
         if rank > len(one) or any(one[rank + frame.dim] != frame.size for frame in frames):
             rank, frames = len(one), []
         return _site(msg["name"], False, one[:rank], one[rank:], (), None,
                      tuple((frame.name, frame.size) for frame in frames))
-    row_axis = grown[0]
+    row_axis = varying[0]
     # axes of plates; the others belong to the value
     rank = min(row_axis - dims.get("rows", -1), len(one))
     named = {rank + frame.dim: frame for frame in frames if 0 <= rank + frame.dim
              and one[rank + frame.dim] == frame.size}
     named.pop(row_axis, None)
-    loose = [axis for axis in range(rank) if axis != row_axis and axis not in named
-             and one[axis] != 1]
-    axes = (*sorted(named, key=lambda axis: frames.index(named[axis])), *loose)
+    unnamed = [axis for axis in range(rank) if axis != row_axis and axis not in named
+               and one[axis] != 1]
+    axes = (*sorted(named, key=lambda axis: frames.index(named[axis])), *unnamed)
     plates = tuple((frame.name, frame.size) for frame in frames if frame in named.values())
     return _site(msg["name"], True, one[:rank], one[rank:], axes, row_axis, (*plates, ("rows", 1)))
 

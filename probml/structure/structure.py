@@ -129,26 +129,26 @@ class Structure:
         Sites with equal keys are stacked and evaluated together, so that a network of 400 nodes
         compiles as fast as one with a few nodes of different kinds.
         """
-        (program, takes), site = self.programs[name], self.sites[name]
-        plain = all(t in self.sites and (self.sites[t].discrete or not self.sites[t].rows)
-                    for t in takes)
-        if not plain or site.family is None and site.rows:
+        (program, input_names), site = self.programs[name], self.sites[name]
+        shareable = all(t in self.sites and (self.sites[t].discrete or not self.sites[t].rows)
+                        for t in input_names)
+        if not shareable or site.family is None and site.rows:
             return None
         kinds = tuple((self.sites[t].rows, self.sites[t].discrete, self.sites[t].states)
-                      for t in takes)
+                      for t in input_names)
         consts = tuple(np.asarray(c).tobytes() for c in program.consts
                        if not jnp.issubdtype(c.dtype, jax.dtypes.prng_key))
         kind = (site.kind, site.family, str(site.treedef), site.arguments, site.rows)
         layout = (*kind, site.batch, site.independent, site.event, site.axes, site.row_axis)
-        order = tuple(takes.index(p) for p in site.parents)
+        order = tuple(input_names.index(p) for p in site.parents)
         return str(program.jaxpr), consts, kinds, layout, order
 
     @memo(MAX_REMEMBERED)
     def row_uses(self, name: str) -> dict[str, dict[str, levels.Use]]:
         """Returns how the arguments of a site, or the value of a deterministic, depend on
         continuous sites inside rows: argument → site → use."""
-        program, takes = self.programs[name]
-        tracked = {i: t for i, t in enumerate(takes) if t in self.sites and self.sites[t].rows
+        program, input_names = self.programs[name]
+        tracked = {i: t for i, t in enumerate(input_names) if t in self.sites and self.sites[t].rows
                    and not self.sites[t].discrete}
         owners = self.sites[name].arguments if name in self.sites else ("value",)
         return dict(zip(owners, levels.classify(program, tracked), strict=True))
@@ -167,13 +167,13 @@ class Structure:
     def cells(self, name: str, env: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
         """Returns the arguments of a site with a family, in the user's layout: argument → (lattice
         cells, event axes of the argument); env as in `arguments`."""
-        site, out = self.sites[name], {}
+        site, arguments = self.sites[name], {}
         for key, value in self.arguments(name, env).items():
             tail = site.traits.argument_event[key]
             if key == "loc" and tail == len(site.event) == 1:  # it may be one for all elements
                 value = jnp.broadcast_to(value, (*value.shape[:-1], *site.event))
-            out[key] = site.layout(value, tail)
-        return out
+            arguments[key] = site.layout(value, tail)
+        return arguments
 
     def distribution(self, name: str, env: Mapping[str, jax.Array]) -> dist.Distribution:
         """Returns the site's base distribution for one row, in NumPyro's layout.
@@ -201,24 +201,24 @@ class Structure:
 
     def has_total(self, name: str) -> bool:
         """Whether the total of a site depends on inputs alone."""
-        return name in self.totals and not any(own in self.sites for own in self.totals[name][1])
+        return name in self.totals and not any(key in self.sites for key in self.totals[name][1])
 
     def row_inputs(self, name: str) -> tuple[str, ...]:
         """Returns the inputs on which the distribution of a site in one row depends, its total
         included."""
         _, takes = self.totals.get(name, (None, ()))
-        more = (own for own in takes if own not in self.sites)
-        return tuple(dict.fromkeys((*self.named[name].inputs, *more)))
+        total_inputs = (key for key in takes if key not in self.sites)
+        return tuple(dict.fromkeys((*self.named[name].inputs, *total_inputs)))
 
     @memo(MAX_REMEMBERED)
     def bounds(self, name: str) -> dict[str, tuple[ClosedJaxpr, tuple[str, ...]]]:
         """Returns the bounds of a site's support that depend on other sites or inputs: attribute of
         the support → (program, names of its inputs)."""
-        program, takes = self.programs[name]
+        program, input_names = self.programs[name]
         layout: list[str] = []
 
         def support_bounds(*values: jax.Array):
-            distribution = self.distribution(name, dict(zip(takes, values, strict=True)))
+            distribution = self.distribution(name, dict(zip(input_names, values, strict=True)))
             bounds = domains.of(distribution.support).bounds
             layout[:] = list(bounds)
             return [jnp.asarray(bound) for bound in bounds.values()]
@@ -227,8 +227,8 @@ class Structure:
                                             for a in program.in_avals))
         needs = levels.dependencies(closed)
         parts = [levels.restrict(closed, [i]) for i in range(len(layout))]
-        return {end: (part, tuple(takes[t] for t in at))
-                for end, (part, at), need in zip(layout, parts, needs, strict=True) if need}
+        return {key: (part, tuple(input_names[t] for t in positions))
+                for key, (part, positions), need in zip(layout, parts, needs, strict=True) if need}
 
     @memo(MAX_REMEMBERED)
     def has_mean(self, name: str) -> bool:
@@ -239,9 +239,9 @@ class Structure:
         site, (program, _) = self.sites[name], self.programs[name]
 
         def mean(*arguments):
-            named = dict(zip(site.arguments, arguments, strict=True))
+            by_name = dict(zip(site.arguments, arguments, strict=True))
             fn = (site.distribution(list(arguments)) if site.family is None
-                  else site.family.distribution(named))
+                  else site.family.distribution(by_name))
             return mean_of(fn)
 
         try:
@@ -266,15 +266,15 @@ class Structure:
                  if any(self.sites[p].discrete for p in self.sites[n].parents)]
         stack += [p for name in (*mixed, *self.penalties, *self.derived)
                   for p in (name, *self.named[name].parents)]
-        found: set[str] = set()
+        reached: set[str] = set()
         while stack:
             name = stack.pop()
-            if name in found:
+            if name in reached:
                 continue
-            found.add(name)
+            reached.add(name)
             stack += (self.sites[name].parents if name in self.sites and self.sites[name].discrete
                       else ())
-        return tuple(name for name in self.parameters if name in found)
+        return tuple(name for name in self.parameters if name in reached)
 
     @functools.cached_property
     def losses(self) -> tuple[str, ...]:
@@ -368,9 +368,9 @@ class Structure:
         function."""
         if not self.chains:
             return self.named
-        found, _, computed = sites_of(self.model, self.specs, bool(jax.config.jax_enable_x64),
+        sites, _, computed = sites_of(self.model, self.specs, bool(jax.config.jax_enable_x64),
                                       present(steps))
-        return {**found, **computed}
+        return {**sites, **computed}
 
     @functools.cached_property
     def network(self) -> tuple[str, ...]:
@@ -380,18 +380,18 @@ class Structure:
         Their missing cells differ from row to row in too many patterns to compile a program for
         each.
         """
-        found = () if self.chains else tuple(s.name for s in self.sites.values() if s.rows
+        names = () if self.chains else tuple(s.name for s in self.sites.values() if s.rows
                                              and s.states and math.prod(s.cells) == 1)
-        return found if sum(bool(self.children[name]) for name in found) > 1 else ()
+        return names if sum(bool(self.children[name]) for name in names) > 1 else ()
 
     @functools.cached_property
     def children(self) -> dict[str, tuple[str, ...]]:
         """Site → names of the sites that depend on it."""
-        below: dict[str, list[str]] = {name: [] for name in self.sites}
+        by_parent: dict[str, list[str]] = {name: [] for name in self.sites}
         for site in self.sites.values():
             for parent in site.parents:
-                below[parent].append(site.name)
-        return {name: tuple(children) for name, children in below.items()}
+                by_parent[parent].append(site.name)
+        return {name: tuple(children) for name, children in by_parent.items()}
 
     def graph(self) -> "networkx.DiGraph":
         graph = networkx.DiGraph()

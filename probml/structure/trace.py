@@ -72,10 +72,10 @@ def trace(model: Bound,
 
 def _guesses(inputs: int) -> Iterator[tuple[tuple[tuple[int | None, ...], str], ...]]:
     """Common shapes and kinds of inputs of which nothing is known: all alike, then mixed."""
-    number, code, truth, series = ((), "f"), ((), "i"), ((), "b"), ((None,), "f")
-    for guess in (number, code, truth, ((1,), "f"), series, ((None, 1), "f")):
+    number, code, flag, series = ((), "f"), ((), "i"), ((), "b"), ((None,), "f")
+    for guess in (number, code, flag, ((1,), "f"), series, ((None, 1), "f")):
         yield (guess,) * inputs
-    mixed = itertools.product((code, truth, series), repeat=inputs)
+    mixed = itertools.product((code, flag, series), repeat=inputs)
     yield from itertools.islice((guess for guess in mixed if len({*guess}) > 1), MOST_GUESSES)
 
 
@@ -90,49 +90,49 @@ def structure_of(model: Bound, specs: Mapping[str, tuple]) -> Structure:
         ModelError: the model cannot be traced with these inputs.
     """
     failures: list[ModelError] = []
-    plain = None
+    untimed = None
     try:
-        plain = trace(model, specs)
-        if not plain.chains:
-            return plain
+        untimed = trace(model, specs)
+        if not untimed.chains:
+            return untimed
     except ModelError as error:
         failures.append(error)
-    long = [name for name, (shape, _) in specs.items() if shape and None not in shape]
-    for size in range(len(long), 0, -1):
-        for names in itertools.combinations(long, size):
+    candidates = [name for name, (shape, _) in specs.items() if shape and None not in shape]
+    for size in range(len(candidates), 0, -1):
+        for names in itertools.combinations(candidates, size):
             if len({specs[name][0][0] for name in names}) > 1:
                 continue
             try:
-                found = trace(model, {n: ((None, *s[1:]) if n in names else tuple(s), kind)
-                                      for n, (s, kind) in specs.items()})
+                structure = trace(model, {n: ((None, *s[1:]) if n in names else tuple(s), kind)
+                                          for n, (s, kind) in specs.items()})
             except ModelError as error:
                 failures.append(error)
                 continue
-            if found.chains:
-                return found
-    if plain is None:  # our own errors explain more than those of the user's function
+            if structure.chains:
+                return structure
+    if untimed is None:  # our own errors explain more than those of the user's function
         raise next((error for error in failures if error.__cause__ is None), failures[0])
-    return plain
+    return untimed
 
 
 @memo(256)
 def _trace(model: Bound, specs: tuple, x64: bool) -> Structure:
-    found, declared, computed = sites_of(model, specs, x64, 1)
-    _check_sizes(model, found)
+    parsed, declared, computed = sites_of(model, specs, x64, 1)
+    _check_sizes(model, parsed)
     inputs = input_specs(specs, 1)
-    if any(site.chain for site in found.values()):
-        some, _, longer = sites_of(model, specs, x64, TRACED_STEPS)
-        found, computed = timed(model, found, some), timed(model, computed, longer)
-    traced = _trace_arguments(model, found, inputs, {})
-    found = _enumerate_supports(model, found, traced)
-    lows = {name: site.low for name, site in found.items() if site.low}
+    if any(site.chain for site in parsed.values()):
+        several, _, longer = sites_of(model, specs, x64, TRACED_STEPS)
+        parsed, computed = timed(model, parsed, several), timed(model, computed, longer)
+    traced = _trace_arguments(model, parsed, inputs, {})
+    parsed = _enumerate_supports(model, parsed, traced)
+    lows = {name: site.low for name, site in parsed.items() if site.low}
     if lows:  # traced again, now with codes instead of values
-        traced = _trace_arguments(model, found, inputs, lows)
-    sites, programs = _connect_sites(traced, found, computed)
+        traced = _trace_arguments(model, parsed, inputs, lows)
+    sites, programs = _connect_sites(traced, parsed, computed)
     computed = {name: sites.pop(name) for name in computed}
     _check_parents(model, sites)
     if not model.whole:
-        check_rows(model, found, inputs, traced.closed)
+        check_rows(model, parsed, inputs, traced.closed)
     if declared:
         check_steps(model, sites, computed, specs, traced.closed)
     structure = Structure(model, sites, programs, specs, declared[0] if declared else None,
@@ -163,10 +163,10 @@ class _Traced(NamedTuple):
     depends: list
 
 
-def _trace_arguments(model: Bound, found: Mapping[str, Site], inputs: SiteValues,
+def _trace_arguments(model: Bound, sites: Mapping[str, Site], inputs: SiteValues,
                      lows: Mapping[str, int]) -> _Traced:
     values = {name: jax.ShapeDtypeStruct(site.shape, dtype_of(site))
-              for name, site in found.items()}
+              for name, site in sites.items()}
     layout: list[tuple[str, str]] = []
     counted: list[str] = []
     bounded: list[str] = []
@@ -175,52 +175,52 @@ def _trace_arguments(model: Bound, found: Mapping[str, Site], inputs: SiteValues
         layout.clear()
         counted.clear()
         bounded.clear()
-        flat, totals, bounds = [], [], []
-        messages, made = run_of(model, inputs, values, lows=lows)
+        arguments, totals, bounds = [], [], []
+        messages, computed = run_of(model, inputs, values, lows=lows)
         for name, msg in messages.items():
             for key, value in site_of(model, name, msg)[1].items():
                 layout.append((name, key))
-                flat.append(jnp.asarray(value))
-            ancillary = found[name].traits.ancillary
+                arguments.append(jnp.asarray(value))
+            ancillary = sites[name].traits.ancillary
             if ancillary is not None and not (msg.get("infer") or {}).get(UNCOUNTED):
                 counted.append(name)
                 totals.append(jnp.asarray(getattr(peel(msg["fn"])[0], ancillary)))
-            ends = (finite.integer_range(peel(msg["fn"])[0]) if found[name].discrete
-                    and found[name].states is None else None)
-            if ends is not None:
+            limits = (finite.integer_range(peel(msg["fn"])[0]) if sites[name].discrete
+                      and sites[name].states is None else None)
+            if limits is not None:
                 bounded.append(name)
-                bounds += map(jnp.asarray, ends)
-        for name, msg in made.items():
+                bounds += map(jnp.asarray, limits)
+        for name, msg in computed.items():
             layout.append((name, "value"))
-            flat.append(jnp.asarray(msg["value"]))
-        return flat + totals + bounds
+            arguments.append(jnp.asarray(msg["value"]))
+        return arguments + totals + bounds
 
     closed = jaxpr_of(outputs)(values, inputs)
     return _Traced(closed, [*sorted(values), *sorted(inputs)], layout, counted, bounded,
                    levels.dependencies(closed))
 
 
-def _connect_sites(traced: _Traced, found: Mapping[str, Site], computed: Mapping[str, Site]
+def _connect_sites(traced: _Traced, parsed: Mapping[str, Site], computed: Mapping[str, Site]
             ) -> tuple[dict[str, Site], dict[str, tuple]]:
     """Returns the sites with their parents, inputs and uses of parameters, and the program of each
     site."""
     closed, names, layout, *_, depends = traced
     # statistics of the rows are known to every engine, like inputs
-    tracked = {i: name for i, name in enumerate(names) if name in found and not found[name].rows
-               and not found[name].discrete and found[name].measure is None}
+    tracked = {i: name for i, name in enumerate(names) if name in parsed and not parsed[name].rows
+               and not parsed[name].discrete and parsed[name].measure is None}
     uses = levels.classify(closed, tracked)
     sites, programs = {}, {}
-    for name, site in {**found, **computed}.items():
+    for name, site in {**parsed, **computed}.items():
         positions = [i for i, (owner, _) in enumerate(layout) if owner == name]
-        program, takes = levels.restrict(closed, positions)
+        program, inputs = levels.restrict(closed, positions)
         needed = set().union(*(depends[i] for i in positions))
-        needs = [i for i in by_use(program, takes) if i in needed]
-        programs[name] = (program, tuple(names[i] for i in takes))
+        needs = [i for i in by_use(program, inputs) if i in needed]
+        programs[name] = (program, tuple(names[i] for i in inputs))
         sites[name] = dataclasses.replace(
             site,
             # a random walk, whose steps depend on the previous ones, is not its own parent
-            parents=tuple(names[i] for i in needs if names[i] in found and names[i] != name),
-            inputs=tuple(names[i] for i in needs if names[i] not in found),
+            parents=tuple(names[i] for i in needs if names[i] in parsed and names[i] != name),
+            inputs=tuple(names[i] for i in needs if names[i] not in parsed),
             uses={layout[i][1]: uses[i] for i in positions},
         )
     return sites, programs
@@ -228,18 +228,18 @@ def _connect_sites(traced: _Traced, found: Mapping[str, Site], computed: Mapping
 
 def _connect_totals(traced: _Traced) -> dict[str, tuple]:
     """Returns the program of the total of each site that has one."""
-    found = {}
+    totals = {}
     for i, name in enumerate(traced.counted, start=len(traced.layout)):
-        program, takes = levels.restrict(traced.closed, [i])
-        found[name] = (program, tuple(traced.names[k] for k in takes))
-    return found
+        program, inputs = levels.restrict(traced.closed, [i])
+        totals[name] = (program, tuple(traced.names[k] for k in inputs))
+    return totals
 
 
-def _check_sizes(model: Bound, found: Mapping[str, Site]) -> None:
-    if not found:
+def _check_sizes(model: Bound, sites: Mapping[str, Site]) -> None:
+    if not sites:
         raise ModelError(f"model '{model.name}' has no sample site, expected at least one, such as "
                          f'sample("mean", ...)')
-    for name, site in found.items():
+    for name, site in sites.items():
         if site.states == 0:
             raise ModelError(f"model '{model.name}': site '{name}' ({site.kind}) has no states, "
                              "expected at least one. Use larger sizes in the settings of the model")
@@ -267,24 +267,24 @@ def _retrace(model: Bound, specs: tuple) -> Structure:
     return _trace(model, specs, bool(jax.config.jax_enable_x64))
 
 
-def _enumerate_supports(model: Bound, found: Mapping[str, Site],
+def _enumerate_supports(model: Bound, sites: Mapping[str, Site],
                         traced: _Traced) -> dict[str, Site]:
     """Returns the sites with labels, and with states where the bounds of a support are constants.
     """
-    out, first = dict(found), len(traced.closed.out_avals) - 2 * len(traced.bounded)
+    updated, start = dict(sites), len(traced.closed.out_avals) - 2 * len(traced.bounded)
     for i, name in enumerate(traced.bounded):
-        at = [first + 2 * i, first + 2 * i + 1]
-        if any(traced.depends[k] for k in at):
+        positions = [start + 2 * i, start + 2 * i + 1]
+        if any(traced.depends[k] for k in positions):
             continue
         with evaluated():  # concrete values, also within a trace
-            low, high = evaluate(levels.restrict(traced.closed, at)[0])
+            low, high = evaluate(levels.restrict(traced.closed, positions)[0])
         values = finite.listed(np.asarray(low), np.asarray(high))
         if values is not None:
-            states = None if found[name].count else values[1]
-            out[name] = dataclasses.replace(found[name], states=states, low=values[0],
-                                            finite=values[1])
+            states = None if sites[name].count else values[1]
+            updated[name] = dataclasses.replace(sites[name], states=states, low=values[0],
+                                                finite=values[1])
     return {name: dataclasses.replace(site, labels=labels_of(model, site))
-            for name, site in out.items()}
+            for name, site in updated.items()}
 
 
 def intervened(model: Bound, values: SiteValues,
@@ -300,13 +300,13 @@ def intervened(model: Bound, values: SiteValues,
         ModelError: a site is unknown, outside rows or has time steps, or a value is not in its
             support.
     """
-    sites, out = trace(model.plain, specs or None).sites, dict(model.interventions)
+    sites, frozen = trace(model.plain, specs or None).sites, dict(model.interventions)
     for name, value in values.items():
         where = f"do({{'{name}': ...}})"
         if name not in sites or not sites[name].rows:
-            inside = [site.name for site in sites.values() if site.rows]
+            row_sites = [site.name for site in sites.values() if site.rows]
             raise ModelError(f"{where}: model '{model.name}' has no such site inside rows(). Use "
-                             f"one of its sites inside rows(), {listed(inside)}")
+                             f"one of its sites inside rows(), {listed(row_sites)}")
         try:
             site, array = sites[name], np.asarray(value)
         except ValueError:
@@ -333,8 +333,8 @@ def intervened(model: Bound, values: SiteValues,
                 else "an integer") + f", got {shortly(value)}")
         array = np.asarray(np.broadcast_to(array, site.cells), np.int32 if site.discrete else float)
         placed = np.asarray(site.place(array)) if array.ndim else array
-        out[name] = freeze(placed, name)
-    return tuple(sorted(out.items()))
+        frozen[name] = freeze(placed, name)
+    return tuple(sorted(frozen.items()))
 
 
 COVARIANCES = ("covariance_matrix", "initial_covariance", "covariance")
@@ -353,31 +353,31 @@ def check(structure: Structure, inputs: Mapping[str, np.ndarray], steps: int = 1
     Cost: one pass over the inputs on which covariances depend.
     """
     for name, site in structure.sites.items():
-        program, takes = structure.programs[name]
+        program, input_names = structure.programs[name]
         arguments = [a if a in COVARIANCES else None for a in site.arguments]
         for i, need in enumerate(levels.dependencies(program) if any(arguments) else ()):
-            if arguments[i] is None or not need or not all(takes[k] in inputs for k in need):
+            if arguments[i] is None or not need or not all(input_names[k] in inputs for k in need):
                 continue
-            part, at = levels.restrict(program, [i])
-            timed = [takes[k] in structure.timed for k in at]
+            part, positions = levels.restrict(program, [i])
+            timed = [input_names[k] in structure.timed for k in positions]
             count = steps if any(timed) else 1
-            numbers = [inputs[takes[k]] for k in at]
-            numbers = [v.reshape(-1, *v.shape[2:]) if along else np.repeat(v, count, 0)
-                    for v, along in zip(numbers, timed, strict=True)]
+            numbers = [inputs[input_names[k]] for k in positions]
+            numbers = [v.reshape(-1, *v.shape[2:]) if is_timed else np.repeat(v, count, 0)
+                    for v, is_timed in zip(numbers, timed, strict=True)]
 
             def matrix(*values: jax.Array, part: ArrayLike = part) -> jax.Array:
                 return evaluate(part, *(jnp.reshape(jnp.asarray(v, a.dtype), a.shape)
                                         for v, a in zip(values, part.in_avals, strict=True)))[0]
 
             with evaluated():
-                found = jax.vmap(matrix)(*numbers)
+                matrices = jax.vmap(matrix)(*numbers)
 
-            def place(at: tuple, count: int = count) -> str:
-                return f" in row {at[0] // count}" + f", at step {at[0] % count}," * (count > 1)
+            def place(item: tuple, count: int = count) -> str:
+                return f" in row {item[0] // count}" + f", at step {item[0] % count}," * (count > 1)
 
             check_semidefinite(
                 f"model '{structure.model.name}', site '{name}' ({site.kind}): {arguments[i]}",
-                np.asarray(found), place)
+                np.asarray(matrices), place)
 
 
 def check_chains(structure: Structure, params: SiteValues, steps: int | None = None) -> None:
@@ -409,21 +409,21 @@ def _check(structure: Structure, names: Sequence[str], params: Mapping[str, np.n
     for name in names:
         site, (program, takes) = structure.sites[name], structure.programs[name]
         needs = levels.dependencies(program)
-        at = tuple(i for i, need in enumerate(needs) if all(takes[k] in params for k in need))
-        if not at:
+        indices = tuple(i for i, need in enumerate(needs) if all(takes[k] in params for k in need))
+        if not indices:
             continue
-        part, inputs = levels.restrict(program, at)
+        part, inputs = levels.restrict(program, indices)
         with evaluated():  # concrete values, also within a trace
-            known = _arguments(structure, name, at, tuple(
+            values = _arguments(structure, name, indices, tuple(
                 np.reshape(np.asarray(params[takes[k]], aval.dtype), aval.shape)
                 for k, aval in zip(inputs, part.in_avals, strict=True)))
         site.traits.check(f"model '{structure.model.name}', site '{name}' ({site.kind})",
                           {site.arguments[i]: np.asarray(value)
-                           for i, value in zip(at, known, strict=True)}, steps)
+                           for i, value in zip(indices, values, strict=True)}, steps)
 
 
 @jit(static_argnums=(0, 1, 2), seldom=ONCE)
-def _arguments(structure: Structure, name: str, at: tuple[int, ...],
+def _arguments(structure: Structure, name: str, indices: tuple[int, ...],
                inputs: tuple[ArrayLike, ...]) -> list[jax.Array]:
     """Some arguments of a site, by their numbers, from the parameters on which these depend."""
-    return evaluate(levels.restrict(structure.programs[name][0], at)[0], *inputs)
+    return evaluate(levels.restrict(structure.programs[name][0], indices)[0], *inputs)

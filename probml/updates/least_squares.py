@@ -27,13 +27,13 @@ MAX_COEFFICIENTS = 512
 def rooted(plan: Plan, block: Block) -> bool:
     """Whether a block is one vector of coefficients in the locations of row-wise Normals alone,
     under normal priors."""
-    own = [plan.structure.sites[name] for name in block.names]
-    vector = block.stacked or len(own[0].shape) == 1  # else several independent vectors
+    sites = [plan.structure.sites[name] for name in block.names]
+    vector = block.stacked or len(sites[0].shape) == 1  # else several independent vectors
     if not (block.form and block.form.joint and block.rowwise and block.event and vector) or (
             block.steps or plan.variables or plan.steps):
         return False
-    return sum(math.prod(site.shape) for site in own) <= MAX_COEFFICIENTS and all(
-        site.traits.normal for site in own) and all(
+    return sum(math.prod(site.shape) for site in sites) <= MAX_COEFFICIENTS and all(
+        site.traits.normal for site in sites) and all(
         _enters_by_location(plan, block, user) for user in users(plan))
 
 
@@ -43,10 +43,10 @@ def _enters_by_location(plan: Plan, block: Block, user: str) -> bool:
     sites = plan.structure.sites
     if user not in sites:
         return True
-    where = {argument for argument, of in sites[user].uses.items()
-             if not of.keys().isdisjoint(block.names)}
+    entered = {argument for argument, uses in sites[user].uses.items()
+               if not uses.keys().isdisjoint(block.names)}
     normal = (user in plan.rowwise and sites[user].traits.normal and sites[user].traits.event == 0)
-    return not where or where == {"loc"} and (user in block.names or normal)
+    return not entered or entered == {"loc"} and (user in block.names or normal)
 
 
 def root(plan: Plan, block: Block, params: Mapping, known: Known, rows: Rows) -> dict[str,
@@ -55,7 +55,7 @@ def root(plan: Plan, block: Block, params: Mapping, known: Known, rows: Rows) ->
     sites = plan.structure.sites
     seen_by = [n for n in plan.rowwise
                if any(name in sites[n].uses.get("loc", {}) for name in block.names)]
-    here = pack(params, block)
+    current = pack(params, block)
 
     def own(c: jax.Array):
         env = {**params, **known.given, **unpack(params, block, c)}
@@ -65,43 +65,43 @@ def root(plan: Plan, block: Block, params: Mapping, known: Known, rows: Rows) ->
         fixed = {**params, **known.given}
         masks = chunk.seen.get(name, jnp.ones(chunk.values[name].shape, bool))
 
-        def residuals_and_slopes(varying: Mapping[str, jax.Array], x: jax.Array, seen: jax.Array,
+        def residuals_and_slopes(varying: Mapping[str, jax.Array], x: jax.Array, mask: jax.Array,
                                  weight: jax.Array):
             def residual(c: jax.Array):
                 arguments = plan.structure.cells(name,
                                                  {**fixed, **varying, **unpack(params, block, c)})
-                away = x.reshape(-1) - arguments["loc"].reshape(-1)
-                sound = seen.reshape(-1) & (weight > 0)
-                return jnp.where(sound, away / arguments["scale"].reshape(-1) * jnp.sqrt(weight),
+                gap = x.reshape(-1) - arguments["loc"].reshape(-1)
+                valid = mask.reshape(-1) & (weight > 0)
+                return jnp.where(valid, gap / arguments["scale"].reshape(-1) * jnp.sqrt(weight),
                                  0.0)
 
-            return -jax.jacfwd(residual)(here), residual(here)
+            return -jax.jacfwd(residual)(current), residual(current)
 
-        slope, left = jax.vmap(residuals_and_slopes)(row_environment(plan, known, chunk, name),
-                                                     chunk.values[name],
-                                                     masks, chunk.weights)
-        return jnp.concatenate([slope.reshape(-1, here.size), left.reshape(-1, 1)], 1)
+        slope, residuals = jax.vmap(residuals_and_slopes)(row_environment(plan, known, chunk, name),
+                                                          chunk.values[name],
+                                                          masks, chunk.weights)
+        return jnp.concatenate([slope.reshape(-1, current.size), residuals.reshape(-1, 1)], 1)
 
     def add(total: tuple, chunk: Chunk):
         return jnp.linalg.qr(jnp.concatenate([total, *(of(name, chunk) for name in seen_by)]),
                              mode="r"), ()
 
-    first = jnp.concatenate([-jax.jacfwd(own)(here), own(here)[:, None]], 1)
-    first = jnp.concatenate([first, jnp.zeros((1, first.shape[1]), first.dtype)])
-    found, _ = rows.fold(add, jnp.linalg.qr(first, mode="r"))
-    upper, right = found[:-1, :-1], found[:-1, -1]
+    stacked = jnp.concatenate([-jax.jacfwd(own)(current), own(current)[:, None]], 1)
+    stacked = jnp.concatenate([stacked, jnp.zeros((1, stacked.shape[1]), stacked.dtype)])
+    factor, _ = rows.fold(add, jnp.linalg.qr(stacked, mode="r"))
+    upper, target = factor[:-1, :-1], factor[:-1, -1]
     sign = jnp.where(jnp.diagonal(upper) < 0, -1.0, 1.0).astype(upper.dtype)
-    return {"loc": here + solve_triangular(upper, right), "root": sign[:, None] * upper}
+    return {"loc": current + solve_triangular(upper, target), "root": sign[:, None] * upper}
 
 
 def _prior(plan: Plan, name: str, env: Mapping) -> jax.Array:
     """The residuals of a parameter under its normal prior, in units of its deviations."""
     site, distribution = plan.structure.sites[name], plan.structure.distribution(name, env)
-    away = jnp.broadcast_to(env[name], site.shape) - distribution.loc
+    deviation = jnp.broadcast_to(env[name], site.shape) - distribution.loc
     if site.traits.event == 0:
-        return (away / distribution.scale).reshape(-1)
-    lower = jnp.broadcast_to(distribution.scale_tril, (*away.shape, away.shape[-1]))
-    return solve_triangular(lower, away[..., None], lower=True).reshape(-1)
+        return (deviation / distribution.scale).reshape(-1)
+    lower = jnp.broadcast_to(distribution.scale_tril, (*deviation.shape, deviation.shape[-1]))
+    return solve_triangular(lower, deviation[..., None], lower=True).reshape(-1)
 
 
 def covariance_root(root: jax.Array) -> jax.Array:
@@ -112,6 +112,6 @@ def covariance_root(root: jax.Array) -> jax.Array:
 
 def lower(matrix: jax.Array) -> jax.Array:
     """The Cholesky factor of matrix matrixᵀ, without that product; (p, d) → (p, p), p ≤ d."""
-    found = jnp.linalg.qr(matrix.T, mode="r").T
-    sign = jnp.where(jnp.diagonal(found) < 0, -1.0, 1.0).astype(found.dtype)
-    return found * sign
+    factor = jnp.linalg.qr(matrix.T, mode="r").T
+    sign = jnp.where(jnp.diagonal(factor) < 0, -1.0, 1.0).astype(factor.dtype)
+    return factor * sign

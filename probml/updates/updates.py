@@ -136,17 +136,17 @@ class Objective:
             names: the parameters that `unpack` returns, in their order in c.
         """
         plan, sites = self.plan, self.plan.structure.sites
-        seeing = [site for site in plan.rowwise
-                  if any(name in uses for uses in sites[site].uses.values() for name in names)]
-        read = {site: columns(plan, site, names) for site in seeing}
-        entering = {site: found for site, found in read.items() if found}
-        apart = len(entering) == len(read) and not (plan.latents or plan.groupings)
+        affected = [site for site in plan.rowwise
+                    if any(name in uses for uses in sites[site].uses.values() for name in names)]
+        by_site = {site: columns(plan, site, names) for site in affected}
+        nonempty = {site: terms for site, terms in by_site.items() if terms}
+        is_separable = len(nonempty) == len(by_site) and not (plan.latents or plan.groupings)
 
         def chunk(rows: Chunk, responsibilities: Mapping[str, jax.Array]):
-            if apart:
+            if is_separable:
                 return sum(weighted_hessian(
-                    plan, site, found, lambda c: {**self.params, **unpack(c)}, c, self.known, rows,
-                    responsibilities[site]) for site, found in entering.items())
+                    plan, site, terms, lambda c: {**self.params, **unpack(c)}, c, self.known, rows,
+                    responsibilities[site]) for site, terms in nonempty.items())
             return jax.hessian(lambda c: row_surrogate(
                 self.plan, responsibilities, {**self.params, **unpack(c)}, self.known, rows,
                 self.params
@@ -205,18 +205,18 @@ def _ascend_form(objective: Objective, block: Block, steps: int) -> dict[str, ja
     form = block.closed_form
 
     def value(point: Mapping[str, jax.Array]):
-        there = {**params, **point}
-        log = log_prior(plan, there, known, objective.mode, block.names)
+        merged = {**params, **point}
+        log = log_prior(plan, merged, known, objective.mode, block.names)
         if not objective.prior:  # the support still holds
             log = jnp.where(log > -jnp.inf, 0.0, -jnp.inf)  # of some families NaN outside it
         if block.stacked:
-            return form.value(natural, pack(there, block), block.event) + log
-        return form.value_from(natural, there[block.names[0]], block.steps, block.event) + log
+            return form.value(natural, pack(merged, block), block.event) + log
+        return form.value_from(natural, merged[block.names[0]], block.steps, block.event) + log
 
-    here = {name: params[name] for name in block.names}
+    current = {name: params[name] for name in block.names}
     peak = modes(params, [block], [natural])
-    better = jnp.isfinite(value(peak)) & (value(peak) > value(here))
-    start = jax.tree.map(lambda a, b: jnp.where(better, a, b), peak, here)
+    is_better = jnp.isfinite(value(peak)) & (value(peak) > value(current))
+    start = jax.tree.map(lambda a, b: jnp.where(is_better, a, b), peak, current)
     maps = transforms(plan, params, known, list(block.names))
     origin = {name: maps[name].inv(start[name]) for name in block.names}
 
@@ -225,12 +225,12 @@ def _ascend_form(objective: Objective, block: Block, steps: int) -> dict[str, ja
 
     site = plan.structure.sites[block.names[0]]
     if block.event == 0 and not site.event and not site.entry.kinked:
-        found = maximize(separable(height), origin,
-                         Newton(MAX_NEWTON_STEPS, 1e-16, step=clipped_step))
+        result = maximize(separable(height), origin,
+                          Newton(MAX_NEWTON_STEPS, 1e-16, step=clipped_step))
         # without a maximum, as of a scale that tends to 0, no coordinate becomes infinite
-        left = clipped_step(found.point, found.gradient, found.hessian, 0.0)[1]
-        ended = left <= negligible(found.value)
-        best = jax.tree.map(lambda a, b: jnp.where(ended, a, b), found.point, origin)
+        remaining = clipped_step(result.point, result.gradient, result.hessian, 0.0)[1]
+        converged = remaining <= negligible(result.value)
+        best = jax.tree.map(lambda a, b: jnp.where(converged, a, b), result.point, origin)
     else:
         best = maximize(jax.value_and_grad(height), origin, LBFGS(steps, 1e-14)).point
     return {name: maps[name](best[name]) for name in block.names}
@@ -247,15 +247,15 @@ def natural_parameters(objective: Objective, stage: Sequence[Block],
     names = {name for block in stage for name in block.names}
 
     def together(places: list[jax.Array]):
-        return {name: value for alike, place in zip(groups, places, strict=True)
-                for name, value in _unpacked(params, alike, place, _inverted(alike[0][0])).items()}
+        return {name: value for group, place in zip(groups, places, strict=True)
+                for name, value in _unpacked(params, group, place, _inverted(group[0][0])).items()}
 
     def once(at: list[jax.Array]):
         points = [_points(c, blocks[0]) for c, (blocks, _) in zip(at, groups, strict=True)]
         places = [backward(p, b[0].steps) if _inverted(b[0]) else p
                   for p, (b, _) in zip(points, groups, strict=True)]
-        most = max(len(p) for p in points)
-        padded = [jnp.concatenate([p, jnp.broadcast_to(p[:1], (most - len(p), *p.shape[1:]))])
+        max_points = max(len(p) for p in points)
+        padded = [jnp.concatenate([p, jnp.broadcast_to(p[:1], (max_points - len(p), *p.shape[1:]))])
                   for p in places]
         slopes = objective.gradients(together, padded, rowwise, names)
         natural = [_read(p, at, g[: len(p)], b[0])
@@ -264,28 +264,28 @@ def natural_parameters(objective: Objective, stage: Sequence[Block],
                 for form, n, c, (b, _) in zip(forms, natural, at, groups, strict=True)], natural
 
     forms = [blocks[0].closed_form for blocks, _ in groups]
-    at = [_packed(params, alike) for alike in groups]
+    at = [_packed(params, group) for group in groups]
     rounds = rounds or (1 if rowwise or all(form.steady for form in forms)
                         else ROUNDS)
     if rounds == 1:
         natural = once(at)[1]
     else:
         once = traced_once(shortened(once, last=True))  # for its shapes and for the loop
-        blank = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype),
+        zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype),
                              jax.eval_shape(once, at)[1])
-        natural = jax.lax.fori_loop(0, rounds, lambda _, carry: once(carry[0]), (at, blank))[1]
+        natural = jax.lax.fori_loop(0, rounds, lambda _, carry: once(carry[0]), (at, zeros))[1]
     return _by_block(stage, groups, natural)
 
 
 def _by_block(stage: Sequence[Block], groups: list[tuple[list[Block], Bundle]],
               natural: list[dict[str, jax.Array]]) -> list[dict[str, jax.Array]]:
     """The natural parameters of every block of a stage, from those of blocks alike as one array."""
-    of: dict = {}
-    for (alike, bundle), found in zip(groups, natural, strict=True):
-        parts = {key: bundle.part(leaf, jax.lax.split) for key, leaf in found.items()}
-        of |= {block.names: {key: part[block.names[0]] for key, part in parts.items()}
-               for block in alike}
-    return [of[block.names] for block in stage]
+    by_names: dict = {}
+    for (group, bundle), leaves in zip(groups, natural, strict=True):
+        parts = {key: bundle.part(leaf, jax.lax.split) for key, leaf in leaves.items()}
+        by_names |= {block.names: {key: part[block.names[0]] for key, part in parts.items()}
+                     for block in group}
+    return [by_names[block.names] for block in stage]
 
 
 def _points(c: jax.Array, block: Block) -> jax.Array:
@@ -318,34 +318,34 @@ def _read(points: jax.Array, places: jax.Array, gradients: jax.Array,
     order = np.array(block.vectors)
     found = block.closed_form.read(points[:, order], gradients[:, order], block.event)
     size = points.shape[-1]
-    whole = jnp.zeros((size, size), points.dtype)
+    precision = jnp.zeros((size, size), points.dtype)
     return {"loc": found["loc"].reshape(size)[np.argsort(order.reshape(-1))],
-            "precision": whole.at[order[:, :, None], order[:, None, :]].set(found["precision"])}
+            "precision": precision.at[order[:, :, None], order[:, None, :]].set(found["precision"])}
 
 
 def modes(params: Mapping, stage: Sequence[Block],
           natural: Sequence[Mapping[str, jax.Array]]) -> dict[str, jax.Array]:
     """The parameters at the modes of the closed forms."""
-    return _map_blocks(params, stage, natural, lambda form, *found: form.mode(*found))
+    return _map_blocks(params, stage, natural, lambda form, *args: form.mode(*args))
 
 
-def ahead(params: Mapping, stage: Sequence[Block],
-          natural: Sequence[Mapping[str, jax.Array]]) -> dict[str, jax.Array]:
+def next_points(params: Mapping, stage: Sequence[Block],
+                natural: Sequence[Mapping[str, jax.Array]]) -> dict[str, jax.Array]:
     """The parameters at which forms that were read at `params` are read next."""
-    return _map_blocks(params, stage, natural, lambda form, *found: form.onward(*found))
+    return _map_blocks(params, stage, natural, lambda form, *args: form.onward(*args))
 
 
 def _map_blocks(params: Mapping, stage: Sequence[Block], natural: Sequence[Mapping[str, jax.Array]],
                 where: Callable) -> dict[str, jax.Array]:
     """where(form, natural, c, event) of each block as parameters; blocks of one form together."""
-    out, of = {}, {block.names: found for block, found in zip(stage, natural, strict=True)}
-    for alike in _bundled_blocks(params, stage):
-        (first, *_), bundle = alike
-        leaves = {key: {b.names[0]: of[b.names][key] for b in alike[0]} for key in of[first.names]}
+    result, of = {}, {block.names: entry for block, entry in zip(stage, natural, strict=True)}
+    for group in _bundled_blocks(params, stage):
+        (first, *_), bundle = group
+        leaves = {key: {b.names[0]: of[b.names][key] for b in group[0]} for key in of[first.names]}
         joined = {key: bundle.join(values) for key, values in leaves.items()}
-        out.update(_unpacked(params, alike, where(first.form, joined, _packed(params, alike),
-                                                  first.event)))
-    return out
+        result.update(_unpacked(params, group, where(first.form, joined, _packed(params, group),
+                                                     first.event)))
+    return result
 
 
 def _bundled_blocks(params: Mapping, stage: Sequence[Block]) -> list[tuple[list[Block], Bundle]]:
@@ -356,28 +356,28 @@ def _bundled_blocks(params: Mapping, stage: Sequence[Block]) -> list[tuple[list[
         key = block.names if block.closed_form.joint else (block.form, block.steps,
                                                             shape[len(shape) - block.event :])
         groups.setdefault(key, []).append(block)
-    out = []
-    for key, alike in groups.items():
-        names = tuple(block.names[0] for block in alike)
-        event = None if key == alike[0].names else key[2]
-        out.append((alike, Bundle(names, tuple(params[name].shape for name in names), event)))
-    return out
+    bundled = []
+    for key, group in groups.items():
+        names = tuple(block.names[0] for block in group)
+        event = None if key == group[0].names else key[2]
+        bundled.append((group, Bundle(names, tuple(params[name].shape for name in names), event)))
+    return bundled
 
 
-def _packed(params: Mapping, alike: tuple[list[Block], Bundle]) -> jax.Array:
+def _packed(params: Mapping, group: tuple[list[Block], Bundle]) -> jax.Array:
     """The quantities of blocks alike as one array."""
-    blocks, bundle = alike
+    blocks, bundle = group
     return bundle.join({block.names[0]: pack(params, block) for block in blocks})
 
 
-def _unpacked(params: Mapping, alike: tuple[list[Block], Bundle], c: jax.Array,
-              there: bool = False) -> dict[str, jax.Array]:
-    """Parameters of blocks of one form from their quantities as one array; if `there`, the array
+def _unpacked(params: Mapping, group: tuple[list[Block], Bundle], c: jax.Array,
+              direct: bool = False) -> dict[str, jax.Array]:
+    """Parameters of blocks of one form from their quantities as one array; if `direct`, the array
     holds the parameters themselves."""
-    blocks, bundle = alike
+    blocks, bundle = group
     if bundle.event is None:
-        return {blocks[0].names[0]: c} if there else unpack(params, blocks[0], c)
-    return bundle.part(c if there else backward(c, blocks[0].steps), jax.lax.split)
+        return {blocks[0].names[0]: c} if direct else unpack(params, blocks[0], c)
+    return bundle.part(c if direct else backward(c, blocks[0].steps), jax.lax.split)
 
 
 def _ascend(objective: Objective, stage: Sequence[Block], steps: int) -> dict[str, jax.Array]:

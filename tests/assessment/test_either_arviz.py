@@ -24,7 +24,7 @@ def generation(request, monkeypatch):
     pytest.importorskip(request.param)
     if request.param != "arviz":
         monkeypatch.setitem(sys.modules, "arviz", None)
-    elif either_arviz._old() is None:
+    elif either_arviz._legacy_arviz() is None:
         pytest.skip("arviz is of another generation")
     return request.param
 

@@ -10,7 +10,7 @@ from scipy import stats
 
 import probml
 from coded import codes
-from probml.engines.sampling.reliance import _far, rising
+from probml.engines.sampling.reliance import _far_finding, rising_finding
 from probml.numerics.curvature import differences
 
 RANDOM = np.random.default_rng(0)
@@ -22,13 +22,13 @@ FLAT = dist.ImproperUniform(dist.constraints.real, (), ())
 @pytest.mark.parametrize(("mean", "scale"), [(0.0, 1.0), (1.0, 1.0), (0.0, 2.0), (0.0, 0.5)])
 def test_a_normal_elsewhere_or_of_another_width_is_far_and_the_right_one_is_not(mean, scale):
     logs = stats.norm.logpdf(Z, [mean, 0.0], [scale, 1.0]).sum(1)
-    found = _far(logs, stats.norm.logpdf(Z).sum(1), Z, "the normal distribution that approximates it")
+    found = _far_finding(logs, stats.norm.logpdf(Z).sum(1), Z, "the normal distribution that approximates it")
     assert (found is None) == (mean == 0.0 and scale == 1.0)
 
 
 def test_draws_at_which_neither_density_is_finite_are_left_out_in_silence():
     own = np.where(np.arange(300) % 9 == 0, -np.inf, stats.norm.logpdf(Z).sum(1))
-    assert _far(own, own, Z, "the same") is None
+    assert _far_finding(own, own, Z, "the same") is None
 
 
 @probml.model
@@ -125,10 +125,10 @@ def test_laplace_of_many_normal_rows_is_not_doubted_whatever_the_seed():
 
 def test_a_bound_that_still_rises_is_told_and_noise_is_not():
     noise = np.random.default_rng(0).normal(size=1000)
-    (found,) = rising(np.linspace(-60.0, -10.0, 1000) + noise)
+    (found,) = rising_finding(np.linspace(-60.0, -10.0, 1000) + noise)
     assert found.code.value == "guide-not-converged" and "rose by 9.9" in found.problem
-    assert rising(-10.0 + 30 * noise) == rising(-10.0 + noise) == rising(noise[:90]) == ()
-    assert rising(np.r_[noise, np.nan]) == ()  # that is said otherwise
+    assert rising_finding(-10.0 + 30 * noise) == rising_finding(-10.0 + noise) == rising_finding(noise[:90]) == ()
+    assert rising_finding(np.r_[noise, np.nan]) == ()  # that is said otherwise
 
 
 @pytest.mark.slow

@@ -391,7 +391,7 @@ def test_expected_statistics_of_rows_in_tiles_are_those_of_rows_as_they_come(mon
     params = {"weights": np.array([0.3, 0.7]), "mean": 1e3 + random.normal(size=(2, 4)),
               "covariance": covariances(random, 2, 4)}
     monkeypatch.setattr(layout, "MIN_ROWS_FOR_TILES", 100)
-    for keep in (layout.choose_layout(held, plan), layout.choose_layout(held, plan, whole=False)):
+    for keep in (layout.choose_layout(held, plan), layout.choose_layout(held, plan, summed=False)):
         rows, known = load.load(held, plan, weights, keep)
         found.append(jax.jit(functools.partial(e_step.expect, plan))(params, known, rows))
     assert rows.first.unseen["x"].tiles is None

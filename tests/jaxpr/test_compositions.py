@@ -196,7 +196,7 @@ def test_of_large_rows_fewer_are_traced():
         return jax.make_jaxpr(lambda x: jnp.tanh(x).reshape(rows, -1))(
             jax.ShapeDtypeStruct((rows, 600, 500), np.float32))
 
-    assert exchangeability.looks(many(1), many, [0]) == [""]
+    assert exchangeability.row_dependence(many(1), many, [0]) == [""]
     assert sizes[1] < 61
 
 

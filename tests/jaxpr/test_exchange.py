@@ -356,7 +356,7 @@ def test_a_table_as_long_as_the_rows_of_the_trace_is_no_axis_of_rows():
     def many(rows):
         return jax.make_jaxpr(function)(jax.ShapeDtypeStruct((rows,), int))
 
-    assert exchangeability.looks(many(1), many, [0]) == [""]
+    assert exchangeability.row_dependence(many(1), many, [0]) == [""]
 
 
 # Models that the check lets through

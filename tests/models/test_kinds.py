@@ -24,7 +24,7 @@ from probml.models import (
     bayesian_network,
     learn_structure,
 )
-from probml.models.frames.kinds import discrete, has_few_values, usual
+from probml.models.frames.kinds import default_kind, discrete, has_few_values
 from probml.models.frames.ties import warn_of_ties_in_array
 
 
@@ -60,7 +60,7 @@ def passengers():
     ],
 )
 def test_few_whole_numbers_that_repeat_are_categories_and_other_numbers_are_numbers(values, kind):
-    assert usual(pd.Series(values), "column 'a'") == kind
+    assert default_kind(pd.Series(values), "column 'a'") == kind
     if kind == "normal":
         assert not discrete(np.asarray(values, float))
 

@@ -35,7 +35,7 @@ from probml.models import (
     ridge,
 )
 from probml.models.regression import evidence
-from probml.models.regression.moments import few_rows, moments, together
+from probml.models.regression.moments import few_rows, merged, moments
 
 nan = np.nan
 TIGHT = 1e-9
@@ -474,7 +474,7 @@ def test_parts_and_few_rows_have_the_moments_of_all(monkeypatch):
     few, counts = few_rows(whole)
     for found in (
         moments(rows, None, weights),
-        together(moments(rows[:200], None, weights[:200]),
+        merged(moments(rows[:200], None, weights[:200]),
                           moments(rows[200:], None, weights[200:])),
         moments(few, None, counts),
     ):

@@ -99,13 +99,13 @@ class Completions:
     def expected(self, logs: np.ndarray) -> tuple[np.ndarray, float]:
         """(expected counts (u,) of the complete rows, entropy of the fillings, nats) where a
         filling is as probable as exp(logs), (u,)."""
-        each = logs[self.which]
-        each = np.exp(each - np.maximum.reduceat(each, self.starts)[self.owner])
-        share = each / np.add.reduceat(each, self.starts)[self.owner]
+        ratio = logs[self.which]
+        ratio = np.exp(ratio - np.maximum.reduceat(ratio, self.starts)[self.owner])
+        probs = ratio / np.add.reduceat(ratio, self.starts)[self.owner]
         weight = self.times[self.owner]
-        surprise = -np.log(share, where=share > 0, out=np.zeros_like(share))
-        return (np.bincount(self.which, share * weight, self.cells.shape[1]),
-                float((weight * share * surprise).sum()))
+        surprise = -np.log(probs, where=probs > 0, out=np.zeros_like(probs))
+        return (np.bincount(self.which, probs * weight, self.cells.shape[1]),
+                float((weight * probs * surprise).sum()))
 
 
 def completions(variables: Variables) -> Completions | None:
@@ -117,25 +117,25 @@ def completions(variables: Variables) -> Completions | None:
     rows = np.stack(variables.columns)
     code, _ = combine_codes([(values + 1, k + 1) for values, k in zip(rows, states, strict=True)],
                             variables.rows)
-    _, first, times = np.unique(code, return_index=True, return_counts=True)
-    rows = rows[:, first]
-    ways = np.ones(len(first))
+    _, distinct, times = np.unique(code, return_index=True, return_counts=True)
+    rows = rows[:, distinct]
+    n_ways = np.ones(len(distinct))
     for values, k in zip(rows, states, strict=True):
-        ways *= np.where(values < 0, k, 1)
-    if ways.sum() > MAX_COMPLETIONS:
+        n_ways *= np.where(values < 0, k, 1)
+    if n_ways.sum() > MAX_COMPLETIONS:
         return None
-    counts = ways.astype(int)
+    counts = n_ways.astype(int)
     owner = np.repeat(np.arange(len(counts)), counts)
     starts = np.cumsum(counts) - counts
-    rest = np.arange(len(owner)) - starts[owner]  # the digits of this number are the unseen cells
+    digits = np.arange(len(owner)) - starts[owner]  # the digits of this number are the unseen cells
     filled = rows[:, owner]
     for values, k in zip(filled, states, strict=True):
-        hidden = values < 0
-        values[hidden] = rest[hidden] % k
-        rest[hidden] //= k
+        is_missing = values < 0
+        values[is_missing] = digits[is_missing] % k
+        digits[is_missing] //= k
     code, _ = combine_codes(list(zip(filled, states, strict=True)), len(owner))
-    _, one, which = np.unique(code, return_index=True, return_inverse=True)
-    return Completions(filled[:, one], which, owner, starts, times)
+    _, index, which = np.unique(code, return_index=True, return_inverse=True)
+    return Completions(filled[:, index], which, owner, starts, times)
 
 
 STEPS = 2000  # of EM at one graph, at the most
@@ -174,17 +174,17 @@ def first_graphs(variables: Variables, score: str, strength: float, rules: Rules
     """Graphs to begin from, the parents of each column as bit masks; the arcs that must be come
     first."""
     forced = as_masks(rules.forced)
-    available, out = Available(variables, score, strength), [forced]
+    available, graphs = Available(variables, score, strength), [forced]
     if method != "chow_liu":
-        out.append(hill_climb(available, rules, 0, TABU, seed)[0])
+        graphs.append(hill_climb(available, rules, 0, TABU, seed)[0])
     if not rules.given and rules.most > 0:
-        out.append(tree(variables, available, rules, None)[0])
-    return [graph for i, graph in enumerate(out) if graph not in out[:i]]
+        graphs.append(tree(variables, available, rules, None)[0])
+    return [graph for i, graph in enumerate(graphs) if graph not in graphs[:i]]
 
 
 def structural_em(variables: Variables, score: str, strength: float, starts: Sequence[list[int]],
                   search: Search, seed: int = 0,
-                  near: Near | None = None) -> tuple[list[int], list[float]]:
+                  nearby: Near | None = None) -> tuple[list[int], list[float]]:
     """(parents, F at the first start and, of the way to the highest end, at its start and after
     each round; where that is higher than all before).
 
@@ -193,23 +193,23 @@ def structural_em(variables: Variables, score: str, strength: float, starts: Seq
             one of the highest F alone is gone on from.
         search: (scores of expected counts, parents) → parents that score no less.
         seed: of draws, where there are any.
-        near: parents → graphs that are looked at by themselves in the end; None: none.
+        nearby: parents → graphs that are looked at by themselves in the end; None: none.
 
     Cost: a search for each round, of which there are some three a start; O(d · fillings) a step of
     EM, some ten of them a graph that is looked at.
     """
     settle = _settler(variables, score, strength, seed)
-    begun = [(graph, *settle(graph)) for graph in starts]
-    first = begun[0][2]
+    initial = [(graph, *settle(graph)) for graph in starts]
+    first = initial[0][2]
     if isinstance(settle, Drawn):
-        begun = [max(begun, key=lambda one: one[2])]
-    ends = [_hill_climb(settle, search, *one) for one in begun]
-    parents, scores, trace = max(ends, key=lambda end: end[2][-1])
-    if near is not None and isinstance(settle, Settled):
-        parents, trace = search_neighbours(settle, search, near, parents, scores, trace)
-    told = [first]
-    told += [value for i, value in enumerate(trace) if value > max([first, *trace[:i]])]
-    return parents, told
+        initial = [max(initial, key=lambda state: state[2])]
+    results = [_hill_climb(settle, search, *state) for state in initial]
+    parents, scores, trace = max(results, key=lambda end: end[2][-1])
+    if nearby is not None and isinstance(settle, Settled):
+        parents, trace = search_neighbours(settle, search, nearby, parents, scores, trace)
+    history = [first]
+    history += [value for i, value in enumerate(trace) if value > max([first, *trace[:i]])]
+    return parents, history
 
 
 def _hill_climb(settle: "Drawn | Settled", search: Search, parents: list[int], scores: Scores,
@@ -217,31 +217,31 @@ def _hill_climb(settle: "Drawn | Settled", search: Search, parents: list[int], s
     """(parents, scores there, F at first and after each round), from a graph at rest."""
     trace = [value]
     while True:
-        found = search(scores, parents)
-        if not scores.total(found) - scores.total(parents) > ROUNDING * (1 + abs(value)):
+        proposal = search(scores, parents)
+        if not scores.total(proposal) - scores.total(parents) > ROUNDING * (1 + abs(value)):
             return parents, scores, trace
-        after, new = settle(found, scores)
-        if not new > value:  # counts of draws may err
+        new_scores, new_value = settle(proposal, scores)
+        if not new_value > value:  # counts of draws may err
             return parents, scores, trace
-        parents, scores, value = found, after, new
+        parents, scores, value = proposal, new_scores, new_value
         trace.append(value)
 
 
-def search_neighbours(settle: "Settled", search: Search, near: Near, parents: list[int],
+def search_neighbours(settle: "Settled", search: Search, nearby: Near, parents: list[int],
                       scores: Scores,
                       trace: list[float]) -> tuple[list[int], list[float]]:
     """(parents, F of all rounds): from a graph to its neighbour of highest F, and on from there,
     until none is higher or `LOOKS` graphs were tried; those first that the counts favour."""
-    left = LOOKS // len(settle.filled.which)
+    budget = LOOKS // len(settle.filled.which)
     while True:
-        graphs = sorted(near(parents), key=scores.total, reverse=True)[:left]
-        left -= len(graphs)
-        found = max(((graph, *settle(graph)) for graph in graphs), key=lambda one: one[2],
-                    default=None)
-        if found is None or not found[2] > trace[-1] + ROUNDING * (1 + abs(trace[-1])):
+        graphs = sorted(nearby(parents), key=scores.total, reverse=True)[:budget]
+        budget -= len(graphs)
+        best = max(((graph, *settle(graph)) for graph in graphs), key=lambda state: state[2],
+                   default=None)
+        if best is None or not best[2] > trace[-1] + ROUNDING * (1 + abs(trace[-1])):
             return parents, trace
-        parents, scores, more = _hill_climb(settle, search, *found)
-        trace = [*trace, *more]
+        parents, scores, further = _hill_climb(settle, search, *best)
+        trace = [*trace, *further]
 
 
 def settled_score(variables: Variables, score: str, strength: float, parents: list[int],
@@ -274,8 +274,8 @@ class Settled:
         for _ in range(STEPS):
             weights, entropy = self.filled.expected(scores.slopes(parents))
             scores = scores.reweighted(weights)
-            last, value = value, scores.total(parents) + entropy
-            if value - last <= TOLERANCE * (1 + abs(value)):
+            previous, value = value, scores.total(parents) + entropy
+            if value - previous <= TOLERANCE * (1 + abs(value)):
                 break
         return scores, value
 
@@ -297,9 +297,9 @@ class Available:
                                  for values, k in zip(rows, states, strict=True)],
                                 variables.rows)
         _, first, times = np.unique(code, return_index=True, return_counts=True)
-        kept = np.linspace(0, len(first) - 1, min(len(first), SOME)).astype(int)
-        rows = rows[:, first[kept]]
-        self._seen, self._times = rows >= 0, times[kept].astype(float)
+        sample = np.linspace(0, len(first) - 1, min(len(first), SOME)).astype(int)
+        rows = rows[:, first[sample]]
+        self._seen, self._times = rows >= 0, times[sample].astype(float)
         # unseen cells count in no table: their rows weigh nothing there
         filled = replace(variables, columns=tuple(np.maximum(rows, 0)), rows=rows.shape[1])
         self._scores = Scores(filled, score, strength, self._times)
@@ -307,17 +307,17 @@ class Available:
 
     def families(self, children: Iterable[int], parents: Iterable[int]) -> np.ndarray:
         """What (child, parents) gain over the child without parents; 0 where no row shows all."""
-        out = []
+        gains = []
         for child, mask in zip(children, parents, strict=True):
             if (child, mask) not in self._known:
                 self._known[child, mask] = self._gain(int(child), int(mask)) if mask else 0.0
-            out.append(self._known[child, mask])
-        return np.array(out)
+            gains.append(self._known[child, mask])
+        return np.array(gains)
 
     def _gain(self, child: int, mask: int) -> float:
-        whole = mask | 1 << child
-        inside = np.array([bool(whole >> j & 1) for j in range(self.size)])
-        weights = np.where(self._seen[inside].all(0), self._times, 0.0)
+        family = mask | 1 << child
+        in_family = np.array([bool(family >> j & 1) for j in range(self.size)])
+        weights = np.where(self._seen[in_family].all(0), self._times, 0.0)
         if not weights.any():
             return 0.0
         with_, without = self._scores.reweighted(weights).families([child, child], [mask, 0])
@@ -330,9 +330,9 @@ class Available:
 
     def likelihood(self) -> "Available":
         """The same rows under loglik."""
-        out = copy.copy(self)
-        out._scores, out._known = self._scores.likelihood(), {}
-        return out
+        clone = copy.copy(self)
+        clone._scores, clone._known = self._scores.likelihood(), {}
+        return clone
 
 
 COPIES = 10  # draws of every row
@@ -354,20 +354,20 @@ class Drawn:
         dag.add_nodes_from(names)
         dag.add_edges_from((names[j], name) for name, mask in zip(names, parents, strict=True)
                            for j in bits(mask))
-        bayes = self.score in ("bdeu", "k2")
+        is_bayes = self.score in ("bdeu", "k2")
         model = bayesian_network(dag, self.states,
                                  strength=self.strength if self.score == "bdeu" else None)
         data = {name: np.where(values < 0, np.nan, values)
                 for name, values in zip(names, self.variables.columns, strict=True)}
-        fit = model.fit(data, probml.VB(restarts=1) if bayes
+        fit = model.fit(data, probml.VB(restarts=1) if is_bayes
                         else probml.EM(prior=False, restarts=1), seed=self.seed)
-        many = {name: np.tile(values, COPIES) for name, values in data.items()}
-        filled = fit.simulate(given=many, seed=self.seed, plug_in=True)
+        copies = {name: np.tile(values, COPIES) for name, values in data.items()}
+        filled = fit.simulate(given=copies, seed=self.seed, plug_in=True)
         cells, times = np.unique(np.stack([filled[name] for name in names]).astype(np.int32),
                                  axis=1, return_counts=True)
         complete = replace(self.variables, columns=tuple(cells), rows=cells.shape[1])
         scores = Scores(complete, self.score, self.strength, times / COPIES)
-        free = sum(scores.cells(mask | 1 << child) - scores.cells(mask)
-                   for child, mask in enumerate(parents))
-        value = fit.bound if bayes else float(fit.history[-1]) - scores.penalty * free
+        n_params = sum(scores.cells(mask | 1 << child) - scores.cells(mask)
+                       for child, mask in enumerate(parents))
+        value = fit.bound if is_bayes else float(fit.history[-1]) - scores.penalty * n_params
         return scores, float(value)

@@ -21,21 +21,21 @@ MAX_POINTS = 800  # of a line, about
 
 def lines(series: Sequence[Sequence[float] | np.ndarray], title: str, across: str, up: str) -> str:
     """Series over their index, a line each; what is not finite is left out."""
-    kept = [[(float(i), float(y)) for i, y in enumerate(each) if math.isfinite(y)]
-            for each in series]
-    points = [point for each in kept for point in each]
+    curves = [[(float(i), float(y)) for i, y in enumerate(curve) if math.isfinite(y)]
+              for curve in series]
+    points = [point for curve in curves for point in curve]
     if not points:
         return ""
     x, y = _scale(0.0, max(max(p[0] for p in points), 1.0), LEFT, WIDTH - RIGHT), _room(
         [p[1] for p in points], HEIGHT - FOOT, TOP)
     parts = _axes(x, y, across, up)
-    for i, each in enumerate(kept):
-        some = [*each[:: max(len(each) // MAX_POINTS, 1)], each[-1]]
-        path = " ".join(f"{x(a):.1f},{y(b):.1f}" for a, b in some)
+    for i, curve in enumerate(curves):
+        sampled = [*curve[:: max(len(curve) // MAX_POINTS, 1)], curve[-1]]
+        path = " ".join(f"{x(a):.1f},{y(b):.1f}" for a, b in sampled)
         parts.append(f'<polyline points="{path}" fill="none" stroke="{COLOURS[i % 7]}" '
                      f'stroke-width="1.4"/>')
     low, high = min(p[1] for p in points), max(p[1] for p in points)
-    return _svg(parts, HEIGHT, title, f"{up} from {kept[0][0][1]:.4g} to {kept[0][-1][1]:.4g}, "
+    return _svg(parts, HEIGHT, title, f"{up} from {curves[0][0][1]:.4g} to {curves[0][-1][1]:.4g}, "
                 f"between {low:.4g} and {high:.4g}")
 
 
@@ -45,18 +45,18 @@ def intervals(rows: Sequence[tuple[str, float, float, float]], title: str, acros
     if not rows:
         return ""
     left = 20 + 7.2 * max(len(row[0]) for row in rows)
-    high = TOP + 20 * len(rows) + FOOT
+    height = TOP + 20 * len(rows) + FOOT
     x = _room([value for row in rows for value in row[1:]], left, WIDTH - RIGHT)
-    parts = _across(x, high - FOOT, TOP, across, left)
-    for i, (name, low, middle, top) in enumerate(rows):
+    parts = _across(x, height - FOOT, TOP, across, left)
+    for i, (name, lower, middle, upper) in enumerate(rows):
         y = TOP + 20 * i + 10
         parts += [_text(left - 8, y + 4, name, "end"),
-                  f'<line x1="{x(low):.1f}" x2="{x(top):.1f}" y1="{y}" y2="{y}" '
+                  f'<line x1="{x(lower):.1f}" x2="{x(upper):.1f}" y1="{y}" y2="{y}" '
                   f'stroke="{COLOURS[0]}" stroke-width="2.4"/>',
                   f'<circle cx="{x(middle):.1f}" cy="{y}" r="4" fill="{COLOURS[0]}"/>']
-    said = "; ".join(f"{name} {middle:.4g}, {low:.4g} to {top:.4g}"
-                     for name, low, middle, top in rows)
-    return _svg(parts, high, title, said)
+    text = "; ".join(f"{name} {middle:.4g}, {lower:.4g} to {upper:.4g}"
+                     for name, lower, middle, upper in rows)
+    return _svg(parts, height, title, text)
 
 
 def reliability(bins: Sequence[tuple[float, float, float]], title: str, across: str,
@@ -72,33 +72,33 @@ def reliability(bins: Sequence[tuple[float, float, float]], title: str, across: 
     path = " ".join(f"{x(a):.1f},{y(b):.1f}" for a, b, _ in bins)
     parts.append(f'<polyline points="{path}" fill="none" stroke="{COLOURS[0]}" '
                  f'stroke-width="1.4"/>')
-    most = max(rows for *_, rows in bins)
-    parts += [f'<circle cx="{x(a):.1f}" cy="{y(b):.1f}" r="{3 + 5 * math.sqrt(rows / most):.1f}" '
+    peak = max(rows for *_, rows in bins)
+    parts += [f'<circle cx="{x(a):.1f}" cy="{y(b):.1f}" r="{3 + 5 * math.sqrt(rows / peak):.1f}" '
               f'fill="{COLOURS[0]}"/>' for a, b, rows in bins]
-    said = "; ".join(f"predicted {a:.2f}, observed {b:.2f}, rows: {rows:g}" for a, b, rows in bins)
-    return _svg(parts, HEIGHT, title, said)
+    text = "; ".join(f"predicted {a:.2f}, observed {b:.2f}, rows: {rows:g}" for a, b, rows in bins)
+    return _svg(parts, HEIGHT, title, text)
 
 
-def counts(edges: np.ndarray, seen: np.ndarray, low: np.ndarray,
+def counts(edges: np.ndarray, observed: np.ndarray, low: np.ndarray,
            middle: np.ndarray, high: np.ndarray, title: str, across: str,
            up: str) -> str:
     """Numbers in bins, as dots, over the band and the middle of what was expected there."""
     x = _scale(float(edges[0]), float(edges[-1]), LEFT, WIDTH - RIGHT)
-    y = _scale(0.0, 1.05 * max(max(seen), max(high), 1.0), HEIGHT - FOOT, TOP)
+    y = _scale(0.0, 1.05 * max(max(observed), max(high), 1.0), HEIGHT - FOOT, TOP)
     parts = _axes(x, y, across, up)
-    for i, (dot, least, half, most) in enumerate(zip(seen, low, middle, high, strict=True)):
+    for i, (count, lower, mid, upper) in enumerate(zip(observed, low, middle, high, strict=True)):
         left, right = x(float(edges[i])), x(float(edges[i + 1]))
-        parts += [f'<rect x="{left + 0.5:.1f}" y="{y(most):.1f}" width="{right - left - 1:.1f}" '
-                  f'height="{max(y(least) - y(most), 1):.1f}" fill="{COLOURS[5]}" '
+        parts += [f'<rect x="{left + 0.5:.1f}" y="{y(upper):.1f}" width="{right - left - 1:.1f}" '
+                  f'height="{max(y(lower) - y(upper), 1):.1f}" fill="{COLOURS[5]}" '
                   f'fill-opacity="0.45"/>',
-                  f'<line x1="{left + 0.5:.1f}" x2="{right - 0.5:.1f}" y1="{y(half):.1f}" '
-                  f'y2="{y(half):.1f}" stroke="currentColor" stroke-width="1.6"/>',
-                  f'<circle cx="{(left + right) / 2:.1f}" cy="{y(dot):.1f}" r="3.5" '
+                  f'<line x1="{left + 0.5:.1f}" x2="{right - 0.5:.1f}" y1="{y(mid):.1f}" '
+                  f'y2="{y(mid):.1f}" stroke="currentColor" stroke-width="1.6"/>',
+                  f'<circle cx="{(left + right) / 2:.1f}" cy="{y(count):.1f}" r="3.5" '
                   f'fill="{COLOURS[1]}"/>']
-    out = sum(not a <= dot <= b for dot, a, b in zip(seen, low, high, strict=True))
+    n_outside = sum(not a <= count <= b for count, a, b in zip(observed, low, high, strict=True))
     return _svg(parts, HEIGHT, title,
-                f"{counted(len(seen), 'bin')} from {edges[0]:.4g} to {edges[-1]:.4g}; the "
-                                    f"observed share is outside the band in {out} of them")
+                f"{counted(len(observed), 'bin')} from {edges[0]:.4g} to {edges[-1]:.4g}; the "
+                                    f"observed share is outside the band in {n_outside} of them")
 
 
 class _Axis:
@@ -124,8 +124,8 @@ def _scale(low: float, high: float, begin: float, end: float) -> _Axis:
 def _room(values: Sequence[float], begin: float, end: float) -> _Axis:
     """An axis with a little room on either side."""
     low, high = min(values), max(values)
-    more = 0.05 * (high - low) or 0.1 * abs(high) or 1.0
-    return _scale(low - more, high + more, begin, end)
+    margin = 0.05 * (high - low) or 0.1 * abs(high) or 1.0
+    return _scale(low - margin, high + margin, begin, end)
 
 
 def _axes(x: _Axis, y: _Axis, across: str, up: str) -> list[str]:
@@ -153,9 +153,9 @@ def _text(x: float, y: float, text: str, anchor: str) -> str:
             f"{escape(text)}</text>")
 
 
-def _svg(parts: list[str], high: float, title: str, words: str) -> str:
+def _svg(parts: list[str], height: float, title: str, words: str) -> str:
     return (f'<svg xmlns="http://www.w3.org/2000/svg" role="img" width="{WIDTH:g}" '
-            f'height="{high:g}" viewBox="0 0 {WIDTH:g} {high:g}" '
+            f'height="{height:g}" viewBox="0 0 {WIDTH:g} {height:g}" '
             f'style="max-width:100%;min-width:{0.75 * WIDTH:g}px;height:auto" '
             f'font-family="system-ui, sans-serif"><title>{escape(title)}</title>'
             f"<desc>{escape(words)}</desc>{''.join(parts)}</svg>")

@@ -67,12 +67,12 @@ def cite(model: Bound | FitOrEstimator, engine: Engine | str | None = None,
         engine = model.engine
     bound = model if isinstance(model, Bound) else model.model
     name = engine if isinstance(engine, str) else type(engine).__name__
-    found = [*_own(bound), *_needed(_structure(model, bound)),
-             *ENGINES.get(name.partition("(")[0], getattr(engine, "sources", ())), *SOFTWARE]
-    found = list(dict.fromkeys(found))
+    references = [*_own(bound), *_needed(_structure(model, bound)),
+                  *ENGINES.get(name.partition("(")[0], getattr(engine, "sources", ())), *SOFTWARE]
+    references = list(dict.fromkeys(references))
     if show is True:
-        print("\n".join(found))
-    return found
+        print("\n".join(references))
+    return references
 
 
 def _structure(model: Bound | FitOrEstimator, bound: Bound) -> Structure | None:
@@ -87,8 +87,8 @@ def _own(model: Bound) -> list[str]:
     function = model.generative
     module = sys.modules.get(function.__module__)
     texts = (function.__doc__ or "", getattr(module, "__doc__", None) or "")
-    found = [match.group(1) for text in texts for match in SOURCE.finditer(text)]
-    return [" ".join(part.split()).rstrip(".") for text in found for part in text.split(";")]
+    sources = [match.group(1) for text in texts for match in SOURCE.finditer(text)]
+    return [" ".join(part.split()).rstrip(".") for text in sources for part in text.split(";")]
 
 
 def _needed(structure: Structure | None) -> tuple[str, ...]:

@@ -99,37 +99,37 @@ def table(records: Sequence[Mapping[str, object]], caption: str, sortable: bool 
                if all(_is_number(r.get(name)) for r in records)}
 
     def heading(name: str) -> str:
-        own = ' class="n"' if name in numeric else ""
+        css_attr = ' class="n"' if name in numeric else ""
         text = escape(str(name).strip())
         text = f'<button type="button">{text}</button>' if sortable else text
-        return f'<th scope="col"{own}>{text}</th>'
+        return f'<th scope="col"{css_attr}>{text}</th>'
 
     def cell(record: Mapping[str, object], name: str, first: bool) -> str:
         text = escape(format_cell(record.get(name)))
         if first:
             return f'<th scope="row">{text}</th>'
-        kind = "n" if name in numeric else "long" if len(text) > MAX_NARROW_CHARACTERS else ""
-        return f'<td class="{kind}">{text}</td>' if kind else f"<td>{text}</td>"
+        css_class = "n" if name in numeric else "long" if len(text) > MAX_NARROW_CHARACTERS else ""
+        return f'<td class="{css_class}">{text}</td>' if css_class else f"<td>{text}</td>"
 
-    kind = ' class="sortable"' if sortable else ""
+    css_class = ' class="sortable"' if sortable else ""
 
-    def part(some: Sequence[Mapping[str, object]], text: str) -> str:
+    def part(subset: Sequence[Mapping[str, object]], text: str) -> str:
         rows = "".join("<tr>" + "".join(cell(record, name, i == 0)
                                         for i, name in enumerate(columns)) + "</tr>"
-                       for record in some)
+                       for record in subset)
         text = escape(text)
         return (f'<div class="scroll" tabindex="0" role="region" aria-label="{text}">'
-                f"<table{kind}><caption>{text}</caption><thead><tr>"
+                f"<table{css_class}><caption>{text}</caption><thead><tr>"
                 f"{''.join(map(heading, columns))}</tr></thead><tbody>{rows}</tbody></table></div>")
 
     count = len(records)
     if count <= FIRST + 5:
         return part(records, caption)
-    beyond = count - MAX_TABLE_ROWS
-    further = counted(beyond, "further row is", "further rows are")
-    left = f"<p>{further} not shown.</p>" if beyond > 0 else ""
+    n_hidden = count - MAX_TABLE_ROWS
+    further = counted(n_hidden, "further row is", "further rows are")
+    remainder = f"<p>{further} not shown.</p>" if n_hidden > 0 else ""
     return part(records[:FIRST], f"{caption}: the first {FIRST} of {count:,}") + folded(
-        f"All {count:,} rows", [part(records[:MAX_TABLE_ROWS], f"{caption}: all"), left])
+        f"All {count:,} rows", [part(records[:MAX_TABLE_ROWS], f"{caption}: all"), remainder])
 
 
 def _is_number(value: object) -> bool:

@@ -39,9 +39,9 @@ def arrange(dag: "networkx.DiGraph", size: Mapping[str, tuple[float, float]]) ->
     layer, hops = _layers(dag), networkx.DiGraph()
     hops.add_nodes_from(layer)
     for node, child in dag.edges:  # arrows from one node share their waypoints
-        via = [node, *((node, level) for level in range(layer[node] + 1, layer[child])), child]
-        layer.update({point: point[1] for point in via[1:-1]})
-        networkx.add_path(hops, via)
+        path = [node, *((node, level) for level in range(layer[node] + 1, layer[child])), child]
+        layer.update({point: point[1] for point in path[1:-1]})
+        networkx.add_path(hops, path)
     above, below = hops.pred, hops.succ
     rows = _ordered(layer, above, below)
     x = _placed(rows, {p: size[p][0] if p in size else WAYPOINT for p in layer}, above, below, size)
@@ -74,14 +74,14 @@ def _ordered(layer: dict, above: Mapping[Hashable, Sequence],
     best, fewest, stale = [list(row) for row in rows], _crossings(rows, below), 0
     for sweep in range(40):
         down = sweep % 2 == 0
-        near = above if down else below
+        neighbours = above if down else below
         for level in range(1, len(rows)) if down else range(len(rows) - 2, -1, -1):
             place = {}  # shares of the width, in this layer and the one that it is ordered by
             for row in (rows[level], rows[level - 1 if down else level + 1]):
                 place.update((p, i / max(len(row) - 1, 1)) for i, p in enumerate(row))
-            middle = {p: np.mean([place[q] for q in near[p]]) if near[p] else place[p]
-                      for p in rows[level]}
-            rows[level].sort(key=middle.__getitem__)
+            means = {p: np.mean([place[q] for q in neighbours[p]]) if neighbours[p] else place[p]
+                     for p in rows[level]}
+            rows[level].sort(key=means.__getitem__)
         crossings = _crossings(rows, below)
         if crossings < fewest:
             best, fewest, stale = [list(row) for row in rows], crossings, 0
@@ -93,8 +93,8 @@ def _ordered(layer: dict, above: Mapping[Hashable, Sequence],
 def _crossings(rows: Sequence[Sequence[Hashable]],
                below: Mapping[Hashable, Sequence[Hashable]]) -> int:
     count: int = 0
-    for row, after in zip(rows, rows[1:], strict=False):
-        place, passed = {p: i for i, p in enumerate(after)}, list[int]()
+    for row, next_row in zip(rows, rows[1:], strict=False):
+        place, passed = {p: i for i, p in enumerate(next_row)}, list[int]()
         for p in row:
             ends = [place[q] for q in below[p]]
             count += sum(len(passed) - bisect.bisect_right(passed, end) for end in ends)
@@ -111,12 +111,12 @@ def _placed(rows: Sequence[Sequence[Hashable]], width: Mapping[Hashable, float],
     from scipy.optimize import isotonic_regression  # scipy comes with jax
 
     x = {}
-    shift = []  # of every layer: how far each point is from the first at the least
+    offsets = []  # of every layer: how far each point is from the first at the least
     for row in rows:
         steps = [(width[a] + width[b]) / 2 + BESIDE * (1.0 if a in size and b in size else 0.5)
                  for a, b in zip(row, row[1:], strict=False)]
-        shift.append(np.concatenate([[0.0], np.cumsum(steps)]))
-        x.update(zip(row, shift[-1] - shift[-1][-1] / 2, strict=True))
+        offsets.append(np.concatenate([[0.0], np.cumsum(steps)]))
+        x.update(zip(row, offsets[-1] - offsets[-1][-1] / 2, strict=True))
     for sweep in range(60):
         for level in range(len(rows)) if sweep % 2 == 0 else range(len(rows) - 1, -1, -1):
             wish = []
@@ -125,6 +125,6 @@ def _placed(rows: Sequence[Sequence[Hashable]], width: Mapping[Hashable, float],
                         for q in (*above[p], *below[p])]
                 wish.append(sum(v * w for v, w in near) / sum(w for _, w in near) if near else x[p])
             x.update(zip(rows[level], isotonic_regression(
-                np.array(wish) - shift[level]).x + shift[level],
+                np.array(wish) - offsets[level]).x + offsets[level],
                          strict=True))
     return {p: float(v) for p, v in x.items()}

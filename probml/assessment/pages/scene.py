@@ -118,17 +118,17 @@ def scene(nodes: Sequence[Node], edges: Iterable[tuple[str, str]],
     width, height, boxes, plates = _placed(tuple(nodes), edges, (), frames)
     at = {box.node.name: box for box in boxes}
     arrows = [Arrow(a, b, routed(at[a], at[b], boxes)) for a, b in edges if a in at and b in at]
-    bends = [x for arrow in arrows for x, _ in curve(arrow.points)]
-    left, right = min([0.0, *bends]), max([width, *bends])  # a detour may leave the rest
+    curve_xs = [x for arrow in arrows for x, _ in curve(arrow.points)]
+    left, right = min([0.0, *curve_xs]), max([width, *curve_xs])  # a detour may leave the rest
 
     def translate(x: float, y: float) -> tuple[float, float]:
         return x - left + MARGIN, y + MARGIN
 
     width, height = right - left + 2 * MARGIN, height + 2 * MARGIN
 
-    def moved(at: Any) -> Any:
-        x, y = translate(at.x, at.y)
-        return at._replace(x=x, y=y)
+    def moved(item: Any) -> Any:
+        x, y = translate(item.x, item.y)
+        return item._replace(x=x, y=y)
 
     boxes, plates = list(map(moved, boxes)), list(map(moved, plates))
     arrows = [arrow._replace(points=tuple(translate(*point) for point in arrow.points))
@@ -157,40 +157,40 @@ def _placed(nodes: tuple[Node, ...], edges: list, path: tuple[str, ...],
     groups: dict[str, list[Node]] = {}
     owner: dict[str, Hashable] = {}
     for node in nodes:
-        own = node.plates[depth : depth + 1]
-        owner[node.name] = ("plate", *own) if own else ("node", node.name)
+        plate = node.plates[depth : depth + 1]
+        owner[node.name] = ("plate", *plate) if plate else ("node", node.name)
         dag.add_node(owner[node.name])
-        if own:
-            groups.setdefault(own[0], []).append(node)
+        if plate:
+            groups.setdefault(plate[0], []).append(node)
     dag.add_edges_from((owner[a], owner[b]) for a, b in edges if a in owner and b in owner
                        and owner[a] != owner[b])
     while not networkx.is_directed_acyclic_graph(dag):  # in and out of a plate again
         dag.remove_edge(*networkx.find_cycle(dag)[-1])
-    inner = {name: _placed(tuple(group), edges, (*path, name), frames)
-             for name, group in groups.items()}
+    inner_plates = {name: _placed(tuple(group), edges, (*path, name), frames)
+                    for name, group in groups.items()}
     size = {("node", node.name): _size(node) for node in nodes if not node.plates[depth:]}
-    for name, (width, height, *_) in inner.items():
-        wide = max(width, NOTE_LETTER * len(frames.get(name, name)))
-        size["plate", name] = wide + 2 * PAD, height + 2 * PAD + LABEL
+    for name, (width, height, *_) in inner_plates.items():
+        min_width = max(width, NOTE_LETTER * len(frames.get(name, name)))
+        size["plate", name] = min_width + 2 * PAD, height + 2 * PAD + LABEL
     # the layout names its waypoints by pairs, so that nodes are text there
-    text = {item: f"{item[0]} {item[1]}" for item in dag}
-    layout = arrange(networkx.relabel_nodes(dag, text), {text[i]: size[i] for i in size})
-    left = min(layout.x[text[i]] - size[i][0] / 2 for i in size)
+    text_of = {item: f"{item[0]} {item[1]}" for item in dag}
+    layout = arrange(networkx.relabel_nodes(dag, text_of), {text_of[i]: size[i] for i in size})
+    left = min(layout.x[text_of[i]] - size[i][0] / 2 for i in size)
     boxes, plates, right, bottom = [], [], 0.0, 0.0
     by_name = {node.name: node for node in nodes}
     for item, (width, height) in size.items():
-        level = layout.layer[text[item]]
-        x = layout.x[text[item]] - width / 2 - left
+        level = layout.layer[text_of[item]]
+        x = layout.x[text_of[item]] - width / 2 - left
         y = -layout.top[level] + (layout.height[level] - height) / 2
         right, bottom = max(right, x + width), max(bottom, y + height)
         if item[0] == "node":
             boxes.append(Box(by_name[item[1]], x, y, width, height))
             continue
         plates.append(Frame(frames.get(item[1], item[1]), x, y, width, height))
-        held, across, down = inner[item[1]], x + PAD, y + PAD
-        across += (width - 2 * PAD - held[0]) / 2
-        boxes += [box._replace(x=box.x + across, y=box.y + down) for box in held[2]]
-        plates += [frame._replace(x=frame.x + across, y=frame.y + down) for frame in held[3]]
+        nested, dx, dy = inner_plates[item[1]], x + PAD, y + PAD
+        dx += (width - 2 * PAD - nested[0]) / 2
+        boxes += [box._replace(x=box.x + dx, y=box.y + dy) for box in nested[2]]
+        plates += [frame._replace(x=frame.x + dx, y=frame.y + dy) for frame in nested[3]]
     return right, bottom, boxes, plates
 
 
@@ -209,24 +209,24 @@ def routed(a: Box, b: Box, boxes: Sequence[Box]) -> Points:
         middle = (tail[0] + head[0]) / 2
         return tail, (middle, tail[1]), (middle, head[1]), head
     tail, middle = (a.x + a.width / 2, a.y + a.height), (a.y + a.height + b.y) / 2
-    others = [box for box in boxes if box is not a and box is not b
-              and a.y < box.y + box.height and box.y < b.y + b.height]
-    ways = []
-    for aside in DETOURS if others and len(boxes) <= MAX_BOXES_FOR_DETOURS else (0.0,):
-        for sign in (-1, 1) if aside else (1,):
-            shift = sign * aside
+    obstacles = [box for box in boxes if box is not a and box is not b
+                 and a.y < box.y + box.height and box.y < b.y + b.height]
+    routes = []
+    for offset in DETOURS if obstacles and len(boxes) <= MAX_BOXES_FOR_DETOURS else (0.0,):
+        for sign in (-1, 1) if offset else (1,):
+            shift = sign * offset
             heads = [((b.x + b.width * (0.5 + 0.25 * (shift > 0) - 0.25 * (shift < 0)), b.y), 0.0)]
-            if aside:
+            if offset:
                 side = b.x + b.width * (shift > 0), b.y + b.height / 2
                 heads.append((side, 0.3))
             for head, cost in heads:
-                low = head[1] if cost else middle
-                points = (tail, (tail[0] + shift, middle), (head[0] + shift, low), head)
+                control_y = head[1] if cost else middle
+                points = (tail, (tail[0] + shift, middle), (head[0] + shift, control_y), head)
                 passed = sum(box.x - CLEAR < x < box.x + box.width + CLEAR
                              and box.y - CLEAR < y < box.y + box.height + CLEAR
-                             for x, y in curve(points) for box in others)
-                ways.append((100 * passed + aside + cost, points))
-    return min(ways)[1]
+                             for x, y in curve(points) for box in obstacles)
+                routes.append((100 * passed + offset + cost, points))
+    return min(routes)[1]
 
 
 def curve(points: Points, steps: int = 24) -> list[tuple[float, float]]:

@@ -23,12 +23,12 @@ def svg(scene: Scene, title: str) -> str:
 
 def _describe_scene(scene: Scene) -> str:
     """The picture as text: one sentence for each site."""
-    above: dict[str, list[str]] = {}
+    parents: dict[str, list[str]] = {}
     for arrow in scene.arrows:
-        above.setdefault(arrow.head, []).append(arrow.tail)
+        parents.setdefault(arrow.head, []).append(arrow.tail)
     return "; ".join(
         f"{box.node.name} ({ROLES[box.node.role][3]})"
-        + (f" depends on {', '.join(above[box.node.name])}" if box.node.name in above else "")
+        + (f" depends on {', '.join(parents[box.node.name])}" if box.node.name in parents else "")
         for box in scene.boxes)
 
 

@@ -17,15 +17,15 @@ def show_versions(show: bool = True) -> dict[str, str]:
     """
     import jax
 
-    found = {"python": sys.version.split()[0], "system": platform.platform(terse=True)}
+    versions = {"python": sys.version.split()[0], "system": platform.platform(terse=True)}
     for name in LIBRARIES:
         try:
-            found[name] = importlib.metadata.version(name)
+            versions[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
-            found[name] = "absent"
+            versions[name] = "absent"
     devices = [f"{device.platform}:{device.id}" for device in jax.devices()]
-    found["devices"] = ", ".join(devices)
-    found["precision"] = "float64" if jax.config.jax_enable_x64 else "float32"
+    versions["devices"] = ", ".join(devices)
+    versions["precision"] = "float64" if jax.config.jax_enable_x64 else "float32"
     if show:
-        print("\n".join(f"{name:14} {text}" for name, text in found.items()))
-    return found
+        print("\n".join(f"{name:14} {text}" for name, text in versions.items()))
+    return versions

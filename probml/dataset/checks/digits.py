@@ -28,44 +28,44 @@ def find_precision_loss(data: Data) -> str | None:
     """
     sites = data.structure.sites
     if data.weights is not None:
-        if found := _many(np.asarray(data.weights), None):
-            return f"a weight of a row{found}"
+        if problem := _many(np.asarray(data.weights), None):
+            return f"a weight of a row{problem}"
         if (total := float(np.sum(data.weights, dtype=float))) < MIN_WEIGHT:
             return (f"the sum of the row weights is so small, {total:.2g}, that it is lost to "
                     f"rounding when it is added to a prior")
     for name, column in data.table.columns.items():
         site = sites[name]
-        own, most = (column.values, column.seen), TERMS if site.traits.terms else MAX_CENTRE_SDS
-        if site.discrete and site.states is None and (found := _many(*own)):
-            return f"'{name}'{found}"
-        if not site.discrete and (found := _far(*own, site.time, most)):
-            return f"'{name}'{found}"
-        if isinstance(site.domain, UnitInterval) and (found := _near_one(*own)):
-            return f"'{name}'{found}"
+        cells, limit = (column.values, column.seen), TERMS if site.traits.terms else MAX_CENTRE_SDS
+        if site.discrete and site.states is None and (problem := _many(*cells)):
+            return f"'{name}'{problem}"
+        if not site.discrete and (problem := _far(*cells, site.time, limit)):
+            return f"'{name}'{problem}"
+        if isinstance(site.domain, UnitInterval) and (problem := _near_one(*cells)):
+            return f"'{name}'{problem}"
     for name, values in data.table.inputs.items():
         time = 0 if name in data.structure.timed else None
         if values.dtype.kind == "f" and (
-                found := _far(values, None, time) or _find_collinearity(values)):
-            return f"the input '{name}'{found}"
+                problem := _far(values, None, time) or _find_collinearity(values)):
+            return f"the input '{name}'{problem}"
     return None
 
 
-def measured(values: np.ndarray, seen: np.ndarray | None = None,
+def measured(values: np.ndarray, mask: np.ndarray | None = None,
              axes: tuple[int, ...] = (0,)) -> tuple[np.ndarray, np.ndarray]:
     """Means and standard deviations along some axes, of what is seen of about TOLD rows; both have
     the axes that are left."""
-    left, some = 1, [slice(None)] * values.ndim
+    n_taken, slices = 1, [slice(None)] * values.ndim
     for axis in axes:  # rows, then steps of few
-        step = max(left * values.shape[axis] // TOLD, 1)
-        some[axis] = slice(None, None, step)
-        left *= -(-values.shape[axis] // step)
-    values = np.asarray(values[tuple(some)], float)
-    if seen is None:
+        step = max(n_taken * values.shape[axis] // TOLD, 1)
+        slices[axis] = slice(None, None, step)
+        n_taken *= -(-values.shape[axis] // step)
+    values = np.asarray(values[tuple(slices)], float)
+    if mask is None:
         return values.mean(axes), values.std(axes)
-    seen = seen[tuple(some)]
-    count = np.maximum(seen.sum(axes, keepdims=True), 1.0)
-    mean = np.where(seen, values, 0.0).sum(axes, keepdims=True) / count
-    square = np.where(seen, (values - mean) ** 2, 0.0).sum(axes, keepdims=True) / count
+    mask = mask[tuple(slices)]
+    count = np.maximum(mask.sum(axes, keepdims=True), 1.0)
+    mean = np.where(mask, values, 0.0).sum(axes, keepdims=True) / count
+    square = np.where(mask, (values - mean) ** 2, 0.0).sum(axes, keepdims=True) / count
     return mean.squeeze(axes), np.sqrt(square).squeeze(axes)
 
 
@@ -77,55 +77,55 @@ def _find_collinearity(values: np.ndarray) -> str | None:
     """
     if values.ndim != 2 or not 1 < values.shape[1] <= MAX_SAMPLED_COLUMNS:
         return None
-    some = np.asarray(values[:: max(len(values) // MAX_SAMPLED_ROWS, 1)], float)
-    if len(some) <= some.shape[1]:
+    sample = np.asarray(values[:: max(len(values) // MAX_SAMPLED_ROWS, 1)], float)
+    if len(sample) <= sample.shape[1]:
         return None
-    some = some - some.mean(0)
-    spread = some.std(0)
+    sample = sample - sample.mean(0)
+    spread = sample.std(0)
     if not (np.isfinite(spread).all() and (spread > 0).all()):
         return None
-    found = np.linalg.svd(some / spread, compute_uv=False)
-    left = found[-1] / found[0]
-    if not ROUNDING * len(found) < left < MIN_SINGULAR_RATIO:
+    singular = np.linalg.svd(sample / spread, compute_uv=False)
+    ratio = singular[-1] / singular[0]
+    if not ROUNDING * len(singular) < ratio < MIN_SINGULAR_RATIO:
         return None
     return (f" is nearly collinear: the other columns explain one of its columns except for a "
-            f"fraction of {left:.1g} of its standard deviation")
+            f"fraction of {ratio:.1g} of its standard deviation")
 
 
-def _many(values: np.ndarray, seen: np.ndarray | None) -> str | None:
+def _many(values: np.ndarray, mask: np.ndarray | None) -> str | None:
     """What is wrong with a count that float32 does not hold well, in words."""
-    most = values.max(initial=0) if seen is None else np.where(seen, values, 0).max(initial=0)
-    return (f" has values of up to {int(most):,}" if most > MAX_COUNT
+    largest = values.max(initial=0) if mask is None else np.where(mask, values, 0).max(initial=0)
+    return (f" has values of up to {int(largest):,}" if largest > MAX_COUNT
             else None)
 
 
-def _near_one(values: np.ndarray, seen: np.ndarray | None) -> str | None:
+def _near_one(values: np.ndarray, mask: np.ndarray | None) -> str | None:
     """What is wrong with shares of which one lies so near 1 that float32 does not hold the rest, in
     words."""
-    below = (values < 1) if seen is None else (values < 1) & seen
-    least = 1.0 - float(np.max(values, initial=0.0, where=below))
-    return (f" has a value that is only {least:.2g} below 1"
-            if least < 1 / MAX_CENTRE_SDS else None)
+    is_below = (values < 1) if mask is None else (values < 1) & mask
+    gap = 1.0 - float(np.max(values, initial=0.0, where=is_below))
+    return (f" has a value that is only {gap:.2g} below 1"
+            if gap < 1 / MAX_CENTRE_SDS else None)
 
 
-def _far(values: np.ndarray, seen: np.ndarray | None, time: int | None,
-         most: float = MAX_CENTRE_SDS) -> str | None:
+def _far(values: np.ndarray, mask: np.ndarray | None, time: int | None,
+         limit: float = MAX_CENTRE_SDS) -> str | None:
     """What is wrong with the first cell that float32 does not hold well, in words.
 
     Args:
-        values: (rows, *cells). seen: which of them; None: all. time: the axis of `cells` that is
-            time. most: spreads from 0 that it bears.
+        values: (rows, *cells). mask: which of them; None: all. time: the axis of `cells` that is
+            time. limit: spreads from 0 that it bears.
     """
     with np.errstate(over="ignore", invalid="ignore"):
-        centre, spread = measured(values, seen, (0,) if time is None else (0, 1 + time))
+        centre, spread = measured(values, mask, (0,) if time is None else (0, 1 + time))
         size = np.abs(centre)
-        far, wide = size > most * spread, (spread < MIN_SD) | (spread > MAX_SD)
-        bad = (far | wide) & (spread > ROUNDING * size)
+        is_far, is_extreme = size > limit * spread, (spread < MIN_SD) | (spread > MAX_SD)
+        bad = (is_far | is_extreme) & (spread > ROUNDING * size)
     if not bad.any():
         return None
     i = int(np.argmax(bad))
     where = f", cell {i}," if bad.size > 1 else ""
-    why = ("which is small compared with the mean" if far.flat[i] else
+    why = ("which is small compared with the mean" if is_far.flat[i] else
            "which is too large or too small")
     return (f"{where} has the mean {centre.flat[i]:.3g} and the standard deviation "
             f"{spread.flat[i]:.2g}, {why}")

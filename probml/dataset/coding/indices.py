@@ -41,22 +41,22 @@ class Codes(NamedTuple):
 
 def read(
     structure: Structure, raws: Mapping[str, Raw], labels: Mapping[str, tuple],
-    beyond: Mapping[str, np.ndarray], unknown: str, asked: bool = False
+    padding: Mapping[str, np.ndarray], unknown: str, has_fit: bool = False
 ) -> Codes:
     """The codes of index inputs, checked.
 
     Args:
-        labels: those of an earlier fit. beyond: input → mask of the steps that pad a sequence.
+        labels: those of an earlier fit. padding: input → mask of the steps that pad a sequence.
         unknown: "refuse", or "new".
-        asked: whether there is an earlier fit; an input that has no labels in it has codes.
+        has_fit: whether there is an earlier fit; an input that has no labels in it has codes.
 
     Raises:
         DataError: a code out of range, a number that is not an integer, a missing cell, an unknown
             label, too many labels, text in an input that is not an index.
     """
     out = Codes({}, {}, {})
-    raws = {name: raw if name not in beyond else replace(raw, values=np.where(
-        np.expand_dims(beyond[name], tuple(range(2, raw.values.ndim))), raw.values[:, :1],
+    raws = {name: raw if name not in padding else replace(raw, values=np.where(
+        np.expand_dims(padding[name], tuple(range(2, raw.values.ndim))), raw.values[:, :1],
         raw.values)) for name, raw in raws.items()}  # padding repeats the first step
     _refuse_text(structure, raws)
     kinds = {name: {"f": float, "b": bool}.get(kind) for name, _, kind in structure.specs}
@@ -64,9 +64,9 @@ def read(
         index.code or kinds[index.input] is not float or raws[index.input].labels is not None)]
     for index in (index for index in present if index.cells):
         _check_cell(index, raws[index.input], 2 if index.input in structure.timed else 1)
-    whole = {index.input: index for index in present if not index.cells}
-    for names in together(whole):
-        _plate(structure, {name: whole[name] for name in names}, raws, labels, unknown, asked,
+    by_input = {index.input: index for index in present if not index.cells}
+    for names in together(by_input):
+        _plate(structure, {name: by_input[name] for name in names}, raws, labels, unknown, has_fit,
                out)
     for formula in structure.formulas:
         _formula(formula, raws, structure.timed, out)
@@ -100,9 +100,9 @@ def together(indexed: Mapping[str, Index]) -> list[list[str]]:
     groups: list[tuple[set, list[str]]] = []
     for name, index in indexed.items():
         axes: set = {(a.parameter, a.axis) for a in index.axes} or {name}
-        near = [group for group in groups if group[0] & axes]
-        groups = [group for group in groups if group not in near]
-        groups.append((axes.union(*(g[0] for g in near)), [*(n for g in near for n in g[1]), name]))
+        hits = [group for group in groups if group[0] & axes]
+        groups = [group for group in groups if group not in hits]
+        groups.append((axes.union(*(g[0] for g in hits)), [*(n for g in hits for n in g[1]), name]))
     return [names for _, names in groups]
 
 
@@ -124,9 +124,9 @@ def as_labels(structure: Structure, labels: Mapping[str, tuple], name: str,
 
 def axis(structure: Structure, name: str) -> tuple[int, int | None]:
     """The least code of an index input, and the length of the axis it indexes; None: unlimited."""
-    whole = {name: index for name, index in structure.indexed.items() if not index.cells}
-    group = next(names for names in together(whole) if name in names)
-    base, top = bounds([whole[other] for other in group])
+    by_input = {name: index for name, index in structure.indexed.items() if not index.cells}
+    group = next(names for names in together(by_input) if name in names)
+    base, top = bounds([by_input[other] for other in group])
     return base, None if top is None else top - base + 1
 
 
@@ -140,13 +140,13 @@ def have_same_coding(indices: Iterable[Index]) -> bool:
 
 
 def _plate(structure: Structure, indices: Mapping[str, Index], raws: Mapping, labels: Mapping,
-           unknown: str, asked: bool, out: Codes) -> None:
+           unknown: str, has_fit: bool, out: Codes) -> None:
     """Adds the codes of inputs that index one axis, and have the same labels, to `out`."""
-    seen = {name: _complete(indices[name], raws[name]) for name in indices}
+    checked = {name: _complete(indices[name], raws[name]) for name in indices}
     known = next((labels[name] for name in indices if name in labels), None)
     members: dict[Hashable, int] = {}
-    if known is None and all(raw.labels is None for raw in seen.values()):
-        for name, raw in seen.items():
+    if known is None and all(raw.labels is None for raw in checked.values()):
+        for name, raw in checked.items():
             _numbers(indices[name], raw.values, unknown, members, out)
         return
     base, top = bounds(indices.values())
@@ -154,11 +154,11 @@ def _plate(structure: Structure, indices: Mapping[str, Index], raws: Mapping, la
         raise DataError(f"{listed(indices, ' and ')} index the same axis with different offsets, "
                         "such as effect[a] and effect[b - 1], so one label would have different "
                         "codes in them. Pass integer codes instead of text")
-    coded = known is None and asked
+    coded = known is None and has_fit
     if known is None:
-        known = _new_labels(structure, seen, next(iter(indices.values())).description, base, top,
+        known = _new_labels(structure, checked, next(iter(indices.values())).description, base, top,
                             coded)
-    for name, raw in seen.items():
+    for name, raw in checked.items():
         codes, bad, _, given, values = naming.coded(f"'{name}'", raw, known, base)
         if bad.any() and unknown == REFUSE:
             row, cell = _where(bad)
@@ -233,12 +233,12 @@ def _whole_numbers(index: Index, values: np.ndarray) -> np.ndarray:
             f"'{index.input}' is {values[broken][0]:g} in row {row}{cell}, but it is used as an "
             f"index of {index.description}. Pass integers, or text"
         )
-    far = (values >= 2**63 if values.dtype.kind == "u" else
-           np.isfinite(values) & (np.abs(values) >= 2.0**63) if values.dtype.kind == "f" else
-           np.zeros(values.shape, bool))
-    if far.any():  # different values would be the same integer
-        row, cell = _where(far)
-        raise DataError(f"'{index.input}' is {values[far][0]} in row {row}{cell}, which does not "
+    huge = (values >= 2**63 if values.dtype.kind == "u" else
+            np.isfinite(values) & (np.abs(values) >= 2.0**63) if values.dtype.kind == "f" else
+            np.zeros(values.shape, bool))
+    if huge.any():  # different values would be the same integer
+        row, cell = _where(huge)
+        raise DataError(f"'{index.input}' is {values[huge][0]} in row {row}{cell}, which does not "
                         f"fit in a 64-bit integer, but it is used as an index of "
                         f"{index.description}. Pass such identifiers as text, column.astype(str)")
     return values.astype(np.int64)
@@ -258,15 +258,15 @@ def _numbers(index: Index, values: np.ndarray, unknown: str, members: dict, out:
 def _check_cell(index: Index, raw: Raw, lead: int) -> None:
     """Refuses what is no code in one column of a matrix of numbers, which is an index; `lead` axes
     come before the columns."""
-    where: tuple = (*(slice(None),) * lead,
-                    *np.unravel_index(index.cells[0], raw.values.shape[lead:]))
-    own = index._replace(input=index.name, cells=())
+    selector: tuple = (*(slice(None),) * lead,
+                       *np.unravel_index(index.cells[0], raw.values.shape[lead:]))
+    column = index._replace(input=index.name, cells=())
     if raw.labels is not None:
         raise DataError(f"'{index.name}' contains text and is used as an index, but the other "
                         f"columns of '{index.input}' are numbers, and one array cannot contain "
                         f"both. Pass '{index.name}' as a separate argument of the model")
-    part = _complete(own, Raw(raw.values[where]))
-    within(own, _whole_numbers(own, part.values))
+    part = _complete(column, Raw(raw.values[selector]))
+    within(column, _whole_numbers(column, part.values))
 
 
 def _formula(formula: Formula, raws: Mapping[str, Raw], timed: tuple[str, ...],
@@ -281,16 +281,16 @@ def _formula(formula: Formula, raws: Mapping[str, Raw], timed: tuple[str, ...],
     index, *arrays = np.broadcast_arrays(formula.value(codes), *codes.values())
     bad = ~((index >= 0) & (index <= formula.last) | np.isnan(arrays).any(0))  # missing: see rows
     if bad.any():
-        at = tuple(np.argwhere(bad)[0])
+        idx = tuple(np.argwhere(bad)[0])
         parts = []
         for source, array in zip(codes, arrays, strict=True):
             name, cell = formula.cells[source]
             several = raws[name].values.ndim > (2 if name in timed else 1)
-            parts.append(f"'{name}{f'[{cell}]' if several else ''}' = {array[at]:g}")
-        step = f", step {at[1]}" if bad.shape[1] > 1 else ""
+            parts.append(f"'{name}{f'[{cell}]' if several else ''}' = {array[idx]:g}")
+        step = f", step {idx[1]}" if bad.shape[1] > 1 else ""
         raise DataError(
-            f"in row {at[0]}{step}, {' and '.join(parts)} {'give' if len(parts) > 1 else 'gives'} "
-            f"the index {index[at]:g} of {formula.words}; expected an index from 0 to "
+            f"in row {idx[0]}{step}, {' and '.join(parts)} {'give' if len(parts) > 1 else 'gives'} "
+            f"the index {index[idx]:g} of {formula.words}; expected an index from 0 to "
             f"{formula.last}. Correct these codes"
         )
 

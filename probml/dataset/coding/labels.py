@@ -39,10 +39,10 @@ def union(parts: Sequence[tuple], categorical: bool = False) -> tuple:
     part, if the others agree with it; else in order of appearance for `categorical` columns, sorted
     for others."""
     longest = max(parts, key=len)
-    if all(tuple(label for label in longest if label in own) == own for own in parts):
+    if all(tuple(label for label in longest if label in part) == part for part in parts):
         return longest
-    found = dict.fromkeys(label for own in parts for label in own)
-    return tuple(found) if categorical else tuple(sorted(found, key=order))
+    labels = dict.fromkeys(label for part in parts for label in part)
+    return tuple(labels) if categorical else tuple(sorted(labels, key=order))
 
 
 def of(columns: Mapping[str, Raw], words: str, size: int | None, limit: str,
@@ -59,28 +59,28 @@ def of(columns: Mapping[str, Raw], words: str, size: int | None, limit: str,
         DataError: text and numbers in one column, labels in one and codes in another, more labels
             than entries.
     """
-    plain = [name for name, raw in columns.items() if raw.labels is None]
-    if plain:
-        named = next(name for name in columns if name not in plain)
-        raise DataError(f"'{named}' contains labels and '{plain[0]}' contains integer codes, but "
+    ints = [name for name, raw in columns.items() if raw.labels is None]
+    if ints:
+        named = next(name for name in columns if name not in ints)
+        raise DataError(f"'{named}' contains labels and '{ints[0]}' contains integer codes, but "
                         f"both index {words}. Use labels for both")
     for name, raw in columns.items():
         unmixed(f"'{name}'", raw)
-    found = union([raw.labels or () for raw in columns.values()],
-                  all(raw.categorical for raw in columns.values()))
-    if size is not None and len(found) > size:
+    labels = union([raw.labels or () for raw in columns.values()],
+                   all(raw.categorical for raw in columns.values()))
+    if size is not None and len(labels) > size:
         several = any(raw.categorical for raw in columns.values())
         unused = (" Remove unused categories with "
                   ".cat.remove_unused_categories()." if several else "")
         raise DataError(f"{' and '.join(f'{name!r}' for name in columns)} has "
-                        f"{counted(len(found), 'label')}, {listed(found)}, but {limit}.{unused}")
-    size = size or len(found)
-    if (len(found) == size and not any(raw.categorical is Categories.ORDERED
-                                       for raw in columns.values())
-        and all(isinstance(label, NUMBERS) for label in found)
-        and sorted(found) == [*range(base, base + size)]):
-        return tuple(sorted(found))  # codes, whatever the order of the categories
-    return filled(found, size, base)
+                        f"{counted(len(labels), 'label')}, {listed(labels)}, but {limit}.{unused}")
+    size = size or len(labels)
+    if (len(labels) == size and not any(raw.categorical is Categories.ORDERED
+                                        for raw in columns.values())
+        and all(isinstance(label, NUMBERS) for label in labels)
+        and sorted(labels) == [*range(base, base + size)]):
+        return tuple(sorted(labels))  # codes, whatever the order of the categories
+    return filled(labels, size, base)
 
 
 def unmixed(what: str, raw: Raw) -> None:
@@ -90,8 +90,8 @@ def unmixed(what: str, raw: Raw) -> None:
     """
     text = [isinstance(label, str) for label in raw.labels or ()]
     if any(text) and not all(text) and not raw.categorical:
-        mixed = np.isin(raw.values, [code for code, t in enumerate(text) if not t])
-        deny(mixed, what, raw, "all text, all integer codes, or a pandas Categorical",
+        is_number = np.isin(raw.values, [code for code, t in enumerate(text) if not t])
+        deny(is_number, what, raw, "all text, all integer codes, or a pandas Categorical",
              hint="Convert the column to text, column.astype('string')")
 
 
@@ -221,14 +221,14 @@ def coded(what: str, raw: Raw, known: tuple, base: int = 0, rows: bool = True) -
     """
     given, values = raw.labels, raw.values
     if given is None:
-        hidden = raw.missing
+        is_na = raw.missing
         if known and all(isinstance(label, str) for label in known):
-            deny(~hidden, what, values,
+            deny(~is_na, what, values,
                  f"one of its labels, {listed_given(known)}, not a code", rows,
                  "Pass labels as in the fitted data")
-        found, values = np.unique(np.where(hidden, values.dtype.type(0), values),
-                                  return_inverse=True)
-        given, values = found.tolist(), np.where(hidden, -1, values.reshape(hidden.shape))
+        distinct, values = np.unique(np.where(is_na, values.dtype.type(0), values),
+                                     return_inverse=True)
+        given, values = distinct.tolist(), np.where(is_na, -1, values.reshape(is_na.shape))
     lookup = places(known, base)
     codes = np.array([*(lookup.get(label, base) for label in given), base], np.int32)
     strange = np.array([*(label not in lookup for label in given), False])

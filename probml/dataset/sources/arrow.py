@@ -28,9 +28,9 @@ def from_arrow(column: "pa.ChunkedArray") -> ArrayLike:
     NaN where a row has none; else as NumPy or pandas."""
     kind = column.type
     if is_list(kind) and _inner(kind) is not None:
-        found = _stacked(_single_chunk(column))
-        if found is not None:
-            return found
+        array = _stacked(_single_chunk(column))
+        if array is not None:
+            return array
     if arrow_types.is_decimal(kind):
         column = column.cast(pa.float64())
     if arrow_types.is_floating(column.type) and not column.null_count:
@@ -46,12 +46,12 @@ def sequences(column: object) -> list[np.ndarray]:
     if steps is None:  # vectors of different widths, which `ragged.padded` refuses
         steps = flat.to_pandas().to_numpy()
     lengths = np.asarray(pc.fill_null(pc.list_value_length(lists), 0))
-    found = np.split(steps, np.cumsum(lengths)[:-1])
+    arrays = np.split(steps, np.cumsum(lengths)[:-1])
     if not lists.null_count:
-        return found
-    nothing = np.full((1, *steps.shape[1:]), None if steps.dtype.hasobject else np.nan)
-    seen = np.asarray(lists.is_valid())
-    return [own if there else nothing for own, there in zip(found, seen, strict=True)]
+        return arrays
+    missing = np.full((1, *steps.shape[1:]), None if steps.dtype.hasobject else np.nan)
+    is_valid = np.asarray(lists.is_valid())
+    return [own if there else missing for own, there in zip(arrays, is_valid, strict=True)]
 
 
 def uneven(column: object) -> bool:
@@ -113,45 +113,45 @@ def unify_schemas(dataset: "ds.Dataset", files: "Iterable[tuple[str, pa.Schema]]
     Raises:
         DataError: a file cannot be read, or has other columns, or incompatible types.
     """
-    wide = schema = dataset.schema
+    widest = schema = dataset.schema
     # a column of a text file can be read as text where other files have numbers
     loose = getattr(getattr(dataset, "format", None), "default_extname", "") in ("csv", "json")
-    parted = getattr(getattr(dataset, "partitioning", None), "schema", None) or ()
-    known = [name for name in schema.names if name not in {field.name for field in parted}]
-    whose = dict.fromkeys(known, "the dataset")
+    partition = getattr(getattr(dataset, "partitioning", None), "schema", None) or ()
+    known = [name for name in schema.names if name not in {field.name for field in partition}]
+    origin = dict.fromkeys(known, "the dataset")
     for file, fragment in files:
         try:
-            own = fragment.physical_schema
+            physical = fragment.physical_schema
         except (pa.ArrowException, OSError) as error:
             raise DataError(f"the file '{file}' cannot be read ({error}). Write the file again, or "
                             "leave it out") from error
-        _compare(file, known, own, schema)
+        _compare(file, known, physical, schema)
         for name in known:
-            before, after = wide.field(name).type, own.field(name).type
-            if before == after or _is_text(before) and (loose or _is_text(after)):
+            old, new = widest.field(name).type, physical.field(name).type
+            if old == new or _is_text(old) and (loose or _is_text(new)):
                 continue
-            if pa.types.is_null(before):
-                whose[name] = f"'{file}'"
+            if pa.types.is_null(old):
+                origin[name] = f"'{file}'"
             try:
-                both = pa.unify_schemas([pa.schema([(name, before)]), pa.schema([(name, after)])],
-                                        promote_options="permissive")
+                merged = pa.unify_schemas([pa.schema([(name, old)]), pa.schema([(name, new)])],
+                                          promote_options="permissive")
             except pa.ArrowTypeError:
-                raise DataError(f"the column '{name}' has the type {after} in the file '{file}', "
-                                f"but {before} in {whose[name]}. Use one type in all "
+                raise DataError(f"the column '{name}' has the type {new} in the file '{file}', "
+                                f"but {old} in {origin[name]}. Use one type in all "
                                 f"files") from None
-            i = wide.get_field_index(name)
-            wide = wide.set(i, wide.field(i).with_type(both.field(0).type))
-    return dataset if wide.equals(schema) else dataset.replace_schema(wide)
+            i = widest.get_field_index(name)
+            widest = widest.set(i, widest.field(i).with_type(merged.field(0).type))
+    return dataset if widest.equals(schema) else dataset.replace_schema(widest)
 
 
-def _compare(file: str, known: Sequence[str], own: "pa.Schema", schema: "pa.Schema") -> None:
+def _compare(file: str, known: Sequence[str], physical: "pa.Schema", schema: "pa.Schema") -> None:
     """Refuses a file whose columns are not those of the dataset."""
-    beyond = [name for name in own.names if name not in schema.names]
-    lacking = [name for name in known if name not in own.names]
-    if beyond or lacking:
-        what = (f"has the column{_plural(beyond)} {listed(beyond)}, which the schema of the "
-                f"dataset does not have" if beyond else
-                f"has no column{_plural(lacking)} {listed(lacking)}, which the schema of the "
+    extra = [name for name in physical.names if name not in schema.names]
+    missing = [name for name in known if name not in physical.names]
+    if extra or missing:
+        what = (f"has the column{_plural(extra)} {listed(extra)}, which the schema of the "
+                f"dataset does not have" if extra else
+                f"has no column{_plural(missing)} {listed(missing)}, which the schema of the "
                 f"dataset has")
         raise DataError(f"the file '{file}' {what}. Give all files the same columns, or pass a "
                         "scanner that reads only common columns, dataset.scanner(columns=[...])")
@@ -204,10 +204,10 @@ class ArrowRows(Source):
             yield from self.parts()
             return
         names, schema, last = self._names(), self.dataset.schema, "its first file"
-        begins = _first_rows(groups)
+        starts = _first_rows(groups)
         try:
             for i in random.permutation(len(groups)):
-                last, first = names.get(_path(groups[i])) or MEMORY, begins[i]
+                last, first = names.get(_path(groups[i])) or MEMORY, starts[i]
                 for batch in groups[i].scanner(schema=schema, batch_size=ROWS,
                                                batch_readahead=AHEAD).to_batches():
                     if len(batch):
@@ -273,31 +273,31 @@ def _scanned(scanner: "ds.Scanner", names: Mapping[str, str],
     """
     last = ""
     try:
-        for found in scanner.scan_batches():
-            path = _path(found.fragment)
+        for batch in scanner.scan_batches():
+            path = _path(batch.fragment)
             last = names.get(path, path) or MEMORY
-            yield last, found.record_batch
+            yield last, batch.record_batch
     except (pa.ArrowException, OSError) as error:
         raise DataError(f"{where(last)}: {error}. Check the files and their columns") from error
 
 
 def _parted(batches: Iterator[tuple[str, DataLike]]) -> Iterator[Part]:
     """Pairs (file, batch) as parts of at most ROWS rows of one file."""
-    name, first, waiting, count = None, 0, [], 0
+    name, first, pending, count = None, 0, [], 0
     for path, batch in batches:
         if path != name:
             if count:
-                yield Part(str(name), pa.Table.from_batches(waiting), first)
-            name, first, waiting, count = path, 0, [], 0
+                yield Part(str(name), pa.Table.from_batches(pending), first)
+            name, first, pending, count = path, 0, [], 0
         while len(batch):
-            some = batch.slice(0, ROWS - count)
-            waiting.append(some)
-            count, batch = count + len(some), batch.slice(len(some))
+            piece = batch.slice(0, ROWS - count)
+            pending.append(piece)
+            count, batch = count + len(piece), batch.slice(len(piece))
             if count == ROWS:
-                yield Part(str(name), pa.Table.from_batches(waiting), first)
-                first, waiting, count = first + count, [], 0
+                yield Part(str(name), pa.Table.from_batches(pending), first)
+                first, pending, count = first + count, [], 0
     if count:
-        yield Part(str(name), pa.Table.from_batches(waiting), first)
+        yield Part(str(name), pa.Table.from_batches(pending), first)
 
 
 def _groups(fragment: object) -> "list[ds.Fragment]":

@@ -56,8 +56,8 @@ def source_of(data: DataLike) -> Source | None:
         raise DataError(f"the data are {type_of(data)}, which can be read only once, but a "
                         "fit reads the rows several times. Pass a function that returns a new one, "
                         "model.fit(lambda: batches(...))")
-    plain = callable(data) and not isinstance(data, type | BuiltinFunctionType)
-    return Batches(data) if plain else None
+    is_function = callable(data) and not isinstance(data, type | BuiltinFunctionType)
+    return Batches(data) if is_function else None
 
 
 @contextlib.contextmanager
@@ -83,9 +83,9 @@ def open_data(model: Bound, data: object, weights: object = None) -> Data:
     data, weights = weighed(data, weights)
     source = source_of(data)
     if source is None:
-        held = refuse_some_labels(read(model, data)).trimmed()
-        return with_measures(held._replace(
-            weights=tables.read_weights(weights, held.table.rows)))
+        checked = refuse_some_labels(read(model, data)).trimmed()
+        return with_measures(checked._replace(
+            weights=tables.read_weights(weights, checked.table.rows)))
     if weights is not None:
         raise DataError(f"model '{model.name}': the data are read in batches, so weights must be "
                         f"the name of a column of the data, weights='...'")
@@ -115,17 +115,17 @@ def profile_source(model: Bound, source: Source, first: int = 0) -> Profile:
     profile: Profile | None = None
     for part in parts_of(source):
         with naming(part):
-            held = measured(_weighed(read(model, part.rows), part))
-            found = profile_of(held, part.called, first + (profile.rows if profile else 0), profile)
-            found = replace(found, columns=frames.columns_of(part.rows))
-            profile = found if profile is None else merged(profile, found, SLACK)
+            data = measured(_weighed(read(model, part.rows), part))
+            added = profile_of(data, part.called, first + (profile.rows if profile else 0), profile)
+            added = replace(added, columns=frames.columns_of(part.rows))
+            profile = added if profile is None else merged(profile, added, SLACK)
         _REPORT.get()(profile.rows)
     return trim_sample(present(profile))
 
 
-def _weighed(held: Data, part: Part) -> Data:
+def _weighed(data: Data, part: Part) -> Data:
     """The data of a part with its weights."""
-    return held._replace(weights=tables.read_weights(part.weights, held.table.rows, False))
+    return data._replace(weights=tables.read_weights(part.weights, data.table.rows, False))
 
 
 def sampled(survey: Survey) -> Data:
@@ -158,43 +158,43 @@ class Reader:
             DataError: the source has other parts or values than in the first pass.
         """
         parts, first = named(self.survey.source.parts()), 0
-        left = len(self.survey.names)
+        n_left = len(self.survey.names)
         for name, rows in zip(self.survey.names, self.survey.sizes, strict=True):
-            found = next(parts, None)
-            if found is None or found.called != name:
+            part = next(parts, None)
+            if part is None or part.called != name:
                 got = ("no more batches. Every call of the source must start again from the first "
-                       "batch" if found is None
-                       else f"batch '{found.called}'")
+                       "batch" if part is None
+                       else f"batch '{part.called}'")
                 raise DataError(f"{CHANGED}: expected batch '{name}' of {counted(rows, 'row')}, "
                                 f"got {got}. Do not change the source during a fit, and fit again")
-            whole = self._read(found)
-            if whole.table.rows != rows:
+            batch = self._read(part)
+            if batch.table.rows != rows:
                 raise DataError(f"{CHANGED}: batch '{name}' had {counted(rows, 'row')} before and "
-                                f"has {whole.table.rows} now. Do not change the source during a "
+                                f"has {batch.table.rows} now. Do not change the source during a "
                                 "fit, and fit again")
-            self._check_unchanged(f"batch '{name}'", _sum_of_bits(whole))
-            del found  # frees the memory before the next part is read
-            left -= 1
-            if not left and (more := next(parts, None)) is not None:
+            self._check_unchanged(f"batch '{name}'", _sum_of_bits(batch))
+            del part  # frees the memory before the next part is read
+            n_left -= 1
+            if not n_left and (extra := next(parts, None)) is not None:
                 raise DataError(f"{CHANGED}: batch '{name}' was the last one before, and batch "
-                                f"'{more.called}' follows it now. Do not change the source during "
+                                f"'{extra.called}' follows it now. Do not change the source during "
                                 f"a fit, and fit again")
-            yield self._chosen(whole, first)
+            yield self._chosen(batch, first)
             first += rows
-            del whole
+            del batch
 
     def mixed(self, random: np.random.Generator) -> Iterator[Data]:
         """One pass over the rows in random order, see Source.mixed."""
-        before, rows, total = sum(self.survey.sizes), 0, 0
+        n_rows, rows, total = sum(self.survey.sizes), 0, 0
         for part in named(self.survey.source.mixed(random)):
-            whole, first = self._read(part), self._first(part)
-            rows += whole.table.rows
-            total += _sum_of_bits(whole)
+            batch, first = self._read(part), self._first(part)
+            rows += batch.table.rows
+            total += _sum_of_bits(batch)
             del part
-            yield self._chosen(whole, first)
-            del whole
-        if rows != before:
-            raise DataError(f"{CHANGED}: it had {counted(before, 'row')} before and has {rows} "
+            yield self._chosen(batch, first)
+            del batch
+        if rows != n_rows:
+            raise DataError(f"{CHANGED}: it had {counted(n_rows, 'row')} before and has {rows} "
                             "now. Do not change the source during a fit, and fit again")
         self._check_unchanged("all batches together", total % 2**64)
 
@@ -205,10 +205,10 @@ class Reader:
                             "values each time. Fix the seed if the rows are random or augmented. "
                             "Fit a copy if another program writes to the rows")
 
-    def _chosen(self, whole: Data, first: int) -> Data:
+    def _chosen(self, batch: Data, first: int) -> Data:
         """The chosen rows of a part, whose first row has the number `first` among all."""
         chosen = self.survey.chosen
-        return whole if chosen is None else whole.taken(chosen.indices(first, whole.table.rows))
+        return batch if chosen is None else batch.taken(chosen.indices(first, batch.table.rows))
 
     def _first(self, part: Part) -> int:
         """The number of the first row of a part of `mixed` among all rows.
@@ -234,21 +234,21 @@ class Reader:
 
     def _read(self, part: Part) -> Data:
         """The rows of a part, coded, padded and with missing cells as all rows of the source."""
-        model, like, rows, steps = self.data.model, self.data.table, part.rows, None
+        model, template, rows, steps = self.data.model, self.data.table, part.rows, None
         with naming(part):
             if self.data.steps is None:
                 rows = frames.as_table(rows)
             else:
                 rows, steps, _ = along_time(self.data.structure, of_table(rows), None)
             table = tables.read(rows, self._expected(steps), model.inputs, self.data.labels,
-                                model=model.name, asked=True, codes=self._codes(rows))
-            held = self.data._replace(table=table, survey=None, steps=steps, lengths=None)
-            held = lengthened(measured(_weighed(held, part)), self.data.steps)
-            table = held.table
-        inputs = {name: values.astype(like.inputs[name].dtype, copy=False)
+                                model=model.name, has_fit=True, codes=self._codes(rows))
+            part_data = self.data._replace(table=table, survey=None, steps=steps, lengths=None)
+            part_data = lengthened(measured(_weighed(part_data, part)), self.data.steps)
+            table = part_data.table
+        inputs = {name: values.astype(template.inputs[name].dtype, copy=False)
                   for name, values in table.inputs.items()}
-        table = replace(table, inputs=inputs, values=like.values, labels=like.labels)
-        return under(held._replace(table=table), self.profile.pattern, self.means)
+        table = replace(table, inputs=inputs, values=template.values, labels=template.labels)
+        return under(part_data._replace(table=table), self.profile.pattern, self.means)
 
     def _codes(self, rows: DataLike) -> dict[str, np.ndarray]:
         """The codes of index inputs, if any have labels."""
@@ -291,11 +291,11 @@ def by_parts(verb: Callable) -> Callable:
         source = source_of(data)
         if source is None:
             return verb(self, data, *args, **named)
-        found = []
+        answers = []
         for part in parts_of(source):
             with naming(part):
-                found.append(verb(self, part.rows, *args, **named))
-        return jax.tree.map(lambda *leaves: np.concatenate(leaves), *found)
+                answers.append(verb(self, part.rows, *args, **named))
+        return jax.tree.map(lambda *leaves: np.concatenate(leaves), *answers)
 
     return ask
 
@@ -306,7 +306,7 @@ def as_given(verb: Callable) -> Callable:
 
     @functools.wraps(verb)
     def ask(self: Any, data: object, *args: object, **named: object) -> Any:
-        found = verb(self, data, *args, **named)
-        return found if source_of(data) is not None else frames.like(data, found)
+        answer = verb(self, data, *args, **named)
+        return answer if source_of(data) is not None else frames.like(data, answer)
 
     return ask

@@ -14,7 +14,7 @@ from probml.dataset.sources.parts import profile_source, sampled, source_of, wei
 from probml.dataset.sources.profile import merged
 from probml.errors import DataError
 from probml.language.language import Bound
-from probml.numerics.outside.processes import agreed
+from probml.numerics.outside.processes import gather_or_raise
 from probml.structure.structure import Structure
 from probml.typing import DataLike
 
@@ -39,12 +39,13 @@ def open_data(model: Bound, data: object, weights: object = None) -> Data:
     Raises:
         DataError: as parts.open_data, in all processes if in any.
     """
-    here = jax.process_index()
+    rank = jax.process_index()
     data, weights = weighed(data, weights)
-    counts = agreed(lambda: None if source_of(data) is not None else read(model, data).table.rows)
+    counts = gather_or_raise(lambda: None if source_of(data) is not None
+                             else read(model, data).table.rows)
     known = [rows for rows in counts if rows is not None]
     # the same sample as of one process, if the numbers of rows are known before reading
-    first = sum(known[:here]) if len(known) == len(counts) else here << ROW_BITS
+    first = sum(known[:rank]) if len(known) == len(counts) else rank << ROW_BITS
     source = source_of(data) or Own(data, weights)
     structures: list[Structure] = []
 
@@ -56,16 +57,16 @@ def open_data(model: Bound, data: object, weights: object = None) -> Data:
         bare = sample._replace(model=None, structure=None)  # type: ignore[arg-type]
         return replace(profile, sample=bare), sample.shapes
 
-    found = agreed(look)
-    for number, (_, shapes) in enumerate(found):
-        if shapes != found[here][1]:
-            raise DataError(f"the inputs have the shapes and types {found[here][1]} in process "
-                            f"{here}, but {shapes} in process {number}. Give all processes inputs "
+    gathered = gather_or_raise(look)
+    for number, (_, shapes) in enumerate(gathered):
+        if shapes != gathered[rank][1]:
+            raise DataError(f"the inputs have the shapes and types {gathered[rank][1]} in process "
+                            f"{rank}, but {shapes} in process {number}. Give all processes inputs "
                             f"of the same shapes and types")
     profiles = [replace(profile, sample=profile.sample._replace(model=model,
                                                                 structure=structures[0]))
-                for profile, _ in found]
-    own = profiles[here]
-    survey = Survey(source, reduce(merged, profiles), own.names, own.sizes,
+                for profile, _ in gathered]
+    local = profiles[rank]
+    survey = Survey(source, reduce(merged, profiles), local.names, local.sizes,
                     tuple(profile.sizes for profile in profiles), True)
     return sampled(survey)

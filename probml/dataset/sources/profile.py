@@ -27,11 +27,11 @@ WEAKER = ("seen", "part", "partially_observed")
 
 
 def profile_of(data: Data, name: str = "", first: int = 0,
-               before: Profile | None = None) -> Profile:
+               other: Profile | None = None) -> Profile:
     """The profile of one part, whose first row has the number `first` among all.
 
     Args:
-        before: the profile with which it will be merged; rows that cannot come into the sample of
+        other: the profile with which it will be merged; rows that cannot come into the sample of
             both are left out.
     """
     sites, rows, weights = data.structure.sites, data.table.rows, data.weights
@@ -43,7 +43,7 @@ def profile_of(data: Data, name: str = "", first: int = 0,
               for name, own in data.table.labels.items()}
     return Profile((name,), (rows,), data.pattern, labels, moments,
                    *_bottom_k_sample(data._replace(survey=None), ranks,
-                                     None if before is None else _entry_rank(before)),
+                                     None if other is None else _entry_rank(other)),
                    float(rows if weights is None else weights.sum()))
 
 
@@ -73,17 +73,17 @@ def merged(profile: Profile, other: Profile, slack: int = 1) -> Profile:
             raise DataError(f"'{name}' has the columns {listed(profile.columns[name])} in some "
                             f"batches and {listed(other.columns[name])} in others. Give all "
                             "batches the same columns in the same order")
-    steps = max((own.sample.steps for own in (profile, other)
-                 if own.sample.steps is not None), default=None)
-    one, two = (lengthened(own.sample, steps) for own in (profile, other))
+    steps = max((part.sample.steps for part in (profile, other)
+                 if part.sample.steps is not None), default=None)
+    one, two = (lengthened(part.sample, steps) for part in (profile, other))
     _check_same_structure(one, two)
-    labels = {site: _union(site, [own.labels[site] for own in (profile, other)
-                                  if site in own.labels], _states(one, site))
+    labels = {site: _union(site, [part.labels[site] for part in (profile, other)
+                                  if site in part.labels], _states(one, site))
               for site in {**profile.labels, **other.labels}}
     for site in labels:
-        for own in (profile, other):
-            if site not in own.labels and (site in own.pattern
-                                           or site in own.sample.table.inputs):
+        for part in (profile, other):
+            if site not in part.labels and (site in part.pattern
+                                            or site in part.sample.table.inputs):
                 raise DataError(f"'{site}' has labels, {listed(labels[site])}, in some batches and "
                                 f"integer codes in others. Use one of the two in all batches")
     pattern = {site: _weaker(site, profile.pattern.get(site), other.pattern.get(site))
@@ -91,15 +91,15 @@ def merged(profile: Profile, other: Profile, slack: int = 1) -> Profile:
     moments = {**profile.moments, **other.moments}
     for site in profile.moments.keys() & other.moments.keys():
         moments[site] = profile.moments[site].merged(other.moments[site])
-    parts = [under(_recoded(sample, own.labels, labels), pattern)
-             for sample, own in ((one, profile), (two, other))]
-    whole = joined(parts)
-    whole = whole._replace(table=replace(whole.table, labels={
-        site: naming.filled(own, _states(whole, site) or 0) for site, own in labels.items()
+    parts = [under(_recoded(sample, part.labels, labels), pattern)
+             for sample, part in ((one, profile), (two, other))]
+    all_rows = joined(parts)
+    all_rows = all_rows._replace(table=replace(all_rows.table, labels={
+        site: naming.filled(part, _states(all_rows, site) or 0) for site, part in labels.items()
     }))
     return Profile(profile.names + other.names, profile.sizes + other.sizes, pattern, labels,
                    moments,
-                   *_bottom_k_sample(whole, np.concatenate([profile.ranks, other.ranks]),
+                   *_bottom_k_sample(all_rows, np.concatenate([profile.ranks, other.ranks]),
                                      slack=slack),
                    profile.weight + other.weight, {**profile.columns, **other.columns})
 
@@ -125,7 +125,7 @@ def under(data: Data, pattern: Mapping[str, str], means: Mapping[str, ArrayLike]
         if column.seen is not None and (name in means or site.discrete):
             fill = np.asarray(means.get(name, 0)).astype(column.values.dtype)
             column = replace(column, values=np.where(column.seen, column.values, fill))
-        columns[name] = replace(column, torn=state == "partially_observed")
+        columns[name] = replace(column, partial=state == "partially_observed")
     return data._replace(table=replace(data.table, columns=columns))
 
 
@@ -149,11 +149,11 @@ def _smallest(ranks: np.ndarray, k: int) -> np.ndarray:
     return np.flatnonzero(ranks <= np.partition(ranks, k - 1)[k - 1])
 
 
-def _bottom_k_sample(data: Data, ranks: np.ndarray, below: np.uint64 | None = None,
+def _bottom_k_sample(data: Data, ranks: np.ndarray, max_rank: np.uint64 | None = None,
                      slack: int = 1) -> tuple[Data, np.ndarray]:
     """The rows with the smallest pseudorandom ranks (a bottom-k sample), and these ranks."""
-    if below is not None:
-        index = np.flatnonzero(ranks < below)
+    if max_rank is not None:
+        index = np.flatnonzero(ranks < max_rank)
         data, ranks = data.taken(index), ranks[index]
     if len(ranks) <= slack * _sample_size(data):
         return data, ranks
@@ -241,39 +241,39 @@ def joined(parts: Sequence[Data]) -> Data:
     def together(arrays: list[ArrayLike]) -> np.ndarray | None:
         return None if arrays[0] is None else np.concatenate(arrays)
 
-    one, columns = parts[0], {}
-    for name, column in one.table.columns.items():
-        own = [part.table.columns[name] for part in parts]
-        columns[name] = replace(column, values=np.concatenate([c.values for c in own]),
-                                seen=together([c.seen for c in own]),
-                                likelihood=together([c.likelihood for c in own]))
+    first, columns = parts[0], {}
+    for name, column in first.table.columns.items():
+        site_columns = [part.table.columns[name] for part in parts]
+        columns[name] = replace(column, values=np.concatenate([c.values for c in site_columns]),
+                                seen=together([c.seen for c in site_columns]),
+                                likelihood=together([c.likelihood for c in site_columns]))
     inputs = {name: np.concatenate([part.table.inputs[name] for part in parts])
-              for name in one.table.inputs}
+              for name in first.table.inputs}
     weights = None
     if any(part.weights is not None for part in parts):
         weights = np.concatenate([np.ones(part.table.rows) if part.weights is None
                                   else part.weights for part in parts])
     lengths = together([part.lengths for part in parts])
     rows = sum(part.table.rows for part in parts)
-    table = replace(one.table, rows=rows, columns=columns, inputs=inputs, index=None)
-    return one._replace(table=table, weights=weights, lengths=lengths)
+    table = replace(first.table, rows=rows, columns=columns, inputs=inputs, index=None)
+    return first._replace(table=table, weights=weights, lengths=lengths)
 
 
 def grouped(pieces: Iterable[Data], size: int) -> Iterator[list[Data]]:
     """The same rows as lists of pieces with `size` rows together; the last may have fewer."""
-    waiting: list[Data] = []
-    missing = size
+    pending: list[Data] = []
+    n_missing = size
     for piece in pieces:
         low, rows = 0, piece.table.rows
         while low < rows:
-            some = min(rows - low, missing)
-            waiting.append(piece if some == rows else piece.taken(slice(low, low + some)))
-            low, missing = low + some, missing - some
-            if not missing:
-                yield waiting
-                waiting, missing = [], size
-    if waiting:
-        yield waiting
+            n_taken = min(rows - low, n_missing)
+            pending.append(piece if n_taken == rows else piece.taken(slice(low, low + n_taken)))
+            low, n_missing = low + n_taken, n_missing - n_taken
+            if not n_missing:
+                yield pending
+                pending, n_missing = [], size
+    if pending:
+        yield pending
 
 
 def measured(data: Data) -> Data:
@@ -289,13 +289,13 @@ def lengthened(data: Data, steps: int | None) -> Data:
     """The same rows, padded to `steps` steps."""
     if data.steps is None or steps is None or data.steps == steps:
         return data
-    more, sites, columns = steps - data.steps, data.structure.sites, dict(data.table.columns)
+    n_extra, sites, columns = steps - data.steps, data.structure.sites, dict(data.table.columns)
 
     def padded(array: ArrayLike, axis: int, value: float) -> ArrayLike:
         if array is None:
             return None
-        around = [(0, more if i == axis else 0) for i in range(array.ndim)]
-        return np.pad(array, around, constant_values=value)
+        widths = [(0, n_extra if i == axis else 0) for i in range(array.ndim)]
+        return np.pad(array, widths, constant_values=value)
 
     for name, column in columns.items():
         time = sites[name].time

@@ -50,22 +50,22 @@ def find_chains(moves: Sequence[Move], count: int) -> np.ndarray | None:
     padded with NONE; None where the pairs form no chains."""
     pairs = {(min(pair), max(pair)) for move in moves
              for pair in zip(move.one.tolist(), move.other.tolist(), strict=True)}
-    near: list[list[int]] = [[] for _ in range(count)]
+    neighbours: list[list[int]] = [[] for _ in range(count)]
     for low, high in sorted(pairs):
-        near[low].append(high)
-        near[high].append(low)
-    if any(low == high for low, high in pairs) or max(map(len, near)) > 2:
+        neighbours[low].append(high)
+        neighbours[high].append(low)
+    if any(low == high for low, high in pairs) or max(map(len, neighbours)) > 2:
         return None
-    rows, left = [], set(range(count))
-    for start in (cell for cell in range(count) if len(near[cell]) < 2):
-        row, cell = [], start if start in left else None
+    rows, unvisited = [], set(range(count))
+    for start in (cell for cell in range(count) if len(neighbours[cell]) < 2):
+        row, cell = [], start if start in unvisited else None
         while cell is not None:
             row.append(cell)
-            left.discard(cell)
-            cell = next((other for other in near[cell] if other in left), None)
+            unvisited.discard(cell)
+            cell = next((other for other in neighbours[cell] if other in unvisited), None)
         if row:
             rows.append(row)
-    if left:  # a ring
+    if unvisited:  # a ring
         return None
     longest = max(map(len, rows))
     return np.array([row + [NONE] * (longest - len(row)) for row in rows])
@@ -81,27 +81,27 @@ def sum_along(moves: Sequence[Move], own: jax.Array, order: np.ndarray,
     """
     (rows, steps), states = order.shape, own.shape[1]
     row, rank = np.zeros(len(own), int), np.zeros(len(own), int)
-    at = np.nonzero(order != NONE)
-    row[order[at]], rank[order[at]] = at
+    positions = np.nonzero(order != NONE)
+    row[order[positions]], rank[order[positions]] = positions
     log = jnp.zeros((rows * (steps - 1), states, states))
     for move in moves:
-        back = rank[move.other] < rank[move.one]
-        each = jnp.moveaxis(move.log, -1, 0)
-        if back.any():
-            each = jnp.where(back[:, None, None], jnp.swapaxes(each, 1, 2), each)
-        first = np.where(back, move.other, move.one)
-        place = row[first] * (steps - 1) + rank[first]
-        log = log + jax.ops.segment_sum(each, place, len(log))
-    moved = jnp.moveaxis(log.reshape(rows, steps - 1, states, states), 1, 0)
-    here = jnp.moveaxis(jnp.concatenate([own, jnp.zeros((1, states), own.dtype)])[order], 1, 0)
+        is_reversed = rank[move.other] < rank[move.one]
+        logs = jnp.moveaxis(move.log, -1, 0)
+        if is_reversed.any():
+            logs = jnp.where(is_reversed[:, None, None], jnp.swapaxes(logs, 1, 2), logs)
+        first = np.where(is_reversed, move.other, move.one)
+        index = row[first] * (steps - 1) + rank[first]
+        log = log + jax.ops.segment_sum(logs, index, len(log))
+    pair_logs = jnp.moveaxis(log.reshape(rows, steps - 1, states, states), 1, 0)
+    cell_logs = jnp.moveaxis(jnp.concatenate([own, jnp.zeros((1, states), own.dtype)])[order], 1, 0)
 
-    def onward(held: jax.Array, now: tuple) -> tuple[jax.Array, None]:
-        move, seen, there = now
-        new = semiring.logs(held[:, :, None] + move, 1) + seen
-        return jnp.where(there[:, None], new, held), None
+    def onward(alpha: jax.Array, xs: tuple) -> tuple[jax.Array, None]:
+        move, emission, exists = xs
+        new = semiring.logs(alpha[:, :, None] + move, 1) + emission
+        return jnp.where(exists[:, None], new, alpha), None
 
-    there = jnp.asarray(order.T[1:] != NONE)
-    last, _ = jax.lax.scan(onward, here[0], (moved, here[1:], there))
+    exists = jnp.asarray(order.T[1:] != NONE)
+    last, _ = jax.lax.scan(onward, cell_logs[0], (pair_logs, cell_logs[1:], exists))
     return semiring.logs(last, 1).sum()
 
 
@@ -136,60 +136,60 @@ def split_by_dependence(part: Part) -> list[Part]:
     depends = np.stack([cells != NONE for cells in part.cells.values()])
     out = []
     for pattern in np.unique(depends, axis=1).T:
-        own = np.flatnonzero((depends == pattern[:, None]).all(0))
+        elements = np.flatnonzero((depends == pattern[:, None]).all(0))
         # an element that does not depend on a variable is the same in all of its states
         log = part.log[tuple(slice(None) if used else 0 for used in pattern)]
-        log = log if len(own) == depends.shape[1] else jnp.take(log, own, axis=-1)
-        out.append(Part(log, {name: cells[own] for (name, cells), used
+        log = log if len(elements) == depends.shape[1] else jnp.take(log, elements, axis=-1)
+        out.append(Part(log, {name: cells[elements] for (name, cells), used
                               in zip(part.cells.items(), pattern, strict=True) if used}))
     return out
 
 
-def sum_out(parts: Sequence[Part], sizes: Mapping[str, tuple[int, int]], most: int,
+def sum_out(parts: Sequence[Part], sizes: Mapping[str, tuple[int, int]], max_entries: int,
             moves: Sequence[Move] = (), best: Collection[str] = ()) -> jax.Array:
     """log Σ over all variables of the product of the parts: one number.
 
     Args:
         sizes: name → (cells, states).
-        most: entries that a table may have.
+        max_entries: entries that a table may have.
         moves: factors of pairs of cells of one variable.
         best: variables that are maximised, once all others are summed out; the gradient of the
             result is then one-hot in their best values, of equal ones in the lowest.
 
     Raises:
         Tangled: each variable left has a cell that meets two cells of another, or the tables of all
-            orders are larger than `most`.
+            orders are larger than `max_entries`.
 
     Cost: Σ over variables of cells × the states of it and of those it meets.
     """
-    left = [piece for part in parts for piece in split_by_dependence(part)]
+    remaining = [piece for part in parts for piece in split_by_dependence(part)]
     linked: dict[str, list[Move]] = {}
     for move in moves:
         linked.setdefault(move.name, []).append(move)
-    order = {name: find_chains(own, sizes[name][0]) for name, own in linked.items()}
+    order = {name: find_chains(pairs, sizes[name][0]) for name, pairs in linked.items()}
     total, names = jnp.zeros(()), list(sizes)
     while names:
-        now = [name for name in names if name not in best] or names
-        found = {name: _matching_cells(left, name, sizes) for name in now}
-        ways = {name: met for name, met in found.items() if met is not None
-                and (name not in linked or not met and order[name] is not None)}
-        costs = {name: math.prod(sizes[n][1] for n in (name, *met)) * sizes[name][0]
-                 for name, met in ways.items()}
-        if min(costs.values(), default=math.inf) > most:
+        candidates = [name for name in names if name not in best] or names
+        matching = {name: _matching_cells(remaining, name, sizes) for name in candidates}
+        feasible = {name: partners for name, partners in matching.items() if partners is not None
+                    and (name not in linked or not partners and order[name] is not None)}
+        costs = {name: math.prod(sizes[n][1] for n in (name, *partners)) * sizes[name][0]
+                 for name, partners in feasible.items()}
+        if min(costs.values(), default=math.inf) > max_entries:
             raise Tangled(names)
         name = min(costs, key=costs.__getitem__)
         semiring = MAX if name in best else SUM
-        near = [part for part in left if name in part.cells]
-        left = [part for part in left if name not in part.cells]
-        joint = _joint(near, name, tuple(ways[name]), sizes)
-        along = order.get(name)
-        if along is not None:
-            total += sum_along(linked[name], joint, along, semiring)
+        touching = [part for part in remaining if name in part.cells]
+        remaining = [part for part in remaining if name not in part.cells]
+        joint = _joint(touching, name, tuple(feasible[name]), sizes)
+        chains = order.get(name)
+        if chains is not None:
+            total += sum_along(linked[name], joint, chains, semiring)
         else:
             message = jnp.moveaxis(semiring.logs(joint, 1), 0, -1)  # states first, then cells
-            left += split_by_dependence(Part(message, ways[name]))
+            remaining += split_by_dependence(Part(message, feasible[name]))
         names.remove(name)
-    for part in left:
+    for part in remaining:
         total += part.log.sum()
     return total
 
@@ -200,29 +200,29 @@ def _matching_cells(parts: Sequence[Part], name: str,
     cell shares factors with several of one."""
     count, out = sizes[name][0], {}
     for part in (part for part in parts if name in part.cells):
-        own = part.cells[name]
+        indices = part.cells[name]
         for other, cells in part.cells.items():
             if other == name:
                 continue
-            found = out.setdefault(other, np.full(count, NONE))
-            found[own] = np.where(found[own] == NONE, cells, found[own])
-            if (found[own] != cells).any():
+            partner = out.setdefault(other, np.full(count, NONE))
+            partner[indices] = np.where(partner[indices] == NONE, cells, partner[indices])
+            if (partner[indices] != cells).any():
                 return None
     return out
 
 
-def _joint(near: Sequence[Part], name: str, others: tuple[str, ...],
+def _joint(touching: Sequence[Part], name: str, others: tuple[str, ...],
            sizes: Mapping[str, tuple[int, int]]) -> jax.Array:
     """The product of the parts that depend on a variable, for each of its cells: (cells, its
     states, *states of the others)."""
     count, total = sizes[name][0], jnp.zeros(())
-    for part in near:
-        own = part.cells[name]
+    for part in touching:
+        indices = part.cells[name]
         order = (name, *others)
         axes = [part.names.index(n) for n in order if n in part.names]
         log = jnp.transpose(part.log, (len(axes), *axes))
-        if not np.array_equal(own, np.arange(count)):
-            log = jax.ops.segment_sum(log, own, count)
+        if not np.array_equal(indices, np.arange(count)):
+            log = jax.ops.segment_sum(log, indices, count)
         shape = [sizes[n][1] if n in part.names else 1 for n in order]
         total = total + log.reshape(count, *shape)
     return jnp.broadcast_to(total, (count, *(sizes[n][1] for n in (name, *others))))

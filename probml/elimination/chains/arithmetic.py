@@ -96,22 +96,22 @@ def best_moves(moves: jax.Array, log: jax.Array,
     """
     k, dtype = log.shape[1], state_type(log.shape[1])
     if k > UNROLLED:
-        way = log[:, :, None] + moves
+        weight = log[:, :, None] + moves
         if alive is not None:
-            way = jnp.where(alive, way, log[:, :, None])
-        return way.max(1), way.argmax(1).astype(dtype)
-    ways = [log[:, i : i + 1] + moves[:, i] for i in range(k)]
+            weight = jnp.where(alive, weight, log[:, :, None])
+        return weight.max(1), weight.argmax(1).astype(dtype)
+    weights = [log[:, i : i + 1] + moves[:, i] for i in range(k)]
     if alive is not None:
-        ways = [jnp.where(alive, way, log[:, i : i + 1]) for i, way in enumerate(ways)]
-    best = ways[0]
-    for way in ways[1:]:
-        best = jnp.where(way > best, way, best)
+        weights = [jnp.where(alive, weight, log[:, i : i + 1]) for i, weight in enumerate(weights)]
+    best = weights[0]
+    for weight in weights[1:]:
+        best = jnp.where(weight > best, weight, best)
     # the first that is equal to it, not the last that was larger: XLA computes one array at a time,
     # so that the comparisons would all be repeated for this one
-    where = jnp.zeros(best.shape, dtype)
+    origin = jnp.zeros(best.shape, dtype)
     for i in reversed(range(k)):
-        where = jnp.where(ways[i] == best, jnp.asarray(i, dtype), where)
-    return best, where
+        origin = jnp.where(weights[i] == best, jnp.asarray(i, dtype), origin)
+    return best, origin
 
 
 def state_type(states: int) -> DTypeLike:
@@ -125,21 +125,21 @@ def normalised(u: jax.Array, axis: int) -> tuple[jax.Array, jax.Array]:
     return u * jnp.expand_dims(divide(1, scale), axis), scale
 
 
-def condition_on_emission(ahead: jax.Array, emission: jax.Array, axis: int = 1) -> tuple[jax.Array,
+def condition_on_emission(prior: jax.Array, emission: jax.Array, axis: int = 1) -> tuple[jax.Array,
                                                                                          jax.Array]:
     """Predicted weights of states and a step's log emissions → filtered ones, normalised, and the
     log of their scale.
 
     The largest emission of the states that can be reached is subtracted before the exponential.
     """
-    top = finite(jnp.where(ahead > 0, emission, -jnp.inf).max(axis, keepdims=True))
-    new, scale = normalised(ahead * jnp.exp(jnp.minimum(emission - top, 0)), axis)
-    return new, log_of(scale) + jnp.squeeze(top, axis)
+    top = finite(jnp.where(prior > 0, emission, -jnp.inf).max(axis, keepdims=True))
+    post, scale = normalised(prior * jnp.exp(jnp.minimum(emission - top, 0)), axis)
+    return post, log_of(scale) + jnp.squeeze(top, axis)
 
 
 def _in_logs(reduce: Callable, move: Callable, pointers: bool) -> Arithmetic:
-    def seen(ahead: jax.Array, emission: jax.Array, axis: int = 1) -> tuple[jax.Array, jax.Array]:
-        log = ahead + emission
+    def seen(prior: jax.Array, emission: jax.Array, axis: int = 1) -> tuple[jax.Array, jax.Array]:
+        log = prior + emission
         scale = reduce(log, axis)
         return log - jnp.expand_dims(finite(scale), axis), scale
 
@@ -165,8 +165,8 @@ def share_of(log: jax.Array, axis: int) -> jax.Array:
 
 def has_next_step(alive: jax.Array, blocks: int) -> jax.Array:
     """Whether the step after each one counts, (L, M)."""
-    inner = jnp.arange(alive.shape[1]) % blocks < blocks - 1
-    return jnp.concatenate([alive[1:], jnp.roll(alive[:1], -1, 1) & inner])
+    not_last = jnp.arange(alive.shape[1]) % blocks < blocks - 1
+    return jnp.concatenate([alive[1:], jnp.roll(alive[:1], -1, 1) & not_last])
 
 
 def split_blocks(leaf: jax.Array, blocks: int) -> jax.Array:

@@ -43,8 +43,8 @@ AT_ONCE = 64  # steps whose states are looked up together
 def _forward_pass(chain: Chain, layout: ScanLayout) -> tuple[Walk, Pass, jax.Array]:
     """A forward pass, and the filtered weights of all steps, (L, G, K, M)."""
     walk = walk_of(stored_emissions, layout, *cut(chain, layout.blocks), ends=False)
-    found = forward(walk)
-    return walk, found, found.kept.reshape(-1, *walk.whole)
+    fwd = forward(walk)
+    return walk, fwd, fwd.kept.reshape(-1, *walk.whole)
 
 
 def _moves(walk: Walk, tables: jax.Array) -> jax.Array | None:
@@ -60,56 +60,56 @@ def filtered(chain: Chain, layout: ScanLayout = UNCUT) -> tuple[jax.Array, jax.A
         the predicted and the filtered state probabilities, (L, G, K, M), and the log evidence of
         all steps before each, (L, G, M).
     """
-    walk, found, alphas = _forward_pass(chain, layout)
+    walk, fwd, alphas = _forward_pass(chain, layout)
     arithmetic, moves = walk.arithmetic, _moves(walk, chain.transition)
-    moved = jax.vmap(lambda own, alpha: arithmetic.move(walk.into if own is None else own, alpha,
+    later = jax.vmap(lambda mat, alpha: arithmetic.move(walk.into if mat is None else mat, alpha,
                                                         None)[0])(moves, alphas[:-1])
-    ahead = jnp.concatenate([walk.entering(found.before)[None], moved])
+    prior = jnp.concatenate([walk.entering(fwd.before)[None], later])
     emission = chain.emission if chain.alive is None else jnp.where(chain.alive[:, None, None],
                                                                     chain.emission, 0.0)
-    scales = arithmetic.condition(ahead, emission, 2)[1]
+    scales = arithmetic.condition(prior, emission, 2)[1]
     steps, g, m = scales.shape
-    whole = scales.reshape(steps, g, m // layout.blocks, layout.blocks)
-    within = jnp.cumsum(whole, 0) - whole
-    earlier = (jnp.cumsum(whole.sum(0), -1) - whole.sum(0) + within).reshape(steps, g, m)
+    by_block = scales.reshape(steps, g, m // layout.blocks, layout.blocks)
+    in_block = jnp.cumsum(by_block, 0) - by_block
+    earlier = (jnp.cumsum(by_block.sum(0), -1) - by_block.sum(0) + in_block).reshape(steps, g, m)
     if layout.wide:
-        return (share_of(ahead, 2), jnp.exp(alphas), earlier)
-    return (normalised(ahead, 2)[0], alphas, earlier)
+        return (share_of(prior, 2), jnp.exp(alphas), earlier)
+    return (normalised(prior, 2)[0], alphas, earlier)
 
 
 def draw(chain: Chain, key: jax.Array, layout: ScanLayout = UNCUT) -> tuple[jax.Array, jax.Array]:
     """One joint draw of each row's path (forward filtering, backward sampling: Scott 2002): log
     evidence (G, rows), states (L, G, M)."""
-    walk, found, alphas = _forward_pass(chain, layout)
+    walk, fwd, alphas = _forward_pass(chain, layout)
     steps, g, _, m = alphas.shape
     noise = jax.random.uniform(key, (steps + 1, g, m), alphas.dtype)
 
-    def chosen(alpha: jax.Array, own: jax.Array | None, u: jax.Array) -> jax.Array:
+    def chosen(alpha: jax.Array, mat: jax.Array | None, u: jax.Array) -> jax.Array:
         """For each state of a step, the state before it: (G, K, M)."""
-        moves = walk.into if own is None else own
+        moves = walk.into if mat is None else mat
         weight = (share_of(alpha[:, :, None] + moves, 1) if layout.wide
                   else moves * alpha[:, :, None])
         return _pick(weight, 1, u[:, None, None])
 
-    ends = jnp.exp(found.last) if layout.wide else found.last
-    between = None if found.before is None else chosen(found.before, None, noise[0])
-    states = backtrack(_pick(ends, 1, noise[-1][:, None]), lambda now: chosen(*now),
-                       (alphas[:-1], _moves(walk, chain.transition), noise[1:-1]), between,
+    last_weights = jnp.exp(fwd.last) if layout.wide else fwd.last
+    entries = None if fwd.before is None else chosen(fwd.before, None, noise[0])
+    states = backtrack(_pick(last_weights, 1, noise[-1][:, None]), lambda now: chosen(*now),
+                       (alphas[:-1], _moves(walk, chain.transition), noise[1:-1]), entries,
                        layout.blocks)
-    possible = jnp.repeat(found.total > -jnp.inf, layout.blocks, -1)
-    return found.total, jnp.where(possible, states.astype(jnp.int32), 0)
+    possible = jnp.repeat(fwd.total > -jnp.inf, layout.blocks, -1)
+    return fwd.total, jnp.where(possible, states.astype(jnp.int32), 0)
 
 
 def _pick(weight: jax.Array, axis: int, noise: jax.Array) -> jax.Array:
     """An entry, drawn in proportion: the first at which the running sum passes a uniform share of
     the whole."""
     running = jnp.cumsum(weight, axis)
-    passed = running > noise * lax.index_in_dim(running, weight.shape[axis] - 1, axis)
-    return jnp.where(passed.any(axis), passed.argmax(axis),
+    exceeds = running > noise * lax.index_in_dim(running, weight.shape[axis] - 1, axis)
+    return jnp.where(exceeds.any(axis), exceeds.argmax(axis),
                      weight.argmax(axis)).astype(state_type(weight.shape[axis]))
 
 
-def backtrack(last: jax.Array, table: Callable, along: PyTree, between: jax.Array | None,
+def backtrack(last: jax.Array, table: Callable, along: PyTree, entries: jax.Array | None,
               blocks: int) -> jax.Array:
     """States backwards from the last step, each given the next: (L, G, M).
 
@@ -120,26 +120,26 @@ def backtrack(last: jax.Array, table: Callable, along: PyTree, between: jax.Arra
         last: (G, M) the states at the ends of the lanes.
         table: of `along` at a step → the state there before each state of the next, (G, K, M).
         along: (L − 1, ...) in any pytree.
-        between: (G, K, M) the last state of the block before, before each first one of a block;
+        entries: (G, K, M) the last state of the block before, before each first one of a block;
             None of one block.
     """
-    state = last[:, None] if between is None else jnp.broadcast_to(
-        jnp.arange(between.shape[1], dtype=last.dtype)[:, None], between.shape)
-    first, rest = lax.scan(lambda state, now: (look_up(table(now), state), state), state, along,
+    state = last[:, None] if entries is None else jnp.broadcast_to(
+        jnp.arange(entries.shape[1], dtype=last.dtype)[:, None], entries.shape)
+    first, rest = lax.scan(lambda state, xs: (look_up(table(xs), state), state), state, along,
                            reverse=True)
     states = jnp.concatenate([first[None], rest])  # (L, G, K or 1, M)
-    if between is None:
+    if entries is None:
         return states[:, :, 0]
     # the last state of the block before, for each last state of this one
-    into = look_up(between, first)
-    last, into = (jnp.moveaxis(leaf.reshape(*leaf.shape[:-1], -1, blocks), -1, 0)
-                  for leaf in (last, into))
-    head, tail = lax.scan(lambda state, into: (look_up(into, state[:, None])[:, 0], state),
-                          last[-1], into[1:], reverse=True)
-    ended = lanes_of(jnp.concatenate([head[None], tail]))  # (G, M)
+    entry = look_up(entries, first)
+    last, entry = (jnp.moveaxis(leaf.reshape(*leaf.shape[:-1], -1, blocks), -1, 0)
+                   for leaf in (last, entry))
+    head, tail = lax.scan(lambda state, entry: (look_up(entry, state[:, None])[:, 0], state),
+                          last[-1], entry[1:], reverse=True)
+    final = lanes_of(jnp.concatenate([head[None], tail]))  # (G, M)
     # some steps at a time: one lookup of all would be fused with what reads it, and read across
     # steps
-    return lax.map(lambda states: look_up(states, ended[:, None])[:, 0], states, batch_size=AT_ONCE)
+    return lax.map(lambda states: look_up(states, final[:, None])[:, 0], states, batch_size=AT_ONCE)
 
 
 def look_up(table: jax.Array, states: jax.Array) -> jax.Array:
@@ -169,24 +169,24 @@ def in_pieces(emit: Callable, layout: ScanLayout, tables: Tables,
     """As `maximise`, of chains whose emissions are made a piece at a time, as sums.in_pieces makes
     them."""
     walk = Walk(emit, layout, tables, pieces, BEST)
-    found = forward(walk)
-    between = None if found.before is None else walk.move_into(found.before)[1]
-    pointers = found.kept.reshape(-1, *walk.whole)
-    states = backtrack(found.last.argmax(1).astype(pointers.dtype), lambda table: table,
-                       pointers[:-1], between, layout.blocks)
-    possible = jnp.repeat(found.total > -jnp.inf, layout.blocks, -1)
+    fwd = forward(walk)
+    entries = None if fwd.before is None else walk.move_into(fwd.before)[1]
+    pointers = fwd.kept.reshape(-1, *walk.whole)
+    states = backtrack(fwd.last.argmax(1).astype(pointers.dtype), lambda table: table,
+                       pointers[:-1], entries, layout.blocks)
+    possible = jnp.repeat(fwd.total > -jnp.inf, layout.blocks, -1)
     states = repeat_last_state(tables.alive, states, layout.blocks)
-    return found.total, jnp.where(possible, states.astype(jnp.int32), 0)
+    return fwd.total, jnp.where(possible, states.astype(jnp.int32), 0)
 
 
 def repeat_last_state(alive: jax.Array | None, states: jax.Array, blocks: int) -> jax.Array:
     """The states, those of padding steps as the last before them."""
     if alive is None:
         return states
-    last = alive & ~has_next_step(alive, blocks)
-    found = jnp.where(last[:, None], states, 0).sum(0, dtype=states.dtype)  # (G, M)
-    found = found.reshape(len(found), -1, blocks).sum(-1, dtype=states.dtype)
-    return jnp.where(alive[:, None], states, jnp.repeat(found, blocks, -1))
+    is_last = alive & ~has_next_step(alive, blocks)
+    last_state = jnp.where(is_last[:, None], states, 0).sum(0, dtype=states.dtype)  # (G, M)
+    last_state = last_state.reshape(len(last_state), -1, blocks).sum(-1, dtype=states.dtype)
+    return jnp.where(alive[:, None], states, jnp.repeat(last_state, blocks, -1))
 
 
 def best(chain: Chain, blocks: int = 1) -> jax.Array:
@@ -202,13 +202,13 @@ def best(chain: Chain, blocks: int = 1) -> jax.Array:
     wrapped = jnp.roll(hot[-1], 1, -1)  # the last step of the block before
     before = jnp.concatenate([wrapped[None], hot[:-1]])
     if chain.transition.shape[-1] == 1 and len(chain.transition) == 1:
-        own = chain.transition[0, ..., 0]
-        moved = jnp.einsum("gij,tgim->tgjm", jnp.broadcast_to(own, (g, *own.shape[1:])), before)
+        mat = chain.transition[0, ..., 0]
+        pair_logs = jnp.einsum("gij,tgim->tgjm", jnp.broadcast_to(mat, (g, *mat.shape[1:])), before)
     else:
-        moved = (chain.transition * before[:, :, :, None]).sum(2)
-    moved = (moved * hot).sum(2)
-    start = (jnp.arange(m) % blocks == 0) & (jnp.arange(steps)[:, None] == 0)
-    step = jnp.where(start[:, None], 0.0, moved) + (chain.emission * hot).sum(2)
+        pair_logs = (chain.transition * before[:, :, :, None]).sum(2)
+    pair_logs = (pair_logs * hot).sum(2)
+    is_start = (jnp.arange(m) % blocks == 0) & (jnp.arange(steps)[:, None] == 0)
+    step = jnp.where(is_start[:, None], 0.0, pair_logs) + (chain.emission * hot).sum(2)
     if chain.alive is not None:
         step = jnp.where(chain.alive[:, None], step, 0.0)
         first = jnp.where(chain.alive[0, ::blocks], first, 0.0)

@@ -107,13 +107,13 @@ def _forward_pass(emit: Callable, layout: ScanLayout, tables: Tables, pieces: Pi
 
 
 def _evidence_forward(emit: Callable, layout: ScanLayout, tables: Tables, pieces: Pieces):
-    found = _forward_pass(emit, layout, tables, pieces)
-    return found.total, (found, tables, pieces)
+    fwd = _forward_pass(emit, layout, tables, pieces)
+    return fwd.total, (fwd, tables, pieces)
 
 
-def _evidence_backward(emit: Callable, layout: ScanLayout, kept: tuple, slope: jax.Array):
+def _evidence_backward(emit: Callable, layout: ScanLayout, saved: tuple, slope: jax.Array):
     of_initial, of_transition, of_shared, of_own, of_blank = _map_pieces(
-        lambda kept, slope: _slopes(emit, layout, kept, slope), kept[2])(kept, slope)
+        lambda saved, slope: _slopes(emit, layout, saved, slope), saved[2])(saved, slope)
     return (Tables(of_initial, of_transition, None),
             Pieces(of_shared, None, of_own, None, of_blank))
 
@@ -135,54 +135,54 @@ class _Share(NamedTuple):
     varying: bool
 
 
-def _slopes(emit: Callable, layout: ScanLayout, kept: tuple, slope: jax.Array) -> tuple:
+def _slopes(emit: Callable, layout: ScanLayout, saved: tuple, slope: jax.Array) -> tuple:
     """The gradients with respect to initial and transition tables, `shared`, `own` and
     `blank`."""
-    found, tables, pieces = kept
+    fwd, tables, pieces = saved
     walk = walk_of(emit, layout, tables, pieces)
-    slope = jnp.where(jnp.isfinite(found.total), slope, 0.0)
+    slope = jnp.where(jnp.isfinite(fwd.total), slope, 0.0)
     if walk.alive is not None:
         slope = jnp.where(walk.alive[0, 0, :: layout.blocks], slope, 0.0)
     lanes = jnp.repeat(slope, layout.blocks, -1) if layout.blocks > 1 else slope
     share = _Share(lanes, tables.transition.shape[1:],
                    walk.timed or tables.transition.shape[-1] > 1)
-    last = jnp.exp(found.last) if layout.wide else found.last
-    last = last if found.after is None else normalised(last * found.after, 1)[0]
+    last = jnp.exp(fwd.last) if layout.wide else fwd.last
+    last = last if fwd.after is None else normalised(last * fwd.after, 1)[0]
 
-    def piece(carry: tuple, at: ArrayLike) -> tuple:
+    def piece(carry: tuple, i: ArrayLike) -> tuple:
         gamma, count, of_shared, of_blank = carry
-        inner = jnp.arange(walk.steps) < walk.steps - (at == walk.count - 1)
-        here = inner[:, None] if walk.later is None else inner[:, None] & walk.at(at, walk.later)
-        (gamma, count), (gammas, moved) = _smooth_piece(
-            walk, share, (gamma, count), (walk.at(at, found.kept), walk.at(at, walk.leaving),
-                                          here.astype(lanes.dtype), inner))
+        inner = jnp.arange(walk.steps) < walk.steps - (i == walk.count - 1)
+        mask = inner[:, None] if walk.later is None else inner[:, None] & walk.at(i, walk.later)
+        (gamma, count), (gammas, pairs) = _smooth_piece(
+            walk, share, (gamma, count), (walk.at(i, fwd.kept), walk.at(i, walk.leaving),
+                                          mask.astype(lanes.dtype), inner))
         weighed = gammas * lanes[:, None]
         if walk.alive is not None:
-            weighed = jnp.where(walk.at(at, walk.alive)[:, None, None], weighed, 0.0)
-        fixed = walk.at(at, pieces.fixed)
-        log, back = jax.vjp(lambda shared, own: emit(shared, pieces.constants, own, fixed),
-                            pieces.shared, walk.own(at))
-        more, (own, blank) = back(sum_to_shape(weighed, log.shape))
-        of_blank = jax.tree.map(lambda every, mine: walk.write_piece(every, mine, at), of_blank,
+            weighed = jnp.where(walk.at(i, walk.alive)[:, None, None], weighed, 0.0)
+        fixed = walk.at(i, pieces.fixed)
+        log, pullback = jax.vjp(lambda shared, args: emit(shared, pieces.constants, args, fixed),
+                                pieces.shared, walk.own(i))
+        d_shared, (args, blank) = pullback(sum_to_shape(weighed, log.shape))
+        of_blank = jax.tree.map(lambda every, part: walk.write_piece(every, part, i), of_blank,
                                 blank)
-        return (gamma, count, jax.tree.map(jnp.add, of_shared, more), of_blank), (own, moved)
+        return (gamma, count, jax.tree.map(jnp.add, of_shared, d_shared), of_blank), (args, pairs)
 
     blank = (jnp.zeros(share.shape, lanes.dtype), jax.tree.map(jnp.zeros_like, pieces.shared),
              jax.tree.map(jnp.zeros_like, pieces.blank))
-    (gamma, count, of_shared, of_blank), (of_own, moved) = walk.over(piece, (last, *blank), True)
-    mine = blank[0]
-    if found.before is not None:
-        here = jnp.ones(()) if walk.alive is None else walk.alive[0, 0]
-        mine = _pairs(share, found.before, divide(gamma, one_step(walk.into, found.before)),
-                      jnp.where(walk.first_blocks, 0.0, here.astype(lanes.dtype)), walk.into)
+    (gamma, count, of_shared, of_blank), (of_own, pairs) = walk.over(piece, (last, *blank), True)
+    part = blank[0]
+    if fwd.before is not None:
+        mask = jnp.ones(()) if walk.alive is None else walk.alive[0, 0]
+        part = _pairs(share, fwd.before, divide(gamma, one_step(walk.into, fwd.before)),
+                      jnp.where(walk.first_blocks, 0.0, mask.astype(lanes.dtype)), walk.into)
     if walk.timed:
-        count = jnp.concatenate([mine[None], moved.reshape(-1, *share.shape)[:-1]])
+        count = jnp.concatenate([part[None], pairs.reshape(-1, *share.shape)[:-1]])
     else:
-        count = (count + mine)[None]
+        count = (count + part)[None]
         count = count if share.varying or layout.wide else count * walk.into
-    first = sum_to_shape(gamma[..., :: layout.blocks] * lanes[:, None, :: layout.blocks],
-                         tables.initial.shape)
-    return first, count, of_shared, of_own, of_blank
+    of_initial = sum_to_shape(gamma[..., :: layout.blocks] * lanes[:, None, :: layout.blocks],
+                              tables.initial.shape)
+    return of_initial, count, of_shared, of_own, of_blank
 
 
 def _smooth_piece(walk: Walk, share: _Share, carry: tuple, along: tuple) -> tuple:
@@ -194,39 +194,39 @@ def _smooth_piece(walk: Walk, share: _Share, carry: tuple, along: tuple) -> tupl
             after counts, (S, M or 1), and whether there is one: the last of all has the marginals
             that come in.
     """
-    def step(carry: tuple, now: tuple) -> tuple:
+    def step(carry: tuple, xs: tuple) -> tuple:
         gamma, count = carry
-        alpha, moves, here, inner = now
-        own = walk.into if moves is None else moves
+        alpha, moves, mask, inner = xs
+        transition = walk.into if moves is None else moves
         if walk.layout.wide:
-            pair = share_of(alpha[:, :, None] + own, 1) * gamma[:, None]
-            new = pair.sum(2)
-            mine = sum_to_shape(pair * (here * share.lanes)[:, None, None], share.shape)
+            pair = share_of(alpha[:, :, None] + transition, 1) * gamma[:, None]
+            prev = pair.sum(2)
+            pairs = sum_to_shape(pair * (mask * share.lanes)[:, None, None], share.shape)
         else:
-            ratio = divide(gamma, one_step(own, alpha))
-            new, mine = (alpha * one_step_back(own, ratio),
-                         _pairs(share, alpha, ratio, here, own))
+            ratio = divide(gamma, one_step(transition, alpha))
+            prev, pairs = (alpha * one_step_back(transition, ratio),
+                           _pairs(share, alpha, ratio, mask, transition))
         if walk.count == 1:
-            new = normalised(new, 1)[0]
-        new = jnp.where(inner, new, gamma)
-        return (new, count if walk.timed else count + mine), (new, mine if walk.timed else None)
+            prev = normalised(prev, 1)[0]
+        prev = jnp.where(inner, prev, gamma)
+        return (prev, count if walk.timed else count + pairs), (prev, pairs if walk.timed else None)
 
     (gamma, count), out = lax.scan(step, carry, along, reverse=True)
     return (gamma if walk.count == 1 else normalised(gamma, 1)[0], count), out
 
 
-def _pairs(share: _Share, alpha: jax.Array, ratio: jax.Array, here: jax.Array,
+def _pairs(share: _Share, alpha: jax.Array, ratio: jax.Array, mask: jax.Array,
            transition: jax.Array) -> jax.Array:
     """Weighted pair marginals in the shape of one step's transition; where moves do not vary, still
     to be multiplied by these."""
     weighed = alpha * share.lanes[:, None]
     if share.varying:
-        return sum_to_shape(weighed[:, :, None] * transition * (ratio * here)[:, None], share.shape)
+        return sum_to_shape(weighed[:, :, None] * transition * (ratio * mask)[:, None], share.shape)
     if is_small(alpha):
-        both = (weighed[:, :, None] * (ratio * here)[:, None]).sum(-1, keepdims=True)
+        outer = (weighed[:, :, None] * (ratio * mask)[:, None]).sum(-1, keepdims=True)
     else:
-        both = jnp.matmul(weighed, jnp.swapaxes(ratio * here, 1, 2), precision=PRECISE)[..., None]
-    return sum_to_shape(both, share.shape)
+        outer = jnp.matmul(weighed, jnp.swapaxes(ratio * mask, 1, 2), precision=PRECISE)[..., None]
+    return sum_to_shape(outer, share.shape)
 
 
 def sum_to_shape(array: jax.Array, shape: tuple[int, ...]) -> jax.Array:

@@ -150,11 +150,11 @@ class Walk:
             lambda leaf: jnp.zeros((leaf.shape[0] * leaf.shape[1] // self.count, *leaf.shape[2:]),
                                    leaf.dtype), self.pieces.blank)
 
-    def write_piece(self, whole: jax.Array, part: jax.Array, piece: ArrayLike) -> jax.Array:
+    def write_piece(self, out: jax.Array, part: jax.Array, piece: ArrayLike) -> jax.Array:
         """Writes the steps of a piece, (S M, ...), into those of all, (M, P S, ...): transposed
         while they are in cache."""
         part = jnp.moveaxis(part.reshape(self.steps, self.lanes, *part.shape[1:]), 1, 0)
-        return lax.dynamic_update_slice_in_dim(whole, part, piece * self.steps, 1)
+        return lax.dynamic_update_slice_in_dim(out, part, piece * self.steps, 1)
 
     def emission(self, piece: ArrayLike) -> jax.Array:
         """(S, G or 1, K, M); 0 in steps that do not count, which have no data: the sum over their
@@ -171,24 +171,24 @@ class Walk:
         later = self.at(piece, self.later) if self.arithmetic.pointers else None
         return self.emission(piece), self.at(piece, self.leaving), later
 
-    def filtered(self, ahead: jax.Array, piece: ArrayLike) -> tuple[jax.Array, tuple]:
+    def filtered(self, prior: jax.Array, piece: ArrayLike) -> tuple[jax.Array, tuple]:
         """From the predicted weights of a piece's first step to those of the next piece; what is
         kept of its steps, the log of their scales (G, M), and the weights of its last step."""
-        seen, move, pointers = (self.arithmetic.condition, self.arithmetic.move,
-                                self.arithmetic.pointers)
+        condition, move, pointers = (self.arithmetic.condition, self.arithmetic.move,
+                                     self.arithmetic.pointers)
         log, leaving, later = self._along(piece)
 
-        def step(carry: tuple, now: tuple) -> tuple:
-            emission, moves, alive = now
-            new, scale = seen(carry[0], emission, 1)
-            moved, kept = move(self.into if moves is None else moves, new, alive)
-            return (moved, new) if pointers else (moved,), (kept, scale)
+        def step(carry: tuple, xs: tuple) -> tuple:
+            emission, moves, alive = xs
+            new, scale = condition(carry[0], emission, 1)
+            next_pred, stored = move(self.into if moves is None else moves, new, alive)
+            return (next_pred, new) if pointers else (next_pred,), (stored, scale)
 
         def careful() -> tuple:
-            (moved, *last), (kept, scales) = lax.scan(
-                step, (ahead, ahead) if pointers else (ahead,), (log, leaving, later))
-            ends = last[0] if pointers else kept[-1]
-            return moved, (kept if self.keeps else kept[:0], scales.sum(0), ends)
+            (next_pred, *last), (stored, scales) = lax.scan(
+                step, (prior, prior) if pointers else (prior,), (log, leaving, later))
+            last_weights = last[0] if pointers else stored[-1]
+            return next_pred, (stored if self.keeps else stored[:0], scales.sum(0), last_weights)
 
         if self.emit is stored_emissions or self.count == 1 or self.arithmetic is not SUMS:
             return careful()
@@ -197,18 +197,18 @@ class Walk:
         # step
         top = finite(log.max(2))
 
-        def quick(ahead: jax.Array, now: tuple) -> tuple:
-            weight, moves = now
-            new = ahead * weight
+        def quick(prior: jax.Array, xs: tuple) -> tuple:
+            weight, moves = xs
+            new = prior * weight
             scale = new.sum(1)
             new = new * (1 / jnp.where(scale > 0, scale, 1))[:, None]
             return one_step(self.into if moves is None else moves, new), (new, scale)
 
-        found, (alphas, scales) = lax.scan(quick, ahead, (jnp.exp(log - top[:, :, None]), leaving))
-        far = (scales < jnp.finfo(log.dtype).tiny**0.5) & (ahead.sum(1) > 0)
-        easy = found, (alphas if self.keeps else alphas[:0], (log_of(scales) + top).sum(0),
-                       alphas[-1])
-        return lax.cond(jnp.any(far), careful, lambda: easy)
+        final, (alphas, scales) = lax.scan(quick, prior, (jnp.exp(log - top[:, :, None]), leaving))
+        underflows = (scales < jnp.finfo(log.dtype).tiny**0.5) & (prior.sum(1) > 0)
+        quick_result = final, (alphas if self.keeps else alphas[:0], (log_of(scales) + top).sum(0),
+                               alphas[-1])
+        return lax.cond(jnp.any(underflows), careful, lambda: quick_result)
 
     def move_rows(self, moves: jax.Array, p: jax.Array, alive: jax.Array | None) -> jax.Array:
         """One move of every row of transfer matrices, (G, from, to, M)."""
@@ -223,11 +223,11 @@ class Walk:
         to, M), the weights of the step before it, the log of their scale) → those of the next."""
         piece, p, _, scale = carry
 
-        def step(carry: tuple, now: tuple) -> tuple:
+        def step(carry: tuple, xs: tuple) -> tuple:
             p, _, scale = carry
-            emission, moves, alive = now
-            new, factor = self.arithmetic.condition(p, emission[:, None], 2)
-            return (self.move_rows(self.into if moves is None else moves, new, alive), new,
+            emission, moves, alive = xs
+            post, factor = self.arithmetic.condition(p, emission[:, None], 2)
+            return (self.move_rows(self.into if moves is None else moves, post, alive), post,
                     scale + factor), None
 
         carry, _ = lax.scan(step, (p, jnp.zeros_like(p), scale), self._along(piece))
@@ -235,8 +235,8 @@ class Walk:
 
     def first(self) -> jax.Array:
         """The initial weights of every row, in all lanes."""
-        wide = jnp.broadcast_to(self.initial, (*self.initial.shape[:2], self.lanes // self.blocks))
-        return jnp.broadcast_to(jnp.repeat(wide, self.blocks, -1) if self.blocks > 1 else wide,
+        init = jnp.broadcast_to(self.initial, (*self.initial.shape[:2], self.lanes // self.blocks))
+        return jnp.broadcast_to(jnp.repeat(init, self.blocks, -1) if self.blocks > 1 else init,
                                 self.whole)
 
     def entering(self, before: jax.Array | None) -> jax.Array:
@@ -262,24 +262,24 @@ def one_by_one(function: Callable) -> Callable:
     """The same function, whose jax.vmap is a loop: how long a pass takes depends on its data, so
     that batched passes would all wait for the slowest, and select between whole arrays at every
     step."""
-    alone = jax.custom_batching.custom_vmap(function)
+    looped = jax.custom_batching.custom_vmap(function)
 
-    @alone.def_vmap
+    @looped.def_vmap
     def rule(size: int, batched: object, *args: object) -> tuple[PyTree, PyTree]:
-        leaves, form = jax.tree.flatten(args)
-        own = jax.tree.leaves(batched)
+        leaves, treedef = jax.tree.flatten(args)
+        flags = jax.tree.leaves(batched)
 
         def call_one(mapped: list) -> PyTree:
-            each = iter(mapped)
-            return alone(*jax.tree.unflatten(form, [
-                next(each) if is_ else leaf for leaf, is_ in zip(leaves, own, strict=True)]))
+            queue = iter(mapped)
+            return looped(*jax.tree.unflatten(treedef, [
+                next(queue) if flag else leaf for leaf, flag in zip(leaves, flags, strict=True)]))
 
-        mapped = [leaf for leaf, is_ in zip(leaves, own, strict=True) if is_]
-        found = (jax.tree.map(lambda leaf: leaf[None], call_one([leaf[0] for leaf in mapped]))
-                 if size == 1 else lax.map(call_one, mapped))
-        return found, jax.tree.map(lambda _: True, found)
+        mapped = [leaf for leaf, flag in zip(leaves, flags, strict=True) if flag]
+        results = (jax.tree.map(lambda leaf: leaf[None], call_one([leaf[0] for leaf in mapped]))
+                   if size == 1 else lax.map(call_one, mapped))
+        return results, jax.tree.map(lambda _: True, results)
 
-    return alone
+    return looped
 
 
 def forward(walk: Walk) -> Pass:
@@ -292,11 +292,11 @@ def forward(walk: Walk) -> Pass:
         return _forward_in_blocks(walk)
 
     def step(carry: tuple, piece: ArrayLike) -> tuple:
-        ahead, (kept, scale, last) = walk.filtered(carry[0], piece)
-        return (ahead, last), (kept, scale)
+        prior, (stored, scale, last) = walk.filtered(carry[0], piece)
+        return (prior, last), (stored, scale)
 
-    (_, last), (kept, scales) = walk.over(step, (walk.first(), jnp.zeros_like(walk.first())))
-    return Pass(walk.total(scales.sum(0)), kept, last)
+    (_, last), (stored, scales) = walk.over(step, (walk.first(), jnp.zeros_like(walk.first())))
+    return Pass(walk.total(scales.sum(0)), stored, last)
 
 
 def _forward_in_blocks(walk: Walk) -> Pass:
@@ -321,12 +321,12 @@ def _forward_in_blocks(walk: Walk) -> Pass:
     rows = walk.move_rows(walk.into, jnp.broadcast_to(eye[None, :, :, None], (g, k, k, m)),
                       None if walk.alive is None else walk.alive[0, 0])
     rows = jnp.where(walk.first_blocks, walk.first()[:, None], rows)
-    met, p, new, scale = lax.while_loop(
+    merge_at, p, new, scale = lax.while_loop(
         lambda carry: (carry[0] < count) & ~jnp.all(forgot(carry)), walk.swept,
         (jnp.asarray(0), rows, jnp.zeros_like(rows), jnp.zeros((g, k, m), dtype)))
 
     def join(scales: jax.Array, last: jax.Array) -> tuple:
-        single = (met < count) & forgot((met, p, new, scale))
+        single = (merge_at < count) & forgot((merge_at, p, new, scale))
         transfer = Transfer(
             split_blocks(scale + jnp.where(single, scales.sum(0), 0.0)[:, None], blocks),
             split_blocks(jnp.where(single[:, None, None], last[:, None], new), blocks))
@@ -335,25 +335,25 @@ def _forward_in_blocks(walk: Walk) -> Pass:
                                                walk.layout.parallel)) if smooths else None
         return walk.entering(before), before, after
 
-    def filter_piece(turn: jax.Array, carry: tuple) -> tuple:
-        joined, kept, scales, last = carry
+    def filter_piece(i: jax.Array, carry: tuple) -> tuple:
+        joined, stored, scales, last = carry
         # one loop for both passes: a program of two is compiled a third longer
-        joined = lax.cond(turn == count, lambda: join(scales, last), lambda: joined)
-        piece = jnp.where(turn < count, turn, turn - count)
-        ahead, (own, scale, ends) = walk.filtered(joined[0], piece)
-        return ((ahead, *joined[1:]), lax.dynamic_update_index_in_dim(kept, own, piece, 0),
+        joined = lax.cond(i == count, lambda: join(scales, last), lambda: joined)
+        piece = jnp.where(i < count, i, i - count)
+        prior, (piece_kept, scale, piece_last) = walk.filtered(joined[0], piece)
+        return ((prior, *joined[1:]), lax.dynamic_update_index_in_dim(stored, piece_kept, piece, 0),
                 lax.dynamic_update_index_in_dim(scales, scale, piece, 0),
-                jnp.where(piece == count - 1, ends, last))
+                jnp.where(piece == count - 1, piece_last, last))
 
     # any possible row of those that are equal
-    one = jnp.where((scale > -jnp.inf)[:, :, None], p, arithmetic.weights(-jnp.inf)).max(1)
-    smooths, zero = walk.keeps and walk.ends and not arithmetic.pointers, jnp.zeros_like(one)
+    any_row = jnp.where((scale > -jnp.inf)[:, :, None], p, arithmetic.weights(-jnp.inf)).max(1)
+    smooths, zero = walk.keeps and walk.ends and not arithmetic.pointers, jnp.zeros_like(any_row)
     blank = jax.tree.map(lambda leaf: jnp.zeros((count, *leaf.shape), leaf.dtype),
-                         jax.eval_shape(lambda: walk.filtered(one, jnp.asarray(0))[1][:2]))
-    (_, before, after), kept, scales, last = lax.fori_loop(
-        met, count + jnp.minimum(2 * met + 1, count), filter_piece,
-        ((one, zero, zero if smooths else None), *blank, zero))
-    return Pass(walk.total(scales.sum(0)), kept, last, before, after)
+                         jax.eval_shape(lambda: walk.filtered(any_row, jnp.asarray(0))[1][:2]))
+    (_, before, after), stored, scales, last = lax.fori_loop(
+        merge_at, count + jnp.minimum(2 * merge_at + 1, count), filter_piece,
+        ((any_row, zero, zero if smooths else None), *blank, zero))
+    return Pass(walk.total(scales.sum(0)), stored, last, before, after)
 
 
 def _block_product(arithmetic: Arithmetic, first: Transfer, second: Transfer) -> Transfer:
@@ -367,32 +367,32 @@ def _weights_before_blocks(transfer: Transfer, arithmetic: Arithmetic, parallel:
     """The weights of the states before every block, (B, G, K, rows); those of the first block are
     not used. A block is a step of a chain whose emissions are its scales."""
     if parallel:
-        found = lax.associative_scan(functools.partial(_block_product, arithmetic),
-                                     transfer).end[:, :, 0]
+        weights = lax.associative_scan(functools.partial(_block_product, arithmetic),
+                                       transfer).end[:, :, 0]
         # all rows of the first block are equal
-        return jnp.concatenate([found[:1], found[:-1]])
+        return jnp.concatenate([weights[:1], weights[:-1]])
 
     def step(before: jax.Array, block: Transfer) -> tuple[jax.Array, jax.Array]:
         new, _ = arithmetic.condition(before, block.scale, 1)
         return arithmetic.move(block.end, new, None)[0], before
 
     first = transfer.end[0, :, 0]
-    _, found = lax.scan(step, first, jax.tree.map(lambda leaf: leaf[1:], transfer))
-    return jnp.concatenate([first[None], found])
+    _, weights = lax.scan(step, first, jax.tree.map(lambda leaf: leaf[1:], transfer))
+    return jnp.concatenate([first[None], weights])
 
 
 def _weights_after_blocks(transfer: Transfer, arithmetic: Arithmetic, parallel: bool) -> jax.Array:
     """p(all that follows | state at the end of a block), up to a factor: (B, G, K, rows)."""
-    nothing = jnp.ones_like(transfer.scale[:1])
+    ones = jnp.ones_like(transfer.scale[:1])
     if parallel:
-        found = lax.associative_scan(lambda a, b: _block_product(arithmetic, b, a), transfer,
-                                     reverse=True).scale
-        return jnp.concatenate([jnp.exp(found - finite(found.max(2, keepdims=True))), nothing])[1:]
+        weights = lax.associative_scan(lambda a, b: _block_product(arithmetic, b, a), transfer,
+                                       reverse=True).scale
+        return jnp.concatenate([jnp.exp(weights - finite(weights.max(2, keepdims=True))), ones])[1:]
 
     def step(after: jax.Array, block: Transfer) -> tuple[jax.Array, jax.Array]:
         new, _ = arithmetic.condition(one_step_back(block.end, after), block.scale, 1)
         return new, new
 
-    _, found = lax.scan(step, nothing[0], jax.tree.map(lambda leaf: leaf[1:], transfer),
-                        reverse=True)
-    return jnp.concatenate([found, nothing])
+    _, weights = lax.scan(step, ones[0], jax.tree.map(lambda leaf: leaf[1:], transfer),
+                          reverse=True)
+    return jnp.concatenate([weights, ones])

@@ -61,33 +61,33 @@ class Noise(NamedTuple):
 
 def smoothed(system: System) -> Smoothed:
     """The states given all measurements."""
-    found = forward(system)
-    return _states(system, found, backward(system, found))
+    fwd = forward(system)
+    return _states(system, fwd, backward(system, fwd))
 
 
 def smoothed_moves(system: System) -> tuple[Smoothed, Noise]:
     """The smoothed states, and the noise of the moves: from λ and N, so that its relative precision
     does not depend on the size of the states (de Jong 1989; Koopman 1993, the disturbance
     smoother)."""
-    found = forward(system)
-    back = backward(system, found)
-    push, curve = back.before
-    bend = product(curve, system.noise)
-    moved = product(previous(found.after[1]), transpose(system.transition))
-    noise = Noise(apply(system.noise, push),
-                  symmetric(system.noise - product(system.noise, bend)), -product(moved, bend))
-    return _states(system, found, back), noise
+    fwd = forward(system)
+    bwd = backward(system, fwd)
+    score, info = bwd.before
+    bend = product(info, system.noise)
+    cross_cov = product(previous(fwd.after[1]), transpose(system.transition))
+    noise = Noise(apply(system.noise, score),
+                  symmetric(system.noise - product(system.noise, bend)), -product(cross_cov, bend))
+    return _states(system, fwd, bwd), noise
 
 
-def _states(system: System, found: Filtered, back: Adjoint) -> Smoothed:
-    (mean, covariance), (push, curve) = found.after, back.after
-    whole = covariance - product(product(covariance, curve), covariance)
-    moved = product(previous(covariance), transpose(system.transition))
+def _states(system: System, fwd: Filtered, bwd: Adjoint) -> Smoothed:
+    (mean, covariance), (score, info) = fwd.after, bwd.after
+    smoothed_cov = covariance - product(product(covariance, info), covariance)
+    cross_cov = product(previous(covariance), transpose(system.transition))
     eye = jnp.eye(mean.shape[1], dtype=mean.dtype)[:, :, None]
-    across = product(moved, eye - product(back.before[1], found.before[1]))
-    start = sequence_starts(len(mean), across.shape[-1], system.blocks)[:, None, None]
-    return Smoothed(mean + apply(covariance, push), symmetric(whole),
-                    jnp.where(start, 0.0, across))
+    across = product(cross_cov, eye - product(bwd.before[1], fwd.before[1]))
+    is_start = sequence_starts(len(mean), across.shape[-1], system.blocks)[:, None, None]
+    return Smoothed(mean + apply(covariance, score), symmetric(smoothed_cov),
+                    jnp.where(is_start, 0.0, across))
 
 
 @jax.custom_vjp
@@ -97,43 +97,43 @@ def evidence(system: System) -> jax.Array:
 
 
 def _forward(system: System):
-    found = forward(system)
-    return found.log.sum(0).reshape(-1, system.blocks).sum(1), (system, found)
+    fwd = forward(system)
+    return fwd.log.sum(0).reshape(-1, system.blocks).sum(1), (system, fwd)
 
 
-def _backward(kept: tuple[System, Filtered], share: jax.Array):
-    system, found = kept
-    share = jnp.repeat(share, system.blocks)
-    back = backward(system, found)
-    push, curve = back.before
+def _backward(saved: tuple[System, Filtered], cotangent: jax.Array):
+    system, fwd = saved
+    cotangent = jnp.repeat(cotangent, system.blocks)
+    bwd = backward(system, fwd)
+    score, info = bwd.before
     # of mean and covariance of the state before each step
-    bend = 0.5 * (outer(push, push) - curve)
-    mean = found.after[0] + apply(found.after[1], back.after[0])
-    moves = outer(push, previous(mean)) - product(curve, product(
-        system.transition, previous(found.after[1])))
-    slope = back.error[..., None, :] * mean[:, None] - found.gain + back.pull
-    variance = 0.5 * (back.error**2 - back.curvature)
-    start = sequence_starts(len(push), push.shape[-1], system.blocks)
-    live = found.precision > 0
+    d_cov = 0.5 * (outer(score, score) - info)
+    mean = fwd.after[0] + apply(fwd.after[1], bwd.after[0])
+    d_moves = outer(score, previous(mean)) - product(info, product(
+        system.transition, previous(fwd.after[1])))
+    d_slope = bwd.error[..., None, :] * mean[:, None] - fwd.gain + bwd.pull
+    d_variance = 0.5 * (bwd.error**2 - bwd.curvature)
+    is_start = sequence_starts(len(score), score.shape[-1], system.blocks)
+    mask = fwd.precision > 0
 
     def of(leaf: jax.Array, gradient: jax.Array, where: np.ndarray):
-        beside = (1,) * (gradient.ndim - where.ndim)
-        where = where.reshape(*where.shape[:-1], *beside, where.shape[-1])
-        gradient = jnp.where(where & (share != 0), gradient * share, 0.0)
-        axes = tuple(i for i, (own, size) in enumerate(zip(leaf.shape, gradient.shape,
-                                                           strict=True)) if own != size)
+        ones = (1,) * (gradient.ndim - where.ndim)
+        where = where.reshape(*where.shape[:-1], *ones, where.shape[-1])
+        gradient = jnp.where(where & (cotangent != 0), gradient * cotangent, 0.0)
+        axes = tuple(i for i, (dim, size) in enumerate(zip(leaf.shape, gradient.shape,
+                                                           strict=True)) if dim != size)
         return gradient.sum(axes, keepdims=True).astype(leaf.dtype)
 
     def where_alive(gradient: jax.Array):
-        return jnp.where(live if gradient.ndim == live.ndim else live[..., None, :], gradient, 0.0)
+        return jnp.where(mask if gradient.ndim == mask.ndim else mask[..., None, :], gradient, 0.0)
 
-    every = np.ones_like(start)
+    all_steps = np.ones_like(is_start)
     return (System(
-        of(system.mean, push[0], start[0]), of(system.covariance, bend[0], start[0]),
-        of(system.transition, moves, ~start), of(system.offset, push, ~start),
-        of(system.noise, bend, ~start), of(system.value, where_alive(-back.error), every),
-        of(system.slope, where_alive(slope), every),
-        of(system.variance, where_alive(variance), every),
+        of(system.mean, score[0], is_start[0]), of(system.covariance, d_cov[0], is_start[0]),
+        of(system.transition, d_moves, ~is_start), of(system.offset, score, ~is_start),
+        of(system.noise, d_cov, ~is_start), of(system.value, where_alive(-bwd.error), all_steps),
+        of(system.slope, where_alive(d_slope), all_steps),
+        of(system.variance, where_alive(d_variance), all_steps),
         np.zeros(system.seen.shape, jax.dtypes.float0),
         None if system.alive is None else np.zeros(system.alive.shape, jax.dtypes.float0),
         system.blocks,
@@ -148,11 +148,11 @@ def draw(system: System, key: jax.Array) -> jax.Array:
 
     Cost: a filter, a smoother, and O(D²) a step.
     """
-    own, seeing = jax.random.split(key)
-    path = in_blocks(draw_prior(merge_blocks(system), own), system.blocks)
-    noise = jax.random.normal(seeing, system.value.shape, system.value.dtype)
-    shown = (system.slope * path[:, None]).sum(-2) + jnp.sqrt(system.variance) * noise
-    return path + smoothed(replace(system, value=system.value - shown)).mean
+    path_key, noise_key = jax.random.split(key)
+    path = in_blocks(draw_prior(merge_blocks(system), path_key), system.blocks)
+    noise = jax.random.normal(noise_key, system.value.shape, system.value.dtype)
+    simulated = (system.slope * path[:, None]).sum(-2) + jnp.sqrt(system.variance) * noise
+    return path + smoothed(replace(system, value=system.value - simulated)).mean
 
 
 def merge_blocks(system: System) -> System:
@@ -165,11 +165,11 @@ def merge_blocks(system: System) -> System:
     if system.blocks == 1:
         return system
     along = ("transition", "offset", "noise", "value", "slope", "variance", "seen", "alive")
-    own = {name: joined(leaf) for name in along
-           if (leaf := getattr(system, name)) is not None and len(leaf) > 1}
+    merged = {name: joined(leaf) for name in along
+              if (leaf := getattr(system, name)) is not None and len(leaf) > 1}
     first = {name: leaf[..., :: system.blocks] for name in ("mean", "covariance")
              if (leaf := getattr(system, name)).shape[-1] > 1}
-    return replace(system, blocks=1, **first, **own)
+    return replace(system, blocks=1, **first, **merged)
 
 
 def in_blocks(path: jax.Array, blocks: int) -> jax.Array:
@@ -182,18 +182,18 @@ def draw_prior(system: System, key: jax.Array) -> jax.Array:
     steps, lanes, d = len(system.value), system.value.shape[-1], system.mean.shape[0]
     noise = jax.random.normal(key, (steps, d, lanes), system.mean.dtype)
     first, roots = apply(_root(system.covariance), noise[0]), _root(system.noise)
-    pushes = jnp.broadcast_to(roots, (steps, *roots.shape[1:]))
-    moves = jnp.broadcast_to(system.transition, (steps, *system.transition.shape[1:]))
+    noise_roots = jnp.broadcast_to(roots, (steps, *roots.shape[1:]))
+    transitions = jnp.broadcast_to(system.transition, (steps, *system.transition.shape[1:]))
 
-    def step(state: tuple, now: tuple):
-        push, transition, noise, alive = now
-        moved = apply(transition, state) + apply(push, noise)
-        state = moved if alive is None else jnp.where(alive, moved, state)
+    def step(state: tuple, xs: tuple):
+        noise_root, transition, noise, alive = xs
+        next_state = apply(transition, state) + apply(noise_root, noise)
+        state = next_state if alive is None else jnp.where(alive, next_state, state)
         return state, state
 
     alive = None if system.alive is None else system.alive[1:]
-    _, rest = lax.scan(step, first, (pushes[1:], moves[1:], noise[1:], alive))
-    return jnp.concatenate([first[None], rest])
+    _, later = lax.scan(step, first, (noise_roots[1:], transitions[1:], noise[1:], alive))
+    return jnp.concatenate([first[None], later])
 
 
 def _root(covariance: jax.Array) -> jax.Array:
@@ -218,33 +218,33 @@ def forward(system: System) -> Filtered:
     return filtered(system, _entries(system, _blocks(system)))
 
 
-def backward(system: System, found: Filtered) -> Adjoint:
+def backward(system: System, fwd: Filtered) -> Adjoint:
     """The backward pass, block by block."""
-    end = None if system.blocks == 1 else _exits(system, found)
-    return present(adjoint(system, found, end)[1])
+    end = None if system.blocks == 1 else _exits(system, fwd)
+    return present(adjoint(system, fwd, end)[1])
 
 
 def _blocks(system: System) -> _Block:
     lanes, d = system.value.shape[-1], system.mean.shape[0]
 
-    def measure(carry: tuple, at: Measurement):
+    def measure(carry: tuple, obs: Measurement):
         state, slopes, info, pull = carry  # the mean is that of the state + slopes · entry
-        state, (error, precision, gain, _) = update(state, at)  # at an entry of 0
-        bent = jnp.where(precision > 0, -(at.slope[:, None] * slopes).sum(0), 0.0)  # (D, M)
-        info = info + (bent * precision)[:, None] * bent[None]
-        return (state, slopes + gain[:, None] * bent[None], info, pull - bent * error), None
+        state, (error, precision, gain, _) = update(state, obs)  # at an entry of 0
+        d_error = jnp.where(precision > 0, -(obs.slope[:, None] * slopes).sum(0), 0.0)  # (D, M)
+        info = info + (d_error * precision)[:, None] * d_error[None]
+        return (state, slopes + gain[:, None] * d_error[None], info, pull - d_error * error), None
 
-    def step(carry: tuple, sight: Measurement, move: Move):
-        (state, slopes, info, pull), _ = scan_measurements(measure, carry, sight)
+    def step(carry: tuple, obs: Measurement, move: Move):
+        (state, slopes, info, pull), _ = scan_measurements(measure, carry, obs)
         slopes = move.where_alive(product(move.transition, slopes), slopes)
         return (move.ahead(state), slopes, info, pull), None
 
     # a block's slopes and covariances may be the same in all lanes
-    own = 1 if system.is_lane_invariant else lanes
-    eye = jnp.broadcast_to(jnp.eye(d, dtype=system.value.dtype)[:, :, None], (d, d, own))
-    nothing, zero = jnp.zeros((d, lanes), system.value.dtype), jnp.zeros_like(eye)
+    n_lanes = 1 if system.is_lane_invariant else lanes
+    eye = jnp.broadcast_to(jnp.eye(d, dtype=system.value.dtype)[:, :, None], (d, d, n_lanes))
+    zeros, zero_cov = jnp.zeros((d, lanes), system.value.dtype), jnp.zeros_like(eye)
     ((offset, covariance), slopes, info, pull), _ = scan_steps(
-        system, step, ((nothing, zero), eye, zero, nothing))
+        system, step, ((zeros, zero_cov), eye, zero_cov, zeros))
     info, slopes, covariance = (jnp.broadcast_to(leaf, (d, d, lanes))
                                 for leaf in (info, slopes, covariance))
     return _Block(info, pull, slopes, offset, covariance)
@@ -269,37 +269,37 @@ def _entries(system: System, blocks: _Block) -> State:
     def step(state: tuple, block: _Block):
         mean, covariance = state
         # (I + P J)⁻¹ (m + P h | P): the entry given its block
-        known = jnp.concatenate([(mean + (covariance @ block.pull[..., None])[..., 0])[..., None],
-                                 covariance], -1)
-        known = jnp.linalg.solve(eye + covariance @ block.info, known)
+        solved = jnp.concatenate([(mean + (covariance @ block.pull[..., None])[..., 0])[..., None],
+                                  covariance], -1)
+        solved = jnp.linalg.solve(eye + covariance @ block.info, solved)
         slope = block.slope
-        after = (slope @ known[..., :1])[..., 0] + block.offset
-        spread = slope @ known[..., 1:] @ jnp.swapaxes(slope, -1, -2) + block.covariance
-        return (after, 0.5 * (spread + jnp.swapaxes(spread, -1, -2))), state
+        next_mean = (slope @ solved[..., :1])[..., 0] + block.offset
+        next_cov = slope @ solved[..., 1:] @ jnp.swapaxes(slope, -1, -2) + block.covariance
+        return (next_mean, 0.5 * (next_cov + jnp.swapaxes(next_cov, -1, -2))), state
 
     return _to_lanes(lax.scan(step, start, jax.tree.map(lambda leaf: _matrices(system, leaf),
                                                         blocks))[1])
 
 
-def _exits(system: System, found: Filtered) -> State:
+def _exits(system: System, fwd: Filtered) -> State:
     """λ and N behind each block."""
-    push, curve = nothing_behind(system, found)
-    d, lanes = push.shape
+    score, info = nothing_behind(system, fwd)
+    d, lanes = score.shape
 
-    def entry(push: jax.Array) -> State:
-        return adjoint(system, found, (push, curve), keeps=False)[0]
+    def entry(score: jax.Array) -> State:
+        return adjoint(system, fwd, (score, info), keeps=False)[0]
 
     # λ at the entry of a block is affine in λ behind it: its slopes, (D, D, M), are derivatives
-    units = jnp.broadcast_to(jnp.eye(d, dtype=push.dtype)[:, :, None], (d, d, lanes))
-    own, carried, bend = jax.vmap(lambda unit: jax.jvp(entry, (push,), (unit,), has_aux=True),
-                                  out_axes=(None, 1, None))(units)
+    units = jnp.broadcast_to(jnp.eye(d, dtype=score.dtype)[:, :, None], (d, d, lanes))
+    value, jacobian, info0 = jax.vmap(lambda unit: jax.jvp(entry, (score,), (unit,), has_aux=True),
+                                      out_axes=(None, 1, None))(units)
 
     def step(state: tuple, block: tuple):
-        push, curve, carried = block
-        own = (push + (carried @ state[0][..., None])[..., 0],
-               curve + carried @ state[1] @ jnp.swapaxes(carried, -1, -2))
-        return own, state
+        score, info, jacobian = block
+        value = (score + (jacobian @ state[0][..., None])[..., 0],
+                 info + jacobian @ state[1] @ jnp.swapaxes(jacobian, -1, -2))
+        return value, state
 
-    blocks = jax.tree.map(lambda leaf: _matrices(system, leaf), (own, bend, carried))
+    blocks = jax.tree.map(lambda leaf: _matrices(system, leaf), (value, info0, jacobian))
     zero = jax.tree.map(lambda leaf: jnp.zeros_like(leaf[0]), blocks[:2])
     return _to_lanes(lax.scan(step, zero, blocks, reverse=True)[1])

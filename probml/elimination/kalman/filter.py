@@ -64,8 +64,8 @@ class System:
     def is_lane_invariant(self) -> bool:
         """Whether lanes that begin with the same covariance keep the same covariances: nothing that
         moves them differs between lanes."""
-        moved = (self.transition, self.noise, self.slope, self.variance, self.seen, self.alive)
-        return all(leaf is None or leaf.shape[-1] == 1 for leaf in moved)
+        leaves = (self.transition, self.noise, self.slope, self.variance, self.seen, self.alive)
+        return all(leaf is None or leaf.shape[-1] == 1 for leaf in leaves)
 
     @property
     def shared(self) -> bool:
@@ -81,8 +81,8 @@ jax.tree_util.register_dataclass(
 
 def centred(system: System, centre: jax.Array) -> System:
     """The same chains in coordinates s − centre, (D, M or 1)."""
-    moved = apply(system.transition, centre[None]) - centre
-    return replace(system, mean=system.mean - centre, offset=system.offset + moved,
+    shift = apply(system.transition, centre[None]) - centre
+    return replace(system, mean=system.mean - centre, offset=system.offset + shift,
                    value=system.value - apply(system.slope, centre[None]))
 
 
@@ -172,18 +172,18 @@ def scan_steps(system: System, step: Callable, carry: PyTree, *along: PyTree,
                reverse: bool = False):
     """A scan over time of step(carry, its measurements, the move to the next step, *along) →
     (carry, kept); leaves of `along` lead with T."""
-    sight = (system.value, system.slope, system.variance, system.seen)
+    obs = (system.value, system.slope, system.variance, system.seen)
     moves = (system.transition, system.offset, system.noise)
     # the scan takes what varies along time alone
-    varying = [leaf if len(leaf) > 1 else None for leaf in sight]
+    varying = [leaf if len(leaf) > 1 else None for leaf in obs]
     varying += [following(leaf) if len(leaf) > 1 else None for leaf in moves]
     alive = None if system.alive is None else following(system.alive)
 
-    def at(carry: PyTree, now: tuple):
-        own, alive, along = now
-        here = [whole[0] if leaf is None else leaf
-                for whole, leaf in zip((*sight, *moves), own, strict=True)]
-        return step(carry, Measurement(*here[:4]), Move(here[4], here[5], here[6], alive), *along)
+    def at(carry: PyTree, xs: tuple):
+        leaves, alive, along = xs
+        vals = [constant[0] if leaf is None else leaf
+                for constant, leaf in zip((*obs, *moves), leaves, strict=True)]
+        return step(carry, Measurement(*vals[:4]), Move(vals[4], vals[5], vals[6], alive), *along)
 
     return lax.scan(at, carry, (varying, alive, along), length=len(system.value), reverse=reverse)
 
@@ -196,31 +196,31 @@ def scan_measurements(function: Callable, carry: PyTree, xs: PyTree, reverse: bo
 
 
 def update_covariance(covariance: jax.Array,
-                      at: Measurement) -> tuple[jax.Array, jax.Array, jax.Array]:
+                      obs: Measurement) -> tuple[jax.Array, jax.Array, jax.Array]:
     """The covariance after a measurement, its gain and the precision of its innovation."""
-    reach = apply(covariance, at.slope)
-    total = (at.slope * reach).sum(-2) + at.variance
-    live = at.seen & (total > 0)
-    total = jnp.where(live, total, 1.0)
-    precision = jnp.where(live, 1.0 / total, 0.0)
+    cov_slope = apply(covariance, obs.slope)
+    total_var = (obs.slope * cov_slope).sum(-2) + obs.variance
+    is_usable = obs.seen & (total_var > 0)
+    total_var = jnp.where(is_usable, total_var, 1.0)
+    precision = jnp.where(is_usable, 1.0 / total_var, 0.0)
     # of a measurement without noise exactly 1 at its own place, so that its variance is 0 behind it
-    gain = jnp.where(live, reach / total, 0.0)
-    left = covariance - outer(gain, reach)
-    left = left - outer(apply(left, at.slope), gain) + at.variance * outer(gain, gain)
-    return symmetric(left), gain, precision
+    gain = jnp.where(is_usable, cov_slope / total_var, 0.0)
+    reduced = covariance - outer(gain, cov_slope)
+    reduced = reduced - outer(apply(reduced, obs.slope), gain) + obs.variance * outer(gain, gain)
+    return symmetric(reduced), gain, precision
 
 
-def update(state: State, at: Measurement) -> tuple[State, tuple]:
+def update(state: State, obs: Measurement) -> tuple[State, tuple]:
     """The state after a measurement, and of this the innovation over its variance, the inverse of
     that, the gain and the log density."""
     mean, covariance = state
-    covariance, gain, precision = update_covariance(covariance, at)
-    gap = at.value - (at.slope * mean).sum(-2)
-    wrong = at.seen & (precision == 0) & (jnp.abs(gap) > FLAT * (1 + jnp.abs(at.value)))
-    gap = jnp.where(precision > 0, gap, 0.0)
-    log = jnp.where(precision > 0, -0.5 * (gap**2 * precision + LOG_TWO_PI - jnp.log(
-        jnp.where(precision > 0, precision, 1.0))), jnp.where(wrong, -jnp.inf, 0.0))
-    return (mean + gain * gap, covariance), (gap * precision, precision, gain, log)
+    covariance, gain, precision = update_covariance(covariance, obs)
+    innovation = obs.value - (obs.slope * mean).sum(-2)
+    misfit = obs.seen & (precision == 0) & (jnp.abs(innovation) > FLAT * (1 + jnp.abs(obs.value)))
+    innovation = jnp.where(precision > 0, innovation, 0.0)
+    log = jnp.where(precision > 0, -0.5 * (innovation**2 * precision + LOG_TWO_PI - jnp.log(
+        jnp.where(precision > 0, precision, 1.0))), jnp.where(misfit, -jnp.inf, 0.0))
+    return (mean + gain * innovation, covariance), (innovation * precision, precision, gain, log)
 
 
 def following(leaf: jax.Array, lanes: int = -1) -> jax.Array:
@@ -249,8 +249,8 @@ def filtered(system: System, start: State | None = None) -> Filtered:
     Args:
         start: the states before each lane's first step; by default those of sequences.
     """
-    def step(before: State, sight: Measurement, move: Move):
-        after, (error, precision, gain, log) = scan_measurements(update, before, sight)
+    def step(before: State, obs: Measurement, move: Move):
+        after, (error, precision, gain, log) = scan_measurements(update, before, obs)
         return move.ahead(after), (before, after, error, precision, gain, log.sum(0))
 
     return Filtered(*scan_steps(system, step, first(system) if start is None else start)[1])
@@ -263,7 +263,7 @@ def first(system: System) -> State:
             jnp.broadcast_to(system.covariance, (d, d, 1 if system.shared else lanes)))
 
 
-def adjoint(system: System, found: Filtered, end: State | None = None,
+def adjoint(system: System, fwd: Filtered, end: State | None = None,
             keeps: bool = True) -> tuple[State, Adjoint | None]:
     """The backward pass: λ and N of each lane's first predicted state; and, where it `keeps` them,
     those of all steps.
@@ -271,38 +271,38 @@ def adjoint(system: System, found: Filtered, end: State | None = None,
     Args:
         end: λ and N behind each lane's last step; by default 0, as behind sequences.
     """
-    def undo(carry: State, now: tuple):
-        slope, covariance, error, precision, gain = now
-        push, curve = carry
-        weight = apply(curve, gain)
-        own = error - (gain * push).sum(-2)
-        bend = precision + (gain * weight).sum(-2)
-        push = push + slope * own
-        curve = curve - outer(slope, weight) - outer(weight, slope) + outer(
-            slope, slope) * bend
-        return (push, symmetric(curve)), (own, bend, apply(covariance, weight))
+    def undo(carry: State, xs: tuple):
+        slope, covariance, error, precision, gain = xs
+        score, info = carry
+        weight = apply(info, gain)
+        residual = error - (gain * score).sum(-2)
+        curvature = precision + (gain * weight).sum(-2)
+        score = score + slope * residual
+        info = info - outer(slope, weight) - outer(weight, slope) + outer(
+            slope, slope) * curvature
+        return (score, symmetric(info)), (residual, curvature, apply(covariance, weight))
 
-    def step(carry: State, sight: Measurement, move: Move, covariance: jax.Array,
+    def step(carry: State, obs: Measurement, move: Move, covariance: jax.Array,
              error: jax.Array, precision: jax.Array, gain: jax.Array):
-        back = transpose(move.transition)
-        after = apply(back, carry[0]), symmetric(product(product(back, carry[1]),
-                                                         move.transition))
+        transition_t = transpose(move.transition)
+        after = apply(transition_t, carry[0]), symmetric(product(product(transition_t, carry[1]),
+                                                                 move.transition))
 
-        def again(covariance: jax.Array, at: Measurement):
-            covariance = update_covariance(covariance, at)[0]
+        def again(covariance: jax.Array, obs: Measurement):
+            covariance = update_covariance(covariance, obs)[0]
             return covariance, covariance
 
-        _, covariances = scan_measurements(again, covariance, sight)
-        before, out = scan_measurements(undo, after, (sight.slope, covariances, error, precision,
+        _, covariances = scan_measurements(again, covariance, obs)
+        before, out = scan_measurements(undo, after, (obs.slope, covariances, error, precision,
                                                       gain), True)
         return before, (before, after, *out) if keeps else None
 
-    at, kept = scan_steps(system, step, nothing_behind(system, found) if end is None else end,
-                          found.before[1], found.error, found.precision, found.gain, reverse=True)
-    return at, None if kept is None else Adjoint(*kept)
+    start, per_step = scan_steps(system, step, nothing_behind(system, fwd) if end is None else end,
+                                 fwd.before[1], fwd.error, fwd.precision, fwd.gain, reverse=True)
+    return start, None if per_step is None else Adjoint(*per_step)
 
 
-def nothing_behind(system: System, found: Filtered) -> State:
+def nothing_behind(system: System, fwd: Filtered) -> State:
     """λ and N behind the ends of sequences: 0."""
     return (jnp.zeros((system.mean.shape[0], system.value.shape[-1]), system.value.dtype),
-            jnp.zeros_like(found.before[1][0]))
+            jnp.zeros_like(fwd.before[1][0]))

@@ -100,23 +100,23 @@ class Evidence:
         size = 2 * sum(value.size for value in self.bound.values()) + 1
         stacked = {site_of(name): np.stack([point[name] for point in points])
                    for name in self.bound}
-        found = in_batches(lambda some, _: _evidences(self.plan, self.roots, some, self.known,
-                                                      self.rows), stacked, size)
-        return list(zip(*found, strict=True))
+        results = in_batches(lambda some, _: _evidences(self.plan, self.roots, some, self.known,
+                                                        self.rows), stacked, size)
+        return list(zip(*results, strict=True))
 
     def values(self, axes: list[Axis], point: np.ndarray) -> dict[str, np.ndarray]:
         """The settings at a point of the search."""
-        out = {name: value.copy() for name, value in self.bound.items()}
+        settings = {name: value.copy() for name, value in self.bound.items()}
         for axis, u in zip(axes, point, strict=True):
-            out[axis.setting][axis.place] = axis.value(u)
-        return out
+            settings[axis.setting][axis.place] = axis.value(u)
+        return settings
 
     def at(self, axes: list[Axis], points: np.ndarray) -> np.ndarray:
         """log p(data | settings) at points (m, axes); −∞ where there is none, or where its closed
         form has lost its digits."""
-        found = self._log_evidences([self.values(axes, point) for point in points])
+        evidences = self._log_evidences([self.values(axes, point) for point in points])
         return np.array([value if np.isfinite(value) and is_consistent(value, mismatch) else -np.inf
-                         for value, mismatch in found])
+                         for value, mismatch in evidences])
 
     def axes(self, choose: object) -> list[Axis]:
         """What each number may be.
@@ -124,25 +124,25 @@ class Evidence:
         Raises:
             ModelError, Refusal: see EmpiricalBayes.
         """
-        places = [(name, place) for name, value in self.bound.items()
-                  for place in np.ndindex(value.shape)]
-        probes = [_replace_element(self.bound, name, place, move) for name, place in places
+        entries = [(name, index) for name, value in self.bound.items()
+                   for index in np.ndindex(value.shape)]
+        probes = [_replace_element(self.bound, name, index, move) for name, index in entries
                   for move in PROBES]
         allowed = np.asarray(_allowed(self.plan, self.known, {
             site_of(name): jnp.stack([jnp.asarray(probe[name]) for probe in (self.bound, *probes)])
             for name in self.bound
         }))
         # what is not allowed at the values bound says nothing of a setting
-        held = (allowed[1:] | ~allowed[0]).all(1).reshape(-1, 3)
+        is_allowed = (allowed[1:] | ~allowed[0]).all(1).reshape(-1, 3)
         ranges = choose if isinstance(choose, Mapping) else {}
-        return [self._axis(name, place, bool(free[0]), bool(free[1]), bool(free[2]),
+        return [self._axis(name, index, bool(flags[0]), bool(flags[1]), bool(flags[2]),
                            ranges.get(name))
-                for (name, place), free in zip(places, held, strict=True)]
+                for (name, index), flags in zip(entries, is_allowed, strict=True)]
 
-    def _axis(self, name: str, place: tuple, near: bool, negative: bool, large: bool,
+    def _axis(self, name: str, index: tuple, can_change: bool, negative: bool, large: bool,
               bounds: tuple[float, float] | None) -> Axis:
-        begin, where = float(self.bound[name][place]), f"EmpiricalBayes: setting '{name}'"
-        if not near:
+        begin, where = float(self.bound[name][index]), f"EmpiricalBayes: setting '{name}'"
+        if not can_change:
             raise Refusal(f"{where}: its values cannot be changed one by one, because they are "
                           f"constrained together, like probabilities that sum to 1 or a covariance "
                           f"matrix. Let the model take unconstrained numbers as '{name}' instead, "
@@ -153,27 +153,27 @@ class Evidence:
                           f"number above 0. Call the model with one, such as "
                           f"{self.plan.structure.model.name}({name}=1.0)")
         if bounds is None:
-            return Axis(name, place, kind, begin, *((-SURE, SURE) if kind == "logit"
+            return Axis(name, index, kind, begin, *((-SURE, SURE) if kind == "logit"
                                                     else (-MAX_LOG_FACTOR, MAX_LOG_FACTOR)))
         low, high = map(float, bounds)
         if not low <= begin <= high or low == high or (kind != "line" and not low > 0) or (
             kind == "logit" and not high < 1
         ):
-            inside = {"log": " above 0", "logit": " between 0 and 1", "line": ""}[kind]
+            domain = {"log": " above 0", "logit": " between 0 and 1", "line": ""}[kind]
             raise ModelError(f"EmpiricalBayes(choose={{'{name}': {bounds}}}): expected bounds "
-                             f"(lowest, highest){inside} that include the value of '{name}' in the "
+                             f"(lowest, highest){domain} that include the value of '{name}' in the "
                              f"model, {begin:g}. Give other bounds, or call the model with another "
                              f"value of '{name}'")
-        axis = Axis(name, place, kind, begin, 0.0, 0.0)
+        axis = Axis(name, index, kind, begin, 0.0, 0.0)
         return axis._replace(low=axis.coordinate(low), high=axis.coordinate(high))
 
 
-def _replace_element(bound: Mapping[str, np.ndarray], name: str, place: tuple,
+def _replace_element(bound: Mapping[str, np.ndarray], name: str, index: tuple,
                      move: Callable) -> dict[str, np.ndarray]:
     """A copy of the settings with one element replaced by `move` of it."""
-    out = {key: value.copy() for key, value in bound.items()}
-    out[name][place] = move(out[name][place])
-    return out
+    replaced = {key: value.copy() for key, value in bound.items()}
+    replaced[name][index] = move(replaced[name][index])
+    return replaced
 
 
 @jit(static_argnums=(0, 1), seldom=ONCE)
@@ -192,26 +192,26 @@ def _allowed(plan: Plan, known: Known, points: dict[str, jax.Array]) -> jax.Arra
 
 
 @jit(static_argnums=0, seldom=ONCE)
-def _satisfied_constraints(plan: Plan, held: dict[str, jax.Array],
+def _satisfied_constraints(plan: Plan, base: dict[str, jax.Array],
                            points: dict[str, jax.Array]) -> jax.Array:
     """Whether each constraint of the distributions' arguments holds, at each point."""
     structure = plan.structure
 
     def at(point: Mapping[str, jax.Array]):
-        kept = []
+        satisfied = []
         for name in structure.sites:
-            program, takes = structure.programs[name]
-            if not any(each in point for each in takes):
+            program, inputs = structure.programs[name]
+            if not any(input_name in point for input_name in inputs):
                 continue
             # what a row holds is not known here: any value stands for it
-            env = {key: jnp.reshape({**held, **point}[key], aval.shape) if key in {**held, **point}
+            env = {key: jnp.reshape({**base, **point}[key], aval.shape) if key in {**base, **point}
                    else jnp.zeros(aval.shape, aval.dtype)
-                   for key, aval in zip(takes, program.in_avals, strict=True)}
+                   for key, aval in zip(inputs, program.in_avals, strict=True)}
             distribution = structure.distribution(name, env)
             for argument, constraint in distribution.arg_constraints.items():
                 if argument in vars(distribution) and not constraint.is_discrete:
-                    kept.append(jnp.all(constraint(getattr(distribution, argument))))
-        return jnp.stack(kept) if kept else jnp.ones(1, bool)
+                    satisfied.append(jnp.all(constraint(getattr(distribution, argument))))
+        return jnp.stack(satisfied) if satisfied else jnp.ones(1, bool)
 
     return jax.lax.map(at, points)
 
@@ -297,7 +297,7 @@ class EmpiricalBayes(Engine):
                           f"{refusal}. To estimate {listed(self.names)} nevertheless, write a "
                           "sample statement with a prior for each, and fit with another engine"
                           ) from refusal
-        _lifted(problem.plan, self.names)
+        _lift(problem.plan, self.names)
 
     def run(self, problem: Problem) -> Outcome:
         """The settings of the highest evidence, then Exact's outcome under them."""
@@ -305,53 +305,53 @@ class EmpiricalBayes(Engine):
         model = plan.structure.model
         bound = numbers(model, self.names, "EmpiricalBayes")
         with jax.enable_x64(True):
-            known_there, rows_there = _doubled((known, rows))
-            evidence = Evidence(_lifted(_again(plan, model), self.names), known_there, rows_there,
+            known_double, rows_double = _to_double((known, rows))
+            evidence = Evidence(_lift(_replan(plan, model), self.names), known_double, rows_double,
                                 bound)
             axes = evidence.axes(self.choose)
             low, high = np.array([(axis.low, axis.high) for axis in axes]).T
-            found = search(functools.partial(evidence.at, axes), low, high, self.restarts,
-                           self.looks, self.max_iterations, np.random.default_rng(seed))
-        if found is None:
+            top = search(functools.partial(evidence.at, axes), low, high, self.restarts,
+                         self.looks, self.max_iterations, np.random.default_rng(seed))
+        if top is None:
             raise Refusal("EmpiricalBayes: the log evidence (log probability of the data) could "
                           f"not be computed accurately at any tried value of {listed(self.names)}. "
                           "Call the model with plausible values of these arguments, and give "
                           f"bounds around them, EmpiricalBayes({{'{self.names[0]}': (lowest, "
                           "highest)})")
-        chosen = evidence.values(axes, found.point)
+        chosen = evidence.values(axes, top.point)
         # scalars stay numbers: a model is known by the kinds of its settings
         settings = {name: float(value) if value.ndim == 0 else value
                     for name, value in chosen.items()}
-        better = type(model)(model.generative,
-                             model.generative(**{**model.bound, **settings}).settings,
-                             model.interventions)
+        chosen_model = type(model)(model.generative,
+                                   model.generative(**{**model.bound, **settings}).settings,
+                                   model.interventions)
         # by the program of all values: what is static of the better model is the same
-        here = known._replace(given={**known.given, **{
+        known_chosen = known._replace(given={**known.given, **{
             site_of(name): jnp.asarray(value, jnp.result_type(float))
             for name, value in chosen.items()
         }})
-        outcome = Exact().run(replace(problem, plan=_lifted(plan, self.names), known=here))
-        note = Finding.of(Code.CHOSEN, settings=_format_settings(settings), found=found.value,
-                            first=found.first, bound=_format_settings(model.bound, self.names))
-        status = outcome.status if found.arrived else Status.STALLED
-        return outcome.with_state(model=better)._replace(
-            status=status, iterations=len(found.history) - 1, history=found.history,
-            findings=(note, *_edges(axes, found), *outcome.findings))
+        outcome = Exact().run(replace(problem, plan=_lift(plan, self.names), known=known_chosen))
+        note = Finding.of(Code.CHOSEN, settings=_format_settings(settings), found=top.value,
+                            first=top.first, bound=_format_settings(model.bound, self.names))
+        status = outcome.status if top.arrived else Status.STALLED
+        return outcome.with_state(model=chosen_model)._replace(
+            status=status, iterations=len(top.history) - 1, history=top.history,
+            findings=(note, *_edges(axes, top), *outcome.findings))
 
 
-def _again(plan: Plan, model: Bound) -> Plan:
+def _replan(plan: Plan, model: Bound) -> Plan:
     """The plan for a model that differs in numbers only, or in another precision."""
     shapes = {name: (shape, kind) for name, shape, kind in plan.structure.specs}
     return decide.make(trace(model, shapes), dict(plan.pattern), plan.given)
 
 
-def _lifted(plan: Plan, names: tuple[str, ...]) -> Plan:
+def _lift(plan: Plan, names: tuple[str, ...]) -> Plan:
     """The plan in which settings are given sites."""
     structure = lifted(plan.structure, names, "EmpiricalBayes")
     return decide.make(structure, dict(plan.pattern), (*plan.given, *map(site_of, names)))
 
 
-def _doubled(tree: object) -> PyTree:
+def _to_double(tree: object) -> PyTree:
     return jax.tree.map(lambda leaf: jnp.asarray(
         leaf, float if jnp.issubdtype(jnp.result_type(leaf), jnp.floating) else None), tree)
 
@@ -369,14 +369,14 @@ def _format_settings(settings: Mapping[str, float | np.ndarray],
 
 def _edges(axes: list[Axis], top: Top) -> list[Finding]:
     """Settings whose evidence is equally high at an end of their range."""
-    out = []
-    for axis, u, ends in zip(axes, top.point, top.ends, strict=True):
+    findings = []
+    for axis, u, logs in zip(axes, top.point, top.ends, strict=True):
         name = f"'{axis.setting}'" + (str(list(axis.place)) if axis.place else "")
-        for end, edge, word in ((ends[0], axis.low, "smaller"), (ends[1], axis.high, "larger")):
-            if end >= top.value - FLAT:
+        for log, edge, word in ((logs[0], axis.low, "smaller"), (logs[1], axis.high, "larger")):
+            if log >= top.value - FLAT:
                 problem = (f"is at the end of the range that was searched, "
                            f"{axis.value(edge):.3g}" if u == edge else
                            f"may be even {word}: the log evidence is equally high at "
                            f"{axis.value(edge):.3g}, the end of the range that was searched")
-                out.append(Finding.of(Code.RANGE_END, setting=name, problem=problem))
-    return out
+                findings.append(Finding.of(Code.RANGE_END, setting=name, problem=problem))
+    return findings

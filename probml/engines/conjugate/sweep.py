@@ -72,47 +72,48 @@ def schedule(plan: Plan) -> tuple[tuple[tuple[Block, ...], frozenset[str]], ...]
         name = block.names[0]
         return 0 if name in scales else 1 if name in scales.values() else 2
 
-    out = []
-    for wanted in range(3):
+    steps = []
+    for rank in range(3):
         for stage in stages:
-            group = tuple(block for block in stage if kind(block) == wanted)
+            group = tuple(block for block in stage if kind(block) == rank)
             names = {block.names[0] for block in group}
-            near = {scales[name] for name in names if name in scales}
-            near |= {name for name, scale in scales.items() if scale in names}
+            related = {scales[name] for name in names if name in scales}
+            related |= {name for name, scale in scales.items() if scale in names}
             if group:
-                out.append((group, frozenset(name for name in names | near if name)))
-    return tuple(out)
+                steps.append((group, frozenset(name for name in names | related if name)))
+    return tuple(steps)
 
 
-def updated(plan: Plan, expected: Expected, params: Mapping, known: Known, rows: Rows | Summary,
-            closed: Closed | None) -> Closed:
+def update_blocks(plan: Plan, expected: Expected, params: Mapping, known: Known,
+                  rows: Rows | Summary,
+                  closed: Closed | None) -> Closed:
     """q(θ), every block in turn at its optimum given the others and the expected statistics.
 
     Args:
         closed: q(θ) so far; None: there is only a point, `params`, at which the others are fixed.
     """
-    every = all_blocks(plan, True)
-    references = {coupled(plan, block) for block in every}
-    found: dict[tuple[str, ...], dict] = {}
+    blockset = all_blocks(plan, True)
+    references = {coupled(plan, block) for block in blockset}
+    q: dict[tuple[str, ...], dict] = {}
     if closed is not None:
-        found = {block.names: natural for block, natural in zip(every, closed.natural, strict=True)}
-        params = {**closed.params, **_typical_values(plan, every, found, closed.params)}
+        q = {block.names: natural for block, natural in zip(blockset, closed.natural, strict=True)}
+        params = {**closed.params, **_typical_values(plan, blockset, q, closed.params)}
     params = dict(params)
-    for group, without in schedule(plan):
-        others = None
+    for group, excluded in schedule(plan):
+        grid = None
         if closed is not None:
-            natural = tuple(found[block.names] for block in every)
-            others = settings(Marginals(plan, known, Closed(natural, params, params)), without)
+            natural = tuple(q[block.names] for block in blockset)
+            grid = settings(Marginals(plan, known, Closed(natural, params, params)), excluded)
         objective = Objective(plan, expected, params, known, rows, True, mode=False,
-                              settings=others)
+                              settings=grid)
         new = {block.names: _without_impossible_states(
                    block, integrated(plan, block, natural, params, known), known)
                for block, natural in zip(group, natural_parameters(objective, group), strict=True)}
-        found |= new
+        q |= new
         # a scale stays at the reference of the locations that it scales
-        moved = [block for block in group if block.names[0] not in references]
-        params |= _typical_values(plan, moved, new, params)
-    return Closed(tuple(found[block.names] for block in every), params, params)
+        movable = [block for block in group if block.names[0] not in references]
+        params |= _typical_values(plan, movable, new, params)
+    return Closed(tuple(q[block.names] for block in blockset), params, params)
 
 
 def _without_impossible_states(block: Block, natural: dict, known: Known) -> dict:
@@ -122,37 +123,37 @@ def _without_impossible_states(block: Block, natural: dict, known: Known) -> dic
         block.closed_form.confined(natural, concentration))
 
 
-def _typical_values(plan: Plan, some: Iterable[Block], natural: Mapping,
+def _typical_values(plan: Plan, group: Iterable[Block], natural: Mapping,
                     params: Mapping) -> dict[str, jax.Array]:
     """The parameters of some blocks at typical values of their distributions, with the shapes of
     `params`."""
-    out: dict[str, jax.Array] = {}
-    for block in some:
+    values: dict[str, jax.Array] = {}
+    for block in group:
         prior = present(plan.structure.sites[block.names[0]].entry.prior)
-        out |= unpack(params, block, block.closed_form.middle(natural[block.names], prior))
-    return out
+        values |= unpack(params, block, block.closed_form.middle(natural[block.names], prior))
+    return values
 
 
 def averaged_e_step(plan: Plan, closed: Closed, known: Known,
              rows: Rows) -> tuple[Expected, Marginals, Settings | None]:
     """The E-step at q(θ), q(θ), and the settings over which it averages."""
     marginals = Marginals(plan, known, closed)
-    every = settings(marginals) if plan.free else None
-    return expect(plan, closed.params, known, rows, settings=every), marginals, every
+    grid = settings(marginals) if plan.free else None
+    return expect(plan, closed.params, known, rows, settings=grid), marginals, grid
 
 
 def bound(plan: Plan, closed: Closed, known: Known, rows: Rows) -> tuple[Expected, jax.Array]:
     """The E-step at q(θ), and the bound there."""
-    expected, marginals, every = averaged_e_step(plan, closed, known, rows)
-    return expected, expected.log_evidence + expected_log_ratio(plan, marginals, present(every),
+    expected, marginals, grid = averaged_e_step(plan, closed, known, rows)
+    return expected, expected.log_evidence + expected_log_ratio(plan, marginals, present(grid),
                                                                 known)
 
 
-def expected_log_ratio(plan: Plan, marginals: Marginals, every: Settings,
+def expected_log_ratio(plan: Plan, marginals: Marginals, grid: Settings,
                        known: Known) -> jax.Array:
     """E[log p(θ) − log q(θ)], −KL(q ‖ p)."""
-    return every.mean(lambda params: log_prior(plan, params, known)
-                      - marginals.log_density(params))
+    return grid.mean(lambda params: log_prior(plan, params, known)
+                     - marginals.log_density(params))
 
 
 def negative_divergence(plan: Plan, closed: Closed, known: Known) -> jax.Array:
@@ -193,32 +194,32 @@ class Run(NamedTuple):
 
 
 @jit(static_argnames=("plan",), seldom=ONCE)
-def initial_posteriors(plan: Plan, first: Start, known: Known, rows: Rows, own: Own) -> Run:
+def initial_posteriors(plan: Plan, init: Start, known: Known, rows: Rows, fields: Own) -> Run:
     """q(θ) of every restart after one update from the responsibilities at its start; for labelled
     rows the start is their mode."""
 
-    def update_restart(first: Start, own: Own):
-        params, here = dict(first.params), known._replace(**dict[str, Any](own))
-        if first.expected is not None:
-            params = {**maximise(plan, first.expected, params, known, rows, True), **first.fixed}
-        expected = expect(plan, params, here._replace(allowed=first.allowed or here.allowed), rows)
-        return updated(plan, expected, params, here, rows, None)
+    def update_restart(init: Start, fields: Own):
+        params, local = dict(init.params), known._replace(**dict[str, Any](fields))
+        if init.expected is not None:
+            params = {**maximise(plan, init.expected, params, known, rows, True), **init.fixed}
+        expected = expect(plan, params, local._replace(allowed=init.allowed or local.allowed), rows)
+        return update_blocks(plan, expected, params, local, rows, None)
 
-    closed = _map_restarts(plan, update_restart, first, own)
-    restarts = len(jax.tree.leaves(first.params)[0])
+    closed = _map_restarts(plan, update_restart, init, fields)
+    restarts = len(jax.tree.leaves(init.params)[0])
     value = jnp.full(restarts, -jnp.inf, jnp.result_type(float))
     zero = jnp.zeros(restarts, jnp.int32)
     return Run(closed, value, zero, zero, zero)
 
 
 @jit(static_argnames=("plan",))
-def advance(plan: Plan, run: Run, known: Known, rows: Rows, own: Own, limit: jax.Array,
-            ceiling: jax.Array, gain: jax.Array):
+def advance(plan: Plan, run: Run, known: Known, rows: Rows, fields: Own, limit: jax.Array,
+            max_evals: jax.Array, gain: jax.Array):
     """Iterations until `limit` or until every restart has ended: the restarts, and their bounds,
     (restarts, BLOCK).
 
     Args:
-        ceiling: evaluations at most; q(θ) does not move after the last.
+        max_evals: evaluations at most; q(θ) does not move after the last.
     """
     values = jnp.full((run.value.shape[0], BLOCK), jnp.nan, run.value.dtype)
 
@@ -228,13 +229,13 @@ def advance(plan: Plan, run: Run, known: Known, rows: Rows, own: Own, limit: jax
 
     def body(carry: tuple):
         run, values, i = carry
-        new = _map_restarts(plan, lambda one,
-                            own: _iteration(plan, one, known._replace(**own), rows,
-                                            ceiling, gain), run, own)
-        going = (run.status == 0) & (run.count < limit)
-        new = jax.tree.map(lambda a, b: jnp.where(going.reshape(-1, *(1,) * (a.ndim - 1)), a, b),
-                           new, run)
-        return new, values.at[:, i].set(jnp.where(going, new.value, jnp.nan)), i + 1
+        after = _map_restarts(plan, lambda restart,
+                              fields: _iteration(plan, restart, known._replace(**fields), rows,
+                                                 max_evals, gain), run, fields)
+        active = (run.status == 0) & (run.count < limit)
+        after = jax.tree.map(lambda a, b: jnp.where(active.reshape(-1, *(1,) * (a.ndim - 1)), a, b),
+                             after, run)
+        return after, values.at[:, i].set(jnp.where(active, after.value, jnp.nan)), i + 1
 
     run, values, _ = jax.lax.while_loop(more, body, (run, values, 0))
     return run, values
@@ -245,14 +246,14 @@ def _map_restarts(plan: Plan, function: Callable, *restarts: object):
     many for a batch (numerics/lapack.py)."""
     count = len(jax.tree.leaves(restarts)[0])
     if count == 1:
-        found = function(*jax.tree.map(lambda leaf: leaf[0], restarts))
-        return jax.tree.map(lambda leaf: leaf[None], found)
+        result = function(*jax.tree.map(lambda leaf: leaf[0], restarts))
+        return jax.tree.map(lambda leaf: leaf[None], result)
     if MATRICES * count * plan.factorising < lapack.WORK:
         return jax.vmap(function)(*restarts)
-    return jax.lax.map(lambda each: function(*each), restarts)
+    return jax.lax.map(lambda arguments: function(*arguments), restarts)
 
 
-def _iteration(plan: Plan, run: Run, known: Known, rows: Rows, ceiling: jax.Array,
+def _iteration(plan: Plan, run: Run, known: Known, rows: Rows, max_evals: jax.Array,
                gain: jax.Array) -> Run:
     """One restart after an iteration: its bound, and the next q(θ) unless it has ended."""
     expected, value = bound(plan, run.closed, known, rows)
@@ -263,24 +264,24 @@ def _iteration(plan: Plan, run: Run, known: Known, rows: Rows, ceiling: jax.Arra
         fell, Status.FELL, jnp.where(stalled >= PATIENCE, Status.CONVERGED, Status.RUNNING)
     )).astype(run.status.dtype)
     count = run.count + 1
-    ended = (status != Status.RUNNING) | (count >= ceiling)
-    after = updated(plan, expected, run.closed.params, known, rows, run.closed)
-    closed = jax.tree.map(lambda new, old: jnp.where(ended, old, new), after, run.closed)
+    ended = (status != Status.RUNNING) | (count >= max_evals)
+    next_closed = update_blocks(plan, expected, run.closed.params, known, rows, run.closed)
+    closed = jax.tree.map(lambda new, old: jnp.where(ended, old, new), next_closed, run.closed)
     return Run(closed, value, stalled, count, status)
 
 
-def run_restarts(plan: Plan, run: Run, known: Known, rows: Rows, own: Own, race: Race | None,
+def run_restarts(plan: Plan, run: Run, known: Known, rows: Rows, fields: Own, race: Race | None,
                  limit: int, gain: float, progress: bool) -> tuple[Run, np.ndarray]:
     """Every restart at its end, and its bounds, (restarts, iterations + 1).
 
     Args:
-        own: fields of `known` of each restart, with a leading axis of restarts.
+        fields: fields of `known` of each restart, with a leading axis of restarts.
         limit: iterations at most. gain: of the bound, below which an iteration counts as stalled.
     """
-    ceiling = np.int32(limit + 1)
+    max_evals = np.int32(limit + 1)
     return run_to_convergence(
-        "VB", rows, run, own, lambda run, own, limit: (
-            *advance(plan, run, known, rows, own, np.int32(limit), ceiling, gain), False),
+        "VB", rows, run, fields, lambda run, fields, limit: (
+            *advance(plan, run, known, rows, fields, np.int32(limit), max_evals, gain), False),
         BLOCK, limit, race, progress)
 
 
@@ -290,7 +291,7 @@ class MeanField:
 
     def update_point(self, plan: Plan, expected: Expected, point: Closed, known: Known,
                      rows: Rows | Summary) -> Closed:
-        return updated(plan, expected, point.params, known, rows, point)
+        return update_blocks(plan, expected, point.params, known, rows, point)
 
     def point_of_fit(self, params: Mapping, posterior: Posterior) -> Closed:
         assert isinstance(posterior, Closed)
@@ -298,8 +299,8 @@ class MeanField:
 
     def statistics_and_evidence(self, plan: Plan, point: Closed, known: Known,
                                 rows: Rows) -> tuple[PyTree, jax.Array]:
-        found = averaged_e_step(plan, point, known, rows)[0]
-        return found.statistics, found.log_evidence
+        expected = averaged_e_step(plan, point, known, rows)[0]
+        return expected.statistics, expected.log_evidence
 
     def validity_and_prior(self, plan: Plan, point: Closed, known: Known,
                            rows: Rows | Summary) -> tuple[jax.Array, jax.Array]:

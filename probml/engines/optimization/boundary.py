@@ -75,28 +75,28 @@ class NarrowScale(NamedTuple):
 
 def narrow_scales(plan: Plan, known: Known, params: Params) -> list[NarrowScale]:
     """The elements of scale parameters that are far smaller than usual."""
-    middle, found = jax.device_get(compiled_prior_point(plan, known)), []
+    typical, narrow = jax.device_get(compiled_prior_point(plan, known)), []
     for residual, widths in ((False, scale_parameters(plan)), (True, noise_scales(plan))):
         for width in widths:
-            own = width.logarithm(np.asarray(params[width.name], float))
-            usual = np.broadcast_to(width.logarithm(np.asarray(middle[width.name], float)),
-                                    own.shape)
+            logarithms = width.logarithm(np.asarray(params[width.name], float))
+            usual = np.broadcast_to(width.logarithm(np.asarray(typical[width.name], float)),
+                                    logarithms.shape)
             if residual:  # columns have units, which the prior may not know
-                usual = np.maximum(usual, own.max(initial=-np.inf))
-            found += [NarrowScale(width, index, float(usual[index]), residual)
-                      for index in map(tuple, np.argwhere(own < usual - NARROW_LOG))]
-    return found
+                usual = np.maximum(usual, logarithms.max(initial=-np.inf))
+            narrow += [NarrowScale(width, index, float(usual[index]), residual)
+                       for index in map(tuple, np.argwhere(logarithms < usual - NARROW_LOG))]
+    return narrow
 
 
 def singular_correlations(plan: Plan, params: Params) -> list[tuple[str, tuple[int, ...]]]:
     """Rows of Cholesky factors of correlation matrices with a diagonal element near 0: this
     variable is nearly a linear combination of those before it. Parameter and (..., row)."""
-    found = []
+    singular = []
     for name in correlations(plan):
         factor = plan.structure.sites[name].domain.factor(np.asarray(params[name], float))
-        own = np.diagonal(factor, axis1=-2, axis2=-1)
-        found += [(name, index) for index in map(tuple, np.argwhere(own < np.exp(-NARROW_LOG)))]
-    return found
+        diag = np.diagonal(factor, axis1=-2, axis2=-1)
+        singular += [(name, index) for index in map(tuple, np.argwhere(diag < np.exp(-NARROW_LOG)))]
+    return singular
 
 
 def propose_larger_scale(problem: Problem, prior: bool, maximize: Maximize) -> Proposal:
@@ -117,32 +117,32 @@ def _with_larger_scale(problem: Problem, prior: bool, outcome: Outcome) -> dict 
                         singular_correlations(plan, params))
     if not (narrow or singular):
         return None
-    middle, top = _prior_point(problem), outcome.history[-1]
+    typical, top_value = _prior_point(problem), outcome.history[-1]
 
-    at = functools.partial(objective_at_points, problem, prior)
+    objective_at = functools.partial(objective_at_points, problem, prior)
     if narrow:  # a scale that the data determine, so that reducing it costs something, stays
-        smaller = at([{**params, scale.width.name: scale.parameter_at(
+        reduced = objective_at([{**params, scale.width.name: scale.parameter_at(
             params, scale.logarithm(params) + SHRINK_LOG)} for scale in narrow])
-        narrow = [scale for scale, value in zip(narrow, smaller, strict=True)
-                  if top - value < MIN_GAIN]
-    shapes = {other: middle[other] for other in _effect_shapes(plan)}
-    points = [{**params, name: middle[name]} for name in dict.fromkeys(n for n, _ in singular)]
+        narrow = [scale for scale, value in zip(narrow, reduced, strict=True)
+                  if top_value - value < MIN_GAIN]
+    shape_params = {other: typical[other] for other in _effect_shapes(plan)}
+    points = [{**params, name: typical[name]} for name in dict.fromkeys(n for n, _ in singular)]
     for scale in narrow:
-        for others in ({}, shapes) if shapes and not scale.residual else ({},):
-            points += [{**params, **others, scale.width.name: scale.parameter_at(
+        for changes in ({}, shape_params) if shape_params and not scale.residual else ({},):
+            points += [{**params, **changes, scale.width.name: scale.parameter_at(
                 params, max(scale.usual + log, scale.logarithm(params)))} for log in SCALE_LOGS]
     if not points:
         return None
-    values = at(points)
+    values = objective_at(points)
     best = int(np.argmax(values))
-    return placed_all(points[best]) if values[best] > top + MIN_GAIN else None
+    return placed_all(points[best]) if values[best] > top_value + MIN_GAIN else None
 
 
 def _effect_shapes(plan: Plan) -> list[str]:
     """Parameters of effects other than their scales: correlations and shares of variance."""
     sites = plan.structure.sites
-    near = {p for name in (*plan.effects, *plan.grouped) for p in sites[name].parents}
-    return [name for name in plan.free if name in near and not sites[name].domain.unbounded
+    parents = {p for name in (*plan.effects, *plan.grouped) for p in sites[name].parents}
+    return [name for name in plan.free if name in parents and not sites[name].domain.unbounded
             and not sites[name].domain.log_scale]
 
 
@@ -177,9 +177,9 @@ class NearBound(NamedTuple):
     def nearer(self, sums_to_one: bool) -> np.ndarray:
         """The parameter with the entries near the bound moved nearer; probabilities are normalised.
         """
-        moved = np.where(self.distance < MAX_RELATIVE_DISTANCE, self.bound + np.exp(SHRINK_LOG)
-                         * (self.value - self.bound), self.value)
-        return moved / moved.sum(-1, keepdims=True) if sums_to_one else moved
+        shrunk = np.where(self.distance < MAX_RELATIVE_DISTANCE, self.bound + np.exp(SHRINK_LOG)
+                          * (self.value - self.bound), self.value)
+        return shrunk / shrunk.sum(-1, keepdims=True) if sums_to_one else shrunk
 
     def resolution(self, problem: Problem, dtype: DTypeLike, objective: float) -> float:
         """The distance below which neither rounding, of the entry or of the objective, nor the
@@ -190,15 +190,15 @@ class NearBound(NamedTuple):
         return max(AT_BOUND_DISTANCE, 4 * eps * bool(self.bound.any()),
                    max(MIN_COUNT, eps * abs(objective)) / count if count > 0 else 0.0)
 
-    def finding(self, name: str, least: float) -> Finding | None:
-        """The finding that entries nearer than `least` are at the boundary; None: there are
+    def finding(self, name: str, limit: float) -> Finding | None:
+        """The finding that entries nearer than `limit` are at the boundary; None: there are
         none."""
-        at = self.distance < least
-        if not at.any():
+        mask = self.distance < limit
+        if not mask.any():
             return None
-        bounds = " and ".join(f"{bound:g}" for bound in np.unique(self.bound[at]))
+        bounds = " and ".join(f"{bound:g}" for bound in np.unique(self.bound[mask]))
         return boundary_finding(name, bounds,
-                                f", in {at.sum()} of {at.size} entries" * (at.size > 1))
+                                f", in {mask.sum()} of {mask.size} entries" * (mask.size > 1))
 
 
 def boundary_finding(name: str, end: str, count: str = "") -> Finding:
@@ -206,12 +206,12 @@ def boundary_finding(name: str, end: str, count: str = "") -> Finding:
     return Finding.of(Code.BOUNDARY, name, end=end, count=count)
 
 
-def find_boundaries(problem: Problem, prior: bool, outcome: Outcome, moved: bool = True) -> Outcome:
+def find_boundaries(problem: Problem, prior: bool, outcome: Outcome, probe: bool = True) -> Outcome:
     """An outcome with a finding for each parameter with entries at a bound of their support; scales
     of what is integrated out are examined in fits/latent_findings.py.
 
     Args:
-        moved: entries near a bound are moved nearer, and are at it if that costs nothing; False:
+        probe: entries near a bound are moved nearer, and are at it if that costs nothing; False:
             only those that nothing distinguishes from the bound are at it.
 
     Cost: an evaluation of each parameter that is near a bound.
@@ -222,24 +222,24 @@ def find_boundaries(problem: Problem, prior: bool, outcome: Outcome, moved: bool
     params = {name: np.asarray(outcome.params[name], float) for name in plan.free}
     skipped = {*(width.name for width in (*scale_parameters(plan), *noise_scales(plan))),
                *(finding.parameter for finding in outcome.findings)}
-    near = {name: found for name in plan.free if name not in skipped
-            and (found := _near_bound(problem, name, params)) is not None}
-    least = {name: found.resolution(problem, np.asarray(outcome.params[name]).dtype,
-                                    outcome.history[-1]) for name, found in near.items()}
+    edges = {name: edge for name in plan.free if name not in skipped
+             and (edge := _near_bound(problem, name, params)) is not None}
+    limits = {name: edge.resolution(problem, np.asarray(outcome.params[name]).dtype,
+                                    outcome.history[-1]) for name, edge in edges.items()}
     # what is small relative to the prior's point may be an ordinary number in another unit
-    uncertain = {name: found for name, found in near.items()
-                 if found.half_bounded and (found.distance < least[name]).any()
-                 or moved and (found.distance > least[name]).any()}
+    uncertain = {name: edge for name, edge in edges.items()
+                 if edge.half_bounded and (edge.distance < limits[name]).any()
+                 or probe and (edge.distance > limits[name]).any()}
     if uncertain and problem.rows is not None:
-        points = [params, *({**params, name: found.nearer(sites[name].domain.sums_to_one)}
-                            for name, found in uncertain.items())]
-        top, *values = objective_at_points(problem, prior, points)
+        points = [params, *({**params, name: edge.nearer(sites[name].domain.sums_to_one)}
+                            for name, edge in uncertain.items())]
+        peak, *values = objective_at_points(problem, prior, points)
         for name, value in zip(uncertain, values, strict=True):
-            if abs(top - value) < MAX_IDLE_GAIN:
-                least[name] = MAX_RELATIVE_DISTANCE if moved else least[name]
+            if abs(peak - value) < MAX_IDLE_GAIN:
+                limits[name] = MAX_RELATIVE_DISTANCE if probe else limits[name]
             elif uncertain[name].half_bounded:
-                least[name] = 0.0
-    findings = [found.finding(name, least[name]) for name, found in near.items()]
+                limits[name] = 0.0
+    findings = [edge.finding(name, limits[name]) for name, edge in edges.items()]
     # few digits are left next to a bound, and gains beyond it may be hidden by rounding
     rounded = any(findings) and np.asarray(outcome.params[plan.free[0]]).dtype == np.float32
     return outcome.noting(*findings).with_state(
@@ -264,12 +264,12 @@ def _near_bound(problem: Problem, name: str, params: Params) -> NearBound | None
                      high is None) if (distance < MAX_RELATIVE_DISTANCE).any() else None
 
 
-def next_to_zero(problem: Problem, begun: Params, ended: Params) -> list[str]:
+def next_to_zero(problem: Problem, start: Params, end: Params) -> list[str]:
     """Parameters with the lower bound 0 that an optimisation carried next to it; arguments as of
     `find_collapsed_scales`."""
-    return [name for name in problem.plan.free if name in begun
-            and (bounds := _bounds(problem, name, ended)) is not None and np.all(bounds[0] == 0)
-            and has_fallen(begun[name], ended[name])]
+    return [name for name in problem.plan.free if name in start
+            and (bounds := _bounds(problem, name, end)) is not None and np.all(bounds[0] == 0)
+            and has_fallen(start[name], end[name])]
 
 
 def _bounds(problem: Problem, name: str,
@@ -323,9 +323,9 @@ def uninformed_gaps(problem: Problem, params: Params) -> Gaps:
         gaps[index] *= np.exp(SHRINK_LOG)
         points.append({**params, name: _with_gaps(plan, name, params[name], gaps)})
     values = objective_at_points(problem, False, points)
-    least = MIN_GAIN + 64 * np.finfo(np.asarray(params[cells[0][0]]).dtype).eps * abs(values[0])
+    noise = MIN_GAIN + 64 * np.finfo(np.asarray(params[cells[0][0]]).dtype).eps * abs(values[0])
     for (name, index), value in zip(cells, values[1:], strict=True):
-        small[name][index] = abs(values[0] - value) < least
+        small[name][index] = abs(values[0] - value) < noise
     return {name: low for name, low in small.items() if low.any()}
 
 
@@ -347,11 +347,11 @@ def equal_entries(problem: Problem, params: Params) -> Iterator[Finding]:
     """Findings on ordered vectors of which some entries are equal."""
     if problem.plan.carried:
         return
-    for name, low in uninformed_gaps(problem, {name: np.asarray(params[name]) for name in
-                                               problem.plan.free}).items():
-        where = np.flatnonzero(low.reshape(-1, low.shape[-1]).any(0))
+    for name, mask in uninformed_gaps(problem, {name: np.asarray(params[name]) for name in
+                                                problem.plan.free}).items():
+        indices = np.flatnonzero(mask.reshape(-1, mask.shape[-1]).any(0))
         yield Finding.of(Code.EQUAL_ENTRIES, name,
-                         pairs=", ".join(f"{i} and {i + 1}" for i in where))
+                         pairs=", ".join(f"{i} and {i + 1}" for i in indices))
 
 
 def _gaps(value: np.ndarray) -> np.ndarray:
@@ -360,35 +360,35 @@ def _gaps(value: np.ndarray) -> np.ndarray:
 
 def _usual_gaps(problem: Problem, names: list[str]) -> dict[str, np.ndarray]:
     """The largest gap of ordered vectors at the prior's point."""
-    middle = _prior_point(problem) if names else {}
-    return {name: _gaps(middle[name]).max() for name in names}
+    typical = _prior_point(problem) if names else {}
+    return {name: _gaps(typical[name]).max() for name in names}
 
 
 def _with_gaps(plan: Plan, name: str, value: np.ndarray, gaps: np.ndarray) -> np.ndarray:
     """An ordered vector with other gaps, about its mean unless it has a lower bound."""
     first = np.asarray(value, float)[..., :1]
-    out = np.concatenate([first, first + np.cumsum(gaps, -1)], -1)
+    vector = np.concatenate([first, first + np.cumsum(gaps, -1)], -1)
     if plan.structure.sites[name].domain.low_end < 0:
-        out += (np.mean(value, -1) - out.mean(-1))[..., None]
-    return out.astype(np.asarray(value).dtype)
+        vector += (np.mean(value, -1) - vector.mean(-1))[..., None]
+    return vector.astype(np.asarray(value).dtype)
 
 
 def _with_larger_gaps(problem: Problem, prior: bool, params: Params, small: Gaps) -> list[dict]:
     """The best points at which these gaps are raised, one for each of the best gap sizes."""
     plan, sites, points = problem.plan, problem.plan.structure.sites, []
-    usual, middle = _usual_gaps(problem, list(small)), _prior_point(problem)
-    near = set().union(*(plan.structure.children[name] for name in small))
+    usual, typical = _usual_gaps(problem, list(small)), _prior_point(problem)
+    children = set().union(*(plan.structure.children[name] for name in small))
     related = [p for p in plan.free if p not in problem.start
-               and near.intersection(plan.structure.children[p])]
-    even = {p: middle[p] for p in related if sites[p].domain.sums_to_one}
+               and children.intersection(plan.structure.children[p])]
+    uniform = {p: typical[p] for p in related if sites[p].domain.sums_to_one}
     scales = [p for p in related if sites[p].domain.log_scale]
     for log in GAP_LOGS:
-        moved = {name: _with_gaps(plan, name, params[name], np.where(
-            low, usual[name] * np.exp(log), _gaps(params[name]))) for name, low in small.items()}
+        widened = {name: _with_gaps(plan, name, params[name], np.where(
+            mask, usual[name] * np.exp(log), _gaps(params[name]))) for name, mask in small.items()}
         for factor in SCALE_FACTORS if scales else (1.0,):
-            for weights in ({}, even) if even else ({},):
+            for weights in ({}, uniform) if uniform else ({},):
                 points.append({**params, **weights, **{p: params[p] * factor for p in scales},
-                               **moved})
+                               **widened})
     values = np.reshape(objective_at_points(problem, prior, points), (len(GAP_LOGS), -1))
     best = np.argsort(-values.max(1))[:MAX_STARTS]
     size = values.shape[1]
@@ -419,8 +419,8 @@ def collapsed_scales(problem: Problem, params: Mapping[str, jax.Array]) -> list[
                 for name in sites[observed].uses.get(argument, {})
                 if name in plan.free and not sites[name].domain.log_scale]
     count = problem.rows.weight if problem.size is None else problem.size  # of merged fits
-    few = count <= sum(np.size(params[name]) for name in plan.free)
-    if not deviations or not (small or computed and (few or not all(deviations))):
+    few_rows = count <= sum(np.size(params[name]) for name in plan.free)
+    if not deviations or not (small or computed and (few_rows or not all(deviations))):
         return []
     point = placed_all({name: np.asarray(params[name]) for name in plan.free})
     return (small or computed) if bool(_collapsed(plan, point, known, problem.rows)) else []

@@ -46,7 +46,7 @@ EQUAL_ROUNDINGS = 64  # units of rounding
 MAX_NAMED = 4  # entries that are named one by one
 
 
-def find_uninformed_entries(plan: Plan, params: Mapping[str, np.ndarray], first: Start,
+def find_uninformed_entries(plan: Plan, params: Mapping[str, np.ndarray], init: Start,
                             known: Known, rows: Rows, static: tuple) -> Finding | None:
     """A finding on the entries of parameters about which the rows contain no information, as the
     transitions of a chain of one step; None: there are none.
@@ -56,64 +56,64 @@ def find_uninformed_entries(plan: Plan, params: Mapping[str, np.ndarray], first:
     moved.
 
     Args:
-        params: the optimum of EM. first: its starts, as many as its program is for.
+        params: the optimum of EM. init: its starts, as many as its program is for.
         static: settings of EM, see squarem.run_em_block.
 
     Cost: an evaluation by the program of EM, three where an M-step leaves entries unchanged.
     """
-    moved = _moved(plan, params, jax.device_get(compiled_prior_point(plan, known)))
-    after, value = _m_step(plan, static, moved, first, known, rows)
-    unchanged = {name: _unchanged(plan, name, moved[name], after[name], np.asarray(params[name]))
-                 for name in moved}
+    nudged = _moved(plan, params, jax.device_get(compiled_prior_point(plan, known)))
+    updated, value = _m_step(plan, static, nudged, init, known, rows)
+    unchanged = {name: _unchanged(plan, name, nudged[name], updated[name], np.asarray(params[name]))
+                 for name in nudged}
     unchanged = {name: entries for name, entries in unchanged.items() if entries.any()}
     if not unchanged or not np.isfinite(value):
         return None
     # where all are moved, a component may be too far from every row to be informed by one
-    alone = {name: np.where(unchanged[name][(..., *[None] * _rank(plan, name))], there,
-                            np.asarray(params[name])) if name in unchanged
-             else np.asarray(params[name]) for name, there in moved.items()}
-    value, other = (_m_step(plan, static, at, first, known, rows)[1]
-                    for at in ({name: np.asarray(params[name]) for name in moved}, alone))
-    if not abs(other - value) <= EQUAL_ROUNDINGS * np.finfo(value.dtype).eps * (1 + abs(value)):
+    partial = {name: np.where(unchanged[name][(..., *[None] * _rank(plan, name))], entry,
+                              np.asarray(params[name])) if name in unchanged
+               else np.asarray(params[name]) for name, entry in nudged.items()}
+    value, altered = (_m_step(plan, static, point, init, known, rows)[1]
+                      for point in ({name: np.asarray(params[name]) for name in nudged}, partial))
+    if not abs(altered - value) <= EQUAL_ROUNDINGS * np.finfo(value.dtype).eps * (1 + abs(value)):
         return None
     names = [text for name, entries in unchanged.items() for text in _described(name, entries)]
     return Finding.of(Code.NO_INFORMATION, names=", ".join(names))
 
 
 def _moved(plan: Plan, params: Mapping[str, np.ndarray],
-           middle: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+           typical: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Parameters with each entry moved by its own random share of DISTANCE."""
-    random, out = np.random.default_rng(7), {}
+    random, result = np.random.default_rng(7), {}
     for name in plan.free:
         domain, value = plan.structure.sites[name].domain, np.asarray(params[name])
         share = random.uniform(0.5, 1.5, value.shape)
         if _rank(plan, name) > 1:  # one share for a matrix, so that it stays in its support
-            one: list[Any] = [slice(1)] * _rank(plan, name)
-            share = share[(..., *one)]
+            first_only: list[Any] = [slice(1)] * _rank(plan, name)
+            share = share[(..., *first_only)]
         with np.errstate(all="ignore"):
-            moved = domain.shaken((1 - DISTANCE) * value + DISTANCE * np.asarray(middle[name]),
+            moved = domain.shaken((1 - DISTANCE) * value + DISTANCE * np.asarray(typical[name]),
                                   -DISTANCE * share)  # a probability stays below 1
-            fine = np.isfinite(moved).all() and domain.holds(moved)
-        out[name] = moved.astype(value.dtype) if fine else value
-    return out
+            is_valid = np.isfinite(moved).all() and domain.holds(moved)
+        result[name] = moved.astype(value.dtype) if is_valid else value
+    return result
 
 
-def _m_step(plan: Plan, static: tuple, params: Mapping, first: Start, known: Known,
+def _m_step(plan: Plan, static: tuple, params: Mapping, init: Start, known: Known,
             rows: Rows) -> tuple[dict[str, np.ndarray], np.floating]:
     """The parameters after an M-step from a point, and the objective at the point."""
-    count = len(next(iter(first.params.values())))
-    many = {name: np.broadcast_to(value, (count, *value.shape)) for name, value in params.items()}
-    state, *_ = run_em_block(plan, static, initial_state(plan, many, False),
-                             first._replace(drawn=None), known, rows, 1, 0.0)
+    count = len(next(iter(init.params.values())))
+    tiled = {name: np.broadcast_to(value, (count, *value.shape)) for name, value in params.items()}
+    state, *_ = run_em_block(plan, static, initial_state(plan, tiled, False),
+                             init._replace(drawn=None), known, rows, 1, 0.0)
     return vectors.unpack(plan, state.pending[0]), state.value[0]
 
 
-def _unchanged(plan: Plan, name: str, moved: np.ndarray, after: np.ndarray,
+def _unchanged(plan: Plan, name: str, before: np.ndarray, after: np.ndarray,
                optimum: np.ndarray) -> np.ndarray:
     """Which values, without event axes, were moved and then left unchanged."""
-    same = np.abs(after - moved) <= EQUAL_ROUNDINGS * np.finfo(moved.dtype).eps * np.abs(moved)
+    same = np.abs(after - before) <= EQUAL_ROUNDINGS * np.finfo(before.dtype).eps * np.abs(before)
     axes = tuple(range(same.ndim - _rank(plan, name), same.ndim))
-    return same.all(axes) & (moved != optimum).any(axes)
+    return same.all(axes) & (before != optimum).any(axes)
 
 
 def _rank(plan: Plan, name: str) -> int:
@@ -124,10 +124,10 @@ def _rank(plan: Plan, name: str) -> int:
 
 
 def _described(name: str, entries: np.ndarray) -> list[str]:
-    places = np.argwhere(entries)
-    if entries.all() or len(places) > MAX_NAMED:
-        return [f"'{name}'" if entries.all() else f"{len(places)} of '{name}'"]
-    return [f"'{name}[{', '.join(map(str, place))}]'" for place in places]
+    indices = np.argwhere(entries)
+    if entries.all() or len(indices) > MAX_NAMED:
+        return [f"'{name}'" if entries.all() else f"{len(indices)} of '{name}'"]
+    return [f"'{name}[{', '.join(map(str, index))}]'" for index in indices]
 
 
 # what may remain to be gained at a maximum: log density, or multiples of the tolerance
@@ -147,23 +147,24 @@ def check_identifiability(engine: OptimizerSettings, problem: Problem,
         or not np.isfinite(outcome.history[-1]) or not lacks_prior(plan, engine.prior)
         or outcome.state.optimum is None and not is_small_problem(problem, MAX_WORK)):
         return outcome
-    top = outcome.state.optimum or lbfgs_optimum(engine, problem, np.asarray(unconstrained(
+    optimum = outcome.state.optimum or lbfgs_optimum(engine, problem, np.asarray(unconstrained(
         plan, placed_all(dict(outcome.params)), known)))
-    found, status = ((), None) if top.subsampled else check_direction_from_start(plan, known, top,
-                                                                                 BLOCK)
+    findings, status = ((), None) if optimum.subsampled else check_direction_from_start(plan, known,
+                                                                                        optimum,
+                                                                                        BLOCK)
     if status is None:
-        found, status = check_flattest_direction(plan, known, top, BLOCK)
-    if status is None and not top.subsampled:
-        more, status = check_coordinates(plan, top)
-        found = (*found, *more)
+        findings, status = check_flattest_direction(plan, known, optimum, BLOCK)
+    if status is None and not optimum.subsampled:
+        further, status = check_coordinates(plan, optimum)
+        findings = (*findings, *further)
     rounded = outcome.state.stopped_by_rounding or any(
-        finding.warns for finding in found) and top.point.dtype == np.float32
-    return outcome.noting(*found)._replace(status=status or outcome.status).with_state(
-        optimum=top, stopped_by_rounding=rounded)
+        finding.warns for finding in findings) and optimum.point.dtype == np.float32
+    return outcome.noting(*findings)._replace(status=status or outcome.status).with_state(
+        optimum=optimum, stopped_by_rounding=rounded)
 
 
 def continue_by_lbfgs(problem: Problem, settings: OptimizerSettings, outcome: Outcome,
-                      tolerance: float, small: bool) -> Outcome:
+                      tolerance: float, is_small: bool) -> Outcome:
     """An outcome of EM, if further steps would gain nothing; else that of L-BFGS from there; or,
     where that would take too long or there are no gradients, one with a finding that says how much
     remains to be gained.
@@ -172,7 +173,7 @@ def continue_by_lbfgs(problem: Problem, settings: OptimizerSettings, outcome: Ou
 
     Args:
         settings: with the iterations that are left. tolerance: of a step, per unit of weight.
-        small: the rows are few enough for L-BFGS.
+        is_small: the rows are few enough for L-BFGS.
 
     Cost: where parameters are still moving, that of MAP from there.
     """
@@ -181,14 +182,14 @@ def continue_by_lbfgs(problem: Problem, settings: OptimizerSettings, outcome: Ou
         or not (outcome.state.remaining_gain or plan.groupings)):
         return outcome
     remaining = outcome.state.remaining_gain
-    if small and settings.steps and not problem.in_parts:
-        found = maximize_by_lbfgs(settings, problem, placed_all(dict(outcome.params)), refined=True)
-        if found.history[-1] > outcome.history[-1]:
-            outcome = found.after(outcome)._replace(findings=outcome.findings,
+    if is_small and settings.steps and not problem.in_parts:
+        later = maximize_by_lbfgs(settings, problem, placed_all(dict(outcome.params)), refined=True)
+        if later.history[-1] > outcome.history[-1]:
+            outcome = later.after(outcome)._replace(findings=outcome.findings,
                                                     status=Status.CONVERGED)
-        top = found.state.optimum
-        remaining = remaining if top is None else top.predicted_gain
-        if found.status is Status.CONVERGED or not np.isfinite(remaining):
+        optimum = later.state.optimum
+        remaining = remaining if optimum is None else optimum.predicted_gain
+        if later.status is Status.CONVERGED or not np.isfinite(remaining):
             return outcome
     if not remaining > max(MAX_REMAINING_GAIN,
                            MAX_REMAINING_TOLERANCES * tolerance * problem.rows.weight):
@@ -203,7 +204,7 @@ def predict_remaining_gain(outcome: Outcome, steps: float) -> float:
     return max(0.5 * float(steps * gain), float(np.finfo(float).tiny))
 
 
-def diagnose_em_optimum(problem: Problem, outcome: Outcome, first: Start,
+def diagnose_em_optimum(problem: Problem, outcome: Outcome, init: Start,
                         static: tuple) -> Outcome:
     """An outcome of EM, with a warning if there is no maximum, or it is one of many equal ones.
 
@@ -211,7 +212,7 @@ def diagnose_em_optimum(problem: Problem, outcome: Outcome, first: Start,
     where all parameters have one, two more steps tell.
 
     Args:
-        first, static: as of `find_uninformed_entries`.
+        init, static: as of `find_uninformed_entries`.
     """
     plan, (prior, hard, *_) = problem.plan, static
     if (outcome.status not in (Status.CONVERGED, Status.SLOW)
@@ -221,6 +222,6 @@ def diagnose_em_optimum(problem: Problem, outcome: Outcome, first: Start,
     closed_forms = all(block.form and not (block.form.joint and block.rowwise)
                        for block in all_blocks(plan, prior))
     if plan.carried or problem.in_parts or hard or closed_forms and not plan.groupings:
-        return outcome.noting(find_uninformed_entries(plan, outcome.params, first, problem.known,
+        return outcome.noting(find_uninformed_entries(plan, outcome.params, init, problem.known,
                                                       problem.rows, static))
     return check_identifiability(OptimizerSettings(prior), problem, outcome)

@@ -60,15 +60,15 @@ MAX_RATIO_OF_FALLS = 0.7  # of a step on to a step back, where the objective gro
 Found = tuple[tuple[Finding, ...], Status | None]
 
 
-def check_flattest_direction(plan: Plan, known: Known, top: Optimum, steps: int) -> Found:
+def check_flattest_direction(plan: Plan, known: Known, optimum: Optimum, steps: int) -> Found:
     """Findings on the direction with the least curvature at an optimum: none, that the optimum is
     one of many equal ones, or that there is no maximum.
 
     Args:
         steps: of an optimisation that is repeated from another point.
     """
-    end, hessian = top.point, top.hessian
-    active = np.flatnonzero(~_inert_logarithms(plan, top))
+    end, hessian = optimum.point, optimum.hessian
+    active = np.flatnonzero(~_inert_logarithms(plan, optimum))
     block = hessian[np.ix_(active, active)]
     if not active.size or not np.isfinite(block).all():
         return (), None
@@ -78,26 +78,26 @@ def check_flattest_direction(plan: Plan, known: Known, top: Optimum, steps: int)
     suspect = np.abs(curvature) <= limit
     directions, widths = np.zeros((len(end), len(active))), np.ones(len(end))
     directions[active], widths[active] = unit[:, None] * axes, unit
-    symmetric, others = _split_symmetries(plan, known, top, directions, suspect, limit)
+    symmetric, others = _split_symmetries(plan, known, optimum, directions, suspect, limit)
     loads = np.linalg.norm(directions[:, suspect] @ symmetric, axis=1)
     symmetry = () if not symmetric.size else (
-        Finding.of(Code.SYMMETRY, names=listed(_main_parameters(plan, top, loads))),)
+        Finding.of(Code.SYMMETRY, names=listed(_main_parameters(plan, optimum, loads))),)
     if not others.size:
         return symmetry, None
     reduced, rotation = np.linalg.eigh(others.T @ (curvature[suspect, None] * others))
     flattest = PROBE_WIDTHS * directions[:, suspect] @ others @ rotation[
         :, np.argmin(np.abs(reduced))]
-    found = classify_direction(top, lambda times: end + times * flattest, widths, steps)
-    if found is Shape.MAXIMUM:
+    shape = classify_direction(optimum, lambda times: end + times * flattest, widths, steps)
+    if shape is Shape.MAXIMUM:
         return symmetry, None
-    if found is Shape.UNBOUNDED:
-        return (separation_finding(_main_parameters(plan, top, flattest)),), Status.DIVERGED
-    described = describe_direction(flattest, np.abs(np.diagonal(hessian)),
-                                   density.coordinate_names(plan))
-    return (Finding.of(Code.NOT_IDENTIFIED, direction=described), *symmetry), None
+    if shape is Shape.UNBOUNDED:
+        return (separation_finding(_main_parameters(plan, optimum, flattest)),), Status.DIVERGED
+    description = describe_direction(flattest, np.abs(np.diagonal(hessian)),
+                                     density.coordinate_names(plan))
+    return (Finding.of(Code.NOT_IDENTIFIED, direction=description), *symmetry), None
 
 
-def _split_symmetries(plan: Plan, known: Known, top: Optimum, directions: np.ndarray,
+def _split_symmetries(plan: Plan, known: Known, optimum: Optimum, directions: np.ndarray,
                       suspect: np.ndarray, limit: float) -> tuple[np.ndarray, np.ndarray]:
     """Combinations of flat directions, (suspect, some) and (suspect, others): those along which
     what the model declares to be identified (`model.identifies`) is constant, and the others.
@@ -111,7 +111,8 @@ def _split_symmetries(plan: Plan, known: Known, top: Optimum, directions: np.nda
     if plan.structure.model.identified_by is None or not count:
         return np.zeros((count, 0)), np.eye(count)
     derivatives = np.asarray(_identified_derivatives(
-        plan, known, placed(top.point), placed(directions.T.astype(top.point.dtype))), float)
+        plan, known, placed(optimum.point), placed(directions.T.astype(optimum.point.dtype))),
+                             float)
     squares, combinations = np.linalg.eigh(derivatives[suspect] @ derivatives[suspect].T)
     identified = squares > limit * (derivatives**2).sum(1).max()
     return combinations[:, ~identified], combinations[:, identified]
@@ -127,40 +128,40 @@ def _identified_derivatives(plan: Plan, known: Known, point: jax.Array,
             {**known.given, **density.from_unbounded(plan, u, known)[0]})
         return ravel_pytree(quantities)[0]
 
-    return jax.vmap(lambda way: jax.jvp(identified, (point,), (way,))[1])(directions)
+    return jax.vmap(lambda direction: jax.jvp(identified, (point,), (direction,))[1])(directions)
 
 
-def check_direction_from_start(plan: Plan, known: Known, top: Optimum, steps: int) -> Found:
+def check_direction_from_start(plan: Plan, known: Known, optimum: Optimum, steps: int) -> Found:
     """As `check_flattest_direction`, for the direction from the start to the optimum, of parameters
     without bounds: where going as far again costs little, there may be no maximum, as for classes
     that several columns separate together, all of whose curvatures have vanished."""
-    end, begun = top.point, jax.device_get(compiled_prior_point(plan, known))
-    at = jax.device_get(constrained(plan, known, placed(end)))
-    moved = [name for name in plan.free if plan.structure.sites[name].domain.unbounded
+    end, start = optimum.point, jax.device_get(compiled_prior_point(plan, known))
+    params = jax.device_get(constrained(plan, known, placed(end)))
+    names = [name for name in plan.free if plan.structure.sites[name].domain.unbounded
              or plan.structure.sites[name].domain.ordered]
-    if not moved:
+    if not names:
         return (), None
-    gone, powers = {name: at[name] - begun[name] for name in moved}, _scale_powers(plan)
-    for name in powers.keys() & gone.keys():  # a scale that goes to 0 is not moved
-        gone[name] = np.where(gone[name] * powers[name] < 0, 0.0, gone[name])
+    moves, powers = {name: params[name] - start[name] for name in names}, _scale_powers(plan)
+    for name in powers.keys() & moves.keys():  # a scale that goes to 0 is not moved
+        moves[name] = np.where(moves[name] * powers[name] < 0, 0.0, moves[name])
 
     def place(times: float) -> np.ndarray:
-        point = {name: at[name] + times * gone[name] for name in moved}
-        return np.asarray(unconstrained(plan, placed_all({**at, **point}), known), end.dtype)
+        point = {name: params[name] + times * moves[name] for name in names}
+        return np.asarray(unconstrained(plan, placed_all({**params, **point}), known), end.dtype)
 
     step = np.finfo(end.dtype).eps ** (1 / 3)
-    ways = [np.asarray(place(side * step) - end, float) for side in (1, -1)]
-    slopes = [top.evaluate((end + way).astype(end.dtype))[1] for way in ways]
-    curvature = float((slopes[0] - slopes[1]) @ (ways[0] - ways[1])) / (2 * step) ** 2
-    if not (curvature <= 1.0 and np.linalg.norm(ways[0]) > step):
+    offsets = [np.asarray(place(side * step) - end, float) for side in (1, -1)]
+    gradients = [optimum.evaluate((end + offset).astype(end.dtype))[1] for offset in offsets]
+    curvature = float((gradients[0] - gradients[1]) @ (offsets[0] - offsets[1])) / (2 * step) ** 2
+    if not (curvature <= 1.0 and np.linalg.norm(offsets[0]) > step):
         return (), None
     far = min(max(MAX_EXTRAPOLATION, PROBE_WIDTHS / np.sqrt(max(curvature, 1e-12))), MAX_WIDTH)
-    while far > 1.0 and not np.isfinite(top.value_at(place(far))):
+    while far > 1.0 and not np.isfinite(optimum.value_at(place(far))):
         far /= 4.0
-    found = classify_direction(top, lambda times: place(far * times), np.ones(len(end)), steps)
-    if found is not Shape.UNBOUNDED:
+    shape = classify_direction(optimum, lambda times: place(far * times), np.ones(len(end)), steps)
+    if shape is not Shape.UNBOUNDED:
         return (), None
-    return (separation_finding(_main_parameters(plan, top, ways[0])),), Status.DIVERGED
+    return (separation_finding(_main_parameters(plan, optimum, offsets[0])),), Status.DIVERGED
 
 
 class Shape(enum.Enum):
@@ -171,7 +172,7 @@ class Shape(enum.Enum):
     UNBOUNDED = 2  # other points are as high on one side, however far away
 
 
-def classify_direction(top: Optimum, place: Callable[[float], np.ndarray], unit: np.ndarray,
+def classify_direction(optimum: Optimum, path: Callable[[float], np.ndarray], unit: np.ndarray,
                        steps: int) -> Shape:
     """The shape of the objective along a direction that seems flat.
 
@@ -182,64 +183,64 @@ def classify_direction(top: Optimum, place: Callable[[float], np.ndarray], unit:
     there is no maximum on the other.
 
     Args:
-        place: multiple of the direction, of either sign → the point (d,) there. unit: (d,) of the
+        path: multiple of the direction, of either sign → the point (d,) there. unit: (d,) of the
             coordinates, in which distances between points are measured.
     """
-    end, value = top.point, top.value
+    end, value = optimum.point, optimum.value
     rounding = EQUAL_ROUNDINGS * np.finfo(end.dtype).eps * (1 + abs(value))
 
     def ends_elsewhere(times: float) -> bool:
-        start = place(times).astype(end.dtype)
-        other, other_value = top.maximize_from(start, steps)
-        way = (start - end) / unit
-        kept = float(((np.asarray(other) - end) / unit) @ way) / float(way @ way)
-        return bool(value - other_value <= EQUAL_HEIGHT + rounding and kept >= MIN_KEPT_SHARE)
+        start = path(times).astype(end.dtype)
+        other, other_value = optimum.maximize_from(start, steps)
+        offset = (start - end) / unit
+        kept_share = float(((np.asarray(other) - end) / unit) @ offset) / float(offset @ offset)
+        return bool(value - other_value <= EQUAL_HEIGHT + rounding and kept_share >= MIN_KEPT_SHARE)
 
     def fall_at(times: float) -> float:
-        fall = value - top.value_at(place(times).astype(end.dtype))
+        fall = value - optimum.value_at(path(times).astype(end.dtype))
         return np.inf if np.isnan(fall) else fall
 
     if not (ends_elsewhere(1.0) or ends_elsewhere(-1.0)):
         return Shape.MAXIMUM
-    least = 4 * (MIN_FALL + rounding)
+    floor = 4 * (MIN_FALL + rounding)
     farthest = MAX_ROUNDED_SHARE / np.finfo(end.dtype).eps
-    most = min(MAX_DOUBLINGS, int(np.log2(farthest / PROBE_WIDTHS)))
-    doublings = [next((k for k in range(MIN_DOUBLINGS, most) if fall_at(side * 2.0**k) > least),
-                      most) for side in (1, -1)]
+    limit = min(MAX_DOUBLINGS, int(np.log2(farthest / PROBE_WIDTHS)))
+    doublings = [next((k for k in range(MIN_DOUBLINGS, limit) if fall_at(side * 2.0**k) > floor),
+                      limit) for side in (1, -1)]
     if abs(doublings[0] - doublings[1]) > ONE_SIDED_DOUBLINGS:
         return Shape.UNBOUNDED
     side, k = (1, doublings[0]) if doublings[0] < doublings[1] else (-1, doublings[1])
     near, far = fall_at(side * 2.0 ** (k - 1)), fall_at(side * 2.0**k)
     low, high = PARABOLIC_SHARE
-    parabola = k < most and low * far < near < high * far
+    parabola = k < limit and low * far < near < high * far
     return Shape.MAXIMUM if parabola and not ends_elsewhere(2.0**k) else Shape.FLAT
 
 
-def _inert_logarithms(plan: Plan, top: Optimum) -> np.ndarray:
+def _inert_logarithms(plan: Plan, optimum: Optimum) -> np.ndarray:
     """Which coordinates are logarithms or logits on which the objective does not depend, (d,), as
     of a standard deviation of 0: by second derivatives or, since these may be rounding, by values
     one step away."""
-    inert = domain_flags(plan, "logarithmic") & ~_sure_logarithms(plan, top)
-    curvature = np.abs(np.diagonal(top.hessian))
-    rounding = np.finfo(top.point.dtype).eps * (1 + abs(top.value))
+    inert = domain_flags(plan, "logarithmic") & ~_sure_logarithms(plan, optimum)
+    curvature = np.abs(np.diagonal(optimum.hessian))
+    rounding = np.finfo(optimum.point.dtype).eps * (1 + abs(optimum.value))
     for i in np.flatnonzero(inert):
-        step = np.eye(top.point.size)[i]
-        sides = [top.value_at((top.point + side * step).astype(top.point.dtype))
+        step = np.eye(optimum.point.size)[i]
+        sides = [optimum.value_at((optimum.point + side * step).astype(optimum.point.dtype))
                  for side in (1, -1)]
-        second_difference = abs(sum(sides) - 2 * top.value)
+        second_difference = abs(sum(sides) - 2 * optimum.value)
         inert[i] = (curvature[i] < INERT_CURVATURE
                     or second_difference < INERT_CURVATURE + 4 * rounding)
     return inert
 
 
-def _sure_logarithms(plan: Plan, top: Optimum) -> np.ndarray:
+def _sure_logarithms(plan: Plan, optimum: Optimum) -> np.ndarray:
     """Which coordinates are logarithms or logits that a reliable Hessian determines to a tenth,
     (d,): their parameters have a maximum, and no value need be computed to see it. Reliable is one
     that is exact or has predicted gradients; none is computed for this."""
-    computed = top.known_hessian is not None or "estimated_hessian" in vars(top)
-    if not computed or top.whitening is None:
-        return np.zeros(top.point.size, bool)
-    widths = np.linalg.norm(top.whitening, axis=0)
+    computed = optimum.known_hessian is not None or "estimated_hessian" in vars(optimum)
+    if not computed or optimum.whitening is None:
+        return np.zeros(optimum.point.size, bool)
+    widths = np.linalg.norm(optimum.whitening, axis=0)
     return domain_flags(plan, "logarithmic") & (widths <= SURE_WIDTH)
 
 
@@ -248,10 +249,10 @@ def _in_own_units(direction: np.ndarray, curvatures: np.ndarray) -> np.ndarray:
     return np.abs(direction) * np.sqrt(np.where(curvatures > 0, curvatures, 1.0))
 
 
-def _main_parameters(plan: Plan, top: Optimum, direction: np.ndarray) -> list[str]:
+def _main_parameters(plan: Plan, optimum: Optimum, direction: np.ndarray) -> list[str]:
     """The parameters that make up most of a direction, (d,), the largest first."""
     return _largest(density.coordinate_names(plan), _in_own_units(direction,
-                                                               np.diagonal(top.hessian)))
+                                                               np.diagonal(optimum.hessian)))
 
 
 def _largest(owners: Sequence[str], loads: np.ndarray) -> list[str]:
@@ -284,35 +285,35 @@ class Profiles:
     top: Optimum
     rounding: float
 
-    def fall(self, i: int, place: float) -> float:
-        """How much lower the objective is with the i-th coordinate at `place`; nearer, if it is NaN
+    def fall(self, i: int, value: float) -> float:
+        """How much lower the objective is with the i-th coordinate at `value`; nearer, if it is NaN
         there."""
         end = self.top.point
         for share in SHORTER_MOVES:
-            moved = end.copy()
-            moved[i] += share * (place - end[i])
-            fall = self.top.value - self.top.value_at(moved)
+            point = end.copy()
+            point[i] += share * (value - end[i])
+            fall = self.top.value - self.top.value_at(point)
             if not np.isnan(fall):
                 return fall
         return np.inf
 
-    def is_flat(self, i: int, place: float) -> bool:
-        return self.fall(i, place) <= MIN_FALL
+    def is_flat(self, i: int, value: float) -> bool:
+        return self.fall(i, value) <= MIN_FALL
 
     def levels_off(self, i: int) -> bool:
         """Whether the objective falls as the coordinate decreases, increasingly so, and does not
         fall as it increases."""
         end = self.top.point[i]
-        on = max(self.rounding, *(self.fall(i, end + times * PROBE_WIDTHS) for times in (1, 2)))
-        falls = [self.fall(i, end - times * PROBE_WIDTHS) for times in range(1, MAX_BACKTRACKS)]
-        return any(farther > nearer and on < MAX_RATIO_OF_FALLS * nearer
-                   for nearer, farther in itertools.pairwise(falls))
+        ahead = max(self.rounding, *(self.fall(i, end + times * PROBE_WIDTHS) for times in (1, 2)))
+        behind = [self.fall(i, end - times * PROBE_WIDTHS) for times in range(1, MAX_BACKTRACKS)]
+        return any(farther > nearer and ahead < MAX_RATIO_OF_FALLS * nearer
+                   for nearer, farther in itertools.pairwise(behind))
 
-    def falls_within(self, i: int, way: float, farthest: float) -> bool:
+    def falls_within(self, i: int, step: float, farthest: float) -> bool:
         """Whether the objective falls on one side, though not at the first step: a kink, as of
         weights of very different sizes, is steep on one side and slow on the other."""
-        return any(MIN_FALL < self.fall(i, self.top.point[i] + way * 4.0**k) < np.inf
-                   for k in range(1, 1 + int(np.log(farthest / abs(way)) / np.log(4.0))))
+        return any(MIN_FALL < self.fall(i, self.top.point[i] + step * 4.0**k) < np.inf
+                   for k in range(1, 1 + int(np.log(farthest / abs(step)) / np.log(4.0))))
 
     def width(self, i: int, logarithmic: bool) -> tuple[float, float]:
         """The standard deviation of the i-th coordinate by its curvature, and its upper bound."""
@@ -336,27 +337,27 @@ def _rise(profiles: Profiles, i: int, logarithmic: bool, positive: bool, power: 
     """
     end = profiles.top.point[i]
     width, farthest = profiles.width(i, logarithmic)
-    above, below = (profiles.is_flat(i, end + side * width) for side in (1, -1))
-    if above and below and logarithmic:
-        if all(profiles.is_flat(i, place) for place in (-PROBE_WIDTHS, 0.0, PROBE_WIDTHS)):
+    flat_above, flat_below = (profiles.is_flat(i, end + side * width) for side in (1, -1))
+    if flat_above and flat_below and logarithmic:
+        if all(profiles.is_flat(i, value) for value in (-PROBE_WIDTHS, 0.0, PROBE_WIDTHS)):
             return Rise.FLAT
         return Rise.GROWS if positive and power >= 0 and profiles.levels_off(i) else Rise.NONE
-    if above and below:
+    if flat_above and flat_below:
         up, down = (profiles.falls_within(i, side * width, farthest) for side in (1, -1))
         if up == down:
             return Rise.FLAT
         return Rise.NONE if power * (down - up) < 0 else Rise.DIVERGES
-    if above and positive:
+    if flat_above and positive:
         return Rise.NONE if power < 0 else Rise.GROWS
-    side = 1 if above else -1
-    if logarithmic or not (above or below) or power * side < 0:
+    side = 1 if flat_above else -1
+    if logarithmic or not (flat_above or flat_below) or power * side < 0:
         return Rise.NONE
     if diverges or not profiles.falls_within(i, side * width, farthest):
         return Rise.DIVERGES
     return Rise.NONE
 
 
-def check_coordinates(plan: Plan, top: Optimum) -> Found:
+def check_coordinates(plan: Plan, optimum: Optimum) -> Found:
     """Findings on coordinates along which the objective does not fall by half a nat within one
     standard deviation: parameters whose likelihood rises for ever, as the logarithm of a rate of
     counts that are all 0; positive numbers that grow so, as the degrees of freedom where the tails
@@ -366,29 +367,29 @@ def check_coordinates(plan: Plan, top: Optimum) -> Found:
         each inert logarithm, some ten for each that is flat on one side.
     """
     owners = density.coordinate_names(plan)
-    rounding = EQUAL_ROUNDINGS * np.finfo(top.point.dtype).eps * (1 + abs(top.value))
+    rounding = EQUAL_ROUNDINGS * np.finfo(optimum.point.dtype).eps * (1 + abs(optimum.value))
     logarithmic, positive = (domain_flags(plan, flag) for flag in ("logarithmic",
                                                                           "log_scale"))
-    if not np.isfinite(top.value) or rounding > MIN_FALL:
+    if not np.isfinite(optimum.value) or rounding > MIN_FALL:
         return (), None
-    profiles, powers = Profiles(top, rounding), _scale_powers(plan)
-    found: dict[Rise, list[str]] = {rise: [] for rise in Rise}
-    sure = _sure_logarithms(plan, top)
+    profiles, powers = Profiles(optimum, rounding), _scale_powers(plan)
+    by_rise: dict[Rise, list[str]] = {rise: [] for rise in Rise}
+    sure = _sure_logarithms(plan, optimum)
     for i, owner in enumerate(owners):
         if sure[i]:
             continue
         name = owner.partition("[")[0]
         rise = _rise(profiles, i, logarithmic[i], positive[i], powers.get(name, 0.0),
-                     name in found[Rise.DIVERGES])
-        found[rise].append(owner if rise is Rise.GROWS else name)
-    out = [Finding.of(Code.LIMIT, name) for name in found[Rise.GROWS]]
-    if found[Rise.DIVERGES]:
-        out.append(separation_finding(list(dict.fromkeys(found[Rise.DIVERGES]))))
-    if found[Rise.FLAT]:
-        out.append(Finding.of(Code.NO_INFORMATION,
-                              names=listed(list(dict.fromkeys(found[Rise.FLAT])))))
-    limit = Status.LIMIT if found[Rise.GROWS] else None
-    return tuple(out), Status.DIVERGED if found[Rise.DIVERGES] else limit
+                     name in by_rise[Rise.DIVERGES])
+        by_rise[rise].append(owner if rise is Rise.GROWS else name)
+    findings = [Finding.of(Code.LIMIT, name) for name in by_rise[Rise.GROWS]]
+    if by_rise[Rise.DIVERGES]:
+        findings.append(separation_finding(list(dict.fromkeys(by_rise[Rise.DIVERGES]))))
+    if by_rise[Rise.FLAT]:
+        findings.append(Finding.of(Code.NO_INFORMATION,
+                                   names=listed(list(dict.fromkeys(by_rise[Rise.FLAT])))))
+    limit = Status.LIMIT if by_rise[Rise.GROWS] else None
+    return tuple(findings), Status.DIVERGED if by_rise[Rise.DIVERGES] else limit
 
 
 def describe_direction(loads: np.ndarray, diagonal: np.ndarray, owners: Sequence[str]) -> str:
@@ -401,8 +402,8 @@ def describe_direction(loads: np.ndarray, diagonal: np.ndarray, owners: Sequence
     shares = _in_own_units(loads, diagonal)
     main = [i for i in np.argsort(-shares)[:4] if shares[i] > 0.05 * shares.max()]
     changes = " : ".join(f"{loads[i] / np.abs(loads).max():+.2g}" for i in main)
-    named = listed((owners[i] for i in main), " and ")
-    return f"{named} change in the proportion {changes}" if len(main) > 1 else f"{named} changes"
+    names = listed((owners[i] for i in main), " and ")
+    return f"{names} change in the proportion {changes}" if len(main) > 1 else f"{names} changes"
 
 
 def domain_flags(plan: Plan, flag: str) -> np.ndarray:
@@ -412,11 +413,11 @@ def domain_flags(plan: Plan, flag: str) -> np.ndarray:
     return repeat_per_coordinate(plan, lambda name: getattr(sites[name].domain, flag))
 
 
-def repeat_per_coordinate(plan: Plan, of: Callable[[str], ArrayLike]) -> np.ndarray:
+def repeat_per_coordinate(plan: Plan, function: Callable[[str], ArrayLike]) -> np.ndarray:
     """A function of the name of a parameter, repeated for each of its unbounded coordinates, (d,).
     """
     shapes = sorted(density.unbounded_shapes(plan).items())
-    return np.concatenate([np.zeros(0, bool), *(np.full(math.prod(shape), of(name))
+    return np.concatenate([np.zeros(0, bool), *(np.full(math.prod(shape), function(name))
                                                 for name, shape in shapes)])
 
 
@@ -430,7 +431,7 @@ MAX_FALL_ROUNDINGS = 16
 NO_CURVATURE = 1e-8
 
 
-def find_separation(plan: Plan, first: np.ndarray, last: np.ndarray, moved: np.ndarray,
+def find_separation(plan: Plan, hess0: np.ndarray, hess1: np.ndarray, shift: np.ndarray,
                     fall: Callable[[np.ndarray], float]) -> tuple[Finding, ...]:
     """A finding where parameters diverge: along directions whose curvature has vanished since the
     start, and in which going as far again costs nothing.
@@ -439,30 +440,30 @@ def find_separation(plan: Plan, first: np.ndarray, last: np.ndarray, moved: np.n
     is rounding.
 
     Args:
-        first, last: the Hessians at the start and the end, (d, d). moved: from start to end, (d,).
+        hess0, hess1: the Hessians at the start and the end, (d, d). shift: from start to end, (d,).
         fall: a further move from the end, (d,) → the loss of the objective, in units of rounding.
     """
-    if not all(np.isfinite(array).all() for array in (first, last, moved)):
+    if not all(np.isfinite(array).all() for array in (hess0, hess1, shift)):
         return ()
-    unit = 1 / np.sqrt(np.maximum(np.abs(np.diagonal(first)), np.finfo(first.dtype).tiny))
-    before = first * unit[:, None] * unit
-    curvature, axes = np.linalg.eigh(before)
+    unit = 1 / np.sqrt(np.maximum(np.abs(np.diagonal(hess0)), np.finfo(hess0.dtype).tiny))
+    scaled_start = hess0 * unit[:, None] * unit
+    curvature, axes = np.linalg.eigh(scaled_start)
     informed = curvature > NO_CURVATURE * max(curvature.max(), 0.0)
     if not informed.any():
         return ()
     base = axes[:, informed] / np.sqrt(curvature[informed])  # curvature 1 at the start
-    left, rotation = np.linalg.eigh(base.T @ (last * unit[:, None] * unit) @ base)
-    vanished = (base @ rotation)[:, left <= (VANISHED_CURVATURE if first.dtype == np.float64
-                                             else 1e-4)]
-    along = vanished.T @ before @ (moved / unit)
-    way = vanished @ along
+    ratios, rotation = np.linalg.eigh(base.T @ (hess1 * unit[:, None] * unit) @ base)
+    vanished = (base @ rotation)[:, ratios <= (VANISHED_CURVATURE if hess0.dtype == np.float64
+                                               else 1e-4)]
+    along = vanished.T @ scaled_start @ (shift / unit)
+    direction = vanished @ along
     # moved by less than a standard deviation at the start: it does not diverge
-    if np.linalg.norm(along) < 1 or not fall(unit * way) <= MAX_FALL_ROUNDINGS:
+    if np.linalg.norm(along) < 1 or not fall(unit * direction) <= MAX_FALL_ROUNDINGS:
         return ()
-    names = _largest(density.coordinate_names(plan), np.abs(way))
+    names = _largest(density.coordinate_names(plan), np.abs(direction))
     # positive numbers that grow tend to a limit, see check_coordinates
-    grow = all(plan.structure.sites[name].domain.log_scale for name in names)
-    return () if grow else (separation_finding(names),)
+    is_growth = all(plan.structure.sites[name].domain.log_scale for name in names)
+    return () if is_growth else (separation_finding(names),)
 
 
 def find_infinite(params: Mapping[str, jax.Array]) -> tuple[Finding, ...]:

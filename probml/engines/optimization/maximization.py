@@ -94,27 +94,28 @@ def maximize_by_lbfgs(engine: OptimizerSettings, problem: Problem, params: Mappi
                                                  np.asarray(count), engine.tolerance)
         return np.asarray(u), value, count, values, bool(end)
 
-    dear = plan.largest_matrix > MAX_MATRIX_WITH_GRADIENT and (
+    is_costly = plan.largest_matrix > MAX_MATRIX_WITH_GRADIENT and (
         not problem.in_parts and density.unbounded_size(plan) <= MAX_WHITENED_COORDINATES)
 
     def whitened_block(u: np.ndarray, count: int):
-        found = maximize_whitened(lbfgs_optimum(engine, problem, u), count, engine.tolerance,
-                                  domain_flags(plan, "logarithmic"))
-        return found.point, found.value, found.iterations, found.history, found.flat
+        result = maximize_whitened(lbfgs_optimum(engine, problem, u), count, engine.tolerance,
+                                   domain_flags(plan, "logarithmic"))
+        return result.point, result.value, result.iterations, result.history, result.flat
 
-    u, history, status = run_in_blocks(engine, whitened_block if dear else block,
+    u, history, status = run_in_blocks(engine, whitened_block if is_costly else block,
                                        np.asarray(unconstrained(plan, params, known)))
-    rounded, top = False, lbfgs_optimum(engine, problem, u) if is_small_problem(problem) else None
-    if top is not None and refined and _is_worth_refining(problem, history, top):
-        end, values, gain = refine(top)
-        rounded = top.point.dtype == np.float32 and values[-1] - values[0] > MAX_FLOAT32_LOSS
-        if len(values) > 1 and gain <= negligible(np.asarray(values[-1], top.point.dtype)):
-            top, u, status = end, end.point, Status.CONVERGED
+    rounded, optimum = False, lbfgs_optimum(engine, problem,
+                                            u) if is_small_problem(problem) else None
+    if optimum is not None and refined and _is_worth_refining(problem, history, optimum):
+        end, values, gain = refine(optimum)
+        rounded = optimum.point.dtype == np.float32 and values[-1] - values[0] > MAX_FLOAT32_LOSS
+        if len(values) > 1 and gain <= negligible(np.asarray(values[-1], optimum.point.dtype)):
+            optimum, u, status = end, end.point, Status.CONVERGED
             history = np.append(history, np.maximum(values[1:], history[-1]))
-    if status is Status.STALLED and top is not None and _is_maximum(top):
+    if status is Status.STALLED and optimum is not None and _is_maximum(optimum):
         status = Status.CONVERGED
     return Outcome(constrained(plan, known, u), history, status, len(history) - 1,
-                   state=State(stopped_by_rounding=rounded, optimum=top))
+                   state=State(stopped_by_rounding=rounded, optimum=optimum))
 
 
 def is_small_problem(problem: Problem, work: int = 0) -> bool:
@@ -125,17 +126,17 @@ def is_small_problem(problem: Problem, work: int = 0) -> bool:
                                      or 0 < size**2 * (problem.size or work) < work)
 
 
-def _is_worth_refining(problem: Problem, history: np.ndarray, top: Optimum) -> bool:
+def _is_worth_refining(problem: Problem, history: np.ndarray, optimum: Optimum) -> bool:
     """Whether an optimum is refined by Newton steps: few coordinates and rows, a smooth density."""
     if not (isinstance(problem.rows, Summary)
-            or (problem.size or 0) * top.point.size <= MAX_REFINED_WORK):
+            or (problem.size or 0) * optimum.point.size <= MAX_REFINED_WORK):
         return False
     sites = (problem.plan.structure.sites[name] for name in (*problem.plan.rowwise,
                                                              *problem.plan.free))
     return bool(np.isfinite(history[-1])) and not any(site.entry.kinked for site in sites)
 
 
-def _is_maximum(top: Optimum) -> bool:
+def _is_maximum(optimum: Optimum) -> bool:
     """Whether an optimisation that stalled with a gradient that is not zero is at a maximum all the
     same, in coordinates of very unequal scales: the Newton step predicts a negligible gain, with a
     Hessian that predicts gradients nearby (`estimate_hessian`), or it removes the gradient. At
@@ -143,19 +144,19 @@ def _is_maximum(top: Optimum) -> bool:
 
     Cost: four gradients a coordinate, of MAX_DIFFERENCED_COORDINATES at most.
     """
-    least = float(negligible(np.asarray(top.value, top.point.dtype)))
-    if top.known_hessian is None and top.predicted_gain <= least:
+    tolerance = float(negligible(np.asarray(optimum.value, optimum.point.dtype)))
+    if optimum.known_hessian is None and optimum.predicted_gain <= tolerance:
         return True
-    hessian = top.hessian
+    hessian = optimum.hessian
     if not np.isfinite(hessian).all():
         return False
     unit = units(hessian)
     inverse = unit[:, None] * np.linalg.pinv(scaled(hessian, unit)) * unit
-    step = inverse @ top.gradient
-    gain = 0.5 * np.vdot(top.gradient, step)
-    after = top.evaluate((top.point - step).astype(top.point.dtype))[1]
-    remaining = 0.5 * abs(after @ inverse @ after)
-    return bool(0 <= gain <= least and remaining <= MAX_REMAINING_GAIN * gain)
+    step = inverse @ optimum.gradient
+    gain = 0.5 * np.vdot(optimum.gradient, step)
+    gradient = optimum.evaluate((optimum.point - step).astype(optimum.point.dtype))[1]
+    remaining = 0.5 * abs(gradient @ inverse @ gradient)
+    return bool(0 <= gain <= tolerance and remaining <= MAX_REMAINING_GAIN * gain)
 
 
 def lbfgs_optimum(engine: OptimizerSettings, problem: Problem, u: np.ndarray) -> Optimum:
@@ -164,12 +165,12 @@ def lbfgs_optimum(engine: OptimizerSettings, problem: Problem, u: np.ndarray) ->
     plan, known, rows = problem.plan, problem.known, problem.rows
 
     def run_lbfgs(start: np.ndarray, steps: int) -> tuple[np.ndarray, float, np.ndarray]:
-        end, value, *_, slope = _lbfgs(plan, engine.prior, start, known, rows, np.asarray(steps),
-                                       engine.tolerance)
-        return np.asarray(end), float(value), np.asarray(slope)
+        end, value, *_, gradient = _lbfgs(plan, engine.prior, start, known, rows, np.asarray(steps),
+                                          engine.tolerance)
+        return np.asarray(end), float(value), np.asarray(gradient)
 
-    def value_alone(at: np.ndarray) -> float:
-        return float(objective_value(plan, engine.prior, at, known, rows))
+    def value_alone(vector: np.ndarray) -> float:
+        return float(objective_value(plan, engine.prior, vector, known, rows))
 
     return Optimum(run_lbfgs, u,
                    valued=value_alone if plan.largest_matrix > MAX_MATRIX_WITH_GRADIENT else None)
@@ -185,60 +186,61 @@ def maximize_by_newton(engine: OptimizerSettings, problem: Problem, params: Mapp
     """
     plan, known, rows, n = problem.plan, problem.known, problem.rows, problem.size
     u = unconstrained(plan, params, known)
-    many = n > 4 * SAMPLE_ROWS and not isinstance(rows, Summary)
-    some, scale, tolerance = rows, 1.0, engine.tolerance
-    if many:
+    is_sampled = n > 4 * SAMPLE_ROWS and not isinstance(rows, Summary)
+    sample, scale, tolerance = rows, 1.0, engine.tolerance
+    if is_sampled:
         # rows that are read in parts have padding between them
-        places = n if rows.held else int(rows.chunks) * rows.size
-        some = take_rows(rows, np.linspace(0, places - 1, SAMPLE_ROWS).astype(int).reshape(
+        n_places = n if rows.held else int(rows.chunks) * rows.size
+        sample = take_rows(rows, np.linspace(0, n_places - 1, SAMPLE_ROWS).astype(int).reshape(
             -1, SAMPLE_CHUNK))
-        scale, tolerance = n / (SAMPLE_ROWS if rows.held else some.weight), SAMPLE_TOLERANCE
+        scale, tolerance = n / (SAMPLE_ROWS if rows.held else sample.weight), SAMPLE_TOLERANCE
 
     def block(state, count: jax.Array):
-        u, first, _ = state
-        u, value, count, values, flat, last, begun, _ = _newton(
-            plan, engine.prior, u, known, some, scale, np.asarray(count), tolerance
+        u, hess0, _ = state
+        u, value, count, values, flat, hess1, hess_in, _ = _newton(
+            plan, engine.prior, u, known, sample, scale, np.asarray(count), tolerance
         )
-        return (u, begun if first is unknown else first, last), value, count, values, bool(flat)
+        return (u, hess_in if hess0 is unset else hess0, hess1), value, count, values, bool(flat)
 
-    unknown = np.full((u.size, u.size), np.nan, u.dtype)
-    (top, first, last), history, status = run_in_blocks(engine, block, (u, unknown, unknown))
-    if many:
+    unset = np.full((u.size, u.size), np.nan, u.dtype)
+    (point, hess0, hess1), history, status = run_in_blocks(engine, block, (u, unset, unset))
+    if is_sampled:
         # coordinates z, centre + root z, in which the sample's negative Hessian is the identity
-        centre, unit = np.asarray(top, float), whitened(np.asarray(last, float), 0.0)
-        sound = unit is not None and bool(np.isfinite(centre).all())
-        centre, root = (centre, present(unit).T) if sound else (np.asarray(u, float),
-                                                                np.eye(u.size))
-        remaining = REMAINING_SHARE * engine.tolerance if sound else 0.0
+        centre, unit = np.asarray(point, float), whitened(np.asarray(hess1, float), 0.0)
+        is_finite = unit is not None and bool(np.isfinite(centre).all())
+        centre, root = (centre, present(unit).T) if is_finite else (np.asarray(u, float),
+                                                                    np.eye(u.size))
+        remaining = REMAINING_SHARE * engine.tolerance if is_finite else 0.0
         rounding = float(jnp.finfo(u.dtype).eps)
         objective_of_all = host_objective(plan, engine.prior, known, rows)
 
         def whitened_objective(z: np.ndarray) -> tuple[float, np.ndarray]:
-            value, slope = objective_of_all(centre + root @ z)
-            return value, root.T @ slope
+            value, gradient = objective_of_all(centre + root @ z)
+            return value, root.T @ gradient
 
         def bfgs_block(z: np.ndarray, count: int):
-            found = maximize(whitened_objective, z, HostBFGS(count, engine.tolerance, remaining,
-                                                             rounding))
-            return found.point, found.value, found.iterations, found.history, found.flat
+            result = maximize(whitened_objective, z, HostBFGS(count, engine.tolerance, remaining,
+                                                              rounding))
+            return result.point, result.value, result.iterations, result.history, result.flat
 
         z, history, status = run_in_blocks(engine, bfgs_block, np.zeros(u.size))
-        top = np.asarray(centre + root @ z, u.dtype)
+        point = np.asarray(centre + root @ z, u.dtype)
 
     def run_newton(u: np.ndarray, steps: int) -> tuple[np.ndarray, float, np.ndarray]:
-        found = _newton(plan, engine.prior, u, known, some, scale, np.asarray(steps), tolerance)
-        return np.asarray(found[0]), float(found[1]), np.asarray(found[-1])
+        result = _newton(plan, engine.prior, u, known, sample, scale, np.asarray(steps), tolerance)
+        return np.asarray(result[0]), float(result[1]), np.asarray(result[-1])
 
-    end = Optimum(run_newton, np.asarray(top), np.asarray(last), many)
+    end = Optimum(run_newton, np.asarray(point), np.asarray(hess1), is_sampled)
 
-    def fall(way: np.ndarray) -> float:
-        loss = end.value - end.value_at(end.point + way.astype(end.point.dtype))
+    def fall(step: np.ndarray) -> float:
+        loss = end.value - end.value_at(end.point + step.astype(end.point.dtype))
         return loss / (1 + abs(end.value)) / np.finfo(end.point.dtype).eps
 
-    separated = find_separation(plan, np.asarray(first), end.hessian, end.point - np.asarray(u),
-                                fall) if lacks_prior(plan, engine.prior) else ()
-    return Outcome(constrained(plan, known, top), history, Status.DIVERGED if separated else status,
-                   len(history) - 1, separated, state=State(optimum=end))
+    findings = find_separation(plan, np.asarray(hess0), end.hessian, end.point - np.asarray(u),
+                               fall) if lacks_prior(plan, engine.prior) else ()
+    return Outcome(constrained(plan, known, point), history, Status.DIVERGED if findings
+                   else status,
+                   len(history) - 1, findings, state=State(optimum=end))
 
 
 def lacks_prior(plan: Plan, prior: bool) -> bool:
@@ -281,11 +283,11 @@ def _lbfgs(plan: Plan, prior: bool, u: jax.Array, known: Known, rows: Rows, step
            tolerance: jax.Array):
     """L-BFGS from u: the point, its value, iterations, their values, whether it is flat, and the
     gradient of the negative objective."""
-    both = density.for_loop(lambda u: density.value_and_gradient(
+    evaluate = density.for_loop(lambda u: density.value_and_gradient(
         plan, density.without_volume(plan, known), u, known, rows, prior, mode=True), rows, u)
-    found = maximize(both, u, LBFGS(steps, tolerance, BLOCK, slopes=True))
-    return (found.point, found.value, found.iterations, found.history,
-            found.flat | (tolerance >= MIN_TOLERANCE), -found.gradient)
+    result = maximize(evaluate, u, LBFGS(steps, tolerance, BLOCK, slopes=True))
+    return (result.point, result.value, result.iterations, result.history,
+            result.flat | (tolerance >= MIN_TOLERANCE), -result.gradient)
 
 
 @jit(static_argnames=("plan", "prior"), seldom=ONCE)
@@ -296,10 +298,10 @@ def _newton(plan: Plan, prior: bool, u: jax.Array, known: Known, rows: Rows, sca
     evaluate = density.for_loop(lambda u: value_gradient_hessian(
         plan, density.without_volume(plan, known), u, known, rows, prior, mode=True, scale=scale),
         rows, u)
-    found = maximize(evaluate, u, Newton(steps, tolerance, history=BLOCK, step=saddle_free_step))
-    gradient, hessian = -found.gradient, -found.hessian
-    return (found.point, found.value, found.iterations, found.history,
-            found.flat | newton_converged(found.value, gradient, hessian), hessian, -found.first,
+    result = maximize(evaluate, u, Newton(steps, tolerance, history=BLOCK, step=saddle_free_step))
+    gradient, hessian = -result.gradient, -result.hessian
+    return (result.point, result.value, result.iterations, result.history,
+            result.flat | newton_converged(result.value, gradient, hessian), hessian, -result.first,
             gradient)
 
 
@@ -324,8 +326,8 @@ LBFGS_WORK, ROOT_WORK = 4, 32
 def has_coefficient_blocks(problem: Problem) -> bool:
     """Whether the rows are held and the Hessian has blocks for L-BFGS to be preconditioned by."""
     rows, plan = problem.rows, problem.plan
-    held = not isinstance(rows, Summary) and rows.held
-    return held and is_smooth(plan) and not problem.known.centring and (
+    in_memory = not isinstance(rows, Summary) and rows.held
+    return in_memory and is_smooth(plan) and not problem.known.centring and (
         blocks_of_hessian(plan) is not None)
 
 
@@ -333,24 +335,24 @@ def maximize_by_block_lbfgs(engine: OptimizerSettings, problem: Problem,
                             params: Mapping) -> Outcome:
     """The optimum by L-BFGS, preconditioned by blocks of the Hessian."""
     plan, known, rows = problem.plan, problem.known, problem.rows
-    places = np.array(present(blocks_of_hessian(plan)).places)
-    some, scale = _rows_for_blocks(rows, problem.size, places.shape[1])
+    indices = np.array(present(blocks_of_hessian(plan)).places)
+    sample, scale = _rows_for_blocks(rows, problem.size, indices.shape[1])
 
     def block(u: jax.Array, count: int) -> tuple[PyTree, ...]:
         done, history = 0, []
         while True:
             size = min(BLOCK_AGE, count - done)
-            roots = _roots_of_blocks(plan, engine.prior, u, places, known, some, scale)
-            u, value, iterations, values, end = _lbfgs_in_blocks(
-                plan, engine.prior, u, roots, places, known, rows, np.asarray(size),
+            roots = _roots_of_blocks(plan, engine.prior, u, indices, known, sample, scale)
+            u, value, iterations, values, is_flat = _lbfgs_in_blocks(
+                plan, engine.prior, u, roots, indices, known, rows, np.asarray(size),
                 engine.tolerance)
             history.append(np.asarray(values)[bool(history) : int(iterations) + 1])
             done += int(iterations)
             if int(iterations) < size or done == count or not np.isfinite(value):
-                return u, value, done, np.concatenate(history), bool(end)
+                return u, value, done, np.concatenate(history), bool(is_flat)
 
-    top, history, status = run_in_blocks(engine, block, unconstrained(plan, params, known))
-    return Outcome(constrained(plan, known, top), history, status, len(history) - 1)
+    point, history, status = run_in_blocks(engine, block, unconstrained(plan, params, known))
+    return Outcome(constrained(plan, known, point), history, status, len(history) - 1)
 
 
 def _rows_for_blocks(rows: Rows, n: int, width: int) -> tuple[Rows, np.ndarray]:
@@ -368,21 +370,21 @@ def _rows_for_blocks(rows: Rows, n: int, width: int) -> tuple[Rows, np.ndarray]:
 
 
 @jit(static_argnames=("plan", "prior"), loops=ROOT_WORK)
-def _roots_of_blocks(plan: Plan, prior: bool, u: jax.Array, places: jax.Array, known: Known,
+def _roots_of_blocks(plan: Plan, prior: bool, u: jax.Array, indices: jax.Array, known: Known,
                      rows: Rows, scale: jax.Array) -> jax.Array:
     """Roots of the inverses of the blocks of the negative Hessian at u, (m, q, q); the identity
     where a block has none.
 
     Args:
-        places: (m, q) coordinates of each block.
+        indices: (m, q) coordinates of each block.
     """
     def point(u: jax.Array):
         return density.from_unbounded(plan, u, known)[0]
 
-    blocks = scale * rows.total(lambda chunk: curvatures(plan, point, u, places, known, chunk))
+    blocks = scale * rows.total(lambda chunk: curvatures(plan, point, u, indices, known, chunk))
     if prior:
-        of_prior = -second_order(lambda u: log_prior(plan, point(u), known, True))(u)[2]
-        blocks = blocks + of_prior[places[:, :, None], places[:, None, :]]
+        prior_hessian = -second_order(lambda u: log_prior(plan, point(u), known, True))(u)[2]
+        blocks = blocks + prior_hessian[indices[:, :, None], indices[:, None, :]]
     unit = jnp.sqrt(jnp.maximum(jnp.diagonal(blocks, axis1=1, axis2=2),
                                 jnp.finfo(blocks.dtype).tiny))
     eye = jnp.eye(blocks.shape[1], dtype=blocks.dtype)
@@ -395,13 +397,13 @@ def _roots_of_blocks(plan: Plan, prior: bool, u: jax.Array, places: jax.Array, k
 
 
 @jit(static_argnames=("plan", "prior"), loops=LBFGS_WORK)
-def _lbfgs_in_blocks(plan: Plan, prior: bool, u: jax.Array, roots: jax.Array, places: jax.Array,
+def _lbfgs_in_blocks(plan: Plan, prior: bool, u: jax.Array, roots: jax.Array, indices: jax.Array,
                      known: Known, rows: Rows, steps: jax.Array, tolerance: jax.Array):
     """L-BFGS from u in coordinates in which the blocks are the identity; results as of `_lbfgs`."""
-    back = jnp.argsort(places.reshape(-1))
+    inverse = jnp.argsort(indices.reshape(-1))
 
     def at(z: jax.Array):
-        return u + (roots @ z.reshape(*places.shape, 1)).reshape(-1)[back]
+        return u + (roots @ z.reshape(*indices.shape, 1)).reshape(-1)[inverse]
 
     def both(z: jax.Array):
         return density.value_and_gradient(
@@ -410,9 +412,9 @@ def _lbfgs_in_blocks(plan: Plan, prior: bool, u: jax.Array, roots: jax.Array, pl
             mode=True)
 
     start = jnp.zeros_like(u)
-    found = maximize(density.for_loop(both, rows, start), start,
-                     LBFGS(steps, tolerance, BLOCK, preconditioned=True))
-    return at(found.point), found.value, found.iterations, found.history, found.flat
+    result = maximize(density.for_loop(both, rows, start), start,
+                      LBFGS(steps, tolerance, BLOCK, preconditioned=True))
+    return at(result.point), result.value, result.iterations, result.history, result.flat
 
 
 def host_objective(plan: Plan, prior: bool, known: Known,
@@ -420,20 +422,20 @@ def host_objective(plan: Plan, prior: bool, known: Known,
     """u → the log posterior, or the log-likelihood, and its gradient, in double: a pass over the
     rows, whose parts (squarem.split_rows) are evaluated in threads."""
     parts: Sequence[Rows] = squarem.split_rows(plan, rows) or [rows]
-    kind = jnp.result_type(float)
+    dtype = jnp.result_type(float)
     compiled = False
 
     def both(u: np.ndarray) -> tuple[float, np.ndarray]:
         nonlocal compiled
-        at = u.astype(kind)
-        found = map_in_threads(
-            lambda part: jax.device_get(_log_likelihood(plan, at, known, part)), parts,
+        point = u.astype(dtype)
+        results = map_in_threads(
+            lambda part: jax.device_get(_log_likelihood(plan, point, known, part)), parts,
             not compiled)
         compiled = True
         if prior:
-            found.append(jax.device_get(_log_prior(plan, at, known)))
-        return (float(sum(np.float64(value) for value, _ in found)),
-                np.asarray(np.sum([slope for _, slope in found], 0, dtype=np.float64)))
+            results.append(jax.device_get(_log_prior(plan, point, known)))
+        return (float(sum(np.float64(value) for value, _ in results)),
+                np.asarray(np.sum([gradient for _, gradient in results], 0, dtype=np.float64)))
 
     return both
 

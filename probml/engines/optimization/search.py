@@ -66,19 +66,19 @@ def final_objective(outcome: Outcome) -> float:
     return float(np.nan_to_num(outcome.history[-1], nan=-np.inf))
 
 
-def is_higher(one: Outcome, other: Outcome, slack: float = 0.0) -> bool:
+def is_higher(outcome: Outcome, other: Outcome, slack: float = 0.0) -> bool:
     """Whether one optimum is higher than another by more than `slack`, and than rounding."""
     low = final_objective(other)
-    return final_objective(one) > low + max(
+    return final_objective(outcome) > low + max(
         slack, ROUNDING * (1 + abs(low)) if np.isfinite(low) else 0.0)
 
 
 def index_of_highest(values: np.ndarray, allowed: np.ndarray, slack: float = 0.0) -> int:
     """The index of the highest of several optima of one program: the first, unless another that is
     `allowed` is higher by more than `slack`."""
-    first = np.arange(len(values)) == 0
-    compared = np.where((first | allowed) & np.isfinite(values), values, -np.inf)
-    return int(np.argmax(compared + np.where(first, slack, 0.0)))
+    is_first = np.arange(len(values)) == 0
+    candidates = np.where((is_first | allowed) & np.isfinite(values), values, -np.inf)
+    return int(np.argmax(candidates + np.where(is_first, slack, 0.0)))
 
 
 def improve(outcome: Outcome, proposals: Iterable[Proposal], slack: float = 0.0) -> Outcome:
@@ -90,8 +90,8 @@ def improve(outcome: Outcome, proposals: Iterable[Proposal], slack: float = 0.0)
     for proposal in proposals:
         for _ in range(proposal.rounds):
             points = filter(None, proposal.points(outcome))
-            found = filter(None, map(proposal.maximize, points))
-            best = max(found, key=final_objective, default=None)
+            optima = filter(None, map(proposal.maximize, points))
+            best = max(optima, key=final_objective, default=None)
             if best is None:
                 break
             if not is_higher(best, outcome, slack):
@@ -135,7 +135,7 @@ def find_first_optimum(problem: Problem, prior: bool, maximize: Maximize, lbfgs:
 
     proposals = [Proposal("other values of the parameters that the optimiser had not changed, "
                           "drawn from their prior",
-                          lambda found: _unmoved_at_draw(problem, params, found), maximize),
+                          lambda optimum: _unmoved_at_draw(problem, params, optimum), maximize),
                  propose_unequal_states(problem, maximize)]
     if _has_parameters_by_hidden_state(plan) and not set(plan.free) <= set(start):
         proposals.append(Proposal("values drawn from the prior", draws, maximize))
@@ -143,19 +143,19 @@ def find_first_optimum(problem: Problem, prior: bool, maximize: Maximize, lbfgs:
     impossible_start = not np.isfinite(outcome.history[0])
     if outcome.status is not Status.STALLED and not impossible_start:
         return outcome
-    stalled, others = outcome, draws(outcome)
-    if impossible_start and not others:
+    stalled, prior_draws = outcome, draws(outcome)
+    if impossible_start and not prior_draws:
         raise_impossible_start(plan, params, known, "MAP", outcome.history[0])
 
     def until_converged(point: Mapping) -> Callable[[Outcome], list[Mapping]]:
-        return lambda found: [] if found.status is Status.CONVERGED else [point]
+        return lambda optimum: [] if optimum.status is Status.CONVERGED else [point]
 
     outcome = improve(outcome, [
         *([] if impossible_start else [Proposal(
             "the point at which it had stopped", until_converged(placed_all(dict(stalled.params))),
             lambda point: lbfgs(point).after(stalled))]),
         *(Proposal("values drawn from the "
-                   "prior", until_converged(point), lbfgs) for point in others)])
+                   "prior", until_converged(point), lbfgs) for point in prior_draws)])
     if outcome.status is not Status.CONVERGED and outcome.iterations == 0:
         raise Refusal(
             f"MAP cannot fit {problem}: the optimiser found no step that increases the log density "
@@ -189,9 +189,9 @@ def _has_parameters_by_hidden_state(plan: Plan) -> bool:
 def objective_at_points(problem: Problem, prior: bool, points: Sequence[Mapping]) -> np.ndarray:
     """The objective at some points; −∞ where it is not finite."""
     plan, known, rows = problem.plan, problem.known, problem.rows
-    places = [unconstrained(plan, placed_all({name: point[name] for name in plan.free}), known)
+    coords = [unconstrained(plan, placed_all({name: point[name] for name in plan.free}), known)
               for point in points]
-    values = np.array([objective_value(plan, prior, place, known, rows) for place in places])
+    values = np.array([objective_value(plan, prior, u, known, rows) for u in coords])
     return np.where(np.isfinite(values), values, -np.inf)
 
 
@@ -217,9 +217,9 @@ def at_prior_draw(problem: Problem, params: Mapping, names: list[str]) -> dict[s
     """Parameters, some of which are replaced by a draw of their prior: those in which the density
     is flat, as in hidden units that are all equal, or at 0 for what is squared."""
     plan, known = problem.plan, problem.known
-    used = {p for name in (*plan.pooled, *plan.rowwise)
-            for uses in plan.structure.sites[name].uses.values() for p in uses}
-    names = [name for name in names if name in used]
+    entering = {p for name in (*plan.pooled, *plan.rowwise)
+                for uses in plan.structure.sites[name].uses.values() for p in uses}
+    names = [name for name in names if name in entering]
     drawn = drawn_prior(plan, known, 1, problem.seed) if names else None
     if drawn is None:
         return dict(params)
@@ -268,18 +268,18 @@ def propose_other_optima(problem: Problem, prior: bool, start: Mapping,
         return other if other.status is Status.CONVERGED and np.isfinite(
             final_objective(other)) else None
 
-    def propose(name: str, place: Callable[[np.ndarray], np.ndarray | None]) -> Proposal:
+    def propose(name: str, transform: Callable[[np.ndarray], np.ndarray | None]) -> Proposal:
         def points(outcome: Outcome) -> list[Mapping]:
-            point = (place(_coordinates(problem, outcome.params))
+            point = (transform(_coordinates(problem, outcome.params))
                      if _is_search_worthwhile(problem, prior, outcome) else None)
             return [] if point is None else [constrained(plan, known, point)]
 
-        return Proposal(name, points, converged, 1, lambda best, rest: _several_optima(
-            problem, prior, best, rest, _coordinates(problem, start)))
+        return Proposal(name, points, converged, 1, lambda best, other: _several_optima(
+            problem, prior, best, other, _coordinates(problem, start)))
 
-    def mirror(moved: np.ndarray, end: np.ndarray) -> np.ndarray | None:
-        begun = _coordinates(problem, start)
-        return np.where(moved, 2 * begun - end, end) if (end != begun)[moved].any() else None
+    def mirror(image: np.ndarray, end: np.ndarray) -> np.ndarray | None:
+        pivot = _coordinates(problem, start)
+        return np.where(image, 2 * pivot - end, end) if (end != pivot)[image].any() else None
 
     draws = functools.cache(lambda: drawn_prior(plan, known, PRIOR_STARTS, problem.seed))
 
@@ -301,52 +301,52 @@ def _coordinates(problem: Problem, params: Mapping) -> np.ndarray:
     return np.asarray(unconstrained(problem.plan, placed_all(dict(params)), problem.known))
 
 
-def _several_optima(problem: Problem, prior: bool, best: Outcome, rest: Outcome,
+def _several_optima(problem: Problem, prior: bool, best: Outcome, other: Outcome,
                     start: np.ndarray) -> Finding | None:
     """The finding that two optima are separate maxima of about the same height; None: they are
     not."""
-    here, there = (_coordinates(problem, one.params) for one in (best, rest))
+    u_hi, u_lo = (_coordinates(problem, opt.params) for opt in (best, other))
     parts = density.coordinate_slices(problem.plan)
     gaps, moved = ({name: float(np.abs(way[part]).max(initial=0.0)) for name, part in parts.items()}
-                   for way in (here - there, here - start))
+                   for way in (u_hi - u_lo, u_hi - start))
     different = {name: gap for name, gap in gaps.items() if gap > SAME_OPTIMUM * moved[name]}
-    lower = final_objective(best) - final_objective(rest)
-    if (not different or lower > MAX_LOWER or _are_equivalent(problem, best, rest, different)
-            or _are_connected(problem, prior, best, rest)):
+    lower = final_objective(best) - final_objective(other)
+    if (not different or lower > MAX_LOWER or _are_equivalent(problem, best, other, different)
+            or _are_connected(problem, prior, best, other)):
         return None
     name = max(different, key=different.__getitem__)
-    values = [np.asarray(one.params[name]) for one in (best, rest)]
+    values = [np.asarray(opt.params[name]) for opt in (best, other)]
     entry = int(np.argmax(np.abs(values[0] - values[1])))
     index = tuple(int(i) for i in np.unravel_index(entry, values[0].shape))
-    by = f"lower by {lower:.2g}" if lower > EQUAL else "of the same height"
-    return Finding.of(Code.SEVERAL_OPTIMA, name, index, height=by, here=values[0][index],
+    height = f"lower by {lower:.2g}" if lower > EQUAL else "of the same height"
+    return Finding.of(Code.SEVERAL_OPTIMA, name, index, height=height, here=values[0][index],
                       there=values[1][index])
 
 
-def _are_equivalent(problem: Problem, best: Outcome, rest: Outcome,
+def _are_equivalent(problem: Problem, best: Outcome, other: Outcome,
                     different: Collection[str]) -> bool:
     """Whether two optima are as high, and what the model declares to be identified is the same; or
     the parameters that differ enter what the function computes by name, and that is the same."""
     structure = problem.plan.structure
     declared = structure.model.identified_by is not None
-    entering = {name for each in structure.derived for name in structure.programs[each][1]}
-    fall = best.history[-1] - rest.history[-1]
+    entering = {name for output in structure.derived for name in structure.programs[output][1]}
+    fall = best.history[-1] - other.history[-1]
     if not (declared or entering.issuperset(different)) or (
             fall > ON_THE_WAY * (1 + abs(best.history[-1]))):
         return False
-    values = identified_at if declared else deterministics_at
-    here, there = (jax.device_get(values(structure, {**problem.known.given,
-                                                     **placed_all(dict(one.params))}))
-                   for one in (best, rest))
-    return all(np.allclose(there[name], value, rtol=0.0,
+    evaluate = identified_at if declared else deterministics_at
+    v_hi, v_lo = (jax.device_get(evaluate(structure, {**problem.known.given,
+                                                      **placed_all(dict(opt.params))}))
+                  for opt in (best, other))
+    return all(np.allclose(v_lo[name], value, rtol=0.0,
                            atol=EQUAL_VALUES * np.max(np.abs(value), initial=0.0))
-               for name, value in here.items())
+               for name, value in v_hi.items())
 
 
-def _are_connected(problem: Problem, prior: bool, best: Outcome, rest: Outcome) -> bool:
+def _are_connected(problem: Problem, prior: bool, best: Outcome, other: Outcome) -> bool:
     """Whether the objective nowhere falls below the lower optimum on the line between two."""
-    low = rest.history[-1]
-    points = [{name: (1 - share) * np.asarray(value) + share * np.asarray(rest.params[name])
+    low = other.history[-1]
+    points = [{name: (1 - share) * np.asarray(value) + share * np.asarray(other.params[name])
                for name, value in best.params.items()} for share in BETWEEN]
     values = objective_at_points(problem, prior, points)
     return bool((values >= low - ON_THE_WAY * (1 + abs(low))).all())

@@ -57,11 +57,11 @@ def run(engine: Training, problem: Problem, params: Mapping) -> Outcome:
         ModelError: there are no held-out rows, no training rows, or fewer than a batch.
     """
     plan, known, key = problem.plan, problem.known, random_key(problem.seed)
-    rows, held, n = _split_rows(engine, problem, key)
+    rows, heldout, n = _split_rows(engine, problem, key)
     batch, limit = engine.batch_rows or n, engine.steps or MAX_STEPS
     epoch = max(n // batch, 1)
     every = BLOCK if batch == n else -(-BLOCK // epoch) * epoch  # steps between evaluations
-    loop = Loop(None, "history", *["curve"] * (held is not None))
+    loop = Loop(None, "history", *["curve"] * (heldout is not None))
     history, curve = loop.lists["history"], loop.lists.get("curve", [])
 
     def evaluate(u: Mapping) -> tuple[jax.Array, PyTree]:
@@ -69,8 +69,8 @@ def run(engine: Training, problem: Problem, params: Mapping) -> Outcome:
         """
         value, gradient = objective(plan, engine.prior, u, known, rows)
         history.append(float(value))
-        if held is not None:
-            curve.append(float(_mean_log_evidence(plan, u, known, held)))
+        if heldout is not None:
+            curve.append(float(_mean_log_evidence(plan, u, known, heldout)))
         return value, gradient
 
     def turn(before: int) -> StepResult:
@@ -116,20 +116,20 @@ def _split_rows(engine: Training, problem: Problem,
     n = problem.size if engine.batch_rows or engine.held_out else 1
     if not engine.held_out:
         return problem.rows, None, n
-    rows, held, count = split_rows(problem.rows, engine.held_out, key, n)
-    check_held_out(engine.held_out, count, n)
-    n -= count
+    rows, heldout, n_held = split_rows(problem.rows, engine.held_out, key, n)
+    check_held_out(engine.held_out, n_held, n)
+    n -= n_held
     if (engine.batch_rows or 0) > n:
         raise ModelError(f"MAP(batch_rows={engine.batch_rows}, held_out={engine.held_out}): only "
                          f"{counted(n, 'row remains', 'rows remain')} for fitting. Give a smaller "
                          "batch_rows, or omit it")
-    return rows, held, n
+    return rows, heldout, n
 
 
 def _is_fluctuating(history: list[float]) -> bool:
     """Whether the objective did not rise in the last third of a long enough run."""
-    late = len(history) - len(history) // 3
-    return len(history) >= 9 and max(history[late:]) - max(history[:late]) <= MIN_GAIN * (
+    start = len(history) - len(history) // 3
+    return len(history) >= 9 and max(history[start:]) - max(history[:start]) <= MIN_GAIN * (
         1 + abs(history[-1])
     )
 

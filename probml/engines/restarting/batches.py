@@ -89,8 +89,8 @@ def sites_without_statistics(plan: Plan) -> tuple[str, ...]:
 
 def expected_of(statistics: PyTree) -> Expected:
     """An E-step of which there are only the statistics."""
-    nothing = jnp.zeros(())
-    return Expected(statistics, {}, [], nothing, nothing, {}, {})
+    zero = jnp.zeros(())
+    return Expected(statistics, {}, [], zero, zero, {}, {})
 
 
 def first_point(problem: Problem, engine: Any) -> dict[str, jax.Array]:
@@ -124,54 +124,54 @@ def run_passes(engine: Any, problem: Problem, point: PyTree, kind: str) -> Outco
     Cost: a pass is the statistics of all rows, an update a batch, and the objective of all rows.
     """
     plan, rows, known = problem.plan, problem.rows, problem.known
-    way: IncrementalUpdate = engine.capabilities.incremental_update
-    static, key = (way, int(engine.batch_rows)), random_key(problem.seed)
-    first = float(_objective(plan, way, point, known, rows)[0])
+    updater: IncrementalUpdate = engine.capabilities.incremental_update
+    static, key = (updater, int(engine.batch_rows)), random_key(problem.seed)
+    first_value = float(_objective(plan, updater, point, known, rows)[0])
     # the point, its statistics, number of batches so far; the best point, and its objective
-    loop = Loop((point, _zero_statistics(plan, way, point, known, rows), np.asarray(0), point,
-                 first), "history")
+    loop = Loop((point, _zero_statistics(plan, updater, point, known, rows), np.asarray(0), point,
+                 first_value), "history")
     history = loop.lists["history"]
-    history.append(first)
+    history.append(first_value)
 
     def turn(done: int) -> StepResult:
         point, statistics, batches, best, highest = loop.state
-        point, statistics, batches, value, sound = _run_pass(
+        point, statistics, batches, value, is_valid = _run_pass(
             plan, static, point, statistics, batches, known, rows, key, np.int32(done)
         )
         history.append(float(value))
-        sound = bool(sound) and np.isfinite(history[-1])
+        is_valid = bool(is_valid) and np.isfinite(history[-1])
         gain = history[-1] - highest
-        if sound and gain > 0:
+        if is_valid and gain > 0:
             best, highest = point, history[-1]
         loop.state = point, statistics, batches, best, highest
-        if not sound:
+        if not is_valid:
             return StepResult(1, history[-1], Status.COLLAPSED)
-        small = gain <= engine.tolerance * rows.weight
-        return StepResult(1, history[-1], Status.CONVERGED if small else Status.RUNNING)
+        is_small = gain <= engine.tolerance * rows.weight
+        return StepResult(1, history[-1], Status.CONVERGED if is_small else Status.RUNNING)
 
     limit = engine.max_iterations
     with Progress(type(engine).__name__, limit, engine.progress) as bar:
         status = iterate(bar, limit, turn, held=loop)
     point, statistics, _, best, _ = loop.state
-    params, posterior = way.found(plan, point if status is Status.COLLAPSED else best, known)
+    params, posterior = updater.found(plan, point if status is Status.COLLAPSED else best, known)
     return Outcome(jax.device_get(params), np.array(history), status, len(history) - 1,
                    (Finding.of(Code.BATCHES, kind=kind, rows=engine.batch_rows),), posterior,
                    state=State(statistics=jax.device_get(statistics)))
 
 
 @jit(static_argnums=(0, 1))
-def _zero_statistics(plan: Plan, way: IncrementalUpdate, point: PyTree, known: Known,
+def _zero_statistics(plan: Plan, updater: IncrementalUpdate, point: PyTree, known: Known,
                      rows: Rows) -> PyTree:
     return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(
-        lambda point, known, rows: way.statistics_and_evidence(plan, point, known, rows)[0],
+        lambda point, known, rows: updater.statistics_and_evidence(plan, point, known, rows)[0],
         point, known, rows))
 
 
-def _objective_and_validity(plan: Plan, way: IncrementalUpdate, point: PyTree, known: Known,
+def _objective_and_validity(plan: Plan, updater: IncrementalUpdate, point: PyTree, known: Known,
                             rows: Rows) -> tuple:
     """The objective of all rows, and whether the point is valid."""
-    valid, prior = way.validity_and_prior(plan, point, known, rows)
-    return prior + way.statistics_and_evidence(plan, point, known, rows)[1], valid
+    valid, prior = updater.validity_and_prior(plan, point, known, rows)
+    return prior + updater.statistics_and_evidence(plan, point, known, rows)[1], valid
 
 
 _objective = jit(_objective_and_validity, static_argnums=(0, 1))
@@ -182,31 +182,31 @@ def _run_pass(plan: Plan, static: tuple, point: PyTree, statistics: PyTree, coun
               known: Known, rows: Rows, key: jax.Array, epoch: jax.Array) -> tuple:
     """One pass: the point and statistics after it, the number of batches so far, the objective, and
     whether the point is valid."""
-    way, size = static
+    updater, size = static
     total_weight = rows.mass
 
     def improved(statistics: PyTree, point: PyTree, batch: Rows):
-        found = way.update_point(plan, expected_of(statistics), point, known, batch)
-        return jax.tree.map(lambda new, old: new.astype(old.dtype), found, point)
+        updated = updater.update_point(plan, expected_of(statistics), point, known, batch)
+        return jax.tree.map(lambda new, old: new.astype(old.dtype), updated, point)
 
     def step(carry: tuple, batch: Rows):
-        point, running, whole, lost, count = carry
-        own = way.statistics_and_evidence(plan, point, known, batch)[0]
+        point, average, total, remainder, count = carry
+        stats = updater.statistics_and_evidence(plan, point, known, batch)[0]
         weight = batch.total(lambda chunk: chunk.weights.sum())
-        some = weight > 0
-        share = jnp.where(some, total_weight / jnp.where(some, weight, 1.0), 0.0)
-        new = (count + 1.0) ** -FORGETTING
-        mixed = jax.tree.map(lambda old, mine: old + new * (share * mine - old), running, own)
-        after = improved(mixed, point, batch)
-        moves = some & (count >= QUIET_BATCHES)
-        return (_select(moves, after, point), _select(some, mixed, running),
-                *compensated(whole, lost, own), count + some)
+        has_weight = weight > 0
+        share = jnp.where(has_weight, total_weight / jnp.where(has_weight, weight, 1.0), 0.0)
+        rate = (count + 1.0) ** -FORGETTING
+        mixed = jax.tree.map(lambda old, fresh: old + rate * (share * fresh - old), average, stats)
+        new_point = improved(mixed, point, batch)
+        is_moving = has_weight & (count >= QUIET_BATCHES)
+        return (_select(is_moving, new_point, point), _select(has_weight, mixed, average),
+                *compensated(total, remainder, stats), count + has_weight)
 
-    whole = jax.tree.map(jnp.zeros_like, statistics)
-    point, _, whole, _, count = rows.walk(step, (point, statistics, whole, whole, count), size,
+    total = jax.tree.map(jnp.zeros_like, statistics)
+    point, _, total, _, count = rows.walk(step, (point, statistics, total, total, count), size,
                                           key, epoch)
-    point = improved(whole, point, rows)
-    return point, whole, count, *_objective_and_validity(plan, way, point, known, rows)
+    point = improved(total, point, rows)
+    return point, total, count, *_objective_and_validity(plan, updater, point, known, rows)
 
 
 def _select(flag: np.ndarray, a: PyTree, b: PyTree) -> PyTree:
@@ -222,16 +222,16 @@ class PointUpdate:
 
     def update_point(self, plan: Plan, expected: Expected, point: Mapping, known: Known,
                      rows: Rows | Summary) -> dict[str, jax.Array]:
-        found = maximise(plan, expected, point, known, rows, self.prior)
-        return {name: found[name] for name in point}
+        params = maximise(plan, expected, point, known, rows, self.prior)
+        return {name: params[name] for name in point}
 
     def point_of_fit(self, params: Mapping, posterior: Posterior) -> PyTree:
         return dict(params)
 
     def statistics_and_evidence(self, plan: Plan, point: Mapping, known: Known,
                                 rows: Rows) -> tuple[PyTree, jax.Array]:
-        found = expect(plan, point, known, rows, self.hard)
-        return found.statistics, found.log_evidence
+        expected = expect(plan, point, known, rows, self.hard)
+        return expected.statistics, expected.log_evidence
 
     def validity_and_prior(self, plan: Plan, point: Mapping, known: Known,
                            rows: Rows | Summary) -> tuple[jax.Array, jax.Array]:
@@ -244,19 +244,19 @@ class PointUpdate:
 
 
 @jit(static_argnums=(0, 1))
-def expected_statistics(plan: Plan, way: IncrementalUpdate, point: object, known: Known,
+def expected_statistics(plan: Plan, updater: IncrementalUpdate, point: object, known: Known,
                         rows: Rows) -> tuple[PyTree, jax.Array]:
     """Expected statistics of the rows at a point, and the part of the objective that depends on
     them."""
-    return way.statistics_and_evidence(plan, point, known, rows)
+    return updater.statistics_and_evidence(plan, point, known, rows)
 
 
 @jit(static_argnums=(0, 1))
-def improve_point(plan: Plan, way: IncrementalUpdate, summary: Summary, point: object,
+def improve_point(plan: Plan, updater: IncrementalUpdate, summary: Summary, point: object,
              known: Known) -> tuple[PyTree, jax.Array, jax.Array]:
     """The optimum given statistics, starting from a point; whether it is valid; and the part of the
     objective at the point before that does not depend on rows."""
-    found = way.update_point(plan, expected_of(summary.statistics), point, known, summary)
-    whole = jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(found)]))
-    return (found, whole & way.validity_and_prior(plan, found, known, summary)[0],
-            way.validity_and_prior(plan, point, known, summary)[1])
+    improved = updater.update_point(plan, expected_of(summary.statistics), point, known, summary)
+    finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(improved)]))
+    return (improved, finite & updater.validity_and_prior(plan, improved, known, summary)[0],
+            updater.validity_and_prior(plan, point, known, summary)[1])

@@ -34,7 +34,7 @@ def relative_tolerance(tolerance: float) -> float:
 
 
 def converge_parameters(engine: Any, plan: Plan, state: State, history: np.ndarray,
-                        best: int, first: Start, rows: Rows, known: Known, closed: bool,
+                        best: int, init: Start, rows: Rows, known: Known, closed: bool,
                         parameter_tolerance: float) -> tuple[State, np.ndarray, bool]:
     """The states and objectives of all restarts, where `best` has continued until the distance of
     its parameters to their limit, as SQUAREM predicts it, is below `parameter_tolerance`. Also
@@ -54,23 +54,23 @@ def converge_parameters(engine: Any, plan: Plan, state: State, history: np.ndarr
         return state, history, False
     static = (engine.prior, engine.hard, engine.accelerate, closed)
     gain = GAIN_SHARE * engine.tolerance * rows.weight
-    begun, parts = int(state.count[best]), [history]
-    ceiling = min(engine.max_iterations + 1, begun + max(int(MORE_EVALUATIONS * begun), BLOCK))
+    spent, blocks = int(state.count[best]), [history]
+    max_evals = min(engine.max_iterations + 1, spent + max(int(MORE_EVALUATIONS * spent), BLOCK))
     is_best = np.arange(len(state.status)) == best
-    others, start = np.asarray(state.status), first._replace(drawn=None)
-    now = state._replace(status=np.where(is_best, Status.RUNNING,
-                                         Status.STOPPED).astype(others.dtype),
-                         stalled=np.zeros_like(np.asarray(state.stalled)))
+    statuses, start = np.asarray(state.status), init._replace(drawn=None)
+    runs = state._replace(status=np.where(is_best, Status.RUNNING,
+                                          Status.STOPPED).astype(statuses.dtype),
+                          stalled=np.zeros_like(np.asarray(state.stalled)))
     for _ in range(MAX_CALLS):
-        limit = min(int(now.count[best]) + BLOCK, ceiling)
-        now, more, _ = run_em_block(plan, static, now, start, known, rows, limit, gain)
-        parts.append(more)
-        if int(now.status[best]) != Status.RUNNING or limit == ceiling or not is_moving(now):
+        limit = min(int(runs.count[best]) + BLOCK, max_evals)
+        runs, values, _ = run_em_block(plan, static, runs, start, known, rows, limit, gain)
+        blocks.append(values)
+        if int(runs.status[best]) != Status.RUNNING or limit == max_evals or not is_moving(runs):
             break
-    if int(now.status[best]) not in (Status.RUNNING, Status.CONVERGED):
+    if int(runs.status[best]) not in (Status.RUNNING, Status.CONVERGED):
         return state, history, True  # rounding made it fall: the state before had converged
-    hidden = int(now.status[best]) == Status.CONVERGED and is_moving(now)
-    return now._replace(status=others), np.concatenate(parts, 1), hidden
+    by_rounding = int(runs.status[best]) == Status.CONVERGED and is_moving(runs)
+    return runs._replace(status=statuses), np.concatenate(blocks, 1), by_rounding
 
 
 TIE = 0.01  # of the difference within which two optima count as one: the first of them is taken
@@ -83,7 +83,7 @@ MAX_SPURIOUS_STARTS, MIN_USUAL_STARTS, SPURIOUS_SCALE, EQUAL = 2, 6, 0.2, 0.01
 Advance = Callable[[PyTree, PyTree, int], tuple[PyTree, PyTree, bool]]
 
 
-def run_restarts(engine: Any, plan: Plan, first: Start, rows: Rows, known: Known,
+def run_restarts(engine: Any, plan: Plan, init: Start, rows: Rows, known: Known,
                  closed: bool, race: Race | None = None) -> tuple[State, np.ndarray]:
     """The final state of every restart of EM, and the values of its objective.
 
@@ -92,14 +92,14 @@ def run_restarts(engine: Any, plan: Plan, first: Start, rows: Rows, known: Known
     """
     static = (engine.prior, engine.hard, engine.accelerate, closed)
     gain = engine.tolerance * rows.weight
-    start = initial_state(plan, first.params, first.expected is not None, first.drawn)
+    start = initial_state(plan, init.params, init.expected is not None, init.drawn)
     return run_to_convergence(
-        "EM", rows, start, first._replace(drawn=None),
+        "EM", rows, start, init._replace(drawn=None),
         lambda state, own, limit: run_em_block(plan, static, state, own, known, rows, limit, gain),
         BLOCK, engine.max_iterations, race, engine.progress)
 
 
-def run_to_convergence(title: str, rows: Rows, state: PyTree, own: PyTree, advance: Advance,
+def run_to_convergence(title: str, rows: Rows, state: PyTree, data: PyTree, advance: Advance,
                        block: int, limit: int, race: Race | None,
                        progress: bool) -> tuple[PyTree, np.ndarray]:
     """The final state of every restart, and the values of its objective, (restarts, evaluations).
@@ -108,7 +108,7 @@ def run_to_convergence(title: str, rows: Rows, state: PyTree, own: PyTree, advan
 
     Args:
         state: a named tuple with `value`, `count` and `status`, whose leaves begin with an axis of
-            restarts. own: further data of each restart, with such leaves.
+            restarts. data: further data of each restart, with such leaves.
         advance: see `Advance`. block: evaluations of a call.
         limit: iterations at most, of which there is one less than evaluations.
     """
@@ -121,7 +121,7 @@ def run_to_convergence(title: str, rows: Rows, state: PyTree, own: PyTree, advan
         # if rows are read in parts each evaluation is long
         count = racing.first if racing and early else block if racing or rows.held else 1
         most = min((0 if early else done + 1) + count, max_evaluations)
-        loop.state, values, ended = advance(loop.state, own, most)
+        loop.state, values, ended = advance(loop.state, data, most)
         history.append(np.asarray(values, float))
         ended = bool(ended) or most >= max_evaluations
         if racing and not ended:
@@ -152,25 +152,25 @@ def stopped_is_highest(runs: PyTree) -> bool:
 def first_states(structure: Structure, outcome: Outcome) -> Outcome:
     """An outcome of a model with more states, in the shapes of a model with fewer: those of the
     first states."""
-    parts = {name: tuple(slice(n) for n in structure.sites[name].shape) for name in outcome.params}
-    return outcome._replace(params={name: value[parts[name]]
+    slices = {name: tuple(slice(n) for n in structure.sites[name].shape) for name in outcome.params}
+    return outcome._replace(params={name: value[slices[name]]
                                     for name, value in outcome.params.items()})
 
 
-def index_of_best(runs: PyTree, close: float = 0.0) -> int:
+def index_of_best(runs: PyTree, slack: float = 0.0) -> int:
     """The index of the best restart. close: difference within which two optima count as one."""
     value = np.asarray(runs.value)
     reached = np.where(_has_ended(runs), value, -np.inf)
     # rounding must not choose the order of the states
-    tie = TIE * close + 64 * np.finfo(value.dtype).eps * np.abs(reached.max())
+    tie = TIE * slack + 64 * np.finfo(value.dtype).eps * np.abs(reached.max())
     return int(np.argmax(reached >= reached.max() - (tie if np.isfinite(tie) else 0.0)))
 
 
-def outcome_of_best(runs: PyTree, values: np.ndarray, close: float, best: int) -> Outcome:
+def outcome_of_best(runs: PyTree, values: np.ndarray, slack: float, best: int) -> Outcome:
     """The outcome of the restart `best`, without its parameters, and a finding about the others.
 
     Args:
-        values: of the objective of `best`. close: difference within which two optima count as one.
+        values: of the objective of `best`. slack: difference within which two optima count as one.
     """
     status, value = np.asarray(runs.status), np.asarray(runs.value)
     alive, ended = is_alive(status, value), has_ended(status, value)
@@ -180,27 +180,27 @@ def outcome_of_best(runs: PyTree, values: np.ndarray, close: float, best: int) -
         {}, values[np.isfinite(values)],
         Status.MAX_ITERATIONS if final is Status.RUNNING else final,
         max(int(np.asarray(runs.count)[best]) - 1, 0),
-        (restarts_finding(status, value, best, close),) if ended.any() and len(value) > 1
+        (restarts_finding(status, value, best, slack),) if ended.any() and len(value) > 1
         else (),
         # a few collapsed restarts of many are no sign of too little precision
     ).with_state(collapsed_restarts=collapsed if alive.any() and 2 * collapsed > len(value) else 0)
 
 
-def find_spurious_maximum(plan: Plan, state: State, best: int, close: float) -> tuple[Finding, ...]:
+def find_spurious_maximum(plan: Plan, state: State, best: int, slack: float) -> tuple[Finding, ...]:
     """A finding if hardly any start reached the best optimum, and it has a far smaller scale than
     the optimum that most reach: a few rows that agree by chance make such a maximum, which is high
     and has little mass (McLachlan & Peel 2000, "Finite Mixture Models", section 3.10)."""
     value, ended = np.asarray(state.value), _has_ended(state)
-    at = np.flatnonzero(ended)
-    count = (np.abs(value[at][:, None] - value[at]) <= max(close, EQUAL)).sum(1)
+    indices = np.flatnonzero(ended)
+    count = (np.abs(value[indices][:, None] - value[indices]) <= max(slack, EQUAL)).sum(1)
     scales = [name for name in plan.free if plan.structure.sites[name].domain.log_scale]
-    if not (ended[best] and scales and len(at) and count.max() >= MIN_USUAL_STARTS):
+    if not (ended[best] and scales and len(indices) and count.max() >= MIN_USUAL_STARTS):
         return ()
-    if count[np.flatnonzero(at == best)[0]] > MAX_SPURIOUS_STARTS:
+    if count[np.flatnonzero(indices == best)[0]] > MAX_SPURIOUS_STARTS:
         return ()
-    usual = int(at[np.argmax(count)])
-    point, other = (unpack(plan, state.params[i]) for i in (best, usual))
-    ratios = {name: np.min(point[name]) / max(np.min(other[name]), np.finfo(float).tiny)
+    usual = int(indices[np.argmax(count)])
+    point, usual_point = (unpack(plan, state.params[i]) for i in (best, usual))
+    ratios = {name: np.min(point[name]) / max(np.min(usual_point[name]), np.finfo(float).tiny)
               for name in scales}
     name = min(ratios, key=lambda name: ratios[name])
     if not ratios[name] < SPURIOUS_SCALE:

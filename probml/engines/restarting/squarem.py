@@ -93,29 +93,29 @@ def split_rows(plan: Plan, rows: PyTree) -> list[Resident | InPlaceRows]:
     if rows.chunks % 2 or _places(rows) * max(plan.effort, plan.brought) < PARTED:
         return []
     count = UNEVEN_PARTS if plan.partially_observed and rows.chunks % UNEVEN_PARTS == 0 else 2
-    held, size = jax.tree.map(np.asarray, rows.stacked), rows.chunks // count
-    cuts = [slice(begin, begin + size) for begin in range(0, rows.chunks, size)]
-    return [Resident(jax.tree.map(lambda leaf, part=part: jax.device_put(leaf[part]), held))
-            for part in reversed(cuts)]
+    stacked, size = jax.tree.map(np.asarray, rows.stacked), rows.chunks // count
+    slices = [slice(begin, begin + size) for begin in range(0, rows.chunks, size)]
+    return [Resident(jax.tree.map(lambda leaf, part=part: jax.device_put(leaf[part]), stacked))
+            for part in reversed(slices)]
 
 
 def evaluate_running(evaluate: Callable[[np.ndarray], PyTree], running: np.ndarray, size: int,
-                     blank: object, alone: bool = False) -> PyTree:
-    """The results of the runs that are running, in slices of `size`; `blank` for the others.
+                     default: object, serial: bool = False) -> PyTree:
+    """The results of the runs that are running, in slices of `size`; `default` for the others.
 
     Args:
         evaluate: indices of `size` runs → their results, a pytree of arrays that begin with an axis
-            of runs. running: (runs,) bool. blank: results of all runs.
-        alone: one slice after the other, as when the first one compiles.
+            of runs. running: (runs,) bool. default: results of all runs.
+        serial: one slice after the other, as when the first one compiles.
     """
-    at = np.flatnonzero(running)
-    parts = [at[begin : begin + size] for begin in range(0, len(at), size)]
-    results = map_in_threads(lambda part: evaluate(np.resize(part, size)), parts, alone)
-    out = jax.tree.map(np.array, blank)
-    for part, found in zip(parts, results, strict=True):
-        jax.tree.map(lambda whole, leaf, part=part: whole.__setitem__(part, leaf[: len(part)]),
-                     out, found)
-    return out
+    indices = np.flatnonzero(running)
+    parts = [indices[begin : begin + size] for begin in range(0, len(indices), size)]
+    results = map_in_threads(lambda part: evaluate(np.resize(part, size)), parts, serial)
+    merged = jax.tree.map(np.array, default)
+    for part, result in zip(parts, results, strict=True):
+        jax.tree.map(lambda target, leaf, part=part: target.__setitem__(part, leaf[: len(part)]),
+                     merged, result)
+    return merged
 
 
 MAX_READINGS = 3  # points at which an M-step evaluates the matrices of a closed form, at most
@@ -192,7 +192,7 @@ def initial_state(plan: Plan, params: Mapping, labelled: bool,
                  np.zeros_like(value), zero, zero)
 
 
-def run_em_block(plan: Plan, static: tuple, state: State, first: Start, known: Known, rows: Rows,
+def run_em_block(plan: Plan, static: tuple, state: State, init: Start, known: Known, rows: Rows,
                  limit: int, min_gain: float) -> tuple[State, np.ndarray, bool]:
     """Evaluates until `limit`, BLOCK times, or until every restart has stopped: the states, the
     values of the objective (restarts, BLOCK), and whether all have stopped.
@@ -206,37 +206,37 @@ def run_em_block(plan: Plan, static: tuple, state: State, first: Start, known: K
     size = runs_at_once(plan, rows, len(state.value))
     parts = parts_for_threads(plan, rows, len(state.value))
 
-    def evaluate_states(state: State, running: np.ndarray, alone: bool) -> Evaluated:
-        every = state.pending, state.phase == START, first.expected, first.allowed
+    def evaluate_states(state: State, running: np.ndarray, serial: bool) -> Evaluated:
+        args = state.pending, state.phase == START, init.expected, init.allowed
 
         def evaluate_members(members: tuple) -> Evaluated:
             if not parts:
                 return jax.device_get(evaluate(plan, (prior, hard, closed), *members, known, rows))
             sums = map_in_threads(lambda part: jax.block_until_ready(
-                _sum_over_rows(plan, hard, members[0], members[3], known, part)), parts, alone)
+                _sum_over_rows(plan, hard, members[0], members[3], known, part)), parts, serial)
             return jax.device_get(_evaluate_sums(plan, (prior, hard, closed), *members, known, rows,
                                             sums))
 
         if size == len(running):
-            return evaluate_members(every)
+            return evaluate_members(args)
         # a restart that has ended stays where it is
-        blank = Evaluated(state.value, np.zeros_like(state.value), np.zeros(len(running), bool),
-                          state.pending)
+        default = Evaluated(state.value, np.zeros_like(state.value), np.zeros(len(running), bool),
+                            state.pending)
         return evaluate_running(
-            lambda at: evaluate_members(jax.tree.map(lambda leaf: leaf[at], every)), running, size,
-            blank, alone)
+            lambda idx: evaluate_members(jax.tree.map(lambda leaf: leaf[idx], args)), running, size,
+            default, serial)
 
     if size < len(state.value):
-        first = jax.tree.map(np.asarray, first)
+        init = jax.tree.map(np.asarray, init)
     for i in range(BLOCK):
         running = (state.status == Status.RUNNING) & (state.count < limit)
         if not running.any():
             break
-        found = evaluate_states(state, running, i == 0)
+        evaluated = evaluate_states(state, running, i == 0)
         with np.errstate(all="ignore"):  # restarts that have collapsed
-            new = _choose_next(plan, accelerate, state, first, found, min_gain)
-        objectives[:, i] = np.where(running & (state.phase != START), new.value, np.nan)
-        state = _select(running, new, state)
+            after = _choose_next(plan, accelerate, state, init, evaluated, min_gain)
+        objectives[:, i] = np.where(running & (state.phase != START), after.value, np.nan)
+        state = _select(running, after, state)
     return state, objectives, bool((state.status != Status.RUNNING).all())
 
 
@@ -265,15 +265,15 @@ def evaluate(plan: Plan, static: tuple, pending: jax.Array, starting: jax.Array,
         return _step(plan, static, point, starting, labelled, expected, known, rows)
 
     if restarts == 1:
-        one = jax.tree.map(lambda leaf: leaf[0], (pending, starting, labelled, allowed))
-        found = step(one[0], one[1], one[2], expected(one[0], one[3]))
-        return jax.tree.map(lambda leaf: leaf[None], found)
+        single = jax.tree.map(lambda leaf: leaf[0], (pending, starting, labelled, allowed))
+        result = step(single[0], single[1], single[2], expected(single[0], single[3]))
+        return jax.tree.map(lambda leaf: leaf[None], result)
     if MAX_READINGS * restarts * plan.factorising < lapack.WORK:
         return rows.vmap_copies(shortened(lambda point, starting, labelled, allowed: step(
             point, starting, labelled, expected(point, allowed)
         ), last=True), pending, starting, labelled, allowed)
     natural = jax.lax.map(lambda point: naturals(plan, unpack(plan, point), known), pending)
-    return jax.lax.map(lambda each: step(*each),
+    return jax.lax.map(lambda arguments: step(*arguments),
                        (pending, starting, labelled, jax.vmap(expected)(pending, allowed, natural)))
 
 
@@ -290,12 +290,12 @@ def _evaluate_sums(plan: Plan, static: tuple, pending: jax.Array, starting: jax.
                    labelled: Expected | None, allowed: Mapping, known: Known, rows: Rows,
                    sums: list) -> Evaluated:
     """`evaluate` for a single restart, from the sums over parts of the rows."""
-    own = jax.tree.map(lambda leaf: leaf[0], (pending, starting, labelled, allowed))
+    single = jax.tree.map(lambda leaf: leaf[0], (pending, starting, labelled, allowed))
     total = functools.reduce(lambda a, b: jax.tree.map(jnp.add, a, b), sums)
-    expected = e_step_from_totals(plan, unpack(plan, own[0]), known._replace(allowed=own[3]),
+    expected = e_step_from_totals(plan, unpack(plan, single[0]), known._replace(allowed=single[3]),
                                   *total)
     return jax.tree.map(lambda leaf: leaf[None],
-                        _step(plan, static, own[0], own[1], own[2], expected, known, rows))
+                        _step(plan, static, single[0], single[1], single[2], expected, known, rows))
 
 
 def _step(plan: Plan, static: tuple, pending: jax.Array, starting: jax.Array,
@@ -309,8 +309,8 @@ def _step(plan: Plan, static: tuple, pending: jax.Array, starting: jax.Array,
         expected = jax.tree.map(lambda a, b: jax.lax.select(starting, a, b), labelled, expected)
     improved = pending
     if plan.free:
-        found = maximise(plan, expected, point, known, rows, prior, closed=closed)
-        improved = pack(plan, found).astype(pending.dtype)
+        params = maximise(plan, expected, point, known, rows, prior, closed=closed)
+        improved = pack(plan, params).astype(pending.dtype)
     return Evaluated(value, size, is_collapsed, improved)
 
 
@@ -320,23 +320,23 @@ def _select(flag: np.ndarray, a: object, b: object) -> PyTree:
                         b)
 
 
-def _choose_next(plan: Plan, accelerate: bool, state: State, first: Start, found: Evaluated,
+def _choose_next(plan: Plan, accelerate: bool, state: State, first: Start, evaluated: Evaluated,
                  min_gain: float) -> State:
     """The state after an evaluation at `pending`, with the next point to evaluate.
 
     A cycle is base → M-step → M-step → extrapolation; an extrapolation that lowers the objective is
     rejected.
     """
-    value, dtype = found.value, state.value.dtype
+    value, dtype = evaluated.value, state.value.dtype
     starting, extrapolated = state.phase == START, state.phase == 2
     # scales may be 0 at a start, if rows are equal; a sum over rows may hide a NaN
-    healthy = starting | (np.isfinite(value) & (~found.collapsed | (state.count == 0))
+    healthy = starting | (np.isfinite(value) & (~evaluated.collapsed | (state.count == 0))
                           & ~np.isnan(state.pending).any(-1))
     rounding = np.finfo(dtype).eps
-    slack = 64 * rounding * (1 + np.abs(value) + found.size)  # large terms of the sum cancel
+    slack = 64 * rounding * (1 + np.abs(value) + evaluated.size)  # large terms of the sum cancel
     rejected = extrapolated & ~(healthy & (value >= state.value))
     fell = ~starting & ~extrapolated & healthy & (value < state.value - slack)
-    improved = _constrain_first_steps(plan, first, state.pending, found.improved, starting)
+    improved = _constrain_first_steps(plan, first, state.pending, evaluated.improved, starting)
     pending, base, phase = improved, state.base, np.where(starting, 0, state.phase)
     steps_left, distance = state.steps_left, state.distance
     if accelerate:
@@ -356,40 +356,40 @@ def _choose_next(plan: Plan, accelerate: bool, state: State, first: Start, found
     small = value - state.value <= min_gain
     stalled = np.where(rejected, state.stalled, np.where(small & ~starting, state.stalled + 1, 0))
     patience = np.asarray(2 if accelerate else 1)
-    single = dtype == np.float32
-    if single:
+    is_float32 = dtype == np.float32
+    if is_float32:
         patience = patience * _float32_patience(plan, state, value, min_gain, improved)
     status = np.where(stalled >= patience, int(Status.CONVERGED), int(Status.RUNNING))
     status = np.where(fell, int(Status.FELL), status)
     status = np.where(~healthy & ~rejected, int(Status.COLLAPSED), status)
-    sound = ~rejected & healthy & ~fell & ~starting
-    higher = sound & (value >= state.value)
+    usable = ~rejected & healthy & ~fell & ~starting
+    higher = usable & (value >= state.value)
     # near the optimum values differ by rounding: keep M-steps, and extrapolations that gain more
-    keep = sound & (~extrapolated | (value > state.value + 4 * rounding * np.abs(value))
-                    ) if single else higher
-    new = State(pending, _select(keep, state.pending, state.params),
-                np.where(higher, value, state.value), phase, base, improved, stalled, steps_left,
-                distance, state.count + np.where(starting, 0, 1), status)
-    return State(*(np.asarray(leaf, old.dtype) for leaf, old in zip(new, state, strict=True)))
+    is_kept = usable & (~extrapolated | (value > state.value + 4 * rounding * np.abs(value))
+                        ) if is_float32 else higher
+    after = State(pending, _select(is_kept, state.pending, state.params),
+                  np.where(higher, value, state.value), phase, base, improved, stalled, steps_left,
+                  distance, state.count + np.where(starting, 0, 1), status)
+    return State(*(np.asarray(leaf, old.dtype) for leaf, old in zip(after, state, strict=True)))
 
 
-def _constrain_first_steps(plan: Plan, first: Start, pending: np.ndarray, improved: np.ndarray,
+def _constrain_first_steps(plan: Plan, init: Start, pending: np.ndarray, improved: np.ndarray,
                            starting: np.ndarray) -> np.ndarray:
     """The points after the first M-steps of restarts that begin at labelled rows: given values stay
     fixed, and probabilities do not become 0 because of a few rows."""
-    if not starting.any() or not (first.fixed or first.expected is not None and not first.allowed):
+    if not starting.any() or not (init.fixed or init.expected is not None and not init.allowed):
         return improved
-    out = np.array(improved)
+    constrained = np.array(improved)
     for i in np.flatnonzero(starting):
         before, after = (vectors.unpack(plan, point[i]) for point in (pending, improved))
         for name, value in after.items():
-            if name in first.fixed:
-                after[name] = np.asarray(first.fixed[name])[i]
-            elif first.expected is not None and not first.allowed:
+            if name in init.fixed:
+                after[name] = np.asarray(init.fixed[name])[i]
+            elif init.expected is not None and not init.allowed:
                 after[name] = away_from_zero(plan, name, value, before[name])
-        out[i] = vectors.pack_all(plan, {name: np.asarray(value)[None]
-                                         for name, value in after.items()}, 1)[0]
-    return out
+        constrained[i] = vectors.pack_all(plan, {name: np.asarray(value)[None]
+                                                 for name, value in after.items()}, 1)[0]
+    return constrained
 
 
 def _float32_patience(plan: Plan, state: State, value: np.ndarray, min_gain: float,
@@ -400,21 +400,21 @@ def _float32_patience(plan: Plan, state: State, value: np.ndarray, min_gain: flo
     """
     base, here = state.base, state.pending
     rounding = np.finfo(value.dtype).eps * np.abs(value)
-    hidden = np.ceil(rounding / min_gain) if min_gain > 0 else np.ones_like(value)
+    n_hidden = np.ceil(rounding / min_gain) if min_gain > 0 else np.ones_like(value)
     size = _bundle_maxima(plan, after)
-    first, second = (here - base) / size, (after - here) / size
-    turned = (state.phase == 1) & ((first * second).sum(1) < MAX_TURNED_COSINE * np.sqrt(
-        (first**2).sum(1) * (second**2).sum(1)))
+    last_step, new_step = (here - base) / size, (after - here) / size
+    turned = (state.phase == 1) & ((last_step * new_step).sum(1) < MAX_TURNED_COSINE * np.sqrt(
+        (last_step**2).sum(1) * (new_step**2).sum(1)))
     return np.where((_relative_changes(plan, here, after) > MIN_CHANGE) & ~turned,
-                    np.clip(hidden, 1.0, MAX_PATIENCE), 1.0)
+                    np.clip(n_hidden, 1.0, MAX_PATIENCE), 1.0)
 
 
 def _bundle_maxima(plan: Plan, points: np.ndarray) -> np.ndarray:
     """For every parameter the largest absolute value of its bundle, (restarts, parameters)."""
-    pieces = vectors.split(np.abs(points), [math.prod(bundle.joined) for bundle in plan.bundles])
-    most = [np.broadcast_to(piece.max(1, initial=1e-30, keepdims=True), piece.shape)
-            for piece in pieces]
-    return np.concatenate([points[:, :0], *most], 1)
+    arrays = vectors.split(np.abs(points), [math.prod(bundle.joined) for bundle in plan.bundles])
+    maxima = [np.broadcast_to(array.max(1, initial=1e-30, keepdims=True), array.shape)
+              for array in arrays]
+    return np.concatenate([points[:, :0], *maxima], 1)
 
 
 def _relative_changes(plan: Plan, here: np.ndarray, after: np.ndarray) -> np.ndarray:
@@ -449,11 +449,11 @@ def _extrapolate(plan: Plan, base: np.ndarray, here: np.ndarray, after: np.ndarr
     return vectors.from_unbounded(plan, first + 2 * far * step + far**2 * bend, after)
 
 
-def away_from_zero(plan: Plan, name: str, value: np.ndarray, middle: np.ndarray) -> np.ndarray:
+def away_from_zero(plan: Plan, name: str, value: np.ndarray, prior_value: np.ndarray) -> np.ndarray:
     """Probabilities, moved a little towards their prior means if some are 0: what a few rows do not
     contain is not therefore impossible."""
     if not plan.structure.sites[name].domain.probabilities:
         return value
     if not ((value <= 0) | (value >= 1)).any():
         return value
-    return ((1 - PRIOR_SHARE) * value + PRIOR_SHARE * middle).astype(value.dtype)
+    return ((1 - PRIOR_SHARE) * value + PRIOR_SHARE * prior_value).astype(value.dtype)

@@ -31,9 +31,9 @@ def unpack(plan: Plan, vector: PyTree) -> dict[str, ArrayLike]:
     """Vectors of parameters, (..., p) → parameters by name, (..., *shape)."""
     shapes = {name: shape for bundle in plan.bundles
               for name, shape in zip(bundle.names, bundle.shapes, strict=True)}
-    pieces = split(vector, [math.prod(shape) for shape in shapes.values()])
-    return {name: piece.reshape((*vector.shape[:-1], *shape))
-            for (name, shape), piece in zip(shapes.items(), pieces, strict=True)}
+    parts = split(vector, [math.prod(shape) for shape in shapes.values()])
+    return {name: part.reshape((*vector.shape[:-1], *shape))
+            for (name, shape), part in zip(shapes.items(), parts, strict=True)}
 
 
 def pack(plan: Plan, params: Mapping[str, jax.Array]) -> jax.Array:
@@ -52,9 +52,9 @@ def pack_all(plan: Plan, params: Mapping[str, jax.Array], count: int) -> np.ndar
 def _by_bundle(plan: Plan, vector: PyTree) -> list[ArrayLike]:
     """Vectors → the arrays of the bundles."""
     shapes = [bundle.joined for bundle in plan.bundles]
-    return [piece.reshape((*vector.shape[:-1], *shape))
-            for piece, shape in zip(split(vector, list(map(math.prod, shapes))), shapes,
-                                    strict=True)]
+    return [part.reshape((*vector.shape[:-1], *shape))
+            for part, shape in zip(split(vector, list(map(math.prod, shapes))), shapes,
+                                   strict=True)]
 
 
 def _domains(plan: Plan) -> list[Any]:
@@ -73,17 +73,17 @@ def to_unbounded(plan: Plan, points: np.ndarray) -> np.ndarray:
                          neginf=-MAX_COORDINATE).astype(points.dtype)
 
 
-def from_unbounded(plan: Plan, free: np.ndarray, after: np.ndarray) -> np.ndarray:
+def from_unbounded(plan: Plan, coords: np.ndarray, after: np.ndarray) -> np.ndarray:
     """Unbounded coordinates, (count, q) → parameters, (count, p).
 
     Args:
         after: parameters after an M-step, (count, p), whose probabilities of 0 stay 0 as in EM, and
             which stand for extrapolated ones that are not known to be inside their support.
     """
-    count, domains, parts = len(free), _domains(plan), [after[:, :0]]
+    count, domains, parts = len(coords), _domains(plan), [after[:, :0]]
     shapes = [domain.unbounded_shape(bundle.joined) if domain.host else bundle.joined
               for domain, bundle in zip(domains, plan.bundles, strict=True)]
-    pieces = split(free, list(map(math.prod, shapes)))
+    pieces = split(coords, list(map(math.prod, shapes)))
     for domain, part, shape, step in zip(domains, pieces, shapes, _by_bundle(plan, after),
                                          strict=True):
         value = (domain.host or PLAIN).forward(part.reshape(count, *shape))

@@ -73,8 +73,8 @@ def advance(plan: Plan, settings: Settings, frame: Frame, target: jax.Array, sta
         target: acceptance probability, to which the step size is tuned in the warm-up.
     """
     def both(z: jax.Array):
-        found = frame.transform(density.log_posterior(plan, known, rows))(z)
-        return jax.tree.map(jnp.negative, found)
+        result = frame.transform(density.log_posterior(plan, known, rows))(z)
+        return jax.tree.map(jnp.negative, result)
 
     # traced once, though the sampler calls it in several places
     init, step = hmc(algo="NUTS", potential_fn=density.differentiable(
@@ -95,12 +95,12 @@ def advance(plan: Plan, settings: Settings, frame: Frame, target: jax.Array, sta
     def once(i: jax.Array, carry: tuple):
         state, trail = carry
         state = step(state)
-        return state, jax.tree.map(lambda held, new: held.at[i].set(new), trail,
+        return state, jax.tree.map(lambda array, new: array.at[i].set(new), trail,
                                    statistics(state))
 
-    blank = jax.tree.map(lambda leaf: jnp.zeros((BLOCK, *leaf.shape), leaf.dtype),
+    zeros = jax.tree.map(lambda leaf: jnp.zeros((BLOCK, *leaf.shape), leaf.dtype),
                          statistics(state))
-    return jax.lax.fori_loop(0, count, once, (state, blank))
+    return jax.lax.fori_loop(0, count, once, (state, zeros))
 
 
 @jit(static_argnums=0, seldom=ONCE)
@@ -113,11 +113,11 @@ def initial_states(settings: Settings, starts: Starts, key: jax.Array):
     """
     init, _ = hmc(algo="NUTS")
     z, values, gradients = starts
-    good = jnp.isfinite(values) & jnp.all(jnp.isfinite(gradients), 1)
-    best = jnp.argmax(jnp.where(good, values, -jnp.inf))
-    index = jnp.where(good, jnp.arange(len(z)), best)
+    is_valid = jnp.isfinite(values) & jnp.all(jnp.isfinite(gradients), 1)
+    best = jnp.argmax(jnp.where(is_valid, values, -jnp.inf))
+    index = jnp.where(is_valid, jnp.arange(len(z)), best)
     return jax.lax.map(
-        lambda at: _init(settings, init, ANY_TARGET, *at),
+        lambda start: _init(settings, init, ANY_TARGET, *start),
         (z[index], values[index], gradients[index], jax.random.split(key, len(z)))
     )
 
@@ -188,64 +188,64 @@ def diagnose_chains(values: SiteValues, z: np.ndarray, stats: SiteValues,
         values: the draws of the fit, name → (chains, draws, ...). z: all draws of the sampler, in
             its coordinates, (chains, iterations, d). stats: of these, (chains, iterations).
     """
-    found = []
+    findings = []
     diverging = np.asarray(stats["diverging"])
     chains, count = len(diverging), int(diverging.sum())
     draws = np.shape(next(iter(values.values()), diverging))[1]
-    still = (z == z[:, :1]).all(1).any(1) & (z.shape[1] >= 4)
-    stuck = ", ".join(str(chain + 1) for chain in np.flatnonzero(still))
+    is_constant = (z == z[:, :1]).all(1).any(1) & (z.shape[1] >= 4)
+    stuck = ", ".join(str(chain + 1) for chain in np.flatnonzero(is_constant))
     if stuck:
-        found.append(Finding.of(Code.STUCK_CHAIN, chains=stuck))
+        findings.append(Finding.of(Code.STUCK_CHAIN, chains=stuck))
     many = count > MAX_DIVERGING * diverging.size
     if count:
-        found.append(Finding.of(Code.DIVERGENCES if many else Code.FEW_DIVERGENCES, count=count,
-                                draws=diverging.size, target=target_accept))
-    low = energy_fraction(stats["energy"])
-    least = float(np.min(low, initial=np.inf, where=~np.isnan(low)))
-    if least < MIN_E_BFMI:
-        found.append(Finding.of(Code.E_BFMI, value=least, limit=MIN_E_BFMI))
-    full = float(np.mean(np.asarray(stats["steps"]) >= 2**max_tree_depth - 1))
-    if full > MAX_FULL_TREES:
-        found.append(Finding.of(Code.TREE_DEPTH, share=full, depth=max_tree_depth))
+        findings.append(Finding.of(Code.DIVERGENCES if many else Code.FEW_DIVERGENCES, count=count,
+                                   draws=diverging.size, target=target_accept))
+    e_bfmi = energy_fraction(stats["energy"])
+    min_e_bfmi = float(np.min(e_bfmi, initial=np.inf, where=~np.isnan(e_bfmi)))
+    if min_e_bfmi < MIN_E_BFMI:
+        findings.append(Finding.of(Code.E_BFMI, value=min_e_bfmi, limit=MIN_E_BFMI))
+    full_share = float(np.mean(np.asarray(stats["steps"]) >= 2**max_tree_depth - 1))
+    if full_share > MAX_FULL_TREES:
+        findings.append(Finding.of(Code.TREE_DEPTH, share=full_share, depth=max_tree_depth))
     owners = [name for name, value in values.items() for _ in range(np.size(value[0, 0]))]
     entries = np.concatenate([np.zeros((chains, draws, 0)), *(
         np.reshape(value, (chains, draws, -1)) for value in values.values())], 2)
     owners.append("log density")
     parts = (entries, np.asarray(stats["log_density"], float)[..., None])
-    short, apart = bool(stuck), np.nan
+    short, max_r_hat = bool(stuck), np.nan
     if chains == 1:
-        found.append(Finding.of(Code.ONE_CHAIN))
+        findings.append(Finding.of(Code.ONE_CHAIN))
     else:
-        every = [r_hat(part) for part in parts]
-        agreement = np.concatenate(every)
-        apart = _largest(agreement, 1.0)[1]
-        limits = np.concatenate(list(map(r_hat_limits, parts, every)))
-        worst, over = _largest(agreement - limits, 0.0)
-        if over > 0:
+        r_hats = [r_hat(part) for part in parts]
+        all_r_hats = np.concatenate(r_hats)
+        max_r_hat = _largest(all_r_hats, 1.0)[1]
+        limits = np.concatenate(list(map(r_hat_limits, parts, r_hats)))
+        worst, excess = _largest(all_r_hats - limits, 0.0)
+        if excess > 0:
             means = np.concatenate([part.mean(1) for part in parts], 1)[:, worst]
             short = True
-            found.append(Finding.of(Code.R_HAT, owners[worst], value=agreement[worst],
-                                    limit=limits[worst], least=means.min(),
-                                    greatest=means.max()))
+            findings.append(Finding.of(Code.R_HAT, owners[worst], value=all_r_hats[worst],
+                                       limit=limits[worst], least=means.min(),
+                                       greatest=means.max()))
     if draws >= 2 * MIN_EFFECTIVE_PER_CHAIN:
-        worst, fewest = _largest(np.concatenate([
+        worst, neg_ess = _largest(np.concatenate([
             -np.fmin(effective(part), effective(part, tail=True)) for part in parts]), -np.inf)
-        if -fewest < MIN_EFFECTIVE_PER_CHAIN * chains:
+        if -neg_ess < MIN_EFFECTIVE_PER_CHAIN * chains:
             short = True
-            found.append(Finding.of(Code.ESS, owners[worst], effective=-fewest,
-                                    least=MIN_EFFECTIVE_PER_CHAIN))
+            findings.append(Finding.of(Code.ESS, owners[worst], effective=-neg_ess,
+                                       least=MIN_EFFECTIVE_PER_CHAIN))
     flat = entries.reshape(chains * draws, -1)
     worst, k = _largest(np.append(k_of_variance(flat), -np.inf), -np.inf)
     if k > k_limit(len(flat)):  # draws do not determine its standard deviation
-        found.append(Finding.of(Code.DRAWS_TAIL, owners[worst], k=k))
-    found.sort(key=lambda finding: not finding.warns)
-    return Verdict(found, many or bool(stuck) or least < MIN_E_BFMI, short, apart)
+        findings.append(Finding.of(Code.DRAWS_TAIL, owners[worst], k=k))
+    findings.sort(key=lambda finding: not finding.warns)
+    return Verdict(findings, many or bool(stuck) or min_e_bfmi < MIN_E_BFMI, short, max_r_hat)
 
 
-def _largest(values: np.ndarray, least: float) -> tuple[int, float]:
-    """The index of the largest of values (n,), NaN left out, and that value, at least `least`."""
-    known = np.where(np.isnan(values), least, np.maximum(values, least))
-    return int(np.argmax(known)), float(known.max(initial=least))
+def _largest(values: np.ndarray, floor: float) -> tuple[int, float]:
+    """The index of the largest of values (n,), NaN left out, and that value, at least `floor`."""
+    filled = np.where(np.isnan(values), floor, np.maximum(values, floor))
+    return int(np.argmax(filled)), float(filled.max(initial=floor))
 
 
 PAUSE = 0.5  # seconds a device call should take: progress shows and Ctrl-C works in between
@@ -299,92 +299,93 @@ class Chains:
         """The states of chains that start at these points, in unbounded coordinates."""
         frame = self.frame
         # linear systems are solved on the host, so that no compiled program contains a solver
-        moved = Starts(frame.inverse(starts.u), starts.value, frame.pull(starts.gradient))
-        states = initial_states(self.settings, moved, random_key(seed))
+        in_frame = Starts(frame.inverse(starts.u), starts.value, frame.pull(starts.gradient))
+        states = initial_states(self.settings, in_frame, random_key(seed))
         return [states] if self.together else self._split_chains(states)
 
     def _split_chains(self, states: object) -> list:
         """The state of each chain."""
         leaves, treedef = jax.tree.flatten(states)
-        held = [rows_of(leaf) for leaf in leaves]
-        return [jax.tree.unflatten(treedef, [leaf[c] for leaf in held])
+        by_leaf = [rows_of(leaf) for leaf in leaves]
+        return [jax.tree.unflatten(treedef, [leaf[c] for leaf in by_leaf])
                 for c in range(self.count)]
 
-    def restarted(self, states: list, places: np.ndarray) -> list:
+    def restarted(self, states: list, sources: np.ndarray) -> list:
         """The states before a new warm-up; random keys differ.
 
         Args:
-            places: (chains,) the chain whose position, step size and mass matrix each continues
+            sources: (chains,) the chain whose position, step size and mass matrix each continues
                 with.
         """
         if self.together:
             (state,) = states
-            return [_restarted(state, _on_host(state, places))]
-        return [_restarted(state, _on_host(states[at]))
-                for state, at in zip(states, places, strict=True)]
+            return [_restarted(state, _on_host(state, sources))]
+        return [_restarted(state, _on_host(states[source]))
+                for state, source in zip(states, sources, strict=True)]
 
     def run(self, bar: Progress, states: list, target: float, draws: int, limit: Limit) -> Run:
         """A warm-up and `draws` draws a chain, or as many as every chain made within the limit."""
         total, axis = self.settings.warmup + draws, 1 if self.together else 0
-        lanes = self.count if self.together else 1
-        aim = np.asarray(target, jnp.result_type(float))
+        n_lanes = self.count if self.together else 1
+        target_array = np.asarray(target, jnp.result_type(float))
 
         def walk(chain: tuple):
             number, state = chain
             loop = Loop(state, "out")
             # one iteration at first: it may take 2^depth gradients, of unknown duration
-            out, size, spent = loop.lists["out"], 1, 0
+            blocks, size, spent = loop.lists["out"], 1, 0
 
             def turn(done: int) -> StepResult:
                 nonlocal size, spent
                 count = min(size, BLOCK, total - done)
-                began = time.perf_counter()
+                start_time = time.perf_counter()
                 # chains share the program that the first one compiles
                 with contextlib.nullcontext() if done else self.first:
-                    loop.state, trail = self.advance(self.plan, self.settings, self.frame, aim,
+                    loop.state, trail = self.advance(self.plan, self.settings, self.frame,
+                                                     target_array,
                                                      loop.state, self.known, self.rows, count)
                 keep = (slice(None),) * axis + (slice(count),)
-                out.append(jax.tree.map(lambda leaf: np.asarray(leaf)[keep], trail))
-                took = max(time.perf_counter() - began, 1e-6)
-                most = BLOCK if self.rows.joint else count * PAUSE / took
-                size = int(np.clip(most, 1, 8 * count))
-                spent += int(np.max(out[-1]["steps"].sum(axis)))
-                over = spent > limit.gradients or time.monotonic() > limit.deadline
-                return StepResult(count, float(np.mean(out[-1]["log_density"])),
-                                  Status.MAX_ITERATIONS if over else Status.RUNNING)
+                blocks.append(jax.tree.map(lambda leaf: np.asarray(leaf)[keep], trail))
+                elapsed = max(time.perf_counter() - start_time, 1e-6)
+                max_size = BLOCK if self.rows.joint else count * PAUSE / elapsed
+                size = int(np.clip(max_size, 1, 8 * count))
+                spent += int(np.max(blocks[-1]["steps"].sum(axis)))
+                is_over = spent > limit.gradients or time.monotonic() > limit.deadline
+                return StepResult(count, float(np.mean(blocks[-1]["log_density"])),
+                                  Status.MAX_ITERATIONS if is_over else Status.RUNNING)
 
-            iterate(bar, total, turn, lanes, loop, str(number))
-            return loop.state, jax.tree.map(lambda *leaves: np.concatenate(leaves, axis), *out)
+            iterate(bar, total, turn, n_lanes, loop, str(number))
+            return loop.state, jax.tree.map(lambda *leaves: np.concatenate(leaves, axis), *blocks)
 
-        found = in_threads(bar, walk, list(enumerate(states)), self.workers)
-        trails = [trail for _, trail in found]
-        every = {name: (trails[0][name] if self.together else _stacked(trails, name))
+        results = in_threads(bar, walk, list(enumerate(states)), self.workers)
+        trails = [trail for _, trail in results]
+        stats = {name: (trails[0][name] if self.together else _stacked(trails, name))
                  for name in trails[0]}
         # chains end by the number of their gradients, not by when it was checked
-        spent = np.cumsum(every["steps"], 1, dtype=float)
-        made = max(int((spent <= limit.gradients).all(0).sum()), 1)
-        first = min(self.settings.warmup, made // 2)
-        kept = {name: value[:, first:made] for name, value in every.items()}
-        return Run([state for state, _ in found], kept.pop("z"), kept, made,
-                   float(spent[:, made - 1].max()))
+        spent = np.cumsum(stats["steps"], 1, dtype=float)
+        n_made = max(int((spent <= limit.gradients).all(0).sum()), 1)
+        n_warmup = min(self.settings.warmup, n_made // 2)
+        kept_stats = {name: value[:, n_warmup:n_made] for name, value in stats.items()}
+        return Run([state for state, _ in results], kept_stats.pop("z"), kept_stats, n_made,
+                   float(spent[:, n_made - 1].max()))
 
 
 def _stacked(trails: list[dict[str, np.ndarray]], name: str) -> np.ndarray:
     """A statistic of all chains, (chains, iterations, ...), up to the length of the shortest."""
-    short = min(len(trail[name]) for trail in trails)
-    return np.stack([trail[name][:short] for trail in trails])
+    length = min(len(trail[name]) for trail in trails)
+    return np.stack([trail[name][:length] for trail in trails])
 
 
 def _is_key(leaf: PyTree) -> bool:
     return jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
 
 
-def _on_host(state: PyTree, at: Any = ...) -> PyTree:
+def _on_host(state: PyTree, index: Any = ...) -> PyTree:
     """A state with its arrays on the host, those of some chains; random keys are not moved."""
-    return jax.tree.map(lambda leaf: leaf if _is_key(leaf) else np.asarray(leaf)[at], state)
+    return jax.tree.map(lambda leaf: leaf if _is_key(leaf) else np.asarray(leaf)[index], state)
 
 
-def _restarted(state: object, other: object) -> PyTree:
+def _restarted(state: object, source: object) -> PyTree:
     """Another chain's state before a new warm-up, with the random keys of `state`."""
-    return jax.tree.map(lambda own, new: own if _is_key(own) else new, state,
-                        before_warmup(other))
+    return jax.tree.map(lambda old, new: old if _is_key(old) else new, state,
+                        before_warmup(source))

@@ -37,32 +37,33 @@ STREAM = 12  # of random numbers, different from those of starts
 
 
 def check_normal_approximation(problem: Problem, normal: Normal,
-                               most: float = MAX_DRAWS) -> tuple[Finding, ...]:
+                               max_draws: float = MAX_DRAWS) -> tuple[Finding, ...]:
     """Findings on a normal distribution that is far from the posterior, by the ratios of their
     densities at its draws, and by the density in the tails, which no draw reaches.
 
     Args:
-        most: draws that are worth their time; fewer than MIN_DRAWS give no finding.
+        max_draws: draws that are worth their time; fewer than MIN_DRAWS give no finding.
 
     Cost: 40 evidences a coordinate, between 200 and 400, and eight for each of 50 coordinates.
     """
-    count = _draws_worth(problem, len(normal.loc), most)
+    count = _draws_worth(problem, len(normal.loc), max_draws)
     if not count:
         return ()
     densities = densities_of(problem.plan, problem.known, problem.rows)
-    points, logs = _draws_and_logs(normal, count, problem.seed)
-    found = _far(densities(points), logs, points, "the normal distribution that approximates it")
-    worst, power = heavy_tail(densities, [normal], problem.seed)
-    if worst >= 0 and (power or found is None):
+    points, log_q = _draws_and_logs(normal, count, problem.seed)
+    finding = _far_finding(densities(points), log_q, points,
+                           "the normal distribution that approximates it")
+    worst, power_law = heavy_tail(densities, [normal], problem.seed)
+    if worst >= 0 and (power_law or finding is None):
         owners = density.coordinate_names(problem.plan)
         name = owners[worst] if worst < len(owners) else problem.plan.carried[0]
         return tuple(filter(None, (
-            found, Finding.of(Code.HEAVY_TAIL if power else Code.WIDER, name))))
-    return () if found is None else (found,)
+            finding, Finding.of(Code.HEAVY_TAIL if power_law else Code.WIDER, name))))
+    return () if finding is None else (finding,)
 
 
 def check_block_approximation(problem: Problem, closed: Closed,
-                              most: float = MAX_DRAWS) -> Finding | None:
+                              max_draws: float = MAX_DRAWS) -> Finding | None:
     """The finding that independent blocks q(θ), in the parameters' own coordinates, are far from
     the posterior; None: they are not. Usually they are too narrow, as for correlated parameters.
 
@@ -70,39 +71,41 @@ def check_block_approximation(problem: Problem, closed: Closed,
     """
     plan = problem.plan
     shapes = [plan.structure.sites[name].shape for name in plan.free]
-    count = _draws_worth(problem, sum(map(math.prod, shapes)), most)
+    count = _draws_worth(problem, sum(map(math.prod, shapes)), max_draws)
     if not count:
         return None
-    found, logs, points = (np.asarray(part) for part in _densities_of_blocks(
+    log_p, log_q, points = (np.asarray(part) for part in _densities_of_blocks(
         plan, closed, problem.known, problem.rows, Noise.of(shapes, count, problem.seed, STREAM)))
-    return _far(found, logs, points, "the variational approximation, which has independent blocks "
+    return _far_finding(log_p, log_q, points,
+                        "the variational approximation, which has independent blocks "
                                      "of parameters")
 
 
-def _draws_worth(problem: Problem, d: int, most: float) -> int:
+def _draws_worth(problem: Problem, d: int, max_draws: float) -> int:
     """The number of draws of d coordinates at which densities are compared; 0: none."""
-    count = int(min(max(DRAWS_PER_COORDINATE * d, MIN_DRAWS), MAX_DRAWS, most))
-    compared = (0 < d <= MAX_COORDINATES and count >= MIN_DRAWS and not problem.in_parts
-                and problem.rows is not None)
-    return count if compared else 0
+    count = int(min(max(DRAWS_PER_COORDINATE * d, MIN_DRAWS), MAX_DRAWS, max_draws))
+    is_compared = (0 < d <= MAX_COORDINATES and count >= MIN_DRAWS and not problem.in_parts
+                   and problem.rows is not None)
+    return count if is_compared else 0
 
 
-def _far(found: np.ndarray, logs: np.ndarray, points: np.ndarray, what: str) -> Finding | None:
+def _far_finding(log_p: np.ndarray, log_q: np.ndarray, points: np.ndarray,
+                 what: str) -> Finding | None:
     """A finding if an approximation is far from a density, by Pareto's k of their ratios.
 
     Args:
-        found, logs: (S,) log densities of the posterior and of the approximation, up to constants,
+        log_p, log_q: (S,) log densities of the posterior and of the approximation, up to constants,
             at draws of the latter, `points` (S, d).
     """
-    kept = np.isfinite(found) & np.isfinite(logs)
-    if kept.sum() < MIN_DRAWS // 2 or hides_differences(np.abs(found[kept]).max(initial=0.0)):
+    finite = np.isfinite(log_p) & np.isfinite(log_q)
+    if finite.sum() < MIN_DRAWS // 2 or hides_differences(np.abs(log_p[finite]).max(initial=0.0)):
         return None
-    ratios = np.full(len(found), -np.inf)
-    ratios[kept] = found[kept].astype(float) - logs[kept]
+    ratios = np.full(len(log_p), -np.inf)
+    ratios[finite] = log_p[finite].astype(float) - log_q[finite]
     weights = np.exp(ratios - ratios.max())
     weights /= weights.sum()
     k, error = k_hat(ratios), max_mean_error(weights)
-    if error <= MAX_ERROR or k <= BAD and not _moves_moments(weights[kept], points[kept]):
+    if error <= MAX_ERROR or k <= BAD and not _moves_moments(weights[finite], points[finite]):
         return None
     return Finding.of(Code.GUIDE_FAR, what=what, k=k, worth=(
         f"; the effective sample size of importance-weighted draws is {1 / (1 + error**2):.0%} of "
@@ -112,14 +115,14 @@ def _far(found: np.ndarray, logs: np.ndarray, points: np.ndarray, what: str) -> 
 def _moves_moments(weights: np.ndarray, points: np.ndarray) -> bool:
     """Whether weights of sum 1 change a mean or a standard deviation of draws (S, d) by much."""
     points = points.astype(float)
-    mean, own = weights @ points, np.maximum(points.std(0), np.finfo(float).tiny)
-    away = np.abs(mean - points.mean(0)) / own
-    ratio = np.sqrt(weights @ (points - mean) ** 2) / own
-    return bool((away > MAX_ERROR).any() or (ratio > MAX_RATIO).any()
+    mean, sds = weights @ points, np.maximum(points.std(0), np.finfo(float).tiny)
+    shift = np.abs(mean - points.mean(0)) / sds
+    ratio = np.sqrt(weights @ (points - mean) ** 2) / sds
+    return bool((shift > MAX_ERROR).any() or (ratio > MAX_RATIO).any()
                 or (ratio < 1 / MAX_RATIO).any())
 
 
-def rising(history: np.ndarray) -> tuple[Finding, ...]:
+def rising_finding(history: np.ndarray) -> tuple[Finding, ...]:
     """A finding if noisy bounds still rise: in the last fifth of the steps, compared with the fifth
     before.
 
@@ -156,22 +159,22 @@ def improper(problem: Problem, known: Known, normal: Normal) -> Finding | None:
     if not flat or problem.in_parts:
         return None
     owners = density.coordinate_names(plan)
-    at = [i for i, owner in enumerate(owners) if owner.partition("[")[0] in flat]
+    axes = [i for i, owner in enumerate(owners) if owner.partition("[")[0] in flat]
     loc, scale, factor = (np.asarray(part, float) for part in normal)
     deviation = np.sqrt(scale**2 + (factor**2).sum(1))[: len(owners)]
-    ways = np.zeros((len(at), len(loc)))
-    ways[np.arange(len(at)), at] = deviation[at]
-    together = np.zeros(len(loc))
-    together[at] = loc[at]  # diverging parameters have gone some way already
-    ways = np.concatenate([ways, -ways, together[None]])[:MAX_DRAWS // 2]
-    points = loc + np.concatenate([step * ways for step in FAR_OUT])
+    directions = np.zeros((len(axes), len(loc)))
+    directions[np.arange(len(axes)), axes] = deviation[axes]
+    jointly = np.zeros(len(loc))
+    jointly[axes] = loc[axes]  # diverging parameters have gone some way already
+    directions = np.concatenate([directions, -directions, jointly[None]])[:MAX_DRAWS // 2]
+    points = loc + np.concatenate([step * directions for step in FAR_OUT])
     near, far = np.split(densities_of(plan, known, problem.rows)(points), 2)
-    least = np.log(FAR_OUT[1] / FAR_OUT[0])  # of one over the distance
-    slow = np.isfinite(near) & np.isfinite(far) & (near - far < least) & (ways != 0).any(1)
+    min_fall = np.log(FAR_OUT[1] / FAR_OUT[0])  # of one over the distance
+    slow = np.isfinite(near) & np.isfinite(far) & (near - far < min_fall) & (directions != 0).any(1)
     if not slow.any():
         return None
     worst = int(np.flatnonzero(slow)[0])
-    name = owners[at[worst % len(at)]] if worst < 2 * len(at) else ", ".join(sorted(flat))
+    name = owners[axes[worst % len(axes)]] if worst < 2 * len(axes) else ", ".join(sorted(flat))
     return Finding.of(Code.IMPROPER, name, fall=near[worst] - far[worst], near=FAR_OUT[0],
                       far=FAR_OUT[1])
 
@@ -180,17 +183,17 @@ def _draws_and_logs(normal: Normal, count: int, seed: int) -> tuple[np.ndarray, 
     """Draws u of a normal, (count, d), and −½ (u − μ)ᵀ Σ⁻¹ (u − μ) of each."""
     random = np.random.default_rng([seed, 7])
     loc, scale, factor = (np.asarray(part, float) for part in normal)
-    own = random.standard_normal((count, len(loc)))
+    independent = random.standard_normal((count, len(loc)))
     shared = random.standard_normal((count, factor.shape[1]))
-    away = own * scale + shared @ factor.T
+    deviations = independent * scale + shared @ factor.T
     if not scale.any():  # a root of the covariance alone
         square = (shared**2).sum(1)
     else:  # Woodbury's identity
-        wide, own_unit = factor / scale[:, None], away / scale
-        inner = np.eye(factor.shape[1]) + wide.T @ wide
-        loads = own_unit @ wide
-        square = (own_unit**2).sum(1) - (loads * np.linalg.solve(inner, loads.T).T).sum(1)
-    return (loc + away).astype(np.asarray(normal.loc).dtype), -0.5 * square
+        loadings, scaled = factor / scale[:, None], deviations / scale
+        inner = np.eye(factor.shape[1]) + loadings.T @ loadings
+        projected = scaled @ loadings
+        square = (scaled**2).sum(1) - (projected * np.linalg.solve(inner, projected.T).T).sum(1)
+    return (loc + deviations).astype(np.asarray(normal.loc).dtype), -0.5 * square
 
 
 @jit(static_argnums=0, seldom=ONCE)

@@ -79,26 +79,26 @@ def find_rough_mode(problem: Problem) -> dict[str, jax.Array]:
     """A first point: the mode by EM if discrete variables are latent, else the prior means, those
     with a closed form replaced by their maximum."""
     plan = problem.plan
-    tied = hierarchy.degenerate_modes(plan, problem.size)
-    if problem.mode_is_atypical or tied:
+    ties = hierarchy.degenerate_modes(plan, problem.size)
+    if problem.mode_is_atypical or ties:
         # no closed form and no EM: they end where effects have a standard deviation of 0
         point = {**compiled_prior_point(plan, problem.known), **given_start(plan, problem.start)}
         if problem.mode_is_atypical:
             return point
-        at_prior = {name for tie in tied
+        at_prior = {name for tie in ties
                  for name in (tie.name, *(tie.others if tie.kind in ("spread", "product") else ()))}
-        (first,) = first_points(problem, True, closed=False)
+        (init,) = first_points(problem, True, closed=False)
         return {name: placed(point[name]) if name in at_prior else value
-                for name, value in first.items()}
+                for name, value in init.items()}
     # with continuous latents or effects alone the mode of their scales may be 0
     if not plan.complete and (hidden_variables(plan)
                               or plan.cellwise and not plan.continuous_latents
                               or not (plan.latents or plan.groupings)):
-        found = (MAP().maximize_posterior(replace(problem, asked=False))
-                 if climbed_on_rows(plan, True)
-                 else EM(restarts=EM_RESTARTS, max_iterations=200, tolerance=1e-6).run(problem))
-        if found.status is not Status.COLLAPSED:
-            return placed_all(dict(found.params))
+        outcome = (MAP().maximize_posterior(replace(problem, asked=False))
+                   if climbed_on_rows(plan, True)
+                   else EM(restarts=EM_RESTARTS, max_iterations=200, tolerance=1e-6).run(problem))
+        if outcome.status is not Status.COLLAPSED:
+            return placed_all(dict(outcome.params))
     # Newton's method, which follows, makes the same step
     return first_points(problem, True, closed=not newton_pays(plan))[0]
 
@@ -206,31 +206,32 @@ def evaluated_at_once(plan: Plan, rows: Rows) -> bool:
 
 def find_mode_and_curvature(
     plan: Plan,
-    held: tuple[str, ...],
+    fixed: tuple[str, ...],
     u: np.ndarray,
     known: Known,
     rows: Rows,
-    spread: np.ndarray,
+    normals: np.ndarray,
     others: np.ndarray | None = None,
     steps: int = MAX_STEPS,
 ) -> Mode:
-    """The mode over the coordinates of all parameters but those `held`, from a point u, (d,), and
+    """The mode over the coordinates of all parameters but those `fixed`, from a point u, (d,), and
     the curvature there; the point itself if there is no mode near. The density is that of the
     unbounded coordinates.
 
     Args:
-        spread: standard normal numbers (k, d) for the starts of k chains.
+        normals: standard normal numbers (k, d) for the starts of k chains.
         others: further points to start from, (m, d); the highest mode is taken.
         steps: of the optimisation, MAX_STEPS at most; 0: the point itself is measured.
     """
     u, count = np.asarray(u), density.unbounded_size(plan)
     uncorrelated, widest = np.zeros(u.size, bool), np.full(u.size, np.inf)
-    uncorrelated[:count] = repeat_per_coordinate(plan, held.__contains__)
+    uncorrelated[:count] = repeat_per_coordinate(plan, fixed.__contains__)
     widest[:count] = np.where(domain_flags(plan, "logarithmic"), MAX_LOG_UNIT, np.inf)
-    newton = not (held or known.centring or plan.carried) and newton_pays(plan)
+    newton = not (fixed or known.centring or plan.carried) and newton_pays(plan)
     ascent = Ascent(plan, known, rows, newton, ROWS_TOLERANCE if plan.carried else 1e-12)
     if uncorrelated.all():
-        frame, hessian, starts = curvature.measure(ascent.evaluate, u, spread, uncorrelated, widest)
+        frame, hessian, starts = curvature.measure(ascent.evaluate, u, normals, uncorrelated,
+                                                   widest)
         return Mode(frame, hessian, np.zeros((), u.dtype), np.ones((), bool),
                     np.zeros(1, u.dtype), starts)
     points = u[None]
@@ -243,70 +244,70 @@ def find_mode_and_curvature(
             norms <= np.finfo(u.dtype).eps ** (1 / 3) * (1 + np.abs(found.value)))
         scales = np.abs(found.point - points)[:, :count][:, domain_flags(plan, "log_scale")]
         near = np.isfinite(found.value) & (converged | (scales.max(1, initial=0.0) < MAX_LOG_FALL))
-    tops = np.where(near[:, None], found.point, points)
+    modes = np.where(near[:, None], found.point, points)
     best = 0 if others is None else index_of_highest(found.value, converged, MIN_GAIN)
     known_hessian = -(found.hessian if near[best] else found.first)[best] if newton else None
-    frame, hessian, starts = curvature.measure(ascent.evaluate, tops[best], spread, uncorrelated,
+    frame, hessian, starts = curvature.measure(ascent.evaluate, modes[best], normals, uncorrelated,
                                                widest, known_hessian)
     # from the mode, in standard deviations
-    left = np.linalg.norm(frame.pull(found.gradient[best]))
-    return Mode(frame, hessian, found.value[best], converged[best] | (left < AWAY),
+    distance = np.linalg.norm(frame.pull(found.gradient[best]))
+    return Mode(frame, hessian, found.value[best], converged[best] | (distance < AWAY),
                 found.history[best], starts,
-                None if others is None else Optima(tops, found.value, converged))
+                None if others is None else Optima(modes, found.value, converged))
 
 
-def measure_mode(plan: Plan, held: tuple[str, ...], u: jax.Array, known: Known, rows: Rows,
-                 spread: np.ndarray, others: np.ndarray | None = None,
+def measure_mode(plan: Plan, fixed: tuple[str, ...], u: jax.Array, known: Known, rows: Rows,
+                 normals: np.ndarray, others: np.ndarray | None = None,
                  steps: int = MAX_STEPS) -> Mode:
     """As `find_mode_and_curvature`. If the density is 0 there, as for rates
     exp(a + b · year) or t ** shape under a wide prior, from the prior's point, then from near 0."""
     for at_prior in (False, True):
         if at_prior:
             u = coordinates(plan, compiled_prior_point(plan, known), known, rows)
-        begun = find_mode_and_curvature(plan, held, u, known, rows, spread, others, steps)
-        if _is_possible(begun):
-            return begun
+        peak = find_mode_and_curvature(plan, fixed, u, known, rows, normals, others, steps)
+        if _is_possible(peak):
+            return peak
     if others is not None:
-        return find_mode_and_curvature(plan, held, u, known, rows, spread,
+        return find_mode_and_curvature(plan, fixed, u, known, rows, normals,
                                        points_near_zero(others, 0), steps)
-    near = points_near_zero(np.empty((PRIOR_STARTS, u.size), u.dtype), 0)
+    template = points_near_zero(np.empty((PRIOR_STARTS, u.size), u.dtype), 0)
     # a few steps at least: where the density is not 0 it may be exp(-1e32)
-    found = [find_mode_and_curvature(plan, held, u, known, rows, spread, None,
-                                     max(steps, REFINING_STEPS)) for u in near]
-    return max(filter(_is_possible, found), key=lambda mode: float(mode.value), default=begun)
+    modes = [find_mode_and_curvature(plan, fixed, u, known, rows, normals, None,
+                                     max(steps, REFINING_STEPS)) for u in template]
+    return max(filter(_is_possible, modes), key=lambda mode: float(mode.value), default=peak)
 
 
-def _is_possible(begun: Mode) -> bool:
+def _is_possible(mode: Mode) -> bool:
     """Whether the density is more than 0 at the point and at some start of a chain."""
-    return bool(np.isfinite(begun.value)) and bool(
-        np.isfinite(np.asarray(begun.starts.value)).any())
+    return bool(np.isfinite(mode.value)) and bool(
+        np.isfinite(np.asarray(mode.starts.value)).any())
 
 
-def refine_mode(plan: Plan, begun: Mode, known: Known, rows: Rows, spread: np.ndarray,
+def refine_mode(plan: Plan, mode: Mode, known: Known, rows: Rows, normals: np.ndarray,
                 others: np.ndarray | None) -> tuple[Mode, float]:
     """A mode, refined by L-BFGS that the measured curvature preconditions, and measured again if it
     moved far.
 
     Args:
-        spread: as in `find_mode_and_curvature`, of the same shape.
+        normals: as in `find_mode_and_curvature`, of the same shape.
 
     Returns:
         the mode, and its remaining distance from the maximum, in standard deviations.
     """
-    left = np.inf
-    for turn in range(MAX_ROUNDS):
-        if begun.frame.root.ndim == 1 or not (
-                np.asarray(begun.frame.curvature).min() > curvature.FLAT_CURVATURE):
-            return begun, left
-        top, value, left, way = _to_mode(plan, begun.frame, known, rows)
-        left = float(left)
-        begun = begun._replace(frame=begun.frame._replace(centre=top), value=value,
-                               converged=np.asarray(begun.converged) | (left < AWAY))
-        if float(way) <= MAX_MOVE or turn == MAX_ROUNDS - 1:
+    dist = np.inf
+    for i in range(MAX_ROUNDS):
+        if mode.frame.root.ndim == 1 or not (
+                np.asarray(mode.frame.curvature).min() > curvature.FLAT_CURVATURE):
+            return mode, dist
+        centre, value, dist, move = _to_mode(plan, mode.frame, known, rows)
+        dist = float(dist)
+        mode = mode._replace(frame=mode.frame._replace(centre=centre), value=value,
+                             converged=np.asarray(mode.converged) | (dist < AWAY))
+        if float(move) <= MAX_MOVE or i == MAX_ROUNDS - 1:
             break
-        again = measure_mode(plan, (), top, known, rows, spread, others, 0)
-        begun = begun._replace(frame=again.frame, hessian=again.hessian, starts=again.starts)
-    return begun, left
+        fresh = measure_mode(plan, (), centre, known, rows, normals, others, 0)
+        mode = mode._replace(frame=fresh.frame, hessian=fresh.hessian, starts=fresh.starts)
+    return mode, dist
 
 
 @jit(static_argnums=0, steps=True)
@@ -314,68 +315,68 @@ def _to_mode(plan: Plan, frame: Frame, known: Known, rows: Rows):
     """The maximum by preconditioned L-BFGS: the point, its value, the norms of the remaining
     gradient and of the move."""
     start = jnp.zeros_like(frame.centre)
-    both = density.for_loop(frame.transform(density.log_posterior(plan, known, rows)), rows, start)
-    found = maximize(both, start,
-                     LBFGS(REFINING_STEPS, 1e-16, preconditioned=True, slopes=True))
-    left, way = (jnp.sqrt(jnp.sum(z**2)) for z in (found.gradient, found.point))
-    return frame.point(found.point), found.value, left, way
+    fun = density.for_loop(frame.transform(density.log_posterior(plan, known, rows)), rows, start)
+    result = maximize(fun, start,
+                      LBFGS(REFINING_STEPS, 1e-16, preconditioned=True, slopes=True))
+    distance, move = (jnp.sqrt(jnp.sum(z**2)) for z in (result.gradient, result.point))
+    return frame.point(result.point), result.value, distance, move
 
 
-def refine_flat_directions(problem: Problem, begun: Mode, left: float,
-                           spread: np.ndarray) -> Mode:
+def refine_flat_directions(problem: Problem, mode: Mode, dist: float,
+                           normals: np.ndarray) -> Mode:
     """The measurement at a mode or, if a direction is nearly flat there or its optimisation did not
     converge, a new one at the refined mode, in coordinates whitened by the measurement before
     (numerics/refinement.py). Where standard deviations differ by many orders of magnitude, as for a
     level and a slope of an input about 20,000, one measurement does not determine the Hessian.
 
     Args:
-        left: the distance from the mode, in standard deviations. spread: standard normal numbers
+        dist: the distance from the mode, in standard deviations. normals: standard normal numbers
             (k, d) for points about the mode.
 
     Cost: 4 d gradients, 2 d for each further round, k.
     """
     plan, known, rows = problem.plan, problem.known, problem.rows
-    frame, low = begun.frame, np.asarray(begun.frame.curvature).min(initial=np.inf)
-    sound = low > curvature.FLAT_CURVATURE and np.isfinite(left) and bool(begun.converged)
-    runs_away = low < -curvature.FLAT_CURVATURE and hyperparameters(plan)
-    if (sound or runs_away or plan.carried or frame.root.ndim == 1 or problem.in_parts
+    frame, lowest = mode.frame, np.asarray(mode.frame.curvature).min(initial=np.inf)
+    is_sharp = lowest > curvature.FLAT_CURVATURE and np.isfinite(dist) and bool(mode.converged)
+    runs_away = lowest < -curvature.FLAT_CURVATURE and hyperparameters(plan)
+    if (is_sharp or runs_away or plan.carried or frame.root.ndim == 1 or problem.in_parts
         or problem.size * frame.centre.size > MAX_WORK):
-        return begun
-    kind, ascent = np.asarray(frame.centre).dtype, Ascent(
+        return mode
+    dtype, ascent = np.asarray(frame.centre).dtype, Ascent(
         plan, known, rows, not known.centring and newton_pays(plan))
 
     def evaluate(u: np.ndarray) -> tuple[float, np.ndarray]:
-        value, gradient = ascent.evaluate(u.astype(kind)[None])
+        value, gradient = ascent.evaluate(u.astype(dtype)[None])
         return float(value[0]), -gradient[0]
 
-    found = refine_with_hessians(evaluate, np.asarray(frame.centre))
-    if not found.reliable or not np.isfinite(found.predicted_gain):
-        return begun
-    root = _symmetric_root(found.root)
-    at = (found.u + spread @ root.T).astype(kind)
-    values, slopes = zip(*map(evaluate, at), strict=True)
+    refined = refine_with_hessians(evaluate, np.asarray(frame.centre))
+    if not refined.reliable or not np.isfinite(refined.predicted_gain):
+        return mode
+    root = _symmetric_root(refined.root)
+    pts = (refined.u + normals @ root.T).astype(dtype)
+    values, grads = zip(*map(evaluate, pts), strict=True)
     inverse = np.linalg.inv(root)
-    hessian = jnp.asarray((inverse.T @ inverse).astype(kind))
-    new = Frame(found.u.astype(kind), root.astype(kind), np.ones(len(root), kind),
-                root.astype(kind))
-    return begun._replace(
-        frame=jax.tree.map(jnp.asarray, new), hessian=hessian,
-        value=jnp.asarray(found.heights[-1], kind), converged=jnp.ones((), bool),
-        history=jnp.concatenate([jnp.asarray(begun.history),
-                               jnp.asarray(found.heights[1:], begun.history.dtype)]),
-        starts=Starts(jnp.asarray(at), jnp.asarray(values, kind), -jnp.asarray(np.stack(slopes))))
+    hessian = jnp.asarray((inverse.T @ inverse).astype(dtype))
+    new_frame = Frame(refined.u.astype(dtype), root.astype(dtype), np.ones(len(root), dtype),
+                      root.astype(dtype))
+    return mode._replace(
+        frame=jax.tree.map(jnp.asarray, new_frame), hessian=hessian,
+        value=jnp.asarray(refined.heights[-1], dtype), converged=jnp.ones((), bool),
+        history=jnp.concatenate([jnp.asarray(mode.history),
+                               jnp.asarray(refined.heights[1:], mode.history.dtype)]),
+        starts=Starts(jnp.asarray(pts), jnp.asarray(values, dtype), -jnp.asarray(np.stack(grads))))
 
 
 def _symmetric_root(root: np.ndarray) -> np.ndarray:
     """The root (d, d) of the same covariance that is symmetric with each coordinate in its own
     unit, so that each column belongs to a coordinate."""
-    unit = np.sqrt((root**2).sum(1))
-    left, size, _ = np.linalg.svd(root / unit[:, None])
-    return unit[:, None] * ((left * size) @ left.T)
+    sds = np.sqrt((root**2).sum(1))
+    left_vectors, size, _ = np.linalg.svd(root / sds[:, None])
+    return sds[:, None] * ((left_vectors * size) @ left_vectors.T)
 
 
 def measure_balanced_mode(
-    plan: Plan, u: jax.Array, known: Known, rows: Rows, spread: np.ndarray,
+    plan: Plan, u: jax.Array, known: Known, rows: Rows, normals: np.ndarray,
     others: np.ndarray | None, steps: int
 ) -> tuple[Known, Mode]:
     """For a hierarchical model, coordinates in which scales and effects are nearly independent
@@ -387,23 +388,23 @@ def measure_balanced_mode(
     Args:
         known: with `centring` 0 for all effects. others: further points in these coordinates.
     """
-    begun = measure_mode(plan, (), u, known, rows, spread, others, steps)
-    centre, found = jax.device_get((begun.frame.centre, begun.hessian))
-    if found.size == 0:  # too many coordinates for a Hessian: effects remain standardised
-        return known, begun
+    peak = measure_mode(plan, (), u, known, rows, normals, others, steps)
+    centre, hessian = jax.device_get((peak.frame.centre, peak.hessian))
+    if hessian.size == 0:  # too many coordinates for a Hessian: effects remain standardised
+        return known, peak
     parts, shapes = density.coordinate_slices(plan), density.unbounded_shapes(plan)
     mode = constrained(plan, known, centre)
     own = {name: centre[part].reshape(shapes[name]) for name, part in parts.items()
            if name in known.centring}
     chosen = centring.choose_centring(plan, mode, known, own,
-                                      {name: found[parts[name], parts[name]] for name in own})
+                                      {name: hessian[parts[name], parts[name]] for name in own})
     known = known._replace(centring=chosen)
-    return known, measure_mode(plan, (), coordinates(plan, mode, known, rows), known, rows, spread,
-                               others, 0)._replace(history=begun.history)
+    return known, measure_mode(plan, (), coordinates(plan, mode, known, rows), known, rows, normals,
+                               others, 0)._replace(history=peak.history)
 
 
-def find_start_mode(problem: Problem, engine: str, spread: np.ndarray, centred: bool = True,
-                    held: tuple[str, ...] = (), steps: int = MAX_STEPS
+def find_start_mode(problem: Problem, engine: str, normals: np.ndarray, centred: bool = True,
+                    fixed: tuple[str, ...] = (), steps: int = MAX_STEPS
                     ) -> tuple[Known, Mode, np.ndarray | None]:
     """The mode near which an engine begins; what rows share, with its coordinates; and the other
     points from which it was searched. With latent variables of rows that a sampler moves, it is the
@@ -411,8 +412,8 @@ def find_start_mode(problem: Problem, engine: str, spread: np.ndarray, centred: 
 
     Args:
         engine: its name. centred: coordinates in which scales and effects of hierarchical models
-            are nearly independent. spread, steps: see `find_mode_and_curvature`; without steps
-            there are no other points. held: see there, where there are no such effects.
+            are nearly independent. normals, steps: see `find_mode_and_curvature`; without steps
+            there are no other points. fixed: see there, where there are no such effects.
 
     Raises: as `check_density`.
     """
@@ -427,14 +428,14 @@ def find_start_mode(problem: Problem, engine: str, spread: np.ndarray, centred: 
     elif steps:
         others = other_starts(plan, known, problem.seed, problem.start)
     if known.centring and not plan.carried:
-        known, begun = measure_balanced_mode(plan, start, known, rows, spread, others, steps)
+        known, mode = measure_balanced_mode(plan, start, known, rows, normals, others, steps)
     else:
-        begun = measure_mode(plan, held, start, known, rows, spread, others, steps)
-    check_density(plan, begun, params, known, engine)
-    return known, begun, others
+        mode = measure_mode(plan, fixed, start, known, rows, normals, others, steps)
+    check_density(plan, mode, params, known, engine)
+    return known, mode, others
 
 
-def check_density(plan: Plan, begun: Mode, params: Mapping, known: Known, engine: str) -> None:
+def check_density(plan: Plan, mode: Mode, params: Mapping, known: Known, engine: str) -> None:
     """Checks that the density is finite at the start, and not flat in a direction under a flat
     prior.
 
@@ -443,10 +444,10 @@ def check_density(plan: Plan, begun: Mode, params: Mapping, known: Known, engine
         Refusal: the posterior is improper, with the direction.
     """
     name = plan.structure.model.name
-    values = np.asarray(begun.starts.value)
+    values = np.asarray(mode.starts.value)
     if not np.isfinite(values).any():
         raise_impossible_start(plan, params, known, engine, values[0])
-    if not np.isfinite(np.asarray(begun.starts.gradient)).all(1).any():
+    if not np.isfinite(np.asarray(mode.starts.gradient)).all(1).any():
         raise Refusal(
             f"{engine} cannot fit model '{name}': at all initial values the log density is finite, "
             "but its derivative is NaN or infinite. A usual cause is a derivative of log(x), "
@@ -455,19 +456,19 @@ def check_density(plan: Plan, begun: Mode, params: Mapping, known: Known, engine
             "values, fit(..., start={...})"
         )
     flat = [site for site in plan.free if plan.structure.sites[site].entry.improper]
-    if not flat or begun.frame.axes.size == 0:
+    if not flat or mode.frame.axes.size == 0:
         return
     # a negative curvature is not flat
-    low = int(np.argmin(np.abs(np.asarray(begun.frame.curvature))))
-    limit = FLAT if np.asarray(begun.frame.curvature).dtype == np.float64 else 1e-5
-    if abs(float(begun.frame.curvature[low])) < limit:
-        named = describe_direction(np.asarray(begun.frame.axes)[:, low],
-                          np.abs(np.diagonal(np.asarray(begun.hessian))),
+    flattest = int(np.argmin(np.abs(np.asarray(mode.frame.curvature))))
+    limit = FLAT if np.asarray(mode.frame.curvature).dtype == np.float64 else 1e-5
+    if abs(float(mode.frame.curvature[flattest])) < limit:
+        text = describe_direction(np.asarray(mode.frame.axes)[:, flattest],
+                          np.abs(np.diagonal(np.asarray(mode.hessian))),
                           density.coordinate_names(plan))
         raise Refusal(
             f"{engine} cannot fit model '{name}': the posterior is improper (the integral of its "
             f"density is infinite). The prior of '{flat[0]}' is flat (ImproperUniform), and the "
-            f"likelihood does not change if {named}. A possible cause is a column that is constant "
+            f"likelihood does not change if {text}. A possible cause is a column that is constant "
             f"or the sum of other columns. Give '{flat[0]}' a proper prior, such as "
             f"sample(\"{flat[0]}\", dist.Normal(0, 10)), or drop a column"
         )

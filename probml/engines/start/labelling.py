@@ -45,8 +45,8 @@ def use_representative_rows(problem: Problem) -> Problem:
     """The problem on the representative rows of a source (dataset/sources/profile.py), weighted by
     the rows that each represents."""
     data = problem.data._replace(survey=None)
-    own = np.ones(data.table.rows) if problem.weights is None else problem.weights
-    weights = own * (problem.rows.weight / own.sum())
+    old_weights = np.ones(data.table.rows) if problem.weights is None else problem.weights
+    weights = old_weights * (problem.rows.weight / old_weights.sum())
     rows, known = load(data, problem.plan, weights, order(data, problem.plan),
                        params=problem.start)
     return replace(problem, data=data, weights=weights, rows=rows, known=known)
@@ -107,13 +107,13 @@ def labelled(data: Data, plan: Plan, weights: np.ndarray | None, starts: int, se
     candidates = usable if count <= CANDIDATES else np.sort(
         random.choice(usable, CANDIDATES, replace=False)
     )
-    there = np.arange(len(candidates))
+    positions = np.arange(len(candidates))
     others = np.stack(
-        [np.resize(random.permutation(there), size)
-         if size > count else random.choice(there, size, False) for _ in range(starts)]
+        [np.resize(random.permutation(positions), size)
+         if size > count else random.choice(positions, size, False) for _ in range(starts)]
     )
-    fresh = np.arange(size) < count  # the rest fills the shape
-    features = _features(data, plan, candidates) if variables else np.zeros((len(there), 1))
+    real = np.arange(size) < count  # the rest fills the shape
+    features = _features(data, plan, candidates) if variables else np.zeros((len(positions), 1))
     views = _views(features, bool(plan.chains))
     total = sum(states.values())
     other_weights = random.exponential(size=others.shape) if starts > 1 or not variables else (
@@ -123,23 +123,23 @@ def labelled(data: Data, plan: Plan, weights: np.ndarray | None, starts: int, se
     kinds = np.array([*KINDS, *FURTHER_KINDS * starts][:starts] if variables else [SEEDS] * starts)
     for i, kind in enumerate(kinds):
         if kind in (SEEDS, PRIOR):
-            at = 0
+            pos = 0
             for v in variables:
-                seeds[i, at : at + states[v]] = _distant_rows(features, states[v], random)
-                evidence[v][i, at : at + states[v]] = np.eye(states[v])
-                seed_weights[i, at : at + states[v]] = allowed[v][i] if v in allowed else 1.0
-                at += states[v]
+                seeds[i, pos : pos + states[v]] = _distant_rows(features, states[v], random)
+                evidence[v][i, pos : pos + states[v]] = np.eye(states[v])
+                seed_weights[i, pos : pos + states[v]] = allowed[v][i] if v in allowed else 1.0
+                pos += states[v]
             other_weights[i] *= (seed_weights[i].sum() if variables else size
                                  ) / other_weights[i].sum()
             continue
-        own = np.ones(size) if weights is None else weights[candidates[others[i]]]
-        other_weights[i] = fresh * own / own.mean()
+        row_weights = np.ones(size) if weights is None else weights[candidates[others[i]]]
+        other_weights[i] = real * row_weights / row_weights.mean()
         for j, v in enumerate(variables):
-            free = np.flatnonzero(allowed[v][i]) if v in allowed else np.arange(states[v])
+            codes = np.flatnonzero(allowed[v][i]) if v in allowed else np.arange(states[v])
             # a second variable must not have the same labels as the first
             label = _LABELLERS[RANDOM if kind == TREES and j else kind]
             x, table = views[random.integers(len(views))][others[i]], np.zeros((size, states[v]))
-            table[:, random.permutation(free)] = label(x, fresh, len(free), random)
+            table[:, random.permutation(codes)] = label(x, real, len(codes), random)
             evidence[v][i, total:] = table
     rows = candidates[np.concatenate([seeds, others], 1)]
     return Labelling(rows, np.concatenate([seed_weights, other_weights], 1), evidence,
@@ -149,25 +149,25 @@ def labelled(data: Data, plan: Plan, weights: np.ndarray | None, starts: int, se
 # Label probabilities of rows, (rows, k), by their features x in one of the views
 
 
-def _kmeans(x: np.ndarray, fresh: np.ndarray, k: int, random: np.random.Generator) -> np.ndarray:
-    used = x[fresh]
-    centres = used[_distant_rows(used, k, random)]
+def _kmeans(x: np.ndarray, real: np.ndarray, k: int, random: np.random.Generator) -> np.ndarray:
+    points = x[real]
+    centres = points[_distant_rows(points, k, random)]
     for _ in range(KMEANS_ITERATIONS):
-        code = _nearest(used, centres)
-        centres = np.stack([used[code == j].mean(0) if (code == j).any() else centres[j]
+        codes = _nearest(points, centres)
+        centres = np.stack([points[codes == j].mean(0) if (codes == j).any() else centres[j]
                             for j in range(k)])
     return np.eye(k)[_nearest(x, centres)]
 
 
-def _trees(x: np.ndarray, fresh: np.ndarray, k: int, random: np.random.Generator) -> np.ndarray:
-    some = x[np.flatnonzero(fresh)[:TREE]]
-    code = cut(some, k) if len(some) > k else None
-    if code is None:  # heights are equal: there are no k clusters
-        return _kmeans(x, fresh, k, random)
-    return np.eye(k)[_nearest(x, np.stack([some[code == j].mean(0) for j in range(k)]))]
+def _trees(x: np.ndarray, real: np.ndarray, k: int, random: np.random.Generator) -> np.ndarray:
+    points = x[np.flatnonzero(real)[:TREE]]
+    codes = cut(points, k) if len(points) > k else None
+    if codes is None:  # heights are equal: there are no k clusters
+        return _kmeans(x, real, k, random)
+    return np.eye(k)[_nearest(x, np.stack([points[codes == j].mean(0) for j in range(k)]))]
 
 
-def _random(x: np.ndarray, fresh: np.ndarray, k: int, random: np.random.Generator) -> np.ndarray:
+def _random(x: np.ndarray, real: np.ndarray, k: int, random: np.random.Generator) -> np.ndarray:
     square = x**2 - (x**2).mean(0)
     square /= np.maximum(square.std(0), 1e-12)
     directions = random.standard_normal((2, x.shape[1], k)) / np.sqrt(x.shape[1])
@@ -262,12 +262,12 @@ def _views(features: np.ndarray, chain: bool) -> list[np.ndarray]:
         value, axes = np.linalg.eigh(np.cov(x.T))
         views.append((x - x.mean(0)) @ axes / np.sqrt(np.maximum(value, 1e-4 * value[-1])))
     if chain:
-        both = np.concatenate([x, x**2], 1)
-        sums = np.concatenate([np.zeros((1, both.shape[1])), np.cumsum(both, 0)])
-        index = np.arange(len(both))
+        columns = np.concatenate([x, x**2], 1)
+        sums = np.concatenate([np.zeros((1, columns.shape[1])), np.cumsum(columns, 0)])
+        index = np.arange(len(columns))
         for window in WINDOWS:
             low, high = np.maximum(index - window // 2, 0), np.minimum(index + window // 2 + 1,
-                                                                       len(both))
+                                                                       len(columns))
             mean = (sums[high] - sums[low]) / (high - low)[:, None]
             views.append(_standardised(mean))
     return views
@@ -278,13 +278,13 @@ def _standardised(values: np.ndarray) -> np.ndarray:
     outliers, which are moved nearer."""
     values = values - values.mean(0, dtype=float)
     spread = values.std(0)
-    low, middle, high = np.quantile(values, [0.25, 0.5, 0.75], axis=0)
-    inner = (high - low) / 1.349
-    heavy = (inner > 0) & (spread > TAIL * inner)
-    spread = np.where(heavy, inner, spread)
-    values = np.where(heavy, values - middle, values) / np.where(spread > 0, spread, 1.0)
-    far = np.maximum(np.abs(values) / TAIL, 1.0)
-    return np.where(far > 1, np.sign(values) * TAIL * (1 + np.log(far)), values)
+    low, median, high = np.quantile(values, [0.25, 0.5, 0.75], axis=0)
+    robust_sd = (high - low) / 1.349
+    has_outlier = (robust_sd > 0) & (spread > TAIL * robust_sd)
+    spread = np.where(has_outlier, robust_sd, spread)
+    values = np.where(has_outlier, values - median, values) / np.where(spread > 0, spread, 1.0)
+    excess = np.maximum(np.abs(values) / TAIL, 1.0)
+    return np.where(excess > 1, np.sign(values) * TAIL * (1 + np.log(excess)), values)
 
 
 def _indicators(codes: np.ndarray, states: int) -> np.ndarray:
@@ -294,9 +294,9 @@ def _indicators(codes: np.ndarray, states: int) -> np.ndarray:
     if states <= MAX_INDICATORS:
         return (codes[..., None] == np.arange(states)) / np.sqrt(2)
     points = np.random.default_rng(0).normal(size=(states, MAX_INDICATORS)).astype(np.float32)
-    known = (codes >= 0) & (codes < states)
-    found = points[np.where(known, codes, 0).astype(int)] / np.float32(np.sqrt(2 * MAX_INDICATORS))
-    return np.where(known[..., None], found, np.float32(0))
+    valid = (codes >= 0) & (codes < states)
+    coded = points[np.where(valid, codes, 0).astype(int)] / np.float32(np.sqrt(2 * MAX_INDICATORS))
+    return np.where(valid[..., None], coded, np.float32(0))
 
 
 def _features(data: Data, plan: Plan, rows: np.ndarray) -> np.ndarray:

@@ -42,44 +42,44 @@ class Mode(NamedTuple):
     optima: Optima | None = None
 
 
-def distinct_optima(begun: Mode) -> list[int]:
+def distinct_optima(mode: Mode) -> list[int]:
     """Indices of other optima that are modes, far from this one and from one another, the highest
     first."""
-    if begun.optima is None or begun.frame.centre.size == 0:
+    if mode.optima is None or mode.frame.centre.size == 0:
         return []
-    optima, frame = jax.device_get((begun.optima, begun.frame))
+    optima, frame = jax.device_get((mode.optima, mode.frame))
     z = frame.inverse(np.concatenate([frame.centre[None], optima.u]))
-    found = [0]
+    chosen = [0]
     for i in np.argsort(-np.asarray(optima.value)):
-        near = min(np.linalg.norm(z[i + 1] - z[j]) for j in found)
-        if optima.converged[i] and np.isfinite(optima.value[i]) and near > MIN_DISTANCE:
-            found.append(i + 1)
-    return [i - 1 for i in found[1:]]
+        distance = min(np.linalg.norm(z[i + 1] - z[j]) for j in chosen)
+        if optima.converged[i] and np.isfinite(optima.value[i]) and distance > MIN_DISTANCE:
+            chosen.append(i + 1)
+    return [i - 1 for i in chosen[1:]]
 
 
-def other_high_modes(begun: Mode) -> list[np.ndarray]:
+def other_high_modes(mode: Mode) -> list[np.ndarray]:
     """Unbounded coordinates of other modes that are not much lower than the highest."""
-    optima, found = jax.device_get(begun.optima), distinct_optima(begun)
-    if optima is None or not found:
+    optima, indices = jax.device_get(mode.optima), distinct_optima(mode)
+    if optima is None or not indices:
         return []
-    least = max(float(optima.value[found[0]]), float(begun.value)) - MAX_LOWER
-    return [optima.u[i] for i in found if float(optima.value[i]) > least]
+    min_value = max(float(optima.value[indices[0]]), float(mode.value)) - MAX_LOWER
+    return [optima.u[i] for i in indices if float(optima.value[i]) > min_value]
 
 
-def several_modes_finding(plan: Plan, begun: Mode) -> tuple[Finding, ...]:
+def several_modes_finding(plan: Plan, mode: Mode) -> tuple[Finding, ...]:
     """A finding if there is another mode that is not much lower."""
-    found = other_high_modes(begun)
-    if not found:
+    modes = other_high_modes(mode)
+    if not modes:
         return ()
-    optima, frame = jax.device_get((begun.optima, begun.frame))
-    best = distinct_optima(begun)[0]
+    optima, frame = jax.device_get((mode.optima, mode.frame))
+    best = distinct_optima(mode)[0]
     lower = optima.value[optima.converged].max() - optima.value[best]
-    away = np.linalg.norm(frame.inverse(optima.u[best]))
-    moved = np.abs(optima.u[best] - frame.centre)
-    most, names = int(np.argmax(moved / frame.diagonal().root)), density.coordinate_names(plan)
-    where = (f"'{names[most]}' is {optima.u[best][most]:.3g} at that mode and "
-             f"{frame.centre[most]:.3g} at the approximated mode"
-             if plan.structure.sites[names[most].partition("[")[0]].domain.unbounded
-             else f"'{names[most]}' differs most between the two modes")
-    return (Finding.of(Code.SEVERAL_MODES, names[most], lower=max(lower, 0.0), away=away,
+    distance = np.linalg.norm(frame.inverse(optima.u[best]))
+    shift = np.abs(optima.u[best] - frame.centre)
+    largest, names = int(np.argmax(shift / frame.diagonal().root)), density.coordinate_names(plan)
+    where = (f"'{names[largest]}' is {optima.u[best][largest]:.3g} at that mode and "
+             f"{frame.centre[largest]:.3g} at the approximated mode"
+             if plan.structure.sites[names[largest].partition("[")[0]].domain.unbounded
+             else f"'{names[largest]}' differs most between the two modes")
+    return (Finding.of(Code.SEVERAL_MODES, names[largest], lower=max(lower, 0.0), away=distance,
                        where=where),)

@@ -99,8 +99,8 @@ def draw(prior: dist.Distribution, source: Source, sample_shape: Shape) -> jax.A
 
 
 def _beta(prior: dist.Distribution, source: Source, shape: Shape):
-    one = source.gamma(prior.concentration1, shape)
-    return one / (one + source.gamma(prior.concentration0, shape))
+    gamma1 = source.gamma(prior.concentration1, shape)
+    return gamma1 / (gamma1 + source.gamma(prior.concentration0, shape))
 
 
 def _dirichlet(prior: dist.Distribution, source: Source, shape: Shape):
@@ -109,8 +109,8 @@ def _dirichlet(prior: dist.Distribution, source: Source, shape: Shape):
 
 
 def _student(prior: dist.Distribution, source: Source, shape: Shape):
-    spread = jnp.sqrt(prior.df / (2 * source.gamma(prior.df / 2, shape)))
-    return prior.loc + prior.scale * spread * source.normal(shape)
+    mixing = jnp.sqrt(prior.df / (2 * source.gamma(prior.df / 2, shape)))
+    return prior.loc + prior.scale * mixing * source.normal(shape)
 
 
 def _bartlett(prior: dist.Distribution, source: Source, shape: Shape):
@@ -127,9 +127,9 @@ def _wishart(prior: dist.Distribution, source: Source, shape: Shape):
 
 
 def _inverse_wishart(prior: dist.Distribution, source: Source, shape: Shape):
-    inner = _bartlett(prior, source, shape)
-    unit = jnp.broadcast_to(jnp.eye(inner.shape[-1], dtype=inner.dtype), inner.shape)
-    inverse = jax.scipy.linalg.solve_triangular(inner, unit, lower=True)
+    factor = _bartlett(prior, source, shape)
+    identity = jnp.broadcast_to(jnp.eye(factor.shape[-1], dtype=factor.dtype), factor.shape)
+    inverse = jax.scipy.linalg.solve_triangular(factor, identity, lower=True)
     root = prior.scale_tril @ jnp.swapaxes(inverse, -1, -2)
     return root @ jnp.swapaxes(root, -1, -2)
 
@@ -163,10 +163,10 @@ SAMPLERS: Mapping[type, Callable] = {
 def closed_start(plan: Plan, prior: bool, params: Mapping[str, jax.Array], known: Known,
                  rows: Rows):
     """Parameters, those with a closed form replaced by their maximum given the others."""
-    better = maximise(plan, expect(plan, params, known, rows), params, known, rows, prior,
-                      only_forms=True)
-    sound = jnp.all(jnp.stack([jnp.all(jnp.isfinite(v)) for v in better.values()]))
-    return {name: jnp.where(sound, better[name], params[name]) for name in params}
+    maximised = maximise(plan, expect(plan, params, known, rows), params, known, rows, prior,
+                         only_forms=True)
+    is_finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(v)) for v in maximised.values()]))
+    return {name: jnp.where(is_finite, maximised[name], params[name]) for name in params}
 
 
 # the largest ratio of the start of a scale and the standard deviation of the data
@@ -177,7 +177,7 @@ UNDRAWABLE = (NotImplementedError, AttributeError, ImportError, KeyError, TypeEr
 
 def given_start(plan: Plan, start: Mapping) -> dict[str, jax.Array]:
     """A user's partial start, after checks of names, shapes, finiteness and supports."""
-    sites, out = plan.structure.sites, {}
+    sites, values = plan.structure.sites, {}
     for name, value in start.items():
         if name not in plan.free:
             raise ModelError(f"fit(start=...): '{name}' is not an estimated parameter. Use names "
@@ -193,8 +193,8 @@ def given_start(plan: Plan, start: Mapping) -> dict[str, jax.Array]:
             raise ModelError(f"fit(start=...): the value of '{name}' must be "
                              f"{sites[name].domain.description}, got {shortly(value.tolist())}. "
                              f"Give a possible value of '{name}'")
-        out[name] = value.astype(jnp.result_type(float))
-    return out
+        values[name] = value.astype(jnp.result_type(float))
+    return values
 
 
 def refuse_missing_prior(plan: Plan, engine: str, prior: bool) -> None:
@@ -213,7 +213,7 @@ def prior_point(plan: Plan, known: Known) -> dict[str, jax.Array]:
     """Each parameter at its prior mean given its parents; at the middle of its support if that is
     infinite or unknown; a scale within a factor MAX_SCALE_RATIO of the standard deviation of the
     data that it scales."""
-    env, out, deviations = dict(known.given), {}, _data_deviations(plan, known)
+    env, point, deviations = dict(known.given), {}, _data_deviations(plan, known)
     for variable in plan.globals:
         site = plan.structure.sites[variable]
         env[variable] = jnp.zeros(site.shape, jnp.result_type(int))
@@ -235,9 +235,9 @@ def prior_point(plan: Plan, known: Known) -> dict[str, jax.Array]:
             for low, high in deviations.get(name, ()):
                 mean = jnp.where(low > 0, jnp.clip(mean, low / MAX_SCALE_RATIO,
                                                    high * MAX_SCALE_RATIO), mean)
-        out[name] = env[name] = jnp.where(jnp.isfinite(mean), mean,
-                                          middle).astype(jnp.result_type(float))
-    return out
+        point[name] = env[name] = jnp.where(jnp.isfinite(mean), mean,
+                                            middle).astype(jnp.result_type(float))
+    return point
 
 
 compiled_prior_point = jit(prior_point, static_argnums=0, seldom=ONCE)
@@ -246,17 +246,17 @@ compiled_prior_point = jit(prior_point, static_argnums=0, seldom=ONCE)
 def _data_deviations(plan: Plan, known: Known) -> dict[str, list[tuple[jax.Array, jax.Array]]]:
     """Parameters that are scales of observed sites → the least and the largest standard deviation
     of the data of each; both are that of its own element if the parameter has one for each."""
-    out: dict[str, list[tuple[jax.Array, jax.Array]]] = {}
-    for name, spread in known.sd.items():
+    deviations: dict[str, list[tuple[jax.Array, jax.Array]]] = {}
+    for name, sd in known.sd.items():
         site = plan.structure.sites[name]
         for argument in site.traits.scatter:
             for parameter, use in site.uses.get(argument, {}).items():
                 # itself, since a function of it, such as a precision, has other units
                 if use.level <= Level.MOVED and not use.coordinate:
-                    own = plan.structure.sites[parameter].shape[-spread.ndim :] == spread.shape
-                    ends = (spread, spread) if own else (jnp.min(spread), jnp.max(spread))
-                    out.setdefault(parameter, []).append(ends)
-    return out
+                    elementwise = plan.structure.sites[parameter].shape[-sd.ndim :] == sd.shape
+                    sd_range = (sd, sd) if elementwise else (jnp.min(sd), jnp.max(sd))
+                    deviations.setdefault(parameter, []).append(sd_range)
+    return deviations
 
 
 def raise_impossible_start(plan: Plan, params: Mapping, known: Known, engine: str,
@@ -264,20 +264,20 @@ def raise_impossible_start(plan: Plan, params: Mapping, known: Known, engine: st
     """Raises ModelError: the log density at the start is `value`, not finite, with the reason: a
     covariance, the prior of a site, or the likelihood."""
     check_covariances(plan.structure, jax.device_get({**known.given, **params}))
-    logs = {site: float(_site_prior(plan, site, params, known)) for site in plan.free}
-    bad = next((site for site, log in logs.items() if not np.isfinite(log)), None)
-    where = (
-        f"the log prior density of '{bad}' is {logs[bad]} at "
+    log_priors = {site: float(_site_prior(plan, site, params, known)) for site in plan.free}
+    bad = next((site for site, log in log_priors.items() if not np.isfinite(log)), None)
+    reason = (
+        f"the log prior density of '{bad}' is {log_priors[bad]} at "
         f"{shortly(np.asarray(params[bad]).tolist())} (a distribution with scale 0 has no density; "
         f"write a constant into the model instead)"
         if bad is not None
         else f"the log prior density is finite, but the log-likelihood of "
-             f"{listed(name_in_function(name, plan.structure.sites) for name in plan.observed)} "
-             f"is not"
+              f"{listed(name_in_function(name, plan.structure.sites) for name in plan.observed)} "
+              f"is not"
     )
     raise ModelError(
         f"{engine} cannot fit model '{plan.structure.model.name}': the log density is {value} at "
-        f"the initial values: {where}. Give initial values with positive density, fit(..., "
+        f"the initial values: {reason}. Give initial values with positive density, fit(..., "
         f"start={{...}}), or check the data for values that are impossible under the model"
     )
 

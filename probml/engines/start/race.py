@@ -59,15 +59,15 @@ def plan_effort(rows: int, entries: int, states: int, programs: int = 1,
             for a fit by itself.
         sampling: pilot runs on a sample are possible.
     """
-    units = max(rows * entries, 1)
-    alone = MAX_ENTRIES / units
-    count = int(np.clip(MAX_ENTRIES // (units * programs), np.clip(alone, 1, MIN_STARTS),
+    work = max(rows * entries, 1)
+    n_single = MAX_ENTRIES / work
+    count = int(np.clip(MAX_ENTRIES // (work * programs), np.clip(n_single, 1, MIN_STARTS),
                         MAX_STARTS))
     budget = max(MAX_ENTRIES / entries, PILOT_SHARE * rows)
     size = int(max(budget // MAX_PILOT_RUNS, 1,
                    min(max(MIN_PILOT_ROWS, PILOT_ROWS_PER_STATE * states), rows / 2)))
     pilots = int(min(budget // size, MAX_PILOT_RUNS))
-    if alone >= MIN_STARTS or not sampling or pilots <= max(alone, 2):
+    if n_single >= MIN_STARTS or not sampling or pilots <= max(n_single, 2):
         return Effort(count)
     return Effort(FOLLOWED_STARTS, pilots, size)
 
@@ -85,14 +85,14 @@ def sample_rows(data: Data, weights: np.ndarray | None, size: int,
     total = float(mass @ lengths)
     mean = total / mass.sum()
     if size >= MIN_PILOT_SEQUENCES * mean:  # whole rows
-        mixed = random.permutation(rows)
-        picks, times = np.unique(mixed[systematic_sample(mass[mixed], int(size / mean),
+        shuffled = random.permutation(rows)
+        picks, counts = np.unique(shuffled[systematic_sample(mass[shuffled], int(size / mean),
                                                           random)[0]],
-                                 return_counts=True)
-        return data.taken(picks), None if weights is None else times * min(total / size, 1.0)
+                                  return_counts=True)
+        return data.taken(picks), None if weights is None else counts * min(total / size, 1.0)
     steps = int(min(max(size // MIN_PILOT_SEQUENCES, MIN_PILOT_STEPS), present(data.steps)))
-    picks, beyond = systematic_sample(mass * lengths, max(size // steps, 1), random)
-    begins = np.minimum((beyond / mass[picks]).astype(int), np.maximum(lengths[picks] - steps, 0))
+    picks, offsets = systematic_sample(mass * lengths, max(size // steps, 1), random)
+    begins = np.minimum((offsets / mass[picks]).astype(int), np.maximum(lengths[picks] - steps, 0))
     return (data.stretches(picks, begins, steps),
             None if weights is None else np.full(len(picks), min(total / size, 1.0)))
 
@@ -101,10 +101,10 @@ def systematic_sample(mass: np.ndarray, count: int,
                        random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     """Systematic sampling: indices at equal distances along the cumulative mass from a random
     place, and how far beyond the beginning of each index they are."""
-    ends = np.cumsum(mass)
-    at = (np.arange(count) + random.random()) * (ends[-1] / count)
-    index = np.minimum(np.searchsorted(ends, at, "right"), np.flatnonzero(mass)[-1])
-    return index, at - (ends - mass)[index]
+    cumulative = np.cumsum(mass)
+    positions = (np.arange(count) + random.random()) * (cumulative[-1] / count)
+    index = np.minimum(np.searchsorted(cumulative, positions, "right"), np.flatnonzero(mass)[-1])
+    return index, positions - (cumulative - mass)[index]
 
 
 def is_alive(status: np.ndarray, value: np.ndarray) -> np.ndarray:
@@ -130,12 +130,12 @@ class Race(NamedTuple):
         return bool(np.bincount(self.groups).max() > self.keep)
 
     def stop_hopeless(self, status: np.ndarray, value: np.ndarray, history: np.ndarray,
-                      early: bool) -> np.ndarray:
+                      is_first: bool) -> np.ndarray:
         """The status of the starts after a stage: those far behind in their group, given what they
         gained in the last half of it, are stopped.
 
         Args:
-            history: (starts, evaluations) the objective. early: this is the first stage, after
+            history: (starts, evaluations) the objective. is_first: this is the first stage, after
                 which the best are followed whatever they gained.
         """
         alive = is_alive(status, value)
@@ -145,11 +145,11 @@ class Race(NamedTuple):
         known = alive & np.isfinite(half)
         gain = np.maximum(np.where(known, reached, 0.0) - np.where(known, half, 0.0), 0.0)
         hopeful = np.zeros(len(value), bool)
-        for at in (np.flatnonzero(self.groups == group) for group in np.unique(self.groups)):
-            hopeful[at] = reached[at] + GAIN_MULTIPLE * gain[at] >= reached[at].max()
-            if early:
-                followed = max(self.keep, -(-len(at) // 3))
-                hopeful[at[np.argsort(-reached[at], kind="stable")[:followed]]] = True
+        for idx in (np.flatnonzero(self.groups == group) for group in np.unique(self.groups)):
+            hopeful[idx] = reached[idx] + GAIN_MULTIPLE * gain[idx] >= reached[idx].max()
+            if is_first:
+                followed = max(self.keep, -(-len(idx) // 3))
+                hopeful[idx[np.argsort(-reached[idx], kind="stable")[:followed]]] = True
         return np.where((status == Status.RUNNING) & ~hopeful, Status.STOPPED,
                         status).astype(status.dtype)
 
@@ -170,17 +170,17 @@ def promising(status: np.ndarray, value: np.ndarray, total: float) -> np.ndarray
     return np.array(chosen[:FOLLOWED_STARTS], int)
 
 
-def restarts_finding(status: np.ndarray, value: np.ndarray, best: int, close: float,
-                     where: str = "", then: str = "") -> Finding:
+def restarts_finding(status: np.ndarray, value: np.ndarray, best: int, slack: float,
+                     where: str = "", suffix: str = "") -> Finding:
     """The number of starts, how many reached the best optimum, how much lower the next one is."""
     alive, ended = is_alive(status, value), has_ended(status, value)
-    below = value[ended].max() - value[ended]
-    same = below <= close + 64 * np.finfo(value.dtype).eps * (1 + abs(value[best]))
-    lower = None if same.all() else below[~same].min()
+    deficit = value[ended].max() - value[ended]
+    same = deficit <= slack + 64 * np.finfo(value.dtype).eps * (1 + abs(value[best]))
+    lower = None if same.all() else deficit[~same].min()
     stopped, collapsed = int((alive & ~ended).sum()), int((~alive).sum())
     others = (f"; the log density of the next best is lower by {lower:.2g}"
               if lower is not None else "")
     others += f"; {stopped} {'was' if stopped == 1 else 'were'} stopped early" * bool(stopped)
     others += f"; {collapsed} collapsed and were discarded" * bool(collapsed)
     return Finding.of(Code.RESTARTS, starts=len(value), reached=int(same.sum()), lower=lower,
-                      stopped=stopped, collapsed=collapsed, where=where, others=others, then=then)
+                      stopped=stopped, collapsed=collapsed, where=where, others=others, then=suffix)

@@ -63,8 +63,8 @@ class Start(NamedTuple):
 def states_depend_on_start(plan: Plan, start: Mapping) -> bool:
     """Whether a start decides which state is which: there are hidden states, and parameters that
     the user's start leaves open."""
-    several = any(plan.variables[v].states > 1 for v in (*hidden_variables(plan), *plan.globals))
-    return several and not set(plan.free) <= set(start)
+    has_states = any(plan.variables[v].states > 1 for v in (*hidden_variables(plan), *plan.globals))
+    return has_states and not set(plan.free) <= set(start)
 
 
 @jit(static_argnames=("plan", "prior"), seldom=ONCE)
@@ -122,9 +122,9 @@ def _points_near(plan: Plan, prior: bool, restarts: int, point: Mapping, known: 
     nonlinear = {p for name in users(plan) for uses in sites[name].uses.values()
                  for p, use in uses.items() if use.level > Level.AFFINE}
     names = [name for name in formless if name in nonlinear]
-    near = {child for z in plan.cellwise for child in (z, *plan.structure.children[z])}
+    children = {child for z in plan.cellwise for child in (z, *plan.structure.children[z])}
     # parameters of hidden cells distinguish states, which are equal at the prior means
-    of_states = {p for name in near for uses in sites[name].uses.values() for p in uses}
+    of_states = {p for name in children for uses in sites[name].uses.values() for p in uses}
     names += [name for name in plan.free if name not in names
               and (name in multiplied(plan) or name in of_states)]
     if not names:
@@ -138,13 +138,13 @@ def _points_near(plan: Plan, prior: bool, restarts: int, point: Mapping, known: 
 def _perturbed(plan: Plan, point: Mapping, known: Known, names: Sequence[str],
                key: jax.Array) -> dict[str, jax.Array]:
     """A point with some parameters a small random step away in their unbounded coordinates."""
-    maps, moved = transforms(plan, point, known, names), dict(point)
+    maps, perturbed = transforms(plan, point, known, names), dict(point)
     for i, name in enumerate(names):
         u = maps[name].inv(point[name])
-        moved[name] = maps[name](
+        perturbed[name] = maps[name](
             u + 0.1 * jax.random.normal(jax.random.fold_in(key, i), jnp.shape(u), u.dtype)
         )
-    return moved
+    return perturbed
 
 
 def starts(data: Data, plan: Plan, known: Known, weights: np.ndarray | None, restarts: int,
@@ -166,9 +166,9 @@ def starts(data: Data, plan: Plan, known: Known, weights: np.ndarray | None, res
 
     if set(fixed) >= set(plan.free):
         return Start(completed({}), None, {})
-    outside = _joint_states(plan, restarts, seed)
+    joint = _joint_states(plan, restarts, seed)
     # partly observed labels distinguish states
-    exchangeable = hidden_variables(plan) or allowed or outside
+    exchangeable = hidden_variables(plan) or allowed or joint
     if plan.complete and not (plan.globals and plan.free) or not exchangeable and (
             restarts == 1 or integrated):
         return Start(completed(_near_prior(plan, prior, restarts, known, random_key(seed))), None,
@@ -179,20 +179,20 @@ def starts(data: Data, plan: Plan, known: Known, weights: np.ndarray | None, res
     rows = _start_rows(data, plan, labels)
     # the posterior of row-wise sites belongs to the rows it was made on
     if (whole or plan.rowwise) and not allowed or integrated:
-        return Start(completed(first_step(plan, prior, known, rows, allowed | outside)), None, {},
+        return Start(completed(first_step(plan, prior, known, rows, allowed | joint)), None, {},
                      allowed)
-    drawn = int(labels.drawn.sum())
-    noise = prior_noise(plan, drawn, seed) if drawn else None
+    n_drawn = int(labels.drawn.sum())
+    noise = prior_noise(plan, n_drawn, seed) if n_drawn else None
     point, expected, others = _labelled_statistics(
-        plan, prior, known, rows, allowed | outside, random_key(seed), noise)
+        plan, prior, known, rows, allowed | joint, random_key(seed), noise)
     point = {name: stack(point[name], restarts) for name in plan.free}
     point |= _chain_tables(plan, point, seed)
     if not others:
         return Start(point, expected, fixed, allowed)
-    given = jax.tree.map(lambda value: np.asarray(value)[labels.drawn], fixed)
+    fixed_drawn = jax.tree.map(lambda value: np.asarray(value)[labels.drawn], fixed)
     for name, value in others.items():
         point[name] = np.array(point[name])
-        point[name][labels.drawn] = given.get(name, value)
+        point[name][labels.drawn] = fixed_drawn.get(name, value)
     return Start(point, expected, fixed, allowed, labels.drawn)
 
 
@@ -205,9 +205,9 @@ def first_points(problem: Problem, prior: bool, count: int = 1,
             replaced by their maximum.
     """
     plan, known, start = problem.plan, problem.known, problem.start
-    first = starts(problem.data, plan, known, problem.weights, count, problem.seed, start, prior,
-                   whole=True)
-    points = [{name: placed(np.asarray(value)[i]) for name, value in first.params.items()}
+    init = starts(problem.data, plan, known, problem.weights, count, problem.seed, start, prior,
+                  whole=True)
+    points = [{name: placed(np.asarray(value)[i]) for name, value in init.params.items()}
               for i in range(count)]
     if closed and plan.complete and not start and any(block.form
                                                       for block in all_blocks(plan, prior)):
@@ -219,11 +219,11 @@ def _joint_states(plan: Plan, restarts: int, seed: int) -> dict[str, np.ndarray]
     """For latent discrete sites outside rows the one joint state with which a restart begins:
     variable → (restarts, states) bool. If all states were possible, exchangeable ones would remain
     equal."""
-    random, out = np.random.default_rng([seed, 4]), {}
+    random, allowed = np.random.default_rng([seed, 4]), {}
     for name in plan.globals if plan.free else ():
         states = plan.variables[name].states
-        out[name] = np.arange(states) == random.integers(states, size=(restarts, 1))
-    return out
+        allowed[name] = np.arange(states) == random.integers(states, size=(restarts, 1))
+    return allowed
 
 
 def separate_equal_states(plan: Plan, params: Mapping, seed: int) -> dict[str, np.ndarray] | None:
@@ -235,55 +235,55 @@ def separate_equal_states(plan: Plan, params: Mapping, seed: int) -> dict[str, n
         names |= _parameters_of_equal_states(plan, params, variable)
     if not names:
         return None
-    random, out = np.random.default_rng([seed, 5]), {name: np.asarray(value)
-                                                     for name, value in params.items()}
+    random, moved = np.random.default_rng([seed, 5]), {name: np.asarray(value)
+                                                       for name, value in params.items()}
     for name in sorted(names):
-        step = SEPARATION * (1 + random.standard_normal(out[name].shape))
+        step = SEPARATION * (1 + random.standard_normal(moved[name].shape))
         domain = sites[name].domain
-        value = domain.shaken(out[name], step)
-        out[name] = value.astype(out[name].dtype) if domain.holds(value) else out[name]
-    return out
+        value = domain.shaken(moved[name], step)
+        moved[name] = value.astype(moved[name].dtype) if domain.holds(value) else moved[name]
+    return moved
 
 
 def _parameters_of_equal_states(plan: Plan, params: Mapping, variable: str) -> set[str]:
     """The parameters of emissions with an entry for each state of a hidden site, if some states
     have equal values of all; none otherwise."""
     sites, states = plan.structure.sites, present(plan.structure.sites[variable].states)
-    sized = {p: [axis for axis, size in enumerate(sites[p].shape) if size > 1 and size == states]
-             for name in plan.structure.children[variable]
-             for uses in sites[name].uses.values() for p in uses if p in plan.free}
+    axes_of = {p: [axis for axis, size in enumerate(sites[p].shape) if size > 1 and size == states]
+               for name in plan.structure.children[variable]
+               for uses in sites[name].uses.values() for p in uses if p in plan.free}
     equal = []
-    for p, axes in sized.items():
-        for_parameter = np.zeros((states, states), bool)
+    for p, axes in axes_of.items():
+        is_equal = np.zeros((states, states), bool)
         for axis in axes:  # any of several axes with as many entries may be that of states
             values = np.moveaxis(np.asarray(params[p], float), axis, 0).reshape(states, -1)
             scale = np.maximum(np.abs(values).max(), 1e-30)
-            for_parameter |= (np.abs(values[:, None] - values[None]) <= EQUAL * scale).all(-1)
+            is_equal |= (np.abs(values[:, None] - values[None]) <= EQUAL * scale).all(-1)
         if axes:
-            equal.append(for_parameter)
+            equal.append(is_equal)
     if not equal or not np.logical_and.reduce(equal).sum() > states:
         return set()
-    return {p for p, axes in sized.items() if axes}
+    return {p for p, axes in axes_of.items() if axes}
 
 
 def _chain_tables(plan: Plan, point: Mapping[str, np.ndarray], seed: int) -> dict[str, np.ndarray]:
     """Probability tables of hidden chains, which single steps do not inform, some way off their
     prior means: equal ones would remain equal."""
-    random, out = np.random.default_rng([seed, 3]), {}
-    used = {p for name in plan.chains for uses in plan.structure.sites[name].uses.values()
-            for p in uses}
-    for name in (name for name in plan.free if name in used
+    random, tables = np.random.default_rng([seed, 3]), {}
+    chain_params = {p for name in plan.chains for uses in plan.structure.sites[name].uses.values()
+                    for p in uses}
+    for name in (name for name in plan.free if name in chain_params
                  and plan.structure.sites[name].domain.sums_to_one):
         table = point[name]
         draw = random.gamma(1.0, size=table.shape)
         draw /= draw.sum(-1, keepdims=True)
-        moved = (1 - RANDOM_SHARE) * table + RANDOM_SHARE * draw
+        mixed = (1 - RANDOM_SHARE) * table + RANDOM_SHARE * draw
         # transition tables, (restarts, from, to): in every other start states persist
         if table.ndim > 2 and table.shape[-2] == table.shape[-1]:
-            moved[1::2] = ((1 - STICKY_SHARE) * moved[1::2]
+            mixed[1::2] = ((1 - STICKY_SHARE) * mixed[1::2]
                            + STICKY_SHARE * np.eye(table.shape[-1]))
-        out[name] = moved.astype(table.dtype)
-    return out
+        tables[name] = mixed.astype(table.dtype)
+    return tables
 
 
 def stack(value: np.ndarray, restarts: int) -> np.ndarray:
@@ -296,20 +296,20 @@ def _start_rows(data: Data, plan: Plan, labels: Labelling) -> Rows:
     restarts, size = labels.rows.shape
     rows, _ = load(data, plan, None, labels.rows.reshape(-1))
     flat = merge_chunks(jax.tree.map(np.asarray, rows.stacked))
-    each = [take_rows(flat, index) for index in np.arange(labels.rows.size).reshape(restarts, size)]
-    held = jax.tree.map(lambda *leaves: np.stack(leaves)[:, None], *each)
-    weights = labels.weights[:, None].astype(held.weights.dtype)
-    steps = held.steps
-    inner, likelihood = dict(steps.rows.likelihood) if steps else {}, dict(held.likelihood)
+    sets = [take_rows(flat, index) for index in np.arange(labels.rows.size).reshape(restarts, size)]
+    stacked = jax.tree.map(lambda *leaves: np.stack(leaves)[:, None], *sets)
+    weights = labels.weights[:, None].astype(stacked.weights.dtype)
+    steps = stacked.steps
+    by_step, likelihood = dict(steps.rows.likelihood) if steps else {}, dict(stacked.likelihood)
     for variable, evidence in labels.evidence.items():
-        where = likelihood if plan.structure.sites[variable].time is None else inner
-        where[variable] = evidence[:, None].astype(weights.dtype)
-    held = _filled(held)._replace(weights=weights, likelihood=likelihood)
+        target = likelihood if plan.structure.sites[variable].time is None else by_step
+        target[variable] = evidence[:, None].astype(weights.dtype)
+    stacked = _filled(stacked)._replace(weights=weights, likelihood=likelihood)
     if steps:
-        held = held._replace(
-            steps=dataclasses.replace(steps, rows=_filled(steps.rows)._replace(likelihood=inner))
+        stacked = stacked._replace(
+            steps=dataclasses.replace(steps, rows=_filled(steps.rows)._replace(likelihood=by_step))
         )
-    return Resident(placed_all(held))
+    return Resident(placed_all(stacked))
 
 
 def _filled(rows: Chunk) -> Chunk:

@@ -73,30 +73,30 @@ def compute_information(plan: Plan, params: Mapping, known: Known, rows: Chunk,
     row by row if the pairs of rows are given, of all rows in one chunk."""
     sites, fixed = plan.structure.sites, environment(plan, params, known)
     varying = {name: row_environment(plan, known, rows, name) for name in plan.grouped}
-    seen = {name: (cells(sites[name], rows.values[name]),
+    data = {name: (cells(sites[name], rows.values[name]),
                    cells(sites[name], rows.seen[name]) if name in rows.seen else None)
             for name in plan.grouped}
 
     def residuals(point: Mapping):
         def row_residuals(varying: Mapping[str, Mapping[str, jax.Array]],
-                          seen: Mapping[str, tuple]):
+                          data: Mapping[str, tuple]):
             out, log = [], jnp.zeros(())
             for name in plan.grouped:
                 arguments = plan.structure.cells(name, {**fixed, **point, **varying[name]})
-                residual, more, _ = standardised(sites[name], arguments, *seen[name])
+                residual, log_volume, _ = standardised(sites[name], arguments, *data[name])
                 out.append(residual.reshape(-1))
-                log += more
+                log += log_volume
             return jnp.concatenate(out), log
 
-        return jax.vmap(row_residuals, axis_size=len(rows.weights))(varying, seen)
+        return jax.vmap(row_residuals, axis_size=len(rows.weights))(varying, data)
 
     residual, push, log = jax.linearize(residuals, dict(point), has_aux=True)
     slopes = jax.vmap(push)(unit_steps(plan, point))  # (cells, rows, m)
-    live = rows.weights > 0
-    weight = jnp.where(live, rows.weights, 0.0)
-    residual = jnp.where(live[:, None], residual, 0.0)
-    slopes = jnp.where(live[:, None], slopes, 0.0)
-    total = jnp.sum(weight * jnp.where(live, log - 0.5 * jnp.sum(residual**2, -1), 0.0))
+    has_weight = rows.weights > 0
+    weight = jnp.where(has_weight, rows.weights, 0.0)
+    residual = jnp.where(has_weight[:, None], residual, 0.0)
+    slopes = jnp.where(has_weight[:, None], slopes, 0.0)
+    total = jnp.sum(weight * jnp.where(has_weight, log - 0.5 * jnp.sum(residual**2, -1), 0.0))
     if all(grouping.index is None for grouping in plan.groupings):  # as one row: a product each
         slope = -jnp.einsum("pbm,bm,b->p", slopes, residual, weight)[None]
         square = jnp.einsum("pbm,qbm,b->pq", slopes, slopes, weight)[None]
@@ -112,22 +112,22 @@ def add_by_member(plan: Plan, owners: list[jax.Array], log: jax.Array, slope: ja
     """The gradients (b, p) and curvatures (b, p, p) of rows, added up member by member."""
     (first, *others), owner = plan.groupings, owners[0]
     d, count, dtype = first.cells, first.members, slope.dtype
-    place, r = [jnp.zeros((len(owner), 0), int)], 0
-    for grouping, own in zip(others, owners[1:], strict=True):
-        begin = r + grouping.cells * own
-        place.append(begin[:, None] + jnp.arange(grouping.cells))
+    places, r = [jnp.zeros((len(owner), 0), int)], 0
+    for grouping, member in zip(others, owners[1:], strict=True):
+        offset = r + grouping.cells * member
+        places.append(offset[:, None] + jnp.arange(grouping.cells))
         r += grouping.size
-    at = jnp.concatenate(place, 1)
+    columns = jnp.concatenate(places, 1)
     rest_slope, rest = jnp.zeros(r, dtype), jnp.zeros((r, r), dtype)
     cross = (jnp.zeros((count, d, r), dtype) if pairs is None
-             else Paired(square[:, :d, d:], owner, at, pairs))
+             else Paired(square[:, :d, d:], owner, columns, pairs))
     if r:
-        rest_slope = rest_slope.at[at].add(slope[:, d:])
+        rest_slope = rest_slope.at[columns].add(slope[:, d:])
         # an index between others moves its axis to the front
         if not isinstance(cross, Paired):
-            cross = cross.at[owner[:, None], :, at].add(
+            cross = cross.at[owner[:, None], :, columns].add(
                 jnp.swapaxes(square[:, :d, d:], 1, 2))
-        rest = rest.at[at[:, :, None], at[:, None, :]].add(square[:, d:, d:])
+        rest = rest.at[columns[:, :, None], columns[:, None, :]].add(square[:, d:, d:])
     return Information(
         log,
         EffectVector(jax.ops.segment_sum(slope[:, :d], owner, count), rest_slope),
@@ -155,9 +155,9 @@ def unit_steps(plan: Plan, point: Mapping[str, jax.Array]) -> dict[str, jax.Arra
     out, start = {}, 0
     for grouping in plan.groupings:
         for i, (name, width) in enumerate(zip(grouping.names, grouping.widths, strict=True)):
-            own = jnp.eye(total, dtype=point[name].dtype)[:, start : start + width]
-            own = jnp.broadcast_to(own[:, None], (total, grouping.members, width))
-            out[name] = jax.vmap(lambda step, g=grouping, i=i: to_site_shape(g, i, step))(own)
+            basis = jnp.eye(total, dtype=point[name].dtype)[:, start : start + width]
+            basis = jnp.broadcast_to(basis[:, None], (total, grouping.members, width))
+            out[name] = jax.vmap(lambda step, g=grouping, i=i: to_site_shape(g, i, step))(basis)
             start += width
     return out
 
@@ -188,15 +188,15 @@ def compute_prior(plan: Plan, params: Mapping, known: Known) -> Prior:
 def times_root(prior: Prior, array: jax.Array, transposed: bool = False) -> jax.Array:
     """array · R along its last axis, (..., r), R the root of the other groupings' prior; or its
     transpose."""
-    parts, begin = [], 0
+    parts, offset = [], 0
     for root in prior.rest:
         size = root.shape[0] * root.shape[1]
-        part = array[..., begin : begin + size].reshape(*array.shape[:-1], *root.shape[:2])
+        part = array[..., offset : offset + size].reshape(*array.shape[:-1], *root.shape[:2])
         root = jnp.swapaxes(root, 1, 2) if transposed else root
         part = (part * root[:, 0, 0, None] if root.shape[1] == 1
                 else jnp.einsum("...mj,mji->...mi", part, root))
         parts.append(part.reshape(*array.shape[:-1], size))
-        begin += size
+        offset += size
     return jnp.concatenate(parts, -1) if parts else array
 
 
@@ -216,13 +216,13 @@ def prior_mask(plan: Plan) -> EffectVector:
 def location_and_root(plan: Plan, name: str, env: Mapping) -> tuple[jax.Array, jax.Array]:
     """Location of an effect's prior, in its shape; covariance root, (*lattice, *event, *event)."""
     site = plan.structure.sites[name]
-    whole = (*site.lattice, *site.event, *site.event)
+    full_shape = (*site.lattice, *site.event, *site.event)
     if site.kind in KINDS:
         arguments = plan.structure.cells(name, env)
-        return arguments["loc"].reshape(site.shape), root_of(site, arguments).reshape(whole)
+        return arguments["loc"].reshape(site.shape), root_of(site, arguments).reshape(full_shape)
     loc, root = present(site.entry.location_scale)(plan.structure.distribution(name, env))
     root = root.lower() if site.entry.coupled else root
-    return jnp.broadcast_to(loc, site.shape), jnp.broadcast_to(root, whole)
+    return jnp.broadcast_to(loc, site.shape), jnp.broadcast_to(root, full_shape)
 
 
 def _prior_of_grouping(plan: Plan, grouping: Grouping, env: Mapping) -> tuple[jax.Array, jax.Array]:
@@ -264,12 +264,12 @@ def effects_at(plan: Plan, prior: Prior, standardised: EffectVector) -> dict[str
 
 def by_name(plan: Plan, numbers: EffectVector) -> dict[str, jax.Array]:
     """A vector over all effects as arrays: name → its shape."""
-    out, begin = {}, 0
+    out, start = {}, 0
     for which, grouping in enumerate(plan.groupings):
-        own = numbers.first if which == 0 else numbers.rest[begin : begin + grouping.size].reshape(
+        flat = numbers.first if which == 0 else numbers.rest[start : start + grouping.size].reshape(
             grouping.members, grouping.cells)
-        begin += grouping.size if which else 0
-        parts = jnp.split(own, np.cumsum(grouping.widths)[:-1], 1)
+        start += grouping.size if which else 0
+        parts = jnp.split(flat, np.cumsum(grouping.widths)[:-1], 1)
         out |= {name: to_site_shape(grouping, i, part)
                 for i, (name, part) in enumerate(zip(grouping.names, parts, strict=True))}
     return out

@@ -96,22 +96,22 @@ def integrate_out(prior: Prior, info: Information, noise: EffectVector, mask: Ef
     log += LOG_TWO_PI * 0.5 * sum(jnp.sum(1 - p) for p in mask)
     log -= jnp.log(jnp.diagonal(lower, axis1=-2, axis2=-1)).sum()
     if not prior.rest:
-        move = lapack.solve(lower, half, True)[..., 0]
-        centre = EffectVector(noise.first + move, noise.rest)
+        step = lapack.solve(lower, half, True)[..., 0]
+        centre = EffectVector(noise.first + step, noise.rest)
         return Conditional(log, centre, lower, info.cross, info.rest)
     if isinstance(info.cross, Paired):
-        cross, square, pulled = _products_by_pairs(prior, info.cross, lower, half[..., 0])
+        cross, cross_gram, half_cross = _products_by_pairs(prior, info.cross, lower, half[..., 0])
     else:
         cross = lapack.solve(lower, root_t @ times_root(prior, info.cross))
         flat = cross.reshape(-1, len(info.rest))
-        square, pulled = flat.T @ flat, half.reshape(-1) @ flat
-    own = _damped_precision(between_roots(prior, info.rest), mask.rest, damping)
-    own, right = own - square, slope.rest - pulled
-    log += definite.half_square(own, right) - definite.half_log_det(own)
-    root, move = definite.factor(own), definite.solve(own, right)
+        cross_gram, half_cross = flat.T @ flat, half.reshape(-1) @ flat
+    precision = _damped_precision(between_roots(prior, info.rest), mask.rest, damping)
+    precision, right = precision - cross_gram, slope.rest - half_cross
+    log += definite.half_square(precision, right) - definite.half_log_det(precision)
+    root, step = definite.factor(precision), definite.solve(precision, right)
     gain = lapack.solve(lower, cross, True)
-    away = lapack.solve(lower, half, True)[..., 0] - gain @ move
-    return Conditional(log, EffectVector(noise.first + away, noise.rest + move), lower, gain, root)
+    first = lapack.solve(lower, half, True)[..., 0] - gain @ step
+    return Conditional(log, EffectVector(noise.first + first, noise.rest + step), lower, gain, root)
 
 
 def _products_by_pairs(prior: Prior, cross: Paired, lower: jax.Array,
@@ -122,34 +122,34 @@ def _products_by_pairs(prior: Prior, cross: Paired, lower: jax.Array,
 
     Cost: pairs × (numbers that a row reads of members)².
     """
-    owner, at, begin, r, parts, dense, columns = cross.owner, cross.at, 0, 0, [], [], []
+    owner, cols, offset, r, parts, dense, columns = cross.owner, cross.at, 0, 0, [], [], []
     for root in prior.rest:  # each row has the roots of the members that it reads
         members, cells, _ = root.shape
-        own = root[(at[:, begin] - r) // cells]
-        parts.append(cross.values[..., begin : begin + cells] @ own)
+        roots = root[(cols[:, offset] - r) // cells]
+        parts.append(cross.values[..., offset : offset + cells] @ roots)
         if members == 1:
-            dense += range(begin, begin + cells)
+            dense += range(offset, offset + cells)
             columns += range(r, r + cells)
-        begin, r = begin + cells, r + members * cells
+        offset, r = offset + cells, r + members * cells
     values = jnp.swapaxes(prior.first, -1, -2)[owner] @ jnp.concatenate(parts, -1)
     values = lapack.solve(lower[owner], values)
     zeros = jnp.zeros((r, r), values.dtype)
-    pulled = zeros[0].at[at].add((half[owner][:, None] @ values)[:, 0])
-    table = jnp.zeros((*half.shape, r), values.dtype).at[owner[:, None], :, at].add(
+    half_cross = zeros[0].at[cols].add((half[owner][:, None] @ values)[:, 0])
+    table = jnp.zeros((*half.shape, r), values.dtype).at[owner[:, None], :, cols].add(
         jnp.swapaxes(values, 1, 2))
-    (one, two), sparse = cross.pairs, np.delete(np.arange(begin), dense)
-    few, at = values[..., sparse], at[:, sparse]
-    apart = zeros.at[at[one][:, :, None], at[two][:, None, :]].add(
-        jnp.einsum("rci,rcj->rij", few[one], few[two]))
-    square = apart + apart.T
-    square = square.at[at[:, :, None], at[:, None, :]].add(jnp.swapaxes(few, 1, 2) @ few)
+    (row1, row2), sparse = cross.pairs, np.delete(np.arange(offset), dense)
+    vals, cols = values[..., sparse], cols[:, sparse]
+    half_gram = zeros.at[cols[row1][:, :, None], cols[row2][:, None, :]].add(
+        jnp.einsum("rci,rcj->rij", vals[row1], vals[row2]))
+    gram = half_gram + half_gram.T
+    gram = gram.at[cols[:, :, None], cols[:, None, :]].add(jnp.swapaxes(vals, 1, 2) @ vals)
     if dense:
         places = np.array(columns)
         sums = jax.ops.segment_sum(values[..., np.array(dense)], owner, len(half))
-        mixed = zeros[: len(places)].at[:, at].add(jnp.einsum("rci,rcj->irj", sums[owner], few))
-        square = square.at[places].add(mixed).at[:, places].add(mixed.T)
-        square = square.at[places[:, None], places].add(jnp.einsum("mci,mcj->ij", sums, sums))
-    return table, square, pulled
+        mixed = zeros[: len(places)].at[:, cols].add(jnp.einsum("rci,rcj->irj", sums[owner], vals))
+        gram = gram.at[places].add(mixed).at[:, places].add(mixed.T)
+        gram = gram.at[places[:, None], places].add(jnp.einsum("mci,mcj->ij", sums, sums))
+    return table, gram, half_cross
 
 
 def _damped_precision(matrix: jax.Array, mask: jax.Array, damping: jax.Array | float) -> jax.Array:
@@ -164,40 +164,40 @@ def laplace_approximation(prior: Prior, info: Information, noise: EffectVector,
                           mask: EffectVector) -> Conditional:
     """As `integrate_out`, with the log evidence of Laplace's approximation at `noise`, a mode: away
     from a mode, the gain of a further Newton step is not added."""
-    at, slope = integrate_out(prior, info, noise, mask), joint_gradient(prior, info, noise, mask)
-    more = sum(jnp.vdot(s, b - a) for s, a, b in zip(slope, noise, at.centre, strict=True))
-    return at._replace(log=at.log - 0.5 * more)
+    cond, slope = integrate_out(prior, info, noise, mask), joint_gradient(prior, info, noise, mask)
+    newton_gain = sum(jnp.vdot(s, b - a) for s, a, b in zip(slope, noise, cond.centre, strict=True))
+    return cond._replace(log=cond.log - 0.5 * newton_gain)
 
 
-def solve_precision(given: Conditional, right: EffectVector) -> EffectVector:
+def solve_precision(cond: Conditional, right: EffectVector) -> EffectVector:
     """K⁻¹ right."""
-    half = lapack.solve(given.lower, right.first[..., None])
-    first = lapack.solve(given.lower, half, True)[..., 0]
+    half = lapack.solve(cond.lower, right.first[..., None])
+    first = lapack.solve(cond.lower, half, True)[..., 0]
     if not right.rest.size:
         return EffectVector(first, right.rest)
-    left = right.rest - jnp.einsum("mdr,md->r", given.gain, right.first)
-    rest = cho_solve((given.rest, True), left)
-    return EffectVector(first - given.gain @ rest, rest)
+    residual = right.rest - jnp.einsum("mdr,md->r", cond.gain, right.first)
+    rest = cho_solve((cond.rest, True), residual)
+    return EffectVector(first - cond.gain @ rest, rest)
 
 
-def draw_deviation(given: Conditional, key: jax.Array) -> EffectVector:
+def draw_deviation(cond: Conditional, key: jax.Array) -> EffectVector:
     """A draw of ε given the rows, less its mean."""
-    if given.nodes is not None:
-        return from_quantiles(given, jax.random.uniform(key, given.nodes.loc.shape))
+    if cond.nodes is not None:
+        return from_quantiles(cond, jax.random.uniform(key, cond.nodes.loc.shape))
     first, second = jax.random.split(key)
-    own, rest = (jax.random.normal(k, leaf.shape, leaf.dtype) for k, leaf in zip(
-        (first, second), given.centre, strict=True))
-    own = lapack.solve(given.lower, own[..., None], True)[..., 0]
+    noise, rest = (jax.random.normal(k, leaf.shape, leaf.dtype) for k, leaf in zip(
+        (first, second), cond.centre, strict=True))
+    noise = lapack.solve(cond.lower, noise[..., None], True)[..., 0]
     if rest.size:
-        rest = solve_triangular(given.rest, rest, lower=True, trans=1)
-        own -= given.gain @ rest
-    return EffectVector(own, rest)
+        rest = solve_triangular(cond.rest, rest, lower=True, trans=1)
+        noise -= cond.gain @ rest
+    return EffectVector(noise, rest)
 
 
-def from_quantiles(given: Conditional, q: jax.Array) -> EffectVector:
+def from_quantiles(cond: Conditional, q: jax.Array) -> EffectVector:
     """ε less its mean at a quantile of each member, (members,), if integrated by quadrature."""
-    own = AtNodes(*present(given.nodes)).icdf(q)[..., None]
-    return EffectVector(own - given.centre.first, jnp.zeros_like(given.centre.rest))
+    effects = AtNodes(*present(cond.nodes)).icdf(q)[..., None]
+    return EffectVector(effects - cond.centre.first, jnp.zeros_like(cond.centre.rest))
 
 
 class Moments(NamedTuple):
@@ -209,31 +209,31 @@ class Moments(NamedTuple):
     rest: jax.Array
 
 
-def moments(plan: Plan, prior: Prior, given: Conditional) -> Moments:
+def moments(plan: Plan, prior: Prior, cond: Conditional) -> Moments:
     """Means and covariances of the effects given the rows."""
     eye = jnp.eye(prior.first.shape[-1], dtype=prior.first.dtype)
-    eye = jnp.broadcast_to(eye, given.lower.shape)
-    block = lapack.solve(given.lower, lapack.solve(given.lower, eye), True)
-    turned, rest, cross = jnp.swapaxes(prior.first, -1, -2), given.rest, given.gain
+    eye = jnp.broadcast_to(eye, cond.lower.shape)
+    block = lapack.solve(cond.lower, lapack.solve(cond.lower, eye), True)
+    root_t, rest, cross = jnp.swapaxes(prior.first, -1, -2), cond.rest, cond.gain
     if prior.rest:
-        rest = cho_solve((given.rest, True), jnp.eye(len(given.rest), dtype=given.rest.dtype))
-        block += given.gain @ rest @ jnp.swapaxes(given.gain, -1, -2)
-        cross = -prior.first @ times_root(prior, given.gain @ rest, True)
+        rest = cho_solve((cond.rest, True), jnp.eye(len(cond.rest), dtype=cond.rest.dtype))
+        block += cond.gain @ rest @ jnp.swapaxes(cond.gain, -1, -2)
+        cross = -prior.first @ times_root(prior, cond.gain @ rest, True)
         rest = between_roots(prior, rest, True)
-    return Moments(effects_at(plan, prior, given.centre), prior.first @ block @ turned, cross, rest)
+    return Moments(effects_at(plan, prior, cond.centre), prior.first @ block @ root_t, cross, rest)
 
 
 def member_covariances(plan: Plan, moments: Moments, name: str) -> jax.Array:
     """The conditional covariance of one effect within each member, (members, d, d)."""
-    begin = 0
+    offset = 0
     for which, grouping in enumerate(plan.groupings):
         block = moments.block
         if which:
-            part = moments.rest[begin : begin + grouping.size, begin : begin + grouping.size]
+            part = moments.rest[offset : offset + grouping.size, offset : offset + grouping.size]
             part = part.reshape(grouping.members, grouping.cells, grouping.members, grouping.cells)
-            at = np.arange(grouping.members)
-            block = part[at, :, at]
-            begin += grouping.size
+            index = np.arange(grouping.members)
+            block = part[index, :, index]
+            offset += grouping.size
         if name in grouping.names:
             i = grouping.names.index(name)
             start = sum(grouping.widths[:i])
@@ -247,27 +247,27 @@ def joint_covariance_root(plan: Plan, moments: Moments,
     """Columns of a root of the joint covariance of effects with one member, such as coefficients
     that are integrated out: name → (k, *shape)."""
     first, *others = plan.groupings
-    covariance, begin, places = np.asarray(moments.rest, float), 0, {}
+    covariance, offset, places = np.asarray(moments.rest, float), 0, {}
     if first.members == 1:
         cross = np.asarray(moments.cross[0], float) if others else np.zeros((first.cells, 0))
         rest = covariance if others else np.zeros((0, 0))
         covariance = np.block([[np.asarray(moments.block[0], float), cross], [cross.T, rest]])
     for grouping in plan.groupings[first.members > 1 :]:
-        ends = begin + np.cumsum([0, *grouping.widths])
-        begin += grouping.size
+        bounds = offset + np.cumsum([0, *grouping.widths])
+        offset += grouping.size
         if grouping.members == 1:
-            places |= {name: (np.arange(*ends[i : i + 2]), grouping.shapes[i])
+            places |= {name: (np.arange(*bounds[i : i + 2]), grouping.shapes[i])
                        for i, name in enumerate(grouping.names) if name in names}
     if not places:
         return {}
-    at = np.concatenate([place for place, _ in places.values()])
-    unit = np.sqrt(np.diagonal(covariance)[at])
+    indices = np.concatenate([place for place, _ in places.values()])
+    unit = np.sqrt(np.diagonal(covariance)[indices])
     unit = np.where(unit > 0, unit, 1.0)
-    size, axes = np.linalg.eigh(covariance[np.ix_(at, at)] / unit / unit[:, None])
-    root = (unit[:, None] * axes * np.sqrt(np.maximum(size, 0.0))).T
-    ends = np.cumsum([len(place) for place, _ in places.values()])
-    return {name: part.reshape(len(at), *shape) for (name, (_, shape)), part in zip(
-        places.items(), np.split(root, ends[:-1], 1), strict=True)}
+    eigvals, eigvecs = np.linalg.eigh(covariance[np.ix_(indices, indices)] / unit / unit[:, None])
+    root = (unit[:, None] * eigvecs * np.sqrt(np.maximum(eigvals, 0.0))).T
+    bounds = np.cumsum([len(place) for place, _ in places.values()])
+    return {name: part.reshape(len(indices), *shape) for (name, (_, shape)), part in zip(
+        places.items(), np.split(root, bounds[:-1], 1), strict=True)}
 
 
 def standard_deviations(plan: Plan, moments: Moments, name: str) -> np.ndarray:

@@ -65,21 +65,21 @@ class AtNodes(dist.Distribution):
         """h and its slope at the nodes, (*batch, m): finite, and such that no cubic exceeds both
         of its ends by much (Fritsch & Carlson 1980), as where a rate exp(x) ends a density."""
         t, weight = self._rule
-        high, apart = self.logs - weight, jnp.diff(t)
-        high = jnp.maximum(high, high.max(-1, keepdims=True) - MAX_FALL)
-        steps = jnp.diff(high) / apart
-        before, after = steps[..., :-1], steps[..., 1:]
-        inner = (after * apart[:-1] + before * apart[1:]) / (t[2:] - t[:-2])
+        logs, gaps = self.logs - weight, jnp.diff(t)
+        logs = jnp.maximum(logs, logs.max(-1, keepdims=True) - MAX_FALL)
+        secants = jnp.diff(logs) / gaps
+        before, after = secants[..., :-1], secants[..., 1:]
+        inner = (after * gaps[:-1] + before * gaps[1:]) / (t[2:] - t[:-2])
         limit = 3 * jnp.minimum(jnp.abs(before), jnp.abs(after))
         inner = jnp.clip(inner, -limit, limit)
-        return high, jnp.concatenate([steps[..., :1], inner, steps[..., -1:]], -1)
+        return logs, jnp.concatenate([secants[..., :1], inner, secants[..., -1:]], -1)
 
     def log_prob(self, value: jax.Array):
         t, nodes = (jnp.asarray(value) - self.loc) / self.scale, self._rule[0]
 
-        def tilt(t: jax.Array, high: jax.Array, slope: jax.Array):
-            at = jnp.clip(jnp.searchsorted(nodes, t) - 1, 0, len(nodes) - 2)
-            return _cubic(nodes, t, at, high, slope)
+        def tilt(t: jax.Array, logs: jax.Array, slope: jax.Array):
+            cell = jnp.clip(jnp.searchsorted(nodes, t) - 1, 0, len(nodes) - 2)
+            return _cubic(nodes, t, cell, logs, slope)
 
         h = jnp.vectorize(tilt, signature="(),(m),(m)->()")(t, *self._tilt())
         return dist.Normal().log_prob(t) + h - jnp.log(self.scale)
@@ -88,26 +88,26 @@ class AtNodes(dist.Distribution):
         """Quantiles, from the distribution function on even steps between the outer nodes."""
         nodes = _rule(self.logs.shape[-1])[0].astype(self.logs.dtype)
         t = np.linspace(nodes[0], nodes[-1], STEPS, dtype=nodes.dtype)
-        at = np.clip(np.searchsorted(nodes, t) - 1, 0, len(nodes) - 2)  # the same of all members
-        log = _cubic(nodes, t, at, *self._tilt()) - 0.5 * t**2
-        until = jnp.cumsum(jax.nn.softmax(log), -1)
+        cell = np.clip(np.searchsorted(nodes, t) - 1, 0, len(nodes) - 2)  # the same of all members
+        log = _cubic(nodes, t, cell, *self._tilt()) - 0.5 * t**2
+        cumulative = jnp.cumsum(jax.nn.softmax(log), -1)
         # what is up to a step has half of its own behind it
-        below = until - 0.5 * jnp.diff(until, axis=-1, prepend=0.0)
-        found = jnp.vectorize(lambda q, below: jnp.interp(q, below, t), signature="(),(m)->()")
-        return self.loc + self.scale * found(jnp.asarray(q), below)
+        cdf = cumulative - 0.5 * jnp.diff(cumulative, axis=-1, prepend=0.0)
+        quantile = jnp.vectorize(lambda q, cdf: jnp.interp(q, cdf, t), signature="(),(m)->()")
+        return self.loc + self.scale * quantile(jnp.asarray(q), cdf)
 
     def sample(self, key: jax.Array, sample_shape: tuple[int, ...] = ()):
         return self.icdf(jax.random.uniform(key, self.shape(sample_shape), self.logs.dtype))
 
 
-def _cubic(nodes: ArrayLike, t: ArrayLike, at: ArrayLike, high: jax.Array,
+def _cubic(nodes: ArrayLike, t: ArrayLike, cell: ArrayLike, logs: jax.Array,
            slope: jax.Array) -> jax.Array:
-    """The cubics through `high` at the nodes with these slopes, (..., m), at t, (k,), between nodes
-    `at` and at + 1; constant beyond the outer nodes."""
-    wide, rise = nodes[at + 1] - nodes[at], high[..., at + 1] - high[..., at]
-    s = jnp.clip((t - nodes[at]) / wide, 0.0, 1.0)
-    bend = (1 - s) * slope[..., at] - s * slope[..., at + 1]
-    return high[..., at] + s**2 * (3 - 2 * s) * rise + wide * s * (1 - s) * bend
+    """The cubics through `logs` at the nodes with these slopes, (..., m), at t, (k,), between nodes
+    `cell` and at + 1; constant beyond the outer nodes."""
+    width, rise = nodes[cell + 1] - nodes[cell], logs[..., cell + 1] - logs[..., cell]
+    s = jnp.clip((t - nodes[cell]) / width, 0.0, 1.0)
+    bend = (1 - s) * slope[..., cell] - s * slope[..., cell + 1]
+    return logs[..., cell] + s**2 * (3 - 2 * s) * rise + width * s * (1 - s) * bend
 
 
 def _rule(nodes: int) -> tuple[np.ndarray, np.ndarray]:

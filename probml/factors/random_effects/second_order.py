@@ -39,17 +39,17 @@ ROUNDINGS, MAX_LOST = 64, 100.0
 def compute_information(plan: Plan, params: Mapping, known: Known, rows: Chunk,
                 point: Mapping[str, jax.Array]) -> Information:
     """The information of a chunk of weighted rows about the effects at `point`."""
-    moves = information.unit_steps(plan, point)
+    units = information.unit_steps(plan, point)
     if len(plan.groupings) > 1:
-        return _crossed_information(plan, params, known, rows, point, moves)
+        return _crossed_information(plan, params, known, rows, point, units)
     total = _total(plan, params, known, rows)
     log, slope = jax.value_and_grad(total)(dict(point))
-    bend = jax.vmap(lambda move: jax.jvp(jax.grad(total), (dict(point),), (move,))[1])(moves)
-    (grouping,), cells = plan.groupings, jnp.zeros((), slope[plan.effects[0]].dtype)
+    curvature = jax.vmap(lambda move: jax.jvp(jax.grad(total), (dict(point),), (move,))[1])(units)
+    (grouping,), zero = plan.groupings, jnp.zeros((), slope[plan.effects[0]].dtype)
     d, count = grouping.cells, grouping.members
-    block = -jnp.moveaxis(jax.vmap(lambda at: _by_member(plan, at))(bend), 0, 1)
-    return Information(log, EffectVector(_by_member(plan, slope), jnp.zeros(0, cells.dtype)), block,
-                       jnp.zeros((count, d, 0), cells.dtype), jnp.zeros((0, 0), cells.dtype))
+    block = -jnp.moveaxis(jax.vmap(lambda at: _by_member(plan, at))(curvature), 0, 1)
+    return Information(log, EffectVector(_by_member(plan, slope), jnp.zeros(0, zero.dtype)), block,
+                       jnp.zeros((count, d, 0), zero.dtype), jnp.zeros((0, 0), zero.dtype))
 
 
 class Expansion(NamedTuple):
@@ -86,7 +86,7 @@ class Expansion(NamedTuple):
 def expand(plan: Plan, params: Mapping, known: Known, rows: Chunk,
            point: Mapping[str, jax.Array]) -> Expansion:
     """The expansion of a chunk of weighted rows about one effect at `point`."""
-    (grouping,), live = plan.groupings, rows.weights > 0
+    (grouping,), has_weight = plan.groupings, rows.weights > 0
 
     def logs(shift: jax.Array) -> jax.Array:
         return row_logs(plan, params, known, rows,
@@ -103,7 +103,7 @@ def expand(plan: Plan, params: Mapping, known: Known, rows: Chunk,
         return jax.ops.segment_sum(column, owner, grouping.members)
 
     return Expansion(by_member(weighted_log(rows.weights, log)), *(
-        by_member(jnp.where(live, rows.weights * column, 0.0)) for column in (slope, bend)))
+        by_member(jnp.where(has_weight, rows.weights * column, 0.0)) for column in (slope, bend)))
 
 
 def slopes(plan: Plan, params: Mapping, known: Known, rows: Chunk,
@@ -131,9 +131,9 @@ def row_logs(plan: Plan, params: Mapping, known: Known, rows: Chunk,
     """log p of the sites of each row that depend on random effects, at one point of these, (b,)."""
     sites, fixed = plan.structure.sites, {**environment(plan, params, known), **point}
 
-    def row_log(varying: Mapping, values: Mapping, seen: Mapping) -> jax.Array:
+    def row_log(varying: Mapping, values: Mapping, masks: Mapping) -> jax.Array:
         return sum((log_density(plan.structure, sites[name], {**fixed, **varying[name]},
-                                values[name], seen.get(name)) for name in plan.grouped),
+                                values[name], masks.get(name)) for name in plan.grouped),
                    start=jnp.zeros(()))
 
     return jax.vmap(row_log, axis_size=len(rows.weights))(
@@ -155,16 +155,16 @@ def _by_member(plan: Plan, arrays: Mapping[str, jax.Array]) -> jax.Array:
 
 
 def _crossed_information(plan: Plan, params: Mapping, known: Known, rows: Chunk,
-             point: Mapping[str, jax.Array], moves: Mapping[str, jax.Array]) -> Information:
+             point: Mapping[str, jax.Array], units: Mapping[str, jax.Array]) -> Information:
     """The information for several groupings: a row reads one member of each."""
 
-    def logs(steps: jax.Array) -> jax.Array:
-        at = {name: value + jnp.tensordot(steps, moves[name], 1) for name, value in point.items()}
-        return weighted_log(rows.weights, row_logs(plan, params, known, rows, at))
+    def logs(shift: jax.Array) -> jax.Array:
+        u = {name: value + jnp.tensordot(shift, units[name], 1) for name, value in point.items()}
+        return weighted_log(rows.weights, row_logs(plan, params, known, rows, u))
 
-    start = jnp.zeros(sum(grouping.cells for grouping in plan.groupings), rows.weights.dtype)
-    first = jax.jacfwd(logs)
+    zero = jnp.zeros(sum(grouping.cells for grouping in plan.groupings), rows.weights.dtype)
+    gradient = jax.jacfwd(logs)
     owners = [information.member_of_each_row(grouping, rows, len(rows.weights))
               for grouping in plan.groupings]
-    return information.add_by_member(plan, owners, logs(start).sum(), first(start),
-                                     -jax.jacfwd(first)(start))
+    return information.add_by_member(plan, owners, logs(zero).sum(), gradient(zero),
+                                     -jax.jacfwd(gradient)(zero))

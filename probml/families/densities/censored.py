@@ -34,46 +34,46 @@ def log1mexp(log: jax.Array):
     return util.log1mexp(jnp.minimum(log, -jnp.finfo(log.dtype).tiny))
 
 
-def _normal(own: dist.Distribution, x: jax.Array):
-    z = (x - own.loc) / own.scale
+def _normal(law: dist.Distribution, x: jax.Array):
+    z = (x - law.loc) / law.scale
     return log_ndtr(z), log_ndtr(-z)
 
 
 def _by_survival(log_survival: Callable) -> Callable:
     """Both chances from (distribution, x) → log P(X > x)."""
 
-    def both(own: dist.Distribution, x: jax.Array):
-        above = log_survival(own, x)
-        return log1mexp(above), above
+    def both(law: dist.Distribution, x: jax.Array):
+        log_tail = log_survival(law, x)
+        return log1mexp(log_tail), log_tail
 
     return both
 
 
-def _logistic(own: dist.Distribution, x: jax.Array):
-    z = (x - own.loc) / own.scale
+def _logistic(law: dist.Distribution, x: jax.Array):
+    z = (x - law.loc) / law.scale
     return log_sigmoid(z), log_sigmoid(-z)
 
 
-def _laplace(own: dist.Distribution, x: jax.Array):
-    z = (x - own.loc) / own.scale
+def _laplace(law: dist.Distribution, x: jax.Array):
+    z = (x - law.loc) / law.scale
     tail = jnp.log(0.5) - jnp.abs(z)
     return jnp.where(z < 0, tail, jnp.log1p(-jnp.exp(tail))), jnp.where(
         z > 0, tail, jnp.log1p(-jnp.exp(tail)))
 
 
-def _gumbel(own: dist.Distribution, x: jax.Array):
-    below = -jnp.exp(-(x - own.loc) / own.scale)
-    return below, log1mexp(below)
+def _gumbel(law: dist.Distribution, x: jax.Array):
+    log_cdf = -jnp.exp(-(x - law.loc) / law.scale)
+    return log_cdf, log1mexp(log_cdf)
 
 
-def _cauchy(own: dist.Distribution, x: jax.Array):
-    z = (x - own.loc) / own.scale
+def _cauchy(law: dist.Distribution, x: jax.Array):
+    z = (x - law.loc) / law.scale
     return jnp.log(jnp.arctan2(1.0, -z) / jnp.pi), jnp.log(jnp.arctan2(1.0, z) / jnp.pi)
 
 
-def _gamma(own: dist.Distribution, x: jax.Array):
-    y, least = own.rate * x, jnp.finfo(x.dtype).tiny
-    return tuple(jnp.log(jnp.maximum(chance(own.concentration, y), least))
+def _gamma(law: dist.Distribution, x: jax.Array):
+    y, least = law.rate * x, jnp.finfo(x.dtype).tiny
+    return tuple(jnp.log(jnp.maximum(chance(law.concentration, y), least))
                  for chance in (gammainc, gammaincc))
 
 
@@ -99,61 +99,61 @@ def log_chances(base: dist.Distribution, x: jax.Array) -> tuple[jax.Array, jax.A
         base = base.base_dist
     low, high = (getattr(base.support, end, bound) for end, bound in (
         ("lower_bound", -jnp.inf), ("upper_bound", jnp.inf)))
-    inside = (x > low) & (x < high)
-    known = LOG_CHANCES.get(type(base))
-    if known is None:
+    is_inside = (x > low) & (x < high)
+    log_tails = LOG_CHANCES.get(type(base))
+    if log_tails is None:
         eps, least = jnp.finfo(x.dtype).eps, 100.0 * jnp.finfo(x.dtype).tiny
-        below = base.cdf(x)
-        return (jnp.log(jnp.clip(below, least, 1.0)), jnp.log1p(-jnp.clip(below, 0.0, 1 - eps)))
-    harmless = base.support.feasible_like(jnp.broadcast_to(x, jnp.broadcast_shapes(
+        lower = base.cdf(x)
+        return (jnp.log(jnp.clip(lower, least, 1.0)), jnp.log1p(-jnp.clip(lower, 0.0, 1 - eps)))
+    safe = base.support.feasible_like(jnp.broadcast_to(x, jnp.broadcast_shapes(
         jnp.shape(x), base.batch_shape)))
-    below, above = known(base, jnp.where(inside, x, harmless))
-    return (jnp.where(inside, below, jnp.where(x > low, 0.0, -jnp.inf)),
-            jnp.where(inside, above, jnp.where(x > low, -jnp.inf, 0.0)))
+    lower, upper = log_tails(base, jnp.where(is_inside, x, safe))
+    return (jnp.where(is_inside, lower, jnp.where(x > low, 0.0, -jnp.inf)),
+            jnp.where(is_inside, upper, jnp.where(x > low, -jnp.inf, 0.0)))
 
 
-def one_sided(own: dist.Distribution, value: jax.Array):
+def one_sided(law: dist.Distribution, value: jax.Array):
     """log p of a value, or of all on the side of it on which it is censored."""
     x = jnp.asarray(value, jnp.result_type(float))
-    side = isinstance(own, dist.RightCensoredDistribution)
-    return jnp.where(own.censored, log_chances(own.base_dist, x)[side], own.base_dist.log_prob(x))
+    side = isinstance(law, dist.RightCensoredDistribution)
+    return jnp.where(law.censored, log_chances(law.base_dist, x)[side], law.base_dist.log_prob(x))
 
 
 def log_between(base: dist.Distribution, low: jax.Array, high: jax.Array) -> jax.Array:
     """log P(low < X ≤ high), by the smaller of the two sides' chances; of ends so close that
     nothing of their difference is left, by the density between them."""
-    (below, above), (under, over) = (_chances_at(base, end) for end in (low, high))
-    upper = above < under
-    whole, less = jnp.where(upper, above, under), jnp.where(upper, over, below)
-    some = jnp.isfinite(less)
-    apart = jnp.where(some, whole - less, 1.0)
-    near = apart**2 < jnp.finfo(apart.dtype).eps
-    width = jnp.where(near, high - low, 1.0)
-    middle = jnp.where(near, low + 0.5 * width, base.support.feasible_like(width))
-    return jnp.where(near, jnp.log(width) + base.log_prob(middle),
-                     whole + jnp.where(some, log1mexp(-jnp.where(near, 1.0, apart)), 0.0))
+    (low_cdf, low_sf), (high_cdf, high_sf) = (_chances_at(base, end) for end in (low, high))
+    in_upper = low_sf < high_cdf
+    larger, smaller = jnp.where(in_upper, low_sf, high_cdf), jnp.where(in_upper, high_sf, low_cdf)
+    finite = jnp.isfinite(smaller)
+    log_gap = jnp.where(finite, larger - smaller, 1.0)
+    close = log_gap**2 < jnp.finfo(log_gap.dtype).eps
+    width = jnp.where(close, high - low, 1.0)
+    middle = jnp.where(close, low + 0.5 * width, base.support.feasible_like(width))
+    return jnp.where(close, jnp.log(width) + base.log_prob(middle),
+                     larger + jnp.where(finite, log1mexp(-jnp.where(close, 1.0, log_gap)), 0.0))
 
 
 def _chances_at(base, end):
     """log_chances of an end that may be infinite."""
     finite = jnp.where(jnp.isfinite(end), end, 0.0)
-    harmless = base.support.feasible_like(finite)
-    below, above = log_chances(base, jnp.where(jnp.isfinite(end), end, harmless))
-    return (jnp.where(jnp.isneginf(end), -jnp.inf, jnp.where(jnp.isposinf(end), 0.0, below)),
-            jnp.where(jnp.isneginf(end), 0.0, jnp.where(jnp.isposinf(end), -jnp.inf, above)))
+    safe = base.support.feasible_like(finite)
+    lower, upper = log_chances(base, jnp.where(jnp.isfinite(end), end, safe))
+    return (jnp.where(jnp.isneginf(end), -jnp.inf, jnp.where(jnp.isposinf(end), 0.0, lower)),
+            jnp.where(jnp.isneginf(end), 0.0, jnp.where(jnp.isposinf(end), -jnp.inf, upper)))
 
 
-def censored_log_prob(own: dist.Distribution, value: jax.Array):
+def censored_log_prob(law: dist.Distribution, value: jax.Array):
     """log p of a censored value: the density where both ends agree, else the probability of the
     interval between them or, with censoring on both sides, outside of it."""
     value = jnp.asarray(value, jnp.result_type(float))
     low, high = value[..., 0], value[..., 1]
-    no_low, no_high, _, outside, point = own._get_censoring_masks(value)
+    no_low, no_high, _, outside, point = law._get_censoring_masks(value)
     low = jnp.where(no_low, -jnp.inf, low)
     high = jnp.where(no_high, jnp.inf, jnp.where(point, jnp.inf, high))
-    beyond = jnp.logaddexp(_chances_at(own.base_dist, low)[0], _chances_at(own.base_dist, high)[1])
-    log = jnp.where(outside, beyond, log_between(own.base_dist, low, high))
-    return jnp.where(point, own.base_dist.log_prob(jnp.where(no_low, high, low)), log)
+    beyond = jnp.logaddexp(_chances_at(law.base_dist, low)[0], _chances_at(law.base_dist, high)[1])
+    log = jnp.where(outside, beyond, log_between(law.base_dist, low, high))
+    return jnp.where(point, law.base_dist.log_prob(jnp.where(no_low, high, low)), log)
 
 
 def log_ratio(x: jax.Array, y: jax.Array):
@@ -162,18 +162,18 @@ def log_ratio(x: jax.Array, y: jax.Array):
     return jnp.where(jnp.abs(w) < 0.5, jnp.log1p(jnp.clip(w, -0.5, 0.5)), jnp.log(x) - jnp.log(y))
 
 
-def pareto(own: dist.Distribution, x: jax.Array):
-    return jnp.log(own.alpha) - jnp.log(x) - own.alpha * log_ratio(x, own.scale)
+def pareto(law: dist.Distribution, x: jax.Array):
+    return jnp.log(law.alpha) - jnp.log(x) - law.alpha * log_ratio(x, law.scale)
 
 
-def von_mises(own: dist.Distribution, x: jax.Array):
-    k = own.concentration
-    return -2 * k * jnp.sin((x - own.loc) / 2) ** 2 - LOG_TWO_PI - jnp.log(i0e(k))
+def von_mises(law: dist.Distribution, x: jax.Array):
+    k = law.concentration
+    return -2 * k * jnp.sin((x - law.loc) / 2) ** 2 - LOG_TWO_PI - jnp.log(i0e(k))
 
 
-def weibull(own: dist.Distribution, x: jax.Array):
-    c, log = own.concentration, log_ratio(x, own.scale)
-    return jnp.log(c) - jnp.log(own.scale) + (c - 1) * log - jnp.exp(c * log)
+def weibull(law: dist.Distribution, x: jax.Array):
+    c, log = law.concentration, log_ratio(x, law.scale)
+    return jnp.log(c) - jnp.log(law.scale) + (c - 1) * log - jnp.exp(c * log)
 
 
 Method = Callable[[dist.Distribution, jax.Array], jax.Array]
@@ -193,18 +193,18 @@ def accurate() -> Iterator[None]:
         if _entered:  # by this thread
             yield
             return
-        held = {kind: vars(kind).get("log_prob") for kind in _methods}
+        originals = {kind: vars(kind).get("log_prob") for kind in _methods}
         _entered.append(True)
         try:
             for kind, method in _methods.items():
                 kind.log_prob = method
             yield
         finally:
-            for kind, own in held.items():
-                if own is None:
+            for kind, original in originals.items():
+                if original is None:
                     del kind.log_prob
                 else:
-                    kind.log_prob = own
+                    kind.log_prob = original
             _entered.clear()
 
 
@@ -218,9 +218,9 @@ _PLAIN = {kind: kind.log_prob for kind in KINDS}
 
 def of_cut(distribution: dist.Distribution, value: jax.Array) -> jax.Array:
     """log p between ends: NumPyro's own where no logarithms of chances are known."""
-    found = sharp(distribution)
-    return (_PLAIN[type(distribution)](distribution, value) if found is distribution
-            else found.log_prob(value))
+    sharper = sharp(distribution)
+    return (_PLAIN[type(distribution)](distribution, value) if sharper is distribution
+            else sharper.log_prob(value))
 
 
 def sharp(distribution: dist.Distribution) -> dist.Distribution:
@@ -266,12 +266,12 @@ class Truncated(dist.Distribution):
 
     def icdf(self, q: jax.Array):
         """The value below which a share q lies."""
-        still = jax.lax.stop_gradient
-        x = still(_root(*still((self.base, self.low, self.high, q))))
-        slope = still(jnp.maximum(jnp.exp(self.log_prob(x)), jnp.finfo(x.dtype).tiny))
-        away = jnp.exp(log_between(self.base, self.low, x)
-                       - log_between(self.base, self.low, self.high)) - q
-        return x - (away - still(away)) / slope  # that root, with its slopes
+        constant = jax.lax.stop_gradient
+        x = constant(_root(*constant((self.base, self.low, self.high, q))))
+        slope = constant(jnp.maximum(jnp.exp(self.log_prob(x)), jnp.finfo(x.dtype).tiny))
+        excess = jnp.exp(log_between(self.base, self.low, x)
+                         - log_between(self.base, self.low, self.high)) - q
+        return x - (excess - constant(excess)) / slope  # that root, with its slopes
 
     def _moments(self) -> tuple[jax.Array, jax.Array]:
         """Mean and variance, by Gauss and Legendre's sums on both sides of the middle."""
@@ -293,17 +293,17 @@ def _root(base: dist.Distribution, low: jax.Array, high: jax.Array, q: jax.Array
     """Where the chance between the ends is a share q, by bisection."""
     wanted = jnp.log(q) + log_between(base, low, high)
     shape = jnp.broadcast_shapes(jnp.shape(wanted), jnp.shape(low), jnp.shape(high))
-    ends = [jnp.broadcast_to(jnp.clip(jnp.arcsinh((end - base.loc) / base.scale), -MAX_ASINH_SCALES,
+    lims = [jnp.broadcast_to(jnp.clip(jnp.arcsinh((end - base.loc) / base.scale), -MAX_ASINH_SCALES,
                                       MAX_ASINH_SCALES), shape)
             for end in (low, high)]
 
     def place(v):
         return jnp.clip(base.loc + base.scale * jnp.sinh(v), low, high)
 
-    def halved(_, ends):
-        middle = 0.5 * (ends[0] + ends[1])
-        above = log_between(base, low, place(middle)) >= wanted
-        return [jnp.where(above, ends[0], middle), jnp.where(above, middle, ends[1])]
+    def halved(_, lims):
+        middle = 0.5 * (lims[0] + lims[1])
+        is_above = log_between(base, low, place(middle)) >= wanted
+        return [jnp.where(is_above, lims[0], middle), jnp.where(is_above, middle, lims[1])]
 
     steps = jnp.finfo(wanted.dtype).nmant + 4
-    return place(sum(jax.lax.fori_loop(0, steps, halved, ends)) / 2)
+    return place(sum(jax.lax.fori_loop(0, steps, halved, lims)) / 2)

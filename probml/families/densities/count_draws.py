@@ -86,8 +86,8 @@ def _drawing(distribution: dist.Distribution, draw: Callable) -> dist.Distributi
 
 
 def _poisson(key: jax.Array, rate: jax.Array) -> jax.Array:
-    few = jax.random.poisson(key, jnp.minimum(rate, MIN_NORMAL_VARIANCE))
-    return jnp.where(rate > MIN_NORMAL_VARIANCE, _large(key, rate, rate, 1.0, few.dtype), few)
+    small = jax.random.poisson(key, jnp.minimum(rate, MIN_NORMAL_VARIANCE))
+    return jnp.where(rate > MIN_NORMAL_VARIANCE, _large(key, rate, rate, 1.0, small.dtype), small)
 
 
 def _binomial(key: jax.Array, total: jax.Array, probs: jax.Array,
@@ -95,9 +95,9 @@ def _binomial(key: jax.Array, total: jax.Array, probs: jax.Array,
     total, probs = jnp.broadcast_to(total, shape), jnp.broadcast_to(probs, shape)
     variance = total * probs * (1 - probs)
     large = variance > MIN_NORMAL_VARIANCE
-    few = dist.BinomialProbs(probs, jnp.where(large, 1, total), validate_args=False).sample(key)
-    many = _large(key, total * probs, variance, 1 - 2 * probs, few.dtype)
-    return jnp.where(large, jnp.minimum(many, total), few)
+    small = dist.BinomialProbs(probs, jnp.where(large, 1, total), validate_args=False).sample(key)
+    normal = _large(key, total * probs, variance, 1 - 2 * probs, small.dtype)
+    return jnp.where(large, jnp.minimum(normal, total), small)
 
 
 def _multinomial(key: jax.Array, total: jax.Array, probs: jax.Array) -> jax.Array:
@@ -105,21 +105,21 @@ def _multinomial(key: jax.Array, total: jax.Array, probs: jax.Array) -> jax.Arra
     after = jnp.flip(jnp.cumsum(jnp.flip(probs, -1), -1), -1)
     share = jnp.where(after > 0, probs / jnp.where(after > 0, after, 1.0), 0.0)
     share = jnp.moveaxis(jnp.clip(share.at[..., -1].set(1.0), 0.0, 1.0), -1, 0)
-    left = jnp.broadcast_to(total, probs.shape[:-1]).astype(jnp.result_type(int))
+    remaining = jnp.broadcast_to(total, probs.shape[:-1]).astype(jnp.result_type(int))
 
-    def draw(left: jax.Array, of: tuple[jax.Array, jax.Array]):
-        count = _binomial(of[0], left, of[1], left.shape).astype(left.dtype)
-        return left - count, count
+    def draw(remaining: jax.Array, xs: tuple[jax.Array, jax.Array]):
+        count = _binomial(xs[0], remaining, xs[1], remaining.shape).astype(remaining.dtype)
+        return remaining - count, count
 
-    counts = jax.lax.scan(draw, left, (jax.random.split(key, len(share)), share))[1]
+    counts = jax.lax.scan(draw, remaining, (jax.random.split(key, len(share)), share))[1]
     return jnp.moveaxis(counts, 0, -1)
 
 
 def _large(key: jax.Array, mean: jax.Array, variance: jax.Array, third: jax.Array | float,
-           kind: jnp.dtype) -> jax.Array:
+           dtype: jnp.dtype) -> jax.Array:
     """Draws with such moments, whole (Cornish & Fisher 1938); `third`: the third moment by the
     variance."""
-    own = jax.random.fold_in(key, OF_LARGE)
-    z = jax.random.normal(own, jnp.shape(mean), jnp.result_type(float))
-    found = jnp.round(mean + jnp.sqrt(variance) * z + third * (z**2 - 1) / 6)
-    return jnp.maximum(found, 0).astype(kind)
+    normal_key = jax.random.fold_in(key, OF_LARGE)
+    z = jax.random.normal(normal_key, jnp.shape(mean), jnp.result_type(float))
+    counts = jnp.round(mean + jnp.sqrt(variance) * z + third * (z**2 - 1) / 6)
+    return jnp.maximum(counts, 0).astype(dtype)

@@ -26,10 +26,10 @@ def pair(log: jax.Array, log_rest: jax.Array):
     total = 1.0 + (small - large) * (small + large)
     root = jnp.sqrt(jnp.maximum((total - 2 * small) * (total + 2 * small), 0.0))
     high = 0.5 * (total + root)
-    kind = jnp.finfo(high.dtype)
-    near = jnp.clip(jnp.stack([high, small * (small / high)]), kind.tiny, 1 - kind.eps)
-    far = jnp.maximum(1.0 - near, kind.eps)
-    return jnp.where(flipped, far, near), jnp.where(flipped, near, far)
+    limits = jnp.finfo(high.dtype)
+    roots = jnp.clip(jnp.stack([high, small * (small / high)]), limits.tiny, 1 - limits.eps)
+    complements = jnp.maximum(1.0 - roots, limits.eps)
+    return jnp.where(flipped, complements, roots), jnp.where(flipped, roots, complements)
 
 
 class Beta(Form):

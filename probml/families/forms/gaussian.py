@@ -20,8 +20,8 @@ def solve(precision: jax.Array, right: jax.Array):
     A jitter of a few ulp on the unit diagonal keeps a flat direction (collinear columns) still, a
     larger one where rounding has made it an uphill one.
     """
-    own = diagonal(precision)
-    scale = jnp.where(own > 0, own, 1.0) ** -0.5
+    pivots = diagonal(precision)
+    scale = jnp.where(pivots > 0, pivots, 1.0) ** -0.5
     unit = precision * scale[..., :, None] * scale[..., None, :]
     jitter = 8 * jnp.finfo(precision.dtype).eps * jnp.eye(precision.shape[-1],
                                                           dtype=precision.dtype)
@@ -66,10 +66,10 @@ class Gaussian(Form):
 
     def value(self, natural: Natural, c: jax.Array, event: int):
         """Q(c) up to a constant."""
-        away = c - natural["loc"]
+        diff = c - natural["loc"]
         if event == 0:
-            return -0.5 * jnp.sum(natural["precision"] * away**2)
-        return -0.5 * jnp.sum(away * (natural["precision"] @ away[..., None])[..., 0])
+            return -0.5 * jnp.sum(natural["precision"] * diff**2)
+        return -0.5 * jnp.sum(diff * (natural["precision"] @ diff[..., None])[..., 0])
 
     def mode(self, natural: Natural, fallback: jax.Array, event: int):
         return natural["loc"]

@@ -18,9 +18,9 @@ from probml.families.log_linear import inexact, log_gamma, log_less_digamma
 def two_point_factors(gap: jax.Array):
     """exp(gap ± t) with cosh t = exp(gap), (2, ...): two factors whose logarithms have the mean gap
     and whose inverses have the mean 1."""
-    near = jnp.minimum(gap, 20.0)
+    capped = jnp.minimum(gap, 20.0)
     t = jnp.where(gap > 20.0, gap + jnp.log(2.0),
-                  jnp.log1p(jnp.expm1(near) + jnp.sqrt(jnp.expm1(2 * near))))
+                  jnp.log1p(jnp.expm1(capped) + jnp.sqrt(jnp.expm1(2 * capped))))
     return jnp.exp(jnp.stack([gap + t, gap - t]))
 
 
@@ -55,12 +55,12 @@ class InverseGamma(Form):
         """A and B; what rounding may have made of an A of nothing is 0 (no counts at all), and B is
         no less than it can hide."""
         c, k = points[0], points[1] / points[0]
-        here, there = points * gradients
+        at_c, at_far = points * gradients
         eps = jnp.finfo(c.dtype).eps
-        a = (here - k * there) / (k - 1)
-        a = jnp.where(jnp.abs(a) <= 32 * eps * jnp.abs(here) / k, 0.0, a)
+        a = (at_c - k * at_far) / (k - 1)
+        a = jnp.where(jnp.abs(a) <= 32 * eps * jnp.abs(at_c) / k, 0.0, a)
         return {"A": a,
-                "B": jnp.maximum(c * (here - there) * k / (k - 1), eps * jnp.maximum(a, 0.0) * c)}
+                "B": jnp.maximum(c * (at_c - at_far) * k / (k - 1), eps * jnp.maximum(a, 0.0) * c)}
 
     def value(self, natural: Natural, c: jax.Array, event: int):
         """Q(c) up to a constant."""
@@ -70,23 +70,23 @@ class InverseGamma(Form):
         """Q at the c to which steps map a parameter, by log c and in units of c itself: the
         curvature of B/c has c³, which float32 does not hold from c = 10¹³ on nor below 10⁻¹³."""
         log = links.logarithm(parameter, steps)
-        unit, still = jax.lax.stop_gradient((links.forward(parameter, steps), log))
-        return -jnp.sum(natural["A"] * log + natural["B"] / unit * jnp.exp(still - log))
+        unit, log_const = jax.lax.stop_gradient((links.forward(parameter, steps), log))
+        return -jnp.sum(natural["A"] * log + natural["B"] / unit * jnp.exp(log_const - log))
 
     def mode(self, natural: Natural, fallback: jax.Array, event: int):
         """B/A; infinite where A vanishes (no counts: a rate of 0), the present value where nothing
         was seen."""
         a, b = natural["A"], natural["B"]
-        some = (a > 0) | (a != a)  # a broken reading is NaN and must show
-        return jnp.where(some, b / jnp.where(some, a, 1.0),
+        has_counts = (a > 0) | (a != a)  # a broken reading is NaN and must show
+        return jnp.where(has_counts, b / jnp.where(has_counts, a, 1.0),
                          jnp.where((a == 0) & (b > 0), jnp.inf, fallback))
 
     def onward(self, natural: Natural, c: jax.Array, event: int):
         """Where to read next: at the mode, or where A went lost beside B/c, as far above c as would
         just have shown it."""
-        _, above = self.points(c, event)
+        _, far_c = self.points(c, event)
         lost = (natural["A"] == 0) & (natural["B"] > 0)
-        return jnp.where(lost, above / (32 * jnp.finfo(c.dtype).eps), self.mode(natural, c, event))
+        return jnp.where(lost, far_c / (32 * jnp.finfo(c.dtype).eps), self.mode(natural, c, event))
 
     def copied_posterior(self, natural: Natural, prior: Prior,
                          move: Callable[[jax.Array], jax.Array]):
@@ -165,9 +165,9 @@ class GammaPrior(Prior):
 
 def of_variances(distribution: dist.Distribution, value: jax.Array):
     """log p of an InverseGamma, to the last digits at large concentrations."""
-    inside = jnp.where(value > 0, value, 1.0)
+    positive = jnp.where(value > 0, value, 1.0)
     a, rate = inexact(distribution.concentration, distribution.rate)
-    log = log_gamma(a, rate / inside, jnp.log(rate) - jnp.log(inside)) - jnp.log(inside)
+    log = log_gamma(a, rate / positive, jnp.log(rate) - jnp.log(positive)) - jnp.log(positive)
     return jnp.where(value > 0, log, -jnp.inf)
 
 

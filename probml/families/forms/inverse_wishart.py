@@ -41,8 +41,8 @@ class InverseWishart(Form):
 
     def read(self, points: jax.Array, gradients: jax.Array, event: int):
         c, gradient = points[0], _symmetric(gradients[0])
-        here, there = jnp.sum(points * gradients, (-2, -1))
-        nu = (4 * (here - there) - 2 * here) / c.shape[-1]
+        at_c, at_2c = jnp.sum(points * gradients, (-2, -1))
+        nu = (4 * (at_c - at_2c) - 2 * at_c) / c.shape[-1]
         return {"nu": nu, "Psi": _symmetric(2 * c @ gradient @ c + nu[..., None, None] * c)}
 
     def read_inverse(self, points: jax.Array, inverses: jax.Array, gradients: jax.Array,
@@ -50,8 +50,8 @@ class InverseWishart(Form):
         """As `read`, of gradients in P = c⁻¹: c ∇Q c = −∂Q/∂P. A gradient in c would be P ∂Q/∂P P,
         whose rounding the products with c do not take back: the square of how ill conditioned c
         is."""
-        here, there = -jnp.sum(inverses * gradients, (-2, -1))
-        nu = (4 * (here - there) - 2 * here) / points.shape[-1]
+        at_c, at_2c = -jnp.sum(inverses * gradients, (-2, -1))
+        nu = (4 * (at_c - at_2c) - 2 * at_c) / points.shape[-1]
         return {"nu": nu, "Psi": _symmetric(nu[..., None, None] * points[0] - 2 * gradients[0])}
 
     def value(self, natural: Natural, c: jax.Array, event: int):
@@ -74,8 +74,8 @@ class InverseWishart(Form):
         """Two multiples of one matrix, 1 / E[c⁻¹], as the inverse-gamma's of a number."""
         k, middle = prior.shape(natural), self.middle(natural, prior)
         d = middle.shape[-1]
-        own = k[..., None] - jnp.arange(d)
-        gap = (log_less_digamma(0.5 * own) + jnp.log(k[..., None] / own)).mean(-1)
+        shifted_k = k[..., None] - jnp.arange(d)
+        gap = (log_less_digamma(0.5 * shifted_k) + jnp.log(k[..., None] / shifted_k)).mean(-1)
         return two_point_factors(gap)[..., None, None] * middle
 
     def middle(self, natural: Natural, prior: Prior):

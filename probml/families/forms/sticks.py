@@ -33,13 +33,13 @@ def _reading(k: int) -> _Reading:
     points, shares = [], []
     for v in (even, 2 * even / (1 + even)):
         w = np.append(v, 1.0) * np.cumprod(np.append(1.0, 1 - v))
-        left = np.append(np.cumsum(w[:0:-1])[::-1], 1.0)
-        below = np.tril(np.ones((k, k)), -1) * (np.arange(k) < k - 2)  # of j < i, tails that count
+        remaining = np.append(np.cumsum(w[:0:-1])[::-1], 1.0)
+        strict = np.tril(np.ones((k, k)), -1) * (np.arange(k) < k - 2)  # of j < i, tails that count
         points.append(w)
-        shares.append(below * w[:, None] / left)
-    moved = (shares[0] - shares[1])[1 : k - 1, : k - 2]
+        shares.append(strict * w[:, None] / remaining)
+    difference = (shares[0] - shares[1])[1 : k - 1, : k - 2]
     solve = np.zeros((k, k))
-    solve[: k - 2, 1 : k - 1] = np.linalg.inv(moved)
+    solve[: k - 2, 1 : k - 1] = np.linalg.inv(difference)
     return _Reading(np.stack(points), solve, shares[0])
 
 
@@ -77,31 +77,31 @@ class Sticks(Form):
 
     def value(self, natural: Natural, c: jax.Array, event: int):
         """Q(c) up to a constant."""
-        left = jnp.concatenate([remainders(c), jnp.ones_like(c[..., :1])], -1)
-        return jnp.sum(xlogy(natural["A"], c)) + jnp.sum(xlogy(natural["B"], left))
+        remaining = jnp.concatenate([remainders(c), jnp.ones_like(c[..., :1])], -1)
+        return jnp.sum(xlogy(natural["A"], c)) + jnp.sum(xlogy(natural["B"], remaining))
 
     def mode(self, natural: Natural, fallback: jax.Array, event: int):
         count = jnp.maximum(natural["A"], 0.0)
-        own, rest = count[..., :-1], jnp.maximum(_behind(natural, 0.0), 0.0)
-        v = ratio(own, own + rest, jnp.full_like(own, 0.5))
+        heads, tails = count[..., :-1], jnp.maximum(_behind(natural, 0.0), 0.0)
+        v = ratio(heads, heads + tails, jnp.full_like(heads, 0.5))
         return weights(v, 1.0 - v)
 
     def expectation(self, natural: Natural, prior: Prior):
         """E[log c] and E[log T]."""
         a, b = betas(natural)
-        both = digamma(a + b)
-        rest = jnp.cumsum(digamma(b) - both, -1)
-        nothing = jnp.zeros_like(a[..., :1])
-        log = (jnp.concatenate([digamma(a) - both, nothing], -1)
-               + jnp.concatenate([nothing, rest], -1))
-        return {"log": log, "log_left": rest}
+        digamma_sum = digamma(a + b)
+        log_tails = jnp.cumsum(digamma(b) - digamma_sum, -1)
+        zero = jnp.zeros_like(a[..., :1])
+        log = (jnp.concatenate([digamma(a) - digamma_sum, zero], -1)
+               + jnp.concatenate([zero, log_tails], -1))
+        return {"log": log, "log_left": log_tails}
 
     def nodes(self, natural: Natural, prior: Prior):
         """Weights at the nodes of every v, the first of all beside each other and the second: log c
         and log T are sums over them."""
         a, b = betas(natural)
-        both = digamma(a + b)
-        return weights(*pair(digamma(a) - both, digamma(b) - both))
+        digamma_sum = digamma(a + b)
+        return weights(*pair(digamma(a) - digamma_sum, digamma(b) - digamma_sum))
 
     def middle(self, natural: Natural, prior: Prior):
         a, b = betas(natural)
@@ -134,10 +134,10 @@ class SticksPrior(Prior):
 
     def log_density(self, distribution: dist.Distribution, value: jax.Array, mode: bool):
         a, b = distribution.concentration1, distribution.concentration0
-        left = remainders(value)
+        remaining = remainders(value)
         tails = b[..., :-1] - a[..., 1:] - b[..., 1:]
-        return (xlogy(a - 1.0, value[..., :-1]).sum(-1) + xlogy(b - 1.0, left)[..., -1]
-                + xlogy(tails, left[..., :-1]).sum(-1) - log_beta(a, b).sum(-1))
+        return (xlogy(a - 1.0, value[..., :-1]).sum(-1) + xlogy(b - 1.0, remaining)[..., -1]
+                + xlogy(tails, remaining[..., :-1]).sum(-1) - log_beta(a, b).sum(-1))
 
 
 ENTRIES = (Entry((StickBreaking,), prior=SticksPrior(), interior=True),)

@@ -26,11 +26,11 @@ class BetaLikelihood(Likelihood):
 
     def log_density(self, natural: Arguments, x: jax.Array, seen: jax.Array | None):
         def statistics(x: jax.Array):
-            one, other = jnp.log(x), jnp.log1p(-x)
-            return [one, other], -one - other
+            log_x, log_rest = jnp.log(x), jnp.log1p(-x)
+            return [log_x, log_rest], -log_x - log_rest
 
         return log_linear.log_density(natural, x, seen, (x > 0) & (x < 1), statistics,
-                                      harmless=0.5)
+                                      safe=0.5)
 
     def direct(self, arguments: Arguments, x: jax.Array, seen: jax.Array | None):
         """Log densities of cells, each with arguments of its own."""

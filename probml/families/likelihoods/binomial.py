@@ -79,10 +79,10 @@ class Binomial(Likelihood):
         return log_linear.masked(log, seen)
 
 
-def _side_by_side(both: Sequence[jax.Array], shape: tuple[int, ...]):
+def _side_by_side(parts: Sequence[jax.Array], shape: tuple[int, ...]):
     """Numbers of successes and of failures, each broadcast to a shape, along its last axis, that of
     cells: XLA vectorizes along the last axis, for which one of two numbers is too short."""
-    return jnp.concatenate([jnp.broadcast_to(part, shape or (1,)) for part in both], -1)
+    return jnp.concatenate([jnp.broadcast_to(part, shape or (1,)) for part in parts], -1)
 
 
 def _of_counts(n: jax.Array, x: jax.Array, log_of_both: Callable):
@@ -94,9 +94,9 @@ def _of_counts(n: jax.Array, x: jax.Array, log_of_both: Callable):
 
 
 def _beta_binomial(a: jax.Array, b: jax.Array, n: jax.Array, x: jax.Array):
-    both = jnp.stack(jnp.broadcast_arrays(a, b), -1)
+    alphas = jnp.stack(jnp.broadcast_arrays(a, b), -1)
     return _of_counts(n, x, lambda *counts: log_linear.log_dirichlet_multinomial(
-        jnp.stack(jnp.broadcast_arrays(*counts), -1), both))
+        jnp.stack(jnp.broadcast_arrays(*counts), -1), alphas))
 
 
 def of_trials(distribution: dist.Distribution, value: jax.Array):

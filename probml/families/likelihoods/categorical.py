@@ -14,13 +14,13 @@ from probml.numerics.logs import floored, log_of, unfloored
 ONE_HOT = 8
 
 
-def look_up(table: jax.Array, codes: jax.Array, seen: jax.Array | None):
+def look_up(table: jax.Array, codes: jax.Array, mask: jax.Array | None):
     """Σ over cells of table[p, c, codes[b, c]], for seen cells.
 
     Args:
         table: log probabilities, (p, c, k), −inf allowed.
         codes: states, (b, c).
-        seen: (b, c) bool, or None where all are seen.
+        mask: (b, c) bool, or None where all are seen.
 
     Returns:
         (b, p); −inf where a seen cell is impossible, never NaN, with finite gradients.
@@ -30,17 +30,17 @@ def look_up(table: jax.Array, codes: jax.Array, seen: jax.Array | None):
         picked = table[..., 0]
         for state in range(1, k):
             picked = jnp.where(codes == state, table[..., state], picked)
-        return (picked if seen is None else jnp.where(seen, picked, 0.0)).sum(1, keepdims=True)
+        return (picked if mask is None else jnp.where(mask, picked, 0.0)).sum(1, keepdims=True)
     if k <= ONE_HOT:
         hot = jax.nn.one_hot(codes, k, dtype=table.dtype)
-        if seen is not None:
-            hot = hot * seen[..., None]
+        if mask is not None:
+            hot = hot * mask[..., None]
         hot = hot.reshape(len(codes), c * k)
         return unfloored(hot @ floored(table.reshape(p, c * k)).T)
     flat = table.transpose(1, 2, 0).reshape(c * k, p)
     picked = jnp.take(flat, codes + k * jnp.arange(c), axis=0, mode="clip")  # (b, c, p)
-    if seen is not None:
-        picked = jnp.where(seen[..., None], picked, 0.0)
+    if mask is not None:
+        picked = jnp.where(mask[..., None], picked, 0.0)
     return picked[:, 0] if c == 1 else picked.sum(1)
 
 

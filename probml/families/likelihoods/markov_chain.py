@@ -67,16 +67,16 @@ def counts(states: jax.Array, alive: jax.Array | None, k: int) -> dict[str, jax.
 def log_density(log: jax.Array, count: jax.Array) -> jax.Array:
     """Σ count × log probability: a table (rows or 1, *scope, *own) and counts (rows, *own) → (rows,
     *scope); 0 · (−∞) = 0."""
-    count, own = _align_counts(log, count)
-    return weighted_log(count, log).sum(own)
+    count, axes = _align_counts(log, count)
+    return weighted_log(count, log).sum(axes)
 
 
 def predictive(concentration: jax.Array, count: jax.Array) -> jax.Array:
     """log p(counts) with a table's rows integrated out, each its own Dirichlet: Π Γ(a. )/Γ(a. + n.)
     Π Γ(a + n)/Γ(a), of one sequence."""
-    count, own = _align_counts(concentration, count)
-    cells = rising(concentration, count).sum(own)
-    return cells - rising(concentration.sum(-1), count.sum(-1)).sum(own[:-1])
+    count, axes = _align_counts(concentration, count)
+    cells = rising(concentration, count).sum(axes)
+    return cells - rising(concentration.sum(-1), count.sum(-1)).sum(axes[:-1])
 
 
 def _align_counts(table: jax.Array, count: jax.Array) -> tuple[jax.Array, tuple[int, ...]]:

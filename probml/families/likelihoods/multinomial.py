@@ -18,11 +18,11 @@ def _orders(x: jax.Array):
     return log_linear.log_factorial(x.sum(-1)) - log_linear.log_factorial(x).sum(-1)
 
 
-def _mask_missing(x: jax.Array, seen: jax.Array | None, dtype: object):
+def _mask_missing(x: jax.Array, mask: jax.Array | None, dtype: object):
     """Counts with missing vectors set to 0, and which vectors are observed: (b, c)."""
     x = x.astype(dtype)
-    return (x, None) if seen is None else (jnp.where(seen.all(-1, keepdims=True), x, 0.0),
-                                           seen.all(-1))
+    return (x, None) if mask is None else (jnp.where(mask.all(-1, keepdims=True), x, 0.0),
+                                           mask.all(-1))
 
 
 class _Counts(Likelihood):

@@ -47,8 +47,8 @@ def _transposed_product(eta: jax.Array, statistics: jax.Array):
 product = jax.custom_vjp(_transposed_product)
 
 
-def _backward(kept: tuple, slope: jax.Array):
-    eta, statistics = kept
+def _backward(saved: tuple, slope: jax.Array):
+    eta, statistics = saved
     slope = lax.optimization_barrier(slope.T)
     return (statistics @ slope.T).T, eta.T @ slope
 
@@ -101,10 +101,10 @@ class MultivariateNormal(Likelihood):
         it, nor solved for."""
         if "precision_matrix" not in arguments:
             return self.distribution(arguments).log_prob(value)
-        away, precision = value - arguments["loc"], arguments["precision_matrix"]
-        square = jnp.sum(away * (precision @ away[..., None])[..., 0], -1)
+        diff, precision = value - arguments["loc"], arguments["precision_matrix"]
+        square = jnp.sum(diff * (precision @ diff[..., None])[..., 0], -1)
         return (definite.half_log_det(precision) - 0.5 * square
-                - 0.5 * away.shape[-1] * LOG_TWO_PI)
+                - 0.5 * diff.shape[-1] * LOG_TWO_PI)
 
     def natural(self, arguments: Arguments, centre: jax.Array | float):
         loc = arguments["loc"] - centre
@@ -135,13 +135,13 @@ class MultivariateNormal(Likelihood):
             x = x * seen
             return self.log_density(natural, x, None) + self._integrated(eta, x, unseen)
         if seen is not None:
-            whole = seen.all(-1)[..., None].astype(x.dtype)
-            x = x * whole
+            is_whole = seen.all(-1)[..., None].astype(x.dtype)
+            x = x * is_whole
         columns = statistics(x[:, 0]) if x.shape[1] == 1 else jax.vmap(statistics, 1)(x).reshape(
             -1, len(x)
         )
         value = product(eta.reshape(len(eta), -1), columns)
-        return value + (constant.sum(-1) if seen is None else whole[..., 0] @ constant.T)
+        return value + (constant.sum(-1) if seen is None else is_whole[..., 0] @ constant.T)
 
     def recentre(self, statistics: jax.Array, shift: jax.Array):
         """Statistics of x + shift from those of x: Σ(x + s)(x + s)ᵀ by pairs and Σ(x + s)."""
@@ -174,9 +174,9 @@ class MultivariateNormal(Likelihood):
         """What integrating unseen coordinates out adds: (b, p)."""
         d = x.shape[-1]
         rows, columns = np.tril_indices(d)
-        place = np.zeros((d, d), int)
-        place[rows, columns] = place[columns, rows] = np.arange(len(rows))
-        precision, linear = -(1 + jnp.eye(d, dtype=x.dtype)) * eta[..., place], eta[..., -d:]
+        pair_index = np.zeros((d, d), int)
+        pair_index[rows, columns] = pair_index[columns, rows] = np.arange(len(rows))
+        precision, linear = -(1 + jnp.eye(d, dtype=x.dtype)) * eta[..., pair_index], eta[..., -d:]
         cells = range(x.shape[1])
         return sum(
             integrals.evidence(precision[:, c], linear[:, c], x[:, c],
@@ -201,17 +201,17 @@ MANY = 64  # coordinates from which arithmetic costs more than calls
 _PLAIN = dist.MultivariateNormal.log_prob
 
 
-def of_vectors(own: dist.Distribution, value: jax.Array):
+def of_vectors(law: dist.Distribution, value: jax.Array):
     """log p; of one vector of many coordinates by a density whose derivatives are products of
     matrices, in place of derivatives through Cholesky's factor."""
-    covariance, away = vars(own).get("covariance_matrix"), value - own.loc
-    d = away.size
-    if covariance is None or d < MANY or own.event_shape != (d,):
-        return _PLAIN(own, value)
+    covariance, diff = vars(law).get("covariance_matrix"), value - law.loc
+    d = diff.size
+    if covariance is None or d < MANY or law.event_shape != (d,):
+        return _PLAIN(law, value)
     covariance = jnp.reshape(covariance, (d, d))
-    log = -(definite.half_square(covariance, away.reshape(d)) + definite.half_log_det(covariance)
+    log = -(definite.half_square(covariance, diff.reshape(d)) + definite.half_log_det(covariance)
             + 0.5 * d * LOG_TWO_PI)
-    return log.reshape(away.shape[:-1])
+    return log.reshape(diff.shape[:-1])
 
 
 ENTRIES = (Entry((dist.MultivariateNormal,), MultivariateNormal(), GaussianPrior(1),

@@ -25,8 +25,8 @@ def _log_densities_of_cell(eta: jax.Array, constant: jax.Array, x: jax.Array):
 _single = jax.custom_vjp(_log_densities_of_cell)
 
 
-def _backward(kept: tuple, slope: jax.Array):
-    eta, x = kept
+def _backward(saved: tuple, slope: jax.Array):
+    eta, x = saved
     sums = jnp.stack([x[:, 0], x[:, 0] ** 2, jnp.ones_like(x[:, 0])]) @ slope
     return sums[:2].T, sums[2:].T, (slope * (eta[:, 0] + 2 * x * eta[:, 1])).sum(-1, keepdims=True)
 
@@ -98,19 +98,19 @@ class Normal(Likelihood):
         if "df" not in arguments or x.size * len(arguments["loc"]) < MIN_CELLS_TIMES_STATES:
             return None
         loc, df, cells = arguments["loc"], arguments["df"], x.shape[1]
-        near = 1 / (arguments["scale"] * jnp.sqrt(df))
+        inv_sd = 1 / (arguments["scale"] * jnp.sqrt(df))
         normaliser = self._normaliser(arguments)
-        among = None if seen is None else seen[:, None]
+        cell_mask = None if seen is None else seen[:, None]
 
         def quick():
-            logs = normaliser - 0.5 * (df + 1) * log1p_of_little(((x[:, None] - loc) * near) ** 2)
+            logs = normaliser - 0.5 * (df + 1) * log1p_of_little(((x[:, None] - loc) * inv_sd) ** 2)
             # a product: XLA adds up along the last axis one by one, and makes the logs there too
-            flat = log_linear.masked(logs, among).reshape(-1, cells)
+            flat = log_linear.masked(logs, cell_mask).reshape(-1, cells)
             return (flat @ jnp.ones(cells, x.dtype)).reshape(len(x), -1)
 
-        most = ((jnp.abs(x).max(0) + jnp.abs(loc)) * near) ** 2
-        return lax.cond(jnp.max(most) <= MAX_SERIES_ARGUMENT, quick,
-                        lambda: Normal.predictive(self, arguments, x[:, None], among).sum(-1))
+        max_u = ((jnp.abs(x).max(0) + jnp.abs(loc)) * inv_sd) ** 2
+        return lax.cond(jnp.max(max_u) <= MAX_SERIES_ARGUMENT, quick,
+                        lambda: Normal.predictive(self, arguments, x[:, None], cell_mask).sum(-1))
 
     def _normaliser(self, arguments: Arguments):
         """The log normaliser of Student's t."""

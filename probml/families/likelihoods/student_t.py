@@ -30,9 +30,9 @@ class ManyDegreesOfVectors(dist.MultivariateStudentT):
 
     def log_prob(self, value: jax.Array):
         half, root = 0.5 * self.df, self.scale_tril
-        away = (value - self.loc)[..., None]
-        whole = jnp.broadcast_to(root, (*away.shape[:-2], *root.shape[-2:]))  # JAX below 0.10
-        y = solve_triangular(whole, away, lower=True)[..., 0]
+        diff = (value - self.loc)[..., None]
+        roots = jnp.broadcast_to(root, (*diff.shape[:-2], *root.shape[-2:]))  # JAX below 0.10
+        y = solve_triangular(roots, diff, lower=True)[..., 0]
         log_det = jnp.log(jnp.abs(jnp.diagonal(root, axis1=-2, axis2=-1))).sum(-1)
         size = root.shape[-1]
         return log_normaliser(half, size) - log_det - (half + 0.5 * size) * jnp.log1p(
@@ -41,9 +41,9 @@ class ManyDegreesOfVectors(dist.MultivariateStudentT):
 
 def log1p_square(z: jax.Array):
     """log(1 + z²), where z² is no number of float32 as well."""
-    far = jnp.abs(z) > 1e9
-    return jnp.where(far, 2 * jnp.log(jnp.where(far, jnp.abs(z), 1.0)),
-                     jnp.log1p(jnp.where(far, 0.0, z) ** 2))
+    is_large = jnp.abs(z) > 1e9
+    return jnp.where(is_large, 2 * jnp.log(jnp.where(is_large, jnp.abs(z), 1.0)),
+                     jnp.log1p(jnp.where(is_large, 0.0, z) ** 2))
 
 
 def log_normaliser(half: jax.Array, size: jax.Array):

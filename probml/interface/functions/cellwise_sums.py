@@ -69,10 +69,10 @@ class Variables(NamedTuple):
     @property
     def joined(self) -> dict[str, list[str]]:
         """Variable → its sites, of those that have several."""
-        out: dict[str, list[str]] = {}
+        sites_of: dict[str, list[str]] = {}
         for site, (variable, _) in self.of.items():
-            out.setdefault(variable, []).append(site)
-        return {variable: sites for variable, sites in out.items() if len(sites) > 1}
+            sites_of.setdefault(variable, []).append(site)
+        return {variable: sites for variable, sites in sites_of.items() if len(sites) > 1}
 
 
 def compute_tables(closed: ClosedJaxpr, owners: Sequence[str], hidden: Mapping[str, States],
@@ -88,17 +88,17 @@ def compute_tables(closed: ClosedJaxpr, owners: Sequence[str], hidden: Mapping[s
         ModelError: an element depends on several cells of a site.
     """
     names = [*sorted(hidden), *sorted(values)]
-    found = cells(closed, dict(enumerate(sorted(hidden))))
+    marks = cells(closed, dict(enumerate(sorted(hidden))))
     inputs = [None if name in hidden else jnp.asarray(values[name], aval.dtype)
               for name, aval in zip(names, closed.in_avals, strict=True)]
-    out = []
-    for alike in equivalent_results(closed, range(len(hidden))):
-        looks = tuple(tuple(names[i] for i in own) for own in alike.tracked)
-        where = tuple(_cells_of_elements(found[i], own, owners[i], hidden, closed.out_avals[i].size)
-                      for i, own in zip(alike.outputs, looks, strict=True))
-        logs = _mapped(functools.partial(alike, inputs), len(looks[0]))
-        out.append(Table(logs(*(hidden[name].everywhere() for name in looks[0])), looks, where))
-    return out
+    tables = []
+    for group in equivalent_results(closed, range(len(hidden))):
+        looks = tuple(tuple(names[i] for i in own) for own in group.tracked)
+        where = tuple(_cells_of_elements(marks[i], own, owners[i], hidden, closed.out_avals[i].size)
+                      for i, own in zip(group.outputs, looks, strict=True))
+        logs = _mapped(functools.partial(group, inputs), len(looks[0]))
+        tables.append(Table(logs(*(hidden[name].everywhere() for name in looks[0])), looks, where))
+    return tables
 
 
 def _mapped(logs: object, count: int) -> PyTree:
@@ -108,18 +108,18 @@ def _mapped(logs: object, count: int) -> PyTree:
     return logs
 
 
-def _cells_of_elements(found: Mapping[str, np.ndarray], looks: Sequence[str], owner: str,
+def _cells_of_elements(marks: Mapping[str, np.ndarray], sites: Sequence[str], owner: str,
                        hidden: Mapping[str, States], size: int) -> tuple[np.ndarray, ...]:
     """For some sites the cell on which each element of a log density depends."""
-    several = next((name for name, where in found.items() if (where == SEVERAL).any()), None)
-    if several is not None:
+    mixed = next((name for name, where in marks.items() if (where == SEVERAL).any()), None)
+    if mixed is not None:
         raise ModelError(
-            f"site '{several}' is discrete and latent with {hidden[several].cells} elements. These "
+            f"site '{mixed}' is discrete and latent with {hidden[mixed].cells} elements. These "
             f"must be summed out one by one, but an element of site '{owner}' depends on several "
-            f"of them. Give '{several}' in the data, or let each element of '{owner}' depend on "
-            f"one element of '{several}'"
+            f"of them. Give '{mixed}' in the data, or let each element of '{owner}' depend on "
+            f"one element of '{mixed}'"
         )
-    return tuple(found.get(name, np.full(size, NONE)) for name in looks)
+    return tuple(marks.get(name, np.full(size, NONE)) for name in sites)
 
 
 def separate_variables(hidden: Mapping[str, States]) -> Variables:
@@ -128,7 +128,7 @@ def separate_variables(hidden: Mapping[str, States]) -> Variables:
                      {name: (states.cells, states.count) for name, states in hidden.items()})
 
 
-def join_alike_variables(found: Sequence[Table], hidden: Mapping[str, States]) -> Variables:
+def join_alike_variables(tables: Sequence[Table], hidden: Mapping[str, States]) -> Variables:
     """Sites that stand in the same place of alike log densities, have as many states, and names
     that are the same but for numbers, as cells of one variable."""
     leader = {name: name for name in hidden}
@@ -138,47 +138,47 @@ def join_alike_variables(found: Sequence[Table], hidden: Mapping[str, States]) -
             name = leader[name]
         return name
 
-    for table in found:
-        for place in zip(*table.looks, strict=True):
+    for table in tables:
+        for members in zip(*table.looks, strict=True):
             kinds: dict[tuple, str] = {}
-            for name in place:
+            for name in members:
                 first = kinds.setdefault((remove_numbers(name), *hidden[name][1:]), name)
-                one, other = sorted((of(first), of(name)))
-                leader[other] = one
+                root, merged = sorted((of(first), of(name)))
+                leader[merged] = root
     sizes: dict[str, tuple[int, int]] = {}
     places = {}
     for name, states in hidden.items():
-        before = sizes.get(of(name), (0, states.count))[0]
-        places[name] = of(name), before
-        sizes[of(name)] = before + states.cells, states.count
+        offset = sizes.get(of(name), (0, states.count))[0]
+        places[name] = of(name), offset
+        sizes[of(name)] = offset + states.cells, states.count
     return Variables(places, sizes)
 
 
-def as_factors(found: Sequence[Table], variables: Variables) -> tuple[list[Part],
+def as_factors(tables: Sequence[Table], variables: Variables) -> tuple[list[Part],
                list[Move]] | None:
     """Tables as factors over variables; None where one depends on three cells of a variable, on
     two and another variable, or some of its elements on two and others on one."""
     parts, moves = [], []
-    for table in found:
+    for table in tables:
         members: dict[tuple[str, ...], list[int]] = {}
-        for m, own in enumerate(table.looks):
-            members.setdefault(tuple(variables.of[name][0] for name in own), []).append(m)
-        for own, at in members.items():
-            twice = len(set(own)) < len(own)
-            if twice and len(own) > 2:
+        for m, names in enumerate(table.looks):
+            members.setdefault(tuple(variables.of[name][0] for name in names), []).append(m)
+        for names, numbers in members.items():
+            repeated = len(set(names)) < len(names)
+            if repeated and len(names) > 2:
                 return None
-            every = len(at) == len(table.looks)
-            log = table.log if every else jnp.take(table.log, np.array(at), -2)
+            complete = len(numbers) == len(table.looks)
+            log = table.log if complete else jnp.take(table.log, np.array(numbers), -2)
             log = log.reshape(*log.shape[:-2], math.prod(log.shape[-2:]))
             where = [np.concatenate([_numbered(table.where[m][place],
                                                variables.of[table.looks[m][place]][1])
-                                     for m in at]) for place in range(len(own))]
-            if not twice:
-                parts.append(Part(log, dict(zip(own, where, strict=True))))
+                                     for m in numbers]) for place in range(len(names))]
+            if not repeated:
+                parts.append(Part(log, dict(zip(names, where, strict=True))))
                 continue
             if (np.stack(where) == NONE).any():
                 return None
-            moves.append(Move(own[0], log, *where))
+            moves.append(Move(names[0], log, *where))
     return parts, moves
 
 
@@ -221,13 +221,13 @@ def sum_out_cells(call: Callable[[], object], names: Iterable[str],
         ModelError: an element looks at two cells of a site; no order takes the sites out one by
             one; a site has no finite list of values.
     """
-    seen = _trace_function(call, set(names), given, weights)
-    gone = {name for name, looks in seen.looks.items() if looks and name not in seen.free}
-    mixed = [name for name in seen.free if seen.looks[name]]
-    still = {name: states.everywhere()[0] for name, states in seen.hidden.items()}
-    out, values = run_in_part(call, gone, seen.free, still, given, mixed)
-    numpyro.factor(next(iter(seen.hidden)), _evidence(seen, values, weights))
-    return out
+    traced = _trace_function(call, set(names), given, weights)
+    hidden = {name for name, looks in traced.looks.items() if looks and name not in traced.free}
+    mixed = [name for name in traced.free if traced.looks[name]]
+    fixed = {name: states.everywhere()[0] for name, states in traced.hidden.items()}
+    result, values = run_in_part(call, hidden, traced.free, fixed, given, mixed)
+    numpyro.factor(next(iter(traced.hidden)), _evidence(traced, values, weights))
+    return result
 
 
 def _trace_function(call: Callable, names: set[str], given: Mapping,
@@ -241,55 +241,55 @@ def _trace_function(call: Callable, names: set[str], given: Mapping,
                              "data")
     free = {name: value for name, value in latent_values(trace).items() if name not in hidden}
     computed = tuple(name for name, site in trace.items() if site["type"] == "deterministic")
-    blank = {name: jnp.full(s.shape, s.low) for name, s in hidden.items()}
+    lowest = {name: jnp.full(s.shape, s.low) for name, s in hidden.items()}
     program, owners = record_program(
         lambda states, values: (trace_isolated(call, given, {**values, **states}, weights), ()),
         lambda name, site: [("log", log.ravel()) for log in logs_of({name: site}).values()],
-        blank, free)
+        lowest, free)
     owned = [name for name, _ in owners]
-    order = sorted(blank)
-    looks = {name: tuple(order[i] for i in sorted(used) if i < len(order)) for name, used
+    order = sorted(lowest)
+    looks = {name: tuple(order[i] for i in sorted(inputs) if i < len(order)) for name, inputs
              in zip(owned, levels.dependencies(program), strict=True)}
     return _TracedFunction(hidden, {name: np.shape(value) for name, value in free.items()}, looks,
                            computed, tuple(owned), program)
 
 
-def _evidence(seen: _TracedFunction, values: Mapping, weights: StateWeights | None) -> jax.Array:
+def _evidence(traced: _TracedFunction, values: Mapping, weights: StateWeights | None) -> jax.Array:
     """log Σ over all states of the hidden sites of the sites that look at them."""
-    at = [i for i, name in enumerate(seen.owners) if seen.looks[name]
-          and name not in seen.computed]
-    program, takes = levels.restrict(seen.program, at)
-    inputs = [*sorted(seen.hidden), *sorted(values)]
-    taken = [inputs[i] for i in takes]
-    found = compute_tables(program, [seen.owners[i] for i in at],
-                           {name: seen.hidden[name] for name in taken if name in seen.hidden},
-                           {name: values[name] for name in taken if name in values})
+    positions = [i for i, name in enumerate(traced.owners) if traced.looks[name]
+                 and name not in traced.computed]
+    program, numbers = levels.restrict(traced.program, positions)
+    inputs = [*sorted(traced.hidden), *sorted(values)]
+    names = [inputs[i] for i in numbers]
+    tables = compute_tables(program, [traced.owners[i] for i in positions],
+                            {name: traced.hidden[name] for name in names if name in traced.hidden},
+                            {name: values[name] for name in names if name in values})
     best = set() if weights is None else set(weights.best)
-    for name in (seen.owners[i] for i in at):
-        others = [site for site in seen.looks[name] if site not in best]
-        if name in best and name not in seen.hidden and others:
+    for name in (traced.owners[i] for i in positions):
+        others = [site for site in traced.looks[name] if site not in best]
+        if name in best and name not in traced.hidden and others:
             raise Refusal(f"decode(sites=[{listed(sorted(best))}]): '{name}' is in a scan that "
                           f"depends on '{others[0]}', so the most probable '{name}' cannot be "
                           "computed alone. Name both, "
                           f"sites=[{listed(sorted({*best, others[0]}))}]")
-    ways = [join_alike_variables(found, seen.hidden), separate_variables(seen.hidden)]
-    failure = Tangled(tuple(seen.hidden))
-    for variables in ways if ways[0].joined else ways[1:]:
-        out = as_factors(found, variables)
-        if out is None or any(0 < len(best & set(sites)) < len(sites)
-                              for sites in variables.joined.values()):
+    groupings = [join_alike_variables(tables, traced.hidden), separate_variables(traced.hidden)]
+    failure = Tangled(tuple(traced.hidden))
+    for variables in groupings if groupings[0].joined else groupings[1:]:
+        factors = as_factors(tables, variables)
+        if factors is None or any(0 < len(best & set(sites)) < len(sites)
+                                  for sites in variables.joined.values()):
             continue
-        parts, moves = out
-        parts += [] if weights is None else _weight_factors(weights, seen.hidden, variables)
-        most = {variables.of[name][0] for name in best if name in variables.of}
+        parts, moves = factors
+        parts += [] if weights is None else _weight_factors(weights, traced.hidden, variables)
+        maximised = {variables.of[name][0] for name in best if name in variables.of}
         try:
-            total = sum_out(parts, variables.sizes, MOST_TABLE_ENTRIES, moves, most)
+            total = sum_out(parts, variables.sizes, MOST_TABLE_ENTRIES, moves, maximised)
         except Tangled as tangled:
             failure = tangled
             continue
         if weights is not None:
-            turning = {move.name for move in moves}
-            weights.together += [(tuple(sites), variable in turning) for variable, sites
+            chained = {move.name for move in moves}
+            weights.together += [(tuple(sites), variable in chained) for variable, sites
                                  in variables.joined.items()]
         return total
     raise ModelError(
@@ -302,12 +302,12 @@ def _evidence(seen: _TracedFunction, values: Mapping, weights: StateWeights | No
 def _weight_factors(weights: StateWeights, hidden: Mapping[str, States],
                     variables: Variables) -> list[Part]:
     """What the states of the discrete sites weigh, a part a variable."""
-    found: dict[str, list[tuple[int, jax.Array]]] = {}
+    by_variable: dict[str, list[tuple[int, jax.Array]]] = {}
     for name, states in hidden.items():
-        own = weights.of(states).reshape(states.cells, states.count)
+        logs = weights.of(states).reshape(states.cells, states.count)
         if name in weights.weights:
             variable, first = variables.of[name]
-            found.setdefault(variable, []).append((first, own))
-    return [Part(jnp.concatenate([own for _, own in parts]).T, {variable: np.concatenate(
-        [first + np.arange(len(own)) for first, own in parts])})
-        for variable, parts in found.items()]
+            by_variable.setdefault(variable, []).append((first, logs))
+    return [Part(jnp.concatenate([logs for _, logs in parts]).T, {variable: np.concatenate(
+        [first + np.arange(len(logs)) for first, logs in parts])})
+        for variable, parts in by_variable.items()]

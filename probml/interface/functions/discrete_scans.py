@@ -97,8 +97,8 @@ class Loop(NamedTuple):
             values: Mapping) -> tuple[list[jax.Array], PyTreeDef]:
         """The flat log densities of all discrete and observed sites at these states, and the
         carry."""
-        trace, after, _ = self.trace(carry, x, step, {**states, **values})
-        return [log.ravel() for log in logs_of(trace, self.shapes).values()], after
+        trace, new_carry, _ = self.trace(carry, x, step, {**states, **values})
+        return [log.ravel() for log in logs_of(trace, self.shapes).values()], new_carry
 
     def blank(self) -> dict[str, jax.Array]:
         """Some value of each latent site of a step."""
@@ -140,15 +140,15 @@ def sum_out_scan(msg: dict, weights: StateWeights | None = None) -> None:
         return
     init, xs = jax.tree.map(jnp.asarray, (call.init, call.xs))
     values = _draw_continuous(loop, call) if loop.shapes else {}
-    own = {} if weights is None else {name: weights.of(states, call.length)
-                                      for name, states in loop.hidden.items()}
+    logs = {} if weights is None else {name: weights.of(states, call.length)
+                                       for name, states in loop.hidden.items()}
     if call.reverse:
-        xs, values, own = jax.tree.map(lambda leaf: leaf[::-1], (xs, values, own))
+        xs, values, logs = jax.tree.map(lambda leaf: leaf[::-1], (xs, values, logs))
     semiring = SUM if weights is None else weights.semiring(loop.hidden)
-    numpyro.factor(loop.name, _evidence(loop, init, xs, values, call.length, own, semiring))
-    left = SummedOut(loop.name)
+    numpyro.factor(loop.name, _evidence(loop, init, xs, values, call.length, logs, semiring))
+    stand_in = SummedOut(loop.name)
     shapes = jax.eval_shape(lambda: loop.trace(init, call.first_x, 0, loop.blank())[1])
-    msg["value"] = call.result(jax.tree.map(lambda _: left, shapes), left)
+    msg["value"] = call.result(jax.tree.map(lambda _: stand_in, shapes), stand_in)
 
 
 def conditioned_values(msg: dict) -> dict[str, ArrayLike]:
@@ -159,16 +159,16 @@ def conditioned_values(msg: dict) -> dict[str, ArrayLike]:
 
 def _of_body(read: Callable[[dict], PyTree], body: Callable, *args: object) -> PyTree:
     """`read` of the trace of a loop's body, run abstractly."""
-    found = list[Any]()
+    results = list[Any]()
 
     def run() -> int:
         with handlers.block(), handlers.trace() as trace, handlers.seed(rng_seed=0):
             body(*args)
-        found.append(read(trace))
+        results.append(read(trace))
         return 0
 
     jax.eval_shape(run)
-    return found[0]
+    return results[0]
 
 
 def loop_of(call: ScanCall, given: Mapping) -> Loop:
@@ -205,8 +205,8 @@ def _draw_continuous(loop: Loop, call: ScanCall) -> dict[str, jax.Array]:
         with (handlers.block(hide_fn=lambda site: site["name"] not in loop.shapes
                              and site["type"] != "plate"),
               handlers.trace() as trace, handlers.substitute(data=fixed)):
-            after, _ = loop.body(carry, x)
-        return after, {name: trace[name]["value"] for name in loop.shapes}
+            new_carry, _ = loop.body(carry, x)
+        return new_carry, {name: trace[name]["value"] for name in loop.shapes}
 
     return scan(step, call.init, call.xs, length=call.length, reverse=call.reverse)[1]
 
@@ -234,32 +234,32 @@ class _StepTables(NamedTuple):
         for i, name in enumerate(names):
             if name in weights:
                 states = self.loop.hidden[name]
-                each = weights[name].reshape(states.cells, states.count)[:, grid[:, i]].T
-                total = total.at[:, : states.cells].add(each)
+                logs = weights[name].reshape(states.cells, states.count)[:, grid[:, i]].T
+                total = total.at[:, : states.cells].add(logs)
         return total
 
     def at_state(self, carry: list, x: PyTree, t: PyTree, states: Mapping, values: Mapping,
                  weights: Mapping) -> tuple[jax.Array, jax.Array, list]:
         """The log density of each cell at a joint state of the chain, that of what depends on no
         cell, and the carry."""
-        inner, own = self.loop.joint(self.below)
+        grid, sub_states = self.loop.joint(self.below)
 
-        def run(now: Mapping) -> tuple[jax.Array, list]:
-            logs, after = self.loop.run(jax.tree.unflatten(self.tree, carry), x, t,
-                                        {**states, **now}, values)
-            return jnp.concatenate(logs), jax.tree.leaves(after)
+        def run(state: Mapping) -> tuple[jax.Array, list]:
+            logs, carries = self.loop.run(jax.tree.unflatten(self.tree, carry), x, t,
+                                          {**states, **state}, values)
+            return jnp.concatenate(logs), jax.tree.leaves(carries)
 
-        logs, after = jax.vmap(run, axis_size=len(inner))(own)
-        each = self.weights(weights, self.below, self.cells.number) + self.cells.sum_below(logs)
-        log = self.cells.sum_chain(logs[0], self.semiring.logs(each, 0))
-        return log[:-1], log[-1], [leaf[0] for leaf in after]
+        logs, carries = jax.vmap(run, axis_size=len(grid))(sub_states)
+        terms = self.weights(weights, self.below, self.cells.number) + self.cells.sum_below(logs)
+        log = self.cells.sum_chain(logs[0], self.semiring.logs(terms, 0))
+        return log[:-1], log[-1], [leaf[0] for leaf in carries]
 
     def at_states(self, carry: list, x: PyTree, t: PyTree, values: Mapping,
                   weights: Mapping) -> tuple:
         """`at_state` at every joint state of the chain."""
-        grid, every = self.loop.joint(self.chain)
+        grid, all_states = self.loop.joint(self.chain)
         return jax.vmap(lambda states: self.at_state(carry, x, t, states, values, weights),
-                        axis_size=len(grid))(every)
+                        axis_size=len(grid))(all_states)
 
 
 def _evidence(loop: Loop, init: object, xs: object, values: Mapping, length: int,
@@ -270,45 +270,45 @@ def _evidence(loop: Loop, init: object, xs: object, values: Mapping, length: int
         values: of the continuous sites, steps first.
         state_weights: site → log weights of its states, (steps, *cells, states).
     """
-    every = xs, dict(values), dict(state_weights)
-    x, drawn, weights = jax.tree.map(lambda leaf: leaf[0], every)
+    all_steps = xs, dict(values), dict(state_weights)
+    x, drawn, weights = jax.tree.map(lambda leaf: leaf[0], all_steps)
     varies, order, chain = _dependence(loop, init, x, drawn)
     start, tree = jax.tree.flatten(init)
     below = tuple(name for name in loop.hidden if name not in chain)
     steps = _StepTables(loop, tree, chain, below,
                         _cells_of_elements(loop, init, x, drawn, order, chain), semiring)
     joint = len(loop.joint(chain)[0])
-    older = joint ** (order - 1)  # joint states of the earlier steps, without the last one
+    n_older = joint ** (order - 1)  # joint states of the earlier steps, without the last one
 
     def weighted(log: jax.Array, weights: Mapping) -> jax.Array:
-        own = steps.weights(weights, chain, steps.cells.chains)
-        return log + jnp.tile(own, (older, 1)) if state_weights else log
+        log_w = steps.weights(weights, chain, steps.cells.chains)
+        return log + jnp.tile(log_w, (n_older, 1)) if state_weights else log
 
-    log, rest, carry = steps.at_states(start, x, 0, drawn, weights)
+    log, log_rest, carry = steps.at_states(start, x, 0, drawn, weights)
     # the steps before the first are in one state
-    log = jnp.concatenate([log, jnp.full(((older - 1) * joint, log.shape[1]), -jnp.inf)])
-    carry = [jnp.concatenate([leaf] * older) for leaf in carry]
+    log = jnp.concatenate([log, jnp.full(((n_older - 1) * joint, log.shape[1]), -jnp.inf)])
+    carry = [jnp.concatenate([leaf] * n_older) for leaf in carry]
     # a leaf that varies with the states has one value for each, another is the same in all
     split = lambda flat: [leaf if own else leaf[0]  # noqa: E731
                           for leaf, own in zip(flat, varies, strict=True)]
-    kinds = [leaf.dtype for leaf in carry]
+    dtypes = [leaf.dtype for leaf in carry]
 
-    def forward(state: tuple, now: tuple):
+    def forward(state: tuple, inputs: tuple):
         log, total, carry, t = state
-        x, values, weights = now
-        step, rest, after = jax.vmap(
+        x, values, weights = inputs
+        step, log_rest, after = jax.vmap(
             lambda *own: steps.at_states(list(own), x, t, values, weights),
             [0 if own else None for own in varies], axis_size=len(log))(*carry)
         # (states of the oldest step, of the others and of the new one, ...)
         split_off = lambda leaf: leaf.reshape(joint, -1, *leaf.shape[2:])  # noqa: E731
         log = weighted(semiring.logs(split_off(log[:, None] + step), 0), weights)
         # the carry is the same from any state of the oldest step
-        after = [split_off(leaf)[0].astype(kind) for leaf, kind in zip(after, kinds, strict=True)]
-        return (log, total + rest[0, 0], split(after), t + 1), None
+        after = [split_off(leaf)[0].astype(kind) for leaf, kind in zip(after, dtypes, strict=True)]
+        return (log, total + log_rest[0, 0], split(after), t + 1), None
 
-    state = weighted(log, weights), rest[0], split(carry), 1
+    state = weighted(log, weights), log_rest[0], split(carry), 1
     if length > 1:
-        later = jax.tree.map(lambda leaf: leaf[1:], every)
+        later = jax.tree.map(lambda leaf: leaf[1:], all_steps)
         state, _ = jax.lax.scan(forward, state, later, length=length - 1)
     return semiring.logs(state[0], 0).sum() + state[1]
 
@@ -406,16 +406,16 @@ def _cells_of_elements(loop: Loop, init: object, x: object, drawn: Mapping, orde
     """
     names, states = list(loop.hidden), list(loop.lowest().values())
 
-    def last(every: PyTree, x: PyTree, drawn: PyTree):
+    def last(all_states: PyTree, x: PyTree, drawn: PyTree):
         carry = init
-        for now in every:
+        for now in all_states:
             logs, carry = loop.run(carry, x, 0, dict(zip(names, now, strict=True)), drawn)
         return logs
 
     closed = jaxpr_of(last)([states] * (order + 1), x, dict(drawn))
     tracked = {i: f"{i}" for i in range((order + 1) * len(names))}
-    sizes = [max((s.cells for name, s in loop.hidden.items() if (name in chain) == which),
-                 default=int(which)) for which in (True, False)]
+    sizes = [max((s.cells for name, s in loop.hidden.items() if (name in chain) == in_chain),
+                 default=int(in_chain)) for in_chain in (True, False)]
 
     def refused(name: str) -> ModelError:
         return ModelError(
@@ -424,21 +424,21 @@ def _cells_of_elements(loop: Loop, init: object, x: object, drawn: Mapping, orde
             f"both sites in one plate, in which each element depends only on its own '{name}'. If "
             f"they must depend on several, give '{name}' in the data")
 
-    out: list[list[np.ndarray]] = [[], []]
-    for aval, found in zip(closed.out_avals, cells(closed, tracked), strict=True):
-        sides = [np.full(aval.shape, NONE), np.full(aval.shape, NONE)]
-        for at, own in found.items():
-            name = names[int(at) % len(names)]
-            where = sides[name not in chain]
-            if not merge_cells(where, own):
+    columns: list[list[np.ndarray]] = [[], []]
+    for aval, cell_map in zip(closed.out_avals, cells(closed, tracked), strict=True):
+        cell_of = [np.full(aval.shape, NONE), np.full(aval.shape, NONE)]
+        for key, marks in cell_map.items():
+            name = names[int(key) % len(names)]
+            where = cell_of[name not in chain]
+            if not merge_cells(where, marks):
                 raise refused(name)
-        for side, where in zip(out, sides, strict=True):
+        for side, where in zip(columns, cell_of, strict=True):
             side.append(where)
-    above, below = map(np.concatenate, out)
-    least, most = np.full(sizes[1], sizes[0]), np.full(sizes[1], NONE)
-    both = (above != NONE) & (below != NONE)
-    np.minimum.at(least, below[both], above[both])
-    np.maximum.at(most, below[both], above[both])
-    if ((least != most) & (most != NONE)).any():
+    above, below = map(np.concatenate, columns)
+    lowest, highest = np.full(sizes[1], sizes[0]), np.full(sizes[1], NONE)
+    paired = (above != NONE) & (below != NONE)
+    np.minimum.at(lowest, below[paired], above[paired])
+    np.maximum.at(highest, below[paired], above[paired])
+    if ((lowest != highest) & (highest != NONE)).any():
         raise refused(chain[0])
-    return _Cells(above, below, most, sizes[0])
+    return _Cells(above, below, highest, sizes[0])

@@ -46,7 +46,7 @@ class RowsReading(Reading):
         computed: observed sites whose values the function computes from arguments.
         every: arguments of whose values the function computes the set or the maximum, name → the
             distinct values in order, as they were when the function was first read.
-        sized: settings that are the number of rows.
+        size_settings: settings that are the number of rows.
         sites: the names of all, and of what is computed.
         uncounted: sites of counts whose totals are computed from the counts, so that those of new
             rows are not known.
@@ -57,7 +57,7 @@ class RowsReading(Reading):
     shown: Mapping[str, tuple]
     columns: Mapping[str, str]
     every: Mapping[str, tuple]
-    sized: tuple[str, ...] = ()
+    size_settings: tuple[str, ...] = ()
     computed: tuple[str, ...] = ()
     sites: tuple[str, ...] = ()
     uncounted: tuple[str, ...] = ()
@@ -65,13 +65,13 @@ class RowsReading(Reading):
 
     def run(self, settings: Mapping[str, object], inputs: SiteValues,
             rows: int | None = None) -> object:
-        arguments = {own: inputs[name] for name, own in self.inputs.items()}
+        arguments = {arg: inputs[name] for name, arg in self.inputs.items()}
         kinds = {"f": float, "b": bool}
         arguments |= {name: jnp.zeros((rows, *shape), jnp.result_type(kinds.get(kind, int)))
                       for name, (shape, kind) in self.shown.items()}
         arguments |= {name: with_known_values(arguments[name], values)
                       for name, values in self.every.items()}
-        settings = {**settings, **dict.fromkeys(self.sized, rows)}
+        settings = {**settings, **dict.fromkeys(self.size_settings, rows)}
         with unchecked(), AsRows(self.plate, self.along, rows, self.uncounted):
             return self.call({**settings, **arguments})
 
@@ -99,12 +99,12 @@ class AsRows(Messenger):
                 msg["fn"] = dist.Unit(jnp.broadcast_to(msg["fn"].log_factor, shape))
             else:
                 msg["fn"] = msg["fn"].expand(shape)
-        inside = next((i for i, frame in enumerate(frames) if frame.name == self.plate), None)
-        if inside is not None:
-            frames[inside] = frames[inside]._replace(name="rows")
-            if frames[inside].size != self.rows:
+        position = next((i for i, frame in enumerate(frames) if frame.name == self.plate), None)
+        if position is not None:
+            frames[position] = frames[position]._replace(name="rows")
+            if frames[position].size != self.rows:
                 raise ModelError(
-                    f"the plate '{self.plate}' has the fixed size {frames[inside].size}, but the "
+                    f"the plate '{self.plate}' has the fixed size {frames[position].size}, but the "
                     "plate of the rows needs the size of the data. Write its size as the length of "
                     "an argument, len(y)"
                 )
@@ -123,172 +123,173 @@ MOST_BITS_IN_ROW = 12  # binary digits of joint values within a row
 Candidate = tuple[str | None, tuple[str, ...], int]
 
 
-def find_row_candidates(shown: Survey, chosen: str | None = None) -> list[Candidate] | str:
+def find_row_candidates(survey: Survey, chosen: str | None = None) -> list[Candidate] | str:
     """What may be the rows: (plate, sites along a common axis, members), the likeliest first; or
     why nothing may.
 
     Args:
         chosen: the plate, or a site along a common axis, that alone may be.
     """
-    found = _find_row_candidates(shown)
+    found = _find_row_candidates(survey)
     if chosen is None:
         return found
-    plates = {name: None for site in shown.sites.values() for name in site.plates}
-    if chosen not in plates and chosen not in {site.name for site in shown.seen}:
+    plates = {name: None for site in survey.sites.values() for name in site.plates}
+    if chosen not in plates and chosen not in {site.name for site in survey.seen}:
         return ("it is neither a plate nor an observed site of the function, which has the plates "
-                f"{listed(plates)} and observes {listed(s.name for s in shown.seen)}")
-    own = [] if isinstance(found, str) else [
-        each for each in found if chosen == each[0] or chosen in each[1]]
-    free = next((shown.as_written(site).name for site in shown.sites.values()
-                 if chosen in site.plates and not (site.observed or site.discrete)), None)
-    outside = next((site.name for site in shown.seen if chosen not in site.plates), None)
-    if own or chosen not in plates:
-        return own or (found if isinstance(found, str) else f"the last axis of '{chosen}' differs "
+                f"{listed(plates)} and observes {listed(s.name for s in survey.seen)}")
+    hits = [] if isinstance(found, str) else [
+        candidate for candidate in found if chosen == candidate[0] or chosen in candidate[1]]
+    latent = next((survey.as_written(site).name for site in survey.sites.values()
+                   if chosen in site.plates and not (site.observed or site.discrete)), None)
+    outside = next((site.name for site in survey.seen if chosen not in site.plates), None)
+    if hits or chosen not in plates:
+        return hits or (found if isinstance(found, str) else f"the last axis of '{chosen}' differs "
                                                             f"from that of the other sites")
-    return (f"the plate contains '{free}', which is latent and continuous" if free else
+    return (f"the plate contains '{latent}', which is latent and continuous" if latent else
             f"'{outside}' is observed outside it" if outside else str(found))
 
 
-def _find_row_candidates(shown: Survey) -> list[Candidate] | str:
-    if shown.loops:
+def _find_row_candidates(survey: Survey) -> list[Candidate] | str:
+    if survey.loops:
         return "the function has a scan"
-    if any(site.factor and not site.plates for site in shown.sites.values()):
+    if any(site.factor and not site.plates for site in survey.sites.values()):
         return "the function has a factor outside plates"
-    if not shown.seen:
+    if not survey.seen:
         return "only factors are observed"
-    columns = shown.columns
+    columns = survey.columns
     common = [name for name in columns[0].plates
               if all(name in site.plates for site in columns)]
-    inside = {name: [site for site in shown.sites.values() if name in site.plates]
-              for name in common}
-    found: list[Candidate] = []
-    why = "the observed sites have no plate in common"
-    for name in sorted(common, key=lambda name: -len(inside[name])):
-        free = next((s for s in inside[name] if not (s.observed or s.discrete)), None)
-        if free is not None:
-            written = shown.as_written(free).name
-            why = f"the plate '{name}' contains '{written}', which is latent and continuous" + (
+    sites_in = {name: [site for site in survey.sites.values() if name in site.plates]
+                for name in common}
+    candidates: list[Candidate] = []
+    reason = "the observed sites have no plate in common"
+    for name in sorted(common, key=lambda name: -len(sites_in[name])):
+        latent = next((s for s in sites_in[name] if not (s.observed or s.discrete)), None)
+        if latent is not None:
+            written = survey.as_written(latent).name
+            reason = f"the plate '{name}' contains '{written}', which is latent and continuous" + (
                 f" where obs_mask= is False (without obs_mask=, with NaN where '{written}' is "
-                "missing, the plate can be the rows)") * (written != free.name)
+                "missing, the plate can be the rows)") * (written != latent.name)
         else:
-            found.append((name, (), columns[0].plates[name][1]))
-    loose = all(not site.plates and site.batch for site in columns)
-    sizes = {site.batch[-1] for site in columns} if loose else set()
+            candidates.append((name, (), columns[0].plates[name][1]))
+    unplated = all(not site.plates and site.batch for site in columns)
+    sizes = {site.batch[-1] for site in columns} if unplated else set()
     if len(sizes) == 1 and min(sizes) > 1:
-        along = tuple(site.name for site in shown.sites.values()
+        along = tuple(site.name for site in survey.sites.values()
                       if site.observed and site.batch[-1:] == (min(sizes),))
-        found.append((None, along, min(sizes)))
-    return found or why
+        candidates.append((None, along, min(sizes)))
+    return candidates or reason
 
 
-def has_many_joint_states(shown: Survey, plate: str | None) -> bool:
+def has_many_joint_states(survey: Survey, plate: str | None) -> bool:
     """Whether rows along a plate would go through many joint values of discrete sites of several
     cells, outside rows or within one."""
-    outside = sum(site.bits for site in shown.hidden if plate not in site.plates)
-    inside = sum(site.bits / site.plates[plate][1] for site in shown.hidden if plate in site.plates)
-    return outside > math.log2(MOST_JOINT_VALUES) or inside > MOST_BITS_IN_ROW
+    outside = sum(site.bits for site in survey.hidden if plate not in site.plates)
+    inner = sum(site.bits / site.plates[plate][1] for site in survey.hidden if plate in site.plates)
+    return outside > math.log2(MOST_JOINT_VALUES) or inner > MOST_BITS_IN_ROW
 
 
-def read_as_rows(model: Bound, shown: Survey, arguments: SiteValues,
-                 items: SiteValues, found: list[Candidate] | str) -> ReadModel | str:
+def read_as_rows(model: Bound, survey: Survey, arguments: SiteValues,
+                 items: SiteValues, candidates: list[Candidate] | str) -> ReadModel | str:
     """The function with a plate of its own as rows; else why not."""
-    if isinstance(found, str):
-        return found
+    if isinstance(candidates, str):
+        return candidates
     why = ""
-    for plate, along, size in found:
-        long = {name: value for name, value in arguments.items() if np.ndim(value)
-                and len(value) == size}
-        why = _why_not_rows(model, shown, arguments, long, _axis_name(plate, along), size)
+    for plate, along, size in candidates:
+        by_row = {name: value for name, value in arguments.items() if np.ndim(value)
+                  and len(value) == size}
+        why = _why_not_rows(model, survey, arguments, by_row, _axis_name(plate, along), size)
         if why:
             continue
         # where a number of all rows is asked for, such as int(np.max(labels)) + 1, it is stated
-        every = distinct_values(long)
+        distinct = distinct_values(by_row)
         # a setting that is their number, as n of (data, n), is so for other data too
-        sized = [(), *((name,) for name, value in model.bound.items()
+        sizes = [(), *((name,) for name, value in model.bound.items()
                        if type(value) is int and value == size)]
         failure: Exception | None = None
-        for known, count in itertools.product(({}, every), sized):
+        for known, count in itertools.product(({}, distinct), sizes):
             try:
-                return _read_along(model, shown, arguments, items, plate, along, long, known, count)
+                return _read_along(model, survey, arguments, items, plate, along, by_row, known,
+                                   count)
             except Exception as error:  # the user's own function, asked for one row
                 failure = failure or error
-        shown_along = tuple(name_in_function(name, shown.sites) for name in along)
-        why = f"{_axis_name(plate, shown_along)} cannot be the rows: {str(failure).splitlines()[0]}"
+        along_names = tuple(name_in_function(name, survey.sites) for name in along)
+        why = f"{_axis_name(plate, along_names)} cannot be the rows: {str(failure).splitlines()[0]}"
     return why
 
 
-def _why_not_rows(model: Bound, shown: Survey, arguments: SiteValues,
-                  long: SiteValues, words: str, size: int) -> str:
+def _why_not_rows(model: Bound, survey: Survey, arguments: SiteValues,
+                  by_row: SiteValues, rows_text: str, size: int) -> str:
     """Why some members cannot be the rows, as far as it is known without a trace; "": not known."""
-    if not long:
-        return f"no argument has the length of {words} ({size})"
-    for site in shown.seen:
-        own = np.shape(site.value)
-        if own[len(own) - len(site.event) :] != site.event:
-            return (f"'{site.name}' has values of shape {own}, but one draw of its distribution "
+    if not by_row:
+        return f"no argument has the length of {rows_text} ({size})"
+    for site in survey.seen:
+        shape = np.shape(site.value)
+        if shape[len(shape) - len(site.event) :] != site.event:
+            return (f"'{site.name}' has values of shape {shape}, but one draw of its distribution "
                     f"has shape {site.event}")
-    seen = {id(site.value) for site in shown.seen}
-    endless = next((name for name, value in long.items() if id(value) not in seen
-                    and value.dtype.kind == "f" and np.isinf(value).any()), None)
-    if endless is not None:
-        return f"the argument '{endless}' has infinite entries, which are not allowed"
+    observed = {id(site.value) for site in survey.seen}
+    infinite = next((name for name, value in by_row.items() if id(value) not in observed
+                     and value.dtype.kind == "f" and np.isinf(value).any()), None)
+    if infinite is not None:
+        return f"the argument '{infinite}' has infinite entries, which are not allowed"
     if has_python_loop(model.generative.function):  # is it a loop over rows?
-        few = np.arange(2 if size > 2 else size + 2) % size
+        subset = np.arange(2 if size > 2 else size + 2) % size
         with contextlib.suppress(Exception):
-            cut = {name: value[few] for name, value in long.items()}
-            grown = shown.size - survey_run(model, {**arguments, **cut}, {}).size
-            if abs(grown) >= abs(size - len(few)):
-                return f"the function has a Python loop over {words}"
+            shortened = {name: value[subset] for name, value in by_row.items()}
+            change = survey.size - survey_run(model, {**arguments, **shortened}, {}).size
+            if abs(change) >= abs(size - len(subset)):
+                return f"the function has a Python loop over {rows_text}"
     return ""
 
 
-def _read_along(model: Bound, shown: Survey, arguments: Mapping, items: Mapping, plate: str | None,
-                along: tuple[str, ...], long: SiteValues, every: Mapping[str, tuple],
+def _read_along(model: Bound, survey: Survey, arguments: Mapping, items: Mapping, plate: str | None,
+                along: tuple[str, ...], by_row: SiteValues, distinct: Mapping[str, tuple],
                 sized: tuple[str, ...]) -> ReadModel:
-    rest = {name: value for name, value in arguments.items() if name not in long}
-    across = next((site.name for site in shown.seen for value in rest.values()
+    other_args = {name: value for name, value in arguments.items() if name not in by_row}
+    shared = next((site.name for site in survey.seen for value in other_args.values()
                    if site.value is value and not site.fixed), None)
-    if across is not None:
-        raise ModelError(f"the observed values of '{across}' have "
-                         f"{counted(len(shown.sites[across].value), 'entry', 'entries')} along "
+    if shared is not None:
+        raise ModelError(f"the observed values of '{shared}' have "
+                         f"{counted(len(survey.sites[shared].value), 'entry', 'entries')} along "
                          "their first axis, but the data have "
-                         f"{counted(len(next(iter(long.values()))), 'row')}. Give '{across}' one "
+                         f"{counted(len(next(iter(by_row.values()))), 'row')}. Give '{shared}' one "
                          "entry per row")
-    names = {input_name(own, shown): own for own in long}
-    reading = RowsReading(model.generative, names, plate, along, {}, {}, every, sized,
-                          sites=(*shown.sites, *shown.computed), params=shown.params,
-                          batch=shown.partial.get(plate or ""))
-    first = bind(model, reading, rest, long)
-    structure = trace_structure(first, {name: items[own] for name, own in names.items()})
-    columns = [site for site in shown.seen if not site.fixed or plate in site.plates
+    names = {input_name(arg, survey): arg for arg in by_row}
+    reading = RowsReading(model.generative, names, plate, along, {}, {}, distinct, sized,
+                          sites=(*survey.sites, *survey.computed), params=survey.params,
+                          batch=survey.subsample_sizes.get(plate or ""))
+    trial = bind(model, reading, other_args, by_row)
+    structure = trace_structure(trial, {name: items[arg] for name, arg in names.items()})
+    columns = [site for site in survey.seen if not site.fixed or plate in site.plates
                or site.name in along]
-    lost = next((site.name for site in columns if not structure.sites[site.name].rows), None)
-    if lost is not None:
-        raise ModelError(f"site '{lost}' is observed, but has only one value for all rows of the "
-                         f"data. Put '{lost}' into the plate of the rows, and give it one value "
+    loose = next((site.name for site in columns if not structure.sites[site.name].rows), None)
+    if loose is not None:
+        raise ModelError(f"site '{loose}' is observed, but has only one value for all rows of the "
+                         f"data. Put '{loose}' into the plate of the rows, and give it one value "
                          "per row")
     for site in structure.sites.values():
-        if not site.rows and not site.factor and site.name not in shown.params and (
-            site.shape != shown.sites[site.name].shape
+        if not site.rows and not site.factor and site.name not in survey.params and (
+            site.shape != survey.sites[site.name].shape
         ):
             raise ModelError(f"site '{site.name}' has one value per row of the data, but is "
                              "outside the plate of the rows. Move it into that plate")
-    observed = {own: site.name for own, value in long.items() for site in shown.seen
+    observed = {arg: site.name for arg, value in by_row.items() for site in survey.seen
                 if site.value is value}
-    uncounted = tuple(name for name, (_, takes) in structure.totals.items()
-                   if any(names.get(own) in observed for own in takes))
-    used = {name for own in structure.named
-            for name in (structure.named[own].inputs if own in uncounted
-                         else structure.row_inputs(own))}
-    idle = {own: (np.shape(value)[1:], np.asarray(value).dtype.kind)
-            for name, own in names.items() if name not in used for value in (long[own],)}
-    names = {name: own for name, own in names.items() if name in used}
+    uncounted = tuple(name for name, (_, inputs) in structure.totals.items()
+                   if any(names.get(arg) in observed for arg in inputs))
+    used_names = {name for arg in structure.named
+                  for name in (structure.named[arg].inputs if arg in uncounted
+                               else structure.row_inputs(arg))}
+    unused = {arg: (np.shape(value)[1:], np.asarray(value).dtype.kind)
+              for name, arg in names.items() if name not in used_names for value in (by_row[arg],)}
+    names = {name: arg for name, arg in names.items() if name in used_names}
     computed = tuple(site.name for site in columns if site.name not in observed.values())
-    reading = dataclasses.replace(reading, own=names, shown=idle, columns=observed,
+    reading = dataclasses.replace(reading, own=names, shown=unused, columns=observed,
                                   computed=computed, uncounted=uncounted)
-    read = bind(model, reading, rest, long)
-    return ReadModel(read, translate_data(read, items),
-                     f"the rows of the data are {_axis_name(plate, along)}", shown.begin)
+    bound = bind(model, reading, other_args, by_row)
+    return ReadModel(bound, translate_data(bound, items),
+                     f"the rows of the data are {_axis_name(plate, along)}", survey.begin)
 
 
 def _axis_name(plate: str | None, along: tuple[str, ...]) -> str:
@@ -299,7 +300,7 @@ def translate_data(model: Bound, items: SiteValues) -> dict[str, np.ndarray]:
     """Data of a function whose plate is the rows, in the names of its inputs and sites."""
     reading = model.generative
     inputs = {own: name for name, own in reading.inputs.items()}
-    settings, out = model.bound, {}
+    settings, translated = model.bound, {}
     for name, value in items.items():
         if name in settings:
             if settings[name] is not None and not np.array_equal(settings[name], value_of(value)):
@@ -309,22 +310,23 @@ def translate_data(model: Bound, items: SiteValues) -> dict[str, np.ndarray]:
                                 f"other value, probml.model({model.name})({name}=...)")
             continue
         if name in inputs:
-            out[inputs[name]] = value
+            translated[inputs[name]] = value
         site = reading.columns.get(name)
         if site is not None:
             if site != name and site in items:
                 raise DataError(f"model '{model.name}': the data give the values of site '{site}' "
                                 f"twice, as '{site}' and as the argument '{name}'. Remove one of "
                                 f"them from the data")
-            out[site] = value
+            translated[site] = value
         elif name not in inputs and name not in reading.shown:
-            out[name] = value
+            translated[name] = value
     own = {name: value_of(value) for name, value in items.items()
            if name in inputs or name in reading.shown}
     if reading.computed and len(own) == len(inputs) + len(reading.shown):
         rows = len(next(iter(own.values()), ()))
-        own |= {name: rows if name in reading.sized else value for name, value in settings.items()}
-        made = observed_sites(lambda: reading.generative.run(own, {}), {}, {})
-        out |= {name: np.asarray(site["value"]) for name, site in made.items()
-                if name in reading.computed and name not in out}
-    return out
+        own |= {name: rows if name in reading.size_settings else value for name,
+                value in settings.items()}
+        computed = observed_sites(lambda: reading.generative.run(own, {}), {}, {})
+        translated |= {name: np.asarray(site["value"]) for name, site in computed.items()
+                       if name in reading.computed and name not in translated}
+    return translated

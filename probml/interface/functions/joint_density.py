@@ -35,15 +35,15 @@ class ReadModel(NamedTuple):
     begin: SiteValues = MappingProxyType({})
 
 
-def input_name(own: str, shown: Survey) -> str:
+def input_name(arg: str, survey: Survey) -> str:
     """The name of an argument as an input, which differs from the names of sites."""
-    return f"{own} (argument)" if own in shown.sites or own in shown.computed else own
+    return f"{arg} (argument)" if arg in survey.sites or arg in survey.computed else arg
 
 
 def bind(model: Bound, reading: Reading, values: SiteValues,
-           without: SiteValues) -> Bound:
+           excluded: SiteValues) -> Bound:
     """The model with a reading of its function, some arguments bound."""
-    settings = {name: value for name, value in model.settings if name not in without}
+    settings = {name: value for name, value in model.settings if name not in excluded}
     settings |= {name: freeze(list(value) if isinstance(value, Ragged) else value, name)
                  for name, value in values.items()}
     return type(model)(reading, tuple(settings.items()), model.interventions)
@@ -60,7 +60,7 @@ MAX_BITS_OF_LONE_CELLS = 12  # log2 joint values, up to which sites of one cell 
 MAX_JOINT_BITS = 16  # log2 joint values, up to which any sites are
 
 
-def read_as_density(model: Bound, shown: Survey, arguments: SiteValues,
+def read_as_density(model: Bound, survey: Survey, arguments: SiteValues,
                     given: SiteValues,
                     why: str, named: Collection[str] = ()) -> ReadModel:
     """The function as one joint density; discrete sites of several cells are summed out cell by
@@ -70,23 +70,23 @@ def read_as_density(model: Bound, shown: Survey, arguments: SiteValues,
     Args:
         named: parameters whose values are given: these are not integrated out.
     """
-    summed = sites_summed_by_cell(shown)
+    summed = sites_summed_by_cell(survey)
     attempts: list[tuple] = [(summed,)]
-    if summed and sum(site.bits for site in shown.hidden) <= MAX_JOINT_BITS:
+    if summed and sum(site.bits for site in survey.hidden) <= MAX_JOINT_BITS:
         attempts.append(((),))
-    loops, scans = find_loop_sites(shown), find_scan_sites(shown)
+    loops, scans = find_loop_sites(survey), find_scan_sites(survey)
     if loops is not None:
-        own = {name for title, names in loops.items() for name in (title, *names)}
+        loop_names = {name for title, names in loops.items() for name in (title, *names)}
         attempts = [*(((), loops, integrated) for integrated in (True, False)
-                      if not integrated or own.isdisjoint(named)), *attempts]
-    elif scans is not None and (scans.keys().isdisjoint(named) or not shown.hidden):
+                      if not integrated or loop_names.isdisjoint(named)), *attempts]
+    elif scans is not None and (scans.keys().isdisjoint(named) or not survey.hidden):
         attempts.insert(0, (summed, scans, scans.keys().isdisjoint(named)))
     failures = list[ModelError]()
-    for sums, *joined in attempts:
+    for by_cell, *options in attempts:
         try:
-            return read_with_numbers_bound(model, shown, arguments, given, sums, why, *joined)
+            return read_with_numbers_bound(model, survey, arguments, given, by_cell, why, *options)
         except ModelError as error:
-            failures += [] if joined else [error]
+            failures += [] if options else [error]
     raise failures[0]
 
 
@@ -98,8 +98,8 @@ def _names_with_missing_cells(model: Bound, arguments: SiteValues, given: SiteVa
         DataError: another computation reads them, or a vector is partially observed: only vectors
             of rows are integrated over their missing coordinates.
     """
-    found = [name for name, value in {**arguments, **given}.items() if has_missing_cells(value)]
-    for name in found:
+    names = [name for name, value in {**arguments, **given}.items() if has_missing_cells(value)]
+    for name in names:
         reason = missing_cells.find_use_of_missing(model, arguments, given, name)
         if reason is not None:
             value = np.asarray({**given, **arguments}[name])
@@ -111,10 +111,10 @@ def _names_with_missing_cells(model: Bound, arguments: SiteValues, given: SiteVa
                 f"instead of the plate of '{name}', so that missing values are integrated out. "
                 f"(The function is fitted as one joint density, because {why})"
             )
-    return [n for n in found if n in arguments], [n for n in found if n not in arguments]
+    return [n for n in names if n in arguments], [n for n in names if n not in arguments]
 
 
-def read_with_numbers_bound(model: Bound, shown: Survey, arguments: SiteValues,
+def read_with_numbers_bound(model: Bound, survey: Survey, arguments: SiteValues,
                             given: SiteValues, summed: tuple[str, ...], why: str,
                             loops: Mapping[str, tuple[str, ...]] | None = None,
                             integrated: bool = False) -> ReadModel:
@@ -124,22 +124,22 @@ def read_with_numbers_bound(model: Bound, shown: Survey, arguments: SiteValues,
         summed: discrete sites that are summed out cell by cell; loops, integrated: see
             readings.JointReading.
     """
-    own, hidden = _names_with_missing_cells(model, arguments, given, why)
-    masks = {name: freeze(~np.isnan(given[name]), name) for name in hidden}
+    nans, nan_sites = _names_with_missing_cells(model, arguments, given, why)
+    masks = {name: freeze(~np.isnan(given[name]), name) for name in nan_sites}
     given = {name: missing_cells.fill_missing(value) if name in masks else value
              for name, value in given.items()}
     read = JointReading(model.generative, {}, summed=summed, why=why, loops=loops,
-                        masks=masks if own or hidden else None, integrated=integrated,
-                        derived=shown.computed if integrated else (), params=shown.params)
+                        masks=masks if nans or nan_sites else None, integrated=integrated,
+                        derived=survey.computed if integrated else (), params=survey.params)
     free = [name for name, value in arguments.items() if isinstance(value, np.ndarray)
-            and value.dtype.kind in "biuf" and name not in own and not np.isinf(value).any()]
+            and value.dtype.kind in "biuf" and name not in nans and not np.isinf(value).any()]
     fixed = [name for name in arguments if name not in free]
     # a function may need a number of the whole array, such as int(np.max(codes)) + 1
     distinct = distinct_values({name: arguments[name] for name in free})
     failure: Exception | None = None
     for bound, values in (([], {}), ([], distinct), *(([name], {}) for name in free), (free, {})):
         try:
-            return _read_with_bound(model, shown, arguments, given, read, [*fixed, *bound], values)
+            return _read_with_bound(model, survey, arguments, given, read, [*fixed, *bound], values)
         except (DataError, NotLinearGaussian):  # whatever is bound
             raise
         except Exception as error:
@@ -149,41 +149,41 @@ def read_with_numbers_bound(model: Bound, shown: Survey, arguments: SiteValues,
     raise last if isinstance(last, ModelError) else present(failure)
 
 
-def _read_with_bound(model: Bound, shown: Survey, arguments: Mapping[str, Any],
-                     given: Mapping[str, Any], read: JointReading, bound: list[str],
+def _read_with_bound(model: Bound, survey: Survey, arguments: Mapping[str, Any],
+                     given: Mapping[str, Any], template: JointReading, bound: list[str],
                      distinct: Mapping[str, tuple]) -> ReadModel:
     """The reading with some arguments bound to their numbers.
 
     Args:
         given: observed sites, missing cells filled in.
-        read: the reading without names of arguments.
+        template: the reading without names of arguments.
         distinct: argument → its distinct values, where the function may read these.
     """
-    names = {input_name(own, shown): own for own in arguments if own not in bound}
-    seen = {f"{site} (seen)": site for site in given}
+    names = {input_name(arg, survey): arg for arg in arguments if arg not in bound}
+    site_inputs = {f"{site} (seen)": site for site in given}
     fixed = {name: arguments[name] for name in bound}
-    reading = replace(read, own=names, given=seen, every={
-        own: values for own, values in distinct.items() if own in names.values()})
-    found = bind(model, reading, fixed, arguments)
-    seen_as = {id(site.value) for site in shown.seen}
-    data = {name: _labelled(arguments[own], id(arguments[own]) in seen_as)
-            for name, own in names.items()}
+    reading = replace(template, own=names, given=site_inputs, every={
+        arg: values for arg, values in distinct.items() if arg in names.values()})
+    bound_model = bind(model, reading, fixed, arguments)
+    observed_ids = {id(site.value) for site in survey.seen}
+    data = {name: _labelled(arguments[arg], id(arguments[arg]) in observed_ids)
+            for name, arg in names.items()}
     _check_labels_agree(fixed)
-    data |= {name: np.asarray(given[site])[None] for name, site in seen.items()}
-    structure = trace_structure(found, data)
-    outside = [names[name] for site in structure.named.values() if not site.rows
-               for name in site.inputs if name in names]
-    if outside:  # sites outside rows are functions of parameters alone
-        return _read_with_bound(model, shown, arguments, given, read,
-                                [*bound, *dict.fromkeys(outside)], distinct)
-    arrays = [name for name in bound if np.ndim(arguments[name])]
-    verb = "is" if len(arrays) == 1 else "are"
-    inside = f"; {listed(arrays)} {verb} fixed at the given values" if arrays else ""
-    left_out = "" if read.masks is None else "; missing values are left out"
+    data |= {name: np.asarray(given[site])[None] for name, site in site_inputs.items()}
+    structure = trace_structure(bound_model, data)
+    needed = [names[name] for site in structure.named.values() if not site.rows
+              for name in site.inputs if name in names]
+    if needed:  # sites outside rows are functions of parameters alone
+        return _read_with_bound(model, survey, arguments, given, template,
+                                [*bound, *dict.fromkeys(needed)], distinct)
+    array_names = [name for name in bound if np.ndim(arguments[name])]
+    verb = "is" if len(array_names) == 1 else "are"
+    suffix = f"; {listed(array_names)} {verb} fixed at the given values" if array_names else ""
+    left_out = "" if template.masks is None else "; missing values are left out"
     why = (f"one joint density of all data, without a plate of independent rows: "
-           f"{read.why}{left_out}{inside}. For independent rows, write `with probml.rows():` "
-           f"instead of their plate{reading.steps.describe(read.integrated)}")
-    return ReadModel(found, data, why, shown.begin)
+           f"{template.why}{left_out}{suffix}. For independent rows, write `with probml.rows():` "
+           f"instead of their plate{reading.steps.describe(template.integrated)}")
+    return ReadModel(bound_model, data, why, survey.begin)
 
 
 def _labelled(value: ArrayLike, observed: bool) -> np.ndarray:
@@ -196,18 +196,18 @@ def _labelled(value: ArrayLike, observed: bool) -> np.ndarray:
     return arrays.Labelled.of(array, labels, value.categorical)
 
 
-def _check_labels_agree(baked: SiteValues) -> None:
+def _check_labels_agree(bound: SiteValues) -> None:
     """
     Raises:
         DataError: two text arguments that are bound as codes have common labels with different
             codes.
     """
-    text = {name: labels for name, value in baked.items()
+    text = {name: labels for name, value in bound.items()
             if (labels := getattr(value, "labels", ()))}
-    for (one, own), (other, labels) in itertools.combinations(text.items(), 2):
-        if own != labels and not set(own).isdisjoint(labels):
+    for (one, ours), (other, labels) in itertools.combinations(text.items(), 2):
+        if ours != labels and not set(ours).isdisjoint(labels):
             raise DataError(f"'{one}' and '{other}' are text with some common labels, "
-                            f"{listed(sorted(set(own) & set(labels), key=str))}. The function "
+                            f"{listed(sorted(set(ours) & set(labels), key=str))}. The function "
                             f"computes with their integer codes, but the codes of these labels "
                             f"differ between the two. Pass integer codes, or pandas Categoricals "
                             f"with the same categories")

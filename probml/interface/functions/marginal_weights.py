@@ -61,29 +61,29 @@ class StateWeights:
         return self.weights.get(states.name, jnp.zeros((*states.shape, states.count)))
 
 
-def find_summed_sites(held: Data) -> StateWeights:
+def find_summed_sites(data: Data) -> StateWeights:
     """The sites that a run of the function sums out; nothing is compiled."""
     values = {site.name: jnp.zeros(site.shape, int if site.discrete else float)
-              for site in held.structure.sites.values() if not site.factor}
+              for site in data.structure.sites.values() if not site.factor}
     weights = StateWeights({})
-    model = held.structure.model
+    model = data.structure.model
     jax.eval_shape(lambda inputs, values: model.generative.log_joint(
-        model.bound, inputs, values, weights), held.inputs_of_one_row, values)
+        model.bound, inputs, values, weights), data.inputs_of_one_row, values)
     return weights
 
 
-def describe_summed_sites(held: Data) -> str:
+def describe_summed_sites(data: Data) -> str:
     """One sentence for each set of sites that are identical steps and are summed out together."""
-    out = []
-    for sites, along in find_summed_sites(held).together:
+    lines = []
+    for sites, in_chain in find_summed_sites(data).together:
         names = listed(sites) if len(sites) < 4 else f"'{sites[0]}' … '{sites[-1]}'"
-        how = "along their chain, by the forward algorithm" if along else "element by element"
-        out.append(f". The {counted(len(sites), 'site')} {names} form identical steps and are "
-                   f"summed out {how}")
-    return "".join(out)
+        how = "along their chain, by the forward algorithm" if in_chain else "element by element"
+        lines.append(f". The {counted(len(sites), 'site')} {names} form identical steps and are "
+                     f"summed out {how}")
+    return "".join(lines)
 
 
-def compute_probabilities(fit: Fitted, held: Data, summed: Mapping[str, States],
+def compute_probabilities(fit: Fitted, data: Data, summed: Mapping[str, States],
                           name: str) -> np.ndarray:
     """p(site = state | data), (*cells, states), of a scan along its steps, averaged over the
     posterior of all else.
@@ -100,16 +100,16 @@ def compute_probabilities(fit: Fitted, held: Data, summed: Mapping[str, States],
                       "summed out together with the other discrete sites, because the model has no "
                       f"plate of rows. Give '{other}' in the data, or use another engine, such as "
                       "{engines}", ("NUTS",))
-    every = _marginals(fit.model, placed_all(held.inputs_of_one_row),
-                       placed_all(point_or_draws(fit)), _zero_weights(summed))
-    return np.asarray(every[name])
+    marginals = _marginals(fit.model, placed_all(data.inputs_of_one_row),
+                           placed_all(point_or_draws(fit)), _zero_weights(summed))
+    return np.asarray(marginals[name])
 
 
 def _zero_weights(summed: Mapping[str, States]) -> dict[str, jax.Array]:
     return {site: jnp.zeros((*states.shape, states.count)) for site, states in summed.items()}
 
 
-def decode_summed_sites(fit: Fitted, held: Data, summed: Mapping[str, States],
+def decode_summed_sites(fit: Fitted, data: Data, summed: Mapping[str, States],
                         sites: Collection[str]) -> dict[str, np.ndarray]:
     """The jointly most probable values of `sites` at the point, all others summed out: site →
     (*cells), of a scan along its steps; of equally probable ones the lowest.
@@ -118,9 +118,9 @@ def decode_summed_sites(fit: Fitted, held: Data, summed: Mapping[str, States],
 
     Cost: one evidence and its gradient.
     """
-    at = {name: jnp.asarray(value) for name, value in fit.point.items()}
-    one_hot = _slopes(fit.model, tuple(sites), placed_all(held.inputs_of_one_row),
-                             placed_all(at), _zero_weights(summed))
+    point = {name: jnp.asarray(value) for name, value in fit.point.items()}
+    one_hot = _slopes(fit.model, tuple(sites), placed_all(data.inputs_of_one_row),
+                             placed_all(point), _zero_weights(summed))
     return {site: np.asarray(one_hot[site]).argmax(-1) + summed[site].low for site in sites}
 
 
@@ -137,13 +137,13 @@ def posterior_of_summed_site(fit: Fitted, name: str) -> dist.Distribution | None
 def _marginals(model: Bound, inputs: Mapping, values: Mapping, zeros: Mapping):
     if not values:
         return _slopes(model, (), inputs, {}, zeros)
-    return jax.tree.map(lambda each: each.mean(0), jax.lax.map(
-        lambda one: _slopes(model, (), inputs, one, zeros), values))
+    return jax.tree.map(lambda grads: grads.mean(0), jax.lax.map(
+        lambda value: _slopes(model, (), inputs, value, zeros), values))
 
 
 @jit(static_argnums=(0, 1))
 def _slopes(model: Bound, best: tuple[str, ...], inputs: Mapping, values: Mapping,
             zeros: Mapping) -> dict[str, jax.Array]:
     """∂ log joint / ∂ λ at λ = 0, the sites `best` maximised."""
-    return jax.grad(lambda lean: model.generative.log_joint(
-        model.bound, inputs, values, StateWeights(lean, best)))(dict(zeros))
+    return jax.grad(lambda weights: model.generative.log_joint(
+        model.bound, inputs, values, StateWeights(weights, best)))(dict(zeros))

@@ -139,17 +139,17 @@ def trace_isolated(call: Callable[[], object], given: SiteValues,
     return trace
 
 
-def run_in_part(call: Callable[[], object], gone: Collection[str], free: Iterable[str],
-                still: SiteValues, given: SiteValues,
+def run_in_part(call: Callable[[], object], hidden: Collection[str], free: Iterable[str],
+                fixed: SiteValues, given: SiteValues,
                 improper: Collection[str] = ()) -> tuple[PyTree, dict[str, ArrayLike]]:
-    """Run a function, the sites `gone` hidden from handlers outside: what it returns, and the
+    """Run a function, the sites `hidden` hidden from handlers outside: what it returns, and the
     values that these handlers have given the sites `free`.
 
     Args:
-        still: values of sites that are gone; given: of sites that are data. improper: see Record.
+        fixed: values of sites that are gone; given: of sites that are data. improper: see Record.
     """
     record = Record(improper)
-    with (handlers.block(hide_fn=lambda msg: msg.get("name") in gone), record,
-          handlers.condition(data=dict(given)), handlers.substitute(data=dict(still))):
-        out = call()
-    return out, {name: record.met[name]["value"] for name in free}
+    with (handlers.block(hide_fn=lambda msg: msg.get("name") in hidden), record,
+          handlers.condition(data=dict(given)), handlers.substitute(data=dict(fixed))):
+        result = call()
+    return result, {name: record.met[name]["value"] for name in free}

@@ -25,8 +25,8 @@ from probml.typing import SiteValues
 
 def fill_missing(value: np.ndarray) -> np.ndarray:
     """Give missing cells the value of an observed one; their factors are left out."""
-    gone = np.isnan(value)
-    return np.where(gone, value[~gone][0] if not gone.all() else 0.0, value)
+    missing = np.isnan(value)
+    return np.where(missing, value[~missing][0] if not missing.all() else 0.0, value)
 
 
 def mask_missing(fn: dist.Distribution, observed: jax.Array) -> dist.Distribution:
@@ -84,12 +84,12 @@ def find_use_of_missing(model: Bound, arguments: SiteValues, given: SiteValues,
     owners: list[tuple[str, int | None]] = []  # site, and the event axes of an observed value
 
     def leaves_and_values(values: jax.Array) -> list[jax.Array]:
-        own = {**arguments, name: values} if name in arguments else dict(arguments)
-        seen = {**given, name: values} if name in given else dict(given)
-        trace = trace_isolated(lambda: model.generative.run({**model.bound, **own}, {}), seen,
+        args = {**arguments, name: values} if name in arguments else dict(arguments)
+        observed = {**given, name: values} if name in given else dict(given)
+        trace = trace_isolated(lambda: model.generative.run({**model.bound, **args}, {}), observed,
                                sums=False)
         owners.clear()
-        flat = []
+        results = []
         for site in trace.values():
             if site["type"] != "sample":
                 continue
@@ -97,11 +97,11 @@ def find_use_of_missing(model: Bound, arguments: SiteValues, given: SiteValues,
             leaves = [leaf for leaf in map(jnp.asarray, leaves_of_distribution(site["fn"])[0])
                       if leaf.dtype != bool]
             owners.extend([(site["name"], None)] * len(leaves))
-            flat += leaves
+            results += leaves
             if site["is_observed"] and not isinstance(site["fn"], dist.Unit):
                 owners.append((site["name"], single(site["fn"])[0].event_dim))
-                flat.append(jnp.asarray(site["value"]))
-        return flat
+                results.append(jnp.asarray(site["value"]))
+        return results
 
     try:
         closed = jaxpr_of(leaves_and_values)(
@@ -112,15 +112,15 @@ def find_use_of_missing(model: Bound, arguments: SiteValues, given: SiteValues,
         first_line = str(error).strip().splitlines()[0]
         return (f"the model function fails without the values of '{name}' ({type(error).__name__}: "
                 f"{first_line[:80]})")
-    for (owner, axes), found in zip(owners, cells(closed, {0: name}), strict=True):
-        where = found.get(name)
+    for (owner, axes), cell_map in zip(owners, cells(closed, {0: name}), strict=True):
+        where = cell_map.get(name)
         if where is None:
             continue
-        holes = (where >= 0) & missing[where]
-        if (where == SEVERAL).any() or axes is None and holes.any():
+        is_missing = (where >= 0) & missing[where]
+        if (where == SEVERAL).any() or axes is None and is_missing.any():
             return f"site '{owner}' depends on the missing values of '{name}'"
         if axes:
-            part = holes.reshape(*holes.shape[: holes.ndim - axes], -1)
+            part = is_missing.reshape(*is_missing.shape[: is_missing.ndim - axes], -1)
             if (part.any(-1) & ~part.all(-1)).any():
                 return (f"the observations of '{owner}' are vectors, which must be observed "
                         f"completely or be missing completely")
@@ -141,7 +141,7 @@ def _is_masked_by_function(model: Bound, arguments: SiteValues,
                                    blank=lambda fn: fn.support.feasible_like(jnp.zeros(fn.shape())))
     except Exception:
         return False
-    found = [leaf for site in trace.values() if site["type"] == "sample"
-             for leaf in (*leaves_of_distribution(site["fn"])[0], site["value"])]
-    return not any(bool(jnp.isnan(leaf).any()) for leaf in map(jnp.asarray, found)
+    arrays = [leaf for site in trace.values() if site["type"] == "sample"
+              for leaf in (*leaves_of_distribution(site["fn"])[0], site["value"])]
+    return not any(bool(jnp.isnan(leaf).any()) for leaf in map(jnp.asarray, arrays)
                    if jnp.issubdtype(leaf.dtype, jnp.floating))

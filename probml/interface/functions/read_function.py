@@ -82,9 +82,9 @@ def read_function(model: Bound, data: DataLike,
         data = by_new_names(data, model.renamed)
     if isinstance(model.generative, RowsReading):
         reading = model.generative
-        told = (*reading.inputs.values(), *reading.shown, *reading.columns.values())
-        own = (*told, *(name for name, _ in model.settings), *reading.sites)
-        items = _known_columns(data, _given_items(data), own, told)
+        expected = (*reading.inputs.values(), *reading.shown, *reading.columns.values())
+        known = (*expected, *(name for name, _ in model.settings), *reading.sites)
+        items = _known_columns(data, _given_items(data), known, expected)
         return ReadModel(model, translate_data(model, items))
     if isinstance(model.generative, JointReading):
         return _read_new_data(model, data)
@@ -93,16 +93,16 @@ def read_function(model: Bound, data: DataLike,
         if tables is None:
             return ReadModel(model, data)
         flat, places = flatten_tables(model, tables)
-        return ReadModel(widen(model, {name: found.width for name, found in places.items()}), flat)
+        return ReadModel(widen(model, {name: place.width for name, place in places.items()}), flat)
     tables = frames.tables_of(data)
-    several = None if tables is None else read_tables(model, tables)
-    if several is not None:
-        return several
-    chosen, writes = model.generative.chosen, mentions_rows(model.generative.function)
-    if chosen is not None and writes:
+    read = None if tables is None else read_tables(model, tables)
+    if read is not None:
+        return read
+    chosen, has_rows = model.generative.chosen, mentions_rows(model.generative.function)
+    if chosen is not None and has_rows:
         raise ModelError(f"model '{model.name}' already has rows(), so no plate can be chosen as "
                          f"the rows. Omit rows='{chosen}'")
-    if writes or not (isinstance(data, Mapping) or hasattr(data, "columns")):
+    if has_rows or not (isinstance(data, Mapping) or hasattr(data, "columns")):
         return ReadModel(model, data)
     items = _given_items(data)
     given_before = _WITH_ROWS.setdefault(model, set())
@@ -112,42 +112,42 @@ def read_function(model: Bound, data: DataLike,
     if any(name not in arguments for name in model.inputs):
         return _refuse_missing_input(model, data, arguments, given)
     try:
-        shown, items, arguments, given = _survey_run(model, items, arguments, given)
+        survey, items, arguments, given = _survey_run(model, items, arguments, given)
     except RowsUnknown:
         given_before.add(names)
         return ReadModel(model, data)
     if named is not None:
-        absent = _absent_observations(model, shown, arguments, given, named)
-        met = read_function(model, {**items, **absent}, named) if absent else None
-        if met is not None and (drawn or not met.model.whole):
-            return met
-    own = model.generative.arguments
-    items = _known_columns(data, items, (*own, *shown.sites, *shown.computed),
-                           (*own, *(site.name for site in shown.seen)))
+        absent = _absent_observations(model, survey, arguments, given, named)
+        result = read_function(model, {**items, **absent}, named) if absent else None
+        if result is not None and (drawn or not result.model.whole):
+            return result
+    known = model.generative.arguments
+    items = _known_columns(data, items, (*known, *survey.sites, *survey.computed),
+                           (*known, *(site.name for site in survey.seen)))
     given = {name: value for name, value in given.items() if name in items}
-    _check_data(model, shown, arguments, given)
-    _refuse_text(model, shown, items, {**arguments, **given})
-    met = _read(model, shown, arguments, given, items, named or ())
-    if shown.partial:
-        met = met._replace(why=f"{met.why}. {_describe_subsampling(met.model, shown)}")
-    return met
+    _check_data(model, survey, arguments, given)
+    _refuse_text(model, survey, items, {**arguments, **given})
+    result = _read(model, survey, arguments, given, items, named or ())
+    if survey.subsample_sizes:
+        result = result._replace(why=f"{result.why}. {_describe_subsampling(result.model, survey)}")
+    return result
 
 
-def _absent_observations(model: Bound, shown: Survey, arguments: SiteValues, given: SiteValues,
+def _absent_observations(model: Bound, survey: Survey, arguments: SiteValues, given: SiteValues,
                          named: Collection[str]) -> dict[str, np.ndarray]:
     """The arguments that are None and would be observed (obs=y), all cells missing: one that makes
     a site, of which no value is given, an observed one."""
     absent = dict[str, np.ndarray]()
-    for name in (own for own, value in model.bound.items() if value is None
-                 and own not in arguments):
-        free = {site.name: site.shape for site in shown.sites.values()
-                if site.name not in named and not site.observed}
-        for shape in dict.fromkeys(free.values()):
+    for name in (arg for arg, value in model.bound.items() if value is None
+                 and arg not in arguments):
+        latent = {site.name: site.shape for site in survey.sites.values()
+                  if site.name not in named and not site.observed}
+        for shape in dict.fromkeys(latent.values()):
             value = np.full(shape, np.nan)
             with contextlib.suppress(Exception):  # another site's shape
-                again = survey_run(model, {**arguments, **absent, name: value}, given)
-                if any(free.get(site.name) == shape for site in again.seen):
-                    shown, absent[name] = again, value
+                rerun = survey_run(model, {**arguments, **absent, name: value}, given)
+                if any(latent.get(site.name) == shape for site in rerun.seen):
+                    survey, absent[name] = rerun, value
                     break
     return absent
 
@@ -179,15 +179,15 @@ def _survey_run(
                         f"make the list an argument of the function")
     failure: Exception | None = None
     try:
-        shown = survey_run(model, arguments, given)
-        if not any(isinstance(site.value, Ragged) for site in shown.seen):
-            shown, own = recode_out_of_bounds(model, shown, items, {**arguments, **given})
-            return shown, items, {name: own[name] for name in arguments}, {
-                name: own[name] for name in given}
+        survey = survey_run(model, arguments, given)
+        if not any(isinstance(site.value, Ragged) for site in survey.seen):
+            survey, recoded = recode_out_of_bounds(model, survey, items, {**arguments, **given})
+            return survey, items, {name: recoded[name] for name in arguments}, {
+                name: recoded[name] for name in given}
     except (DataError, ModelError) as error:
-        found = None if lists else rerun_with_codes(model, items, arguments, given)
-        if found is not None:
-            return found[0], items, *found[1:]
+        rerun = None if lists else rerun_with_codes(model, items, arguments, given)
+        if rerun is not None:
+            return rerun[0], items, *rerun[1:]
         table = next((name for name in arguments if frames.is_table(items.get(name))), None)
         if table is not None:
             raise DataError(f"{model.name}: {_by_columns(model, table, items[table])}. {error}"
@@ -195,13 +195,13 @@ def _survey_run(
         if not lists:
             raise
         failure = error
-    wide = {name: value_of(padded(name, list(value))) for name, value in lists.items()}
+    arrays = {name: value_of(padded(name, list(value))) for name, value in lists.items()}
     try:
-        shown = survey_run(model, {**arguments, **wide}, given)
+        survey = survey_run(model, {**arguments, **arrays}, given)
     except (DataError, ModelError) as error:
         raise failure or error from None
-    seen = {id(site.value) for site in shown.seen}
-    other = next((name for name, value in wide.items() if id(value) not in seen), None)
+    observed = {id(site.value) for site in survey.seen}
+    other = next((name for name, value in arrays.items() if id(value) not in observed), None)
     if other is not None:
         raise DataError(
             f"model '{model.name}': '{other}' is a list of arrays of different lengths, but the "
@@ -209,53 +209,53 @@ def _survey_run(
             "that is observed (obs=). Write a loop over the list in the function, or pass one "
             "array and mask the padding by handlers.mask"
         )
-    return shown, {**items, **wide}, {**arguments, **wide}, given
+    return survey, {**items, **arrays}, {**arguments, **arrays}, given
 
 
 def _by_columns(model: Bound, name: str, table: object) -> str:
     """What to do about a table as an argument of a function that asks it for columns."""
-    own = list(map(str, frames.names_of(table)))
-    return (f"'{name}' is a table with the columns {listed(own)}, but the arguments of a model "
+    cols = list(map(str, frames.names_of(table)))
+    return (f"'{name}' is a table with the columns {listed(cols)}, but the arguments of a model "
             f"function are arrays of numbers. Make each column an argument, def "
-            f"{model.name}({', '.join(own)}), and pass the table itself, fit(table); text columns "
+            f"{model.name}({', '.join(cols)}), and pass the table itself, fit(table); text columns "
             f"become codes and keep their labels. Or pass a mapping of its columns to arrays")
 
 
-def _describe_subsampling(model: Bound, shown: Survey) -> str:
+def _describe_subsampling(model: Bound, survey: Survey) -> str:
     """How a plate with a subsample_size is read."""
-    name, size = next(iter(shown.partial.items()))
-    read = f"All elements of the plate '{name}' are used, not only subsample_size of them"
+    name, size = next(iter(survey.subsample_sizes.items()))
+    text = f"All elements of the plate '{name}' are used, not only subsample_size of them"
     if model.batch:
-        return f"{read}, except by SVI and MAP(optimizer=…), which use batches of {size}"
-    return read
+        return f"{text}, except by SVI and MAP(optimizer=…), which use batches of {size}"
+    return text
 
 
-def _read(model: Bound, shown: Survey, arguments: Mapping, given: Mapping, items: Mapping,
+def _read(model: Bound, survey: Survey, arguments: Mapping, given: Mapping, items: Mapping,
           named: Collection[str]) -> ReadModel:
     """A plate as the rows where it can be, else one density."""
     chosen = model.generative.chosen
-    found = find_row_candidates(shown, chosen)
+    candidates = find_row_candidates(survey, chosen)
     if chosen is not None:
-        why = read_as_rows(model, shown, arguments, items, found)
+        why = read_as_rows(model, survey, arguments, items, candidates)
         if isinstance(why, ReadModel):
             return why
         raise ModelError(f"model '{model.name}': rows='{chosen}': this plate cannot be used as "
                          f"independent rows, because {why}. Omit rows= to fit one joint density of "
                          f"all data")
-    if isinstance(found, list) and all(has_many_joint_states(shown, plate)
-                                       for plate, _, _ in found):
+    if isinstance(candidates, list) and all(has_many_joint_states(survey, plate)
+                                            for plate, _, _ in candidates):
         # rows would go through joint states where cells can be summed out one by one
-        refuse_out_of_bounds(model, shown, {**arguments, **given})
+        refuse_out_of_bounds(model, survey, {**arguments, **given})
         with contextlib.suppress(ModelError):
-            return read_with_numbers_bound(model, shown, arguments, given,
-                                           sites_summed_by_cell(shown),
+            return read_with_numbers_bound(model, survey, arguments, given,
+                                           sites_summed_by_cell(survey),
                                            "the elements of its discrete sites are summed out one "
                                            "by one")
-    why = read_as_rows(model, shown, arguments, items, found)
+    why = read_as_rows(model, survey, arguments, items, candidates)
     if isinstance(why, ReadModel):
         return why
-    refuse_out_of_bounds(model, shown, {**arguments, **given})
-    return read_as_density(model, shown, arguments, given, why, named)
+    refuse_out_of_bounds(model, survey, {**arguments, **given})
+    return read_as_density(model, survey, arguments, given, why, named)
 
 
 def _given_items(data: object) -> dict[str, ArrayLike]:
@@ -264,33 +264,33 @@ def _given_items(data: object) -> dict[str, ArrayLike]:
 
 
 def _known_columns(data: object, items: dict[str, ArrayLike], known: Collection[str],
-                   told: Collection[str]) -> dict[str, np.ndarray]:
+                   expected: Collection[str]) -> dict[str, np.ndarray]:
     """The columns of a table that a function knows. Others are ignored, except one whose name is
     close to a column that is expected and missing: it is refused later on. Of a mapping all."""
     if not frames.is_table(data):
         return items
-    absent = [name for name in told if name not in items]
+    missing = [name for name in expected if name not in items]
     return {name: value for name, value in items.items()
-            if name in known or frames.closest_name(name, absent)}
+            if name in known or frames.closest_name(name, missing)}
 
 
 def _split_data(model: Bound,
                 items: SiteValues) -> tuple[dict[str, ArrayLike], dict[str, ArrayLike]]:
     """The data as values of arguments, and as values of sites."""
-    own, defaults = model.generative.arguments, model.generative.defaults
+    arguments, defaults = model.generative.arguments, model.generative.defaults
     for name, bound in model.settings:
         if name in items and defaults.get(name) != bound:
             raise DataError(f"model '{model.name}': '{name}' is a setting of the model, "
                             f"{name}={thaw(bound)!r}, and also given in the data. Omit '{name}' "
                             f"from the data, or {name}= from {model.name}(...)")
     for name, table in items.items():
-        columns = frames.items_of(table) if frames.is_table(table) and name in own else {}
+        columns = frames.items_of(table) if frames.is_table(table) and name in arguments else {}
         text = {np.asarray(column).dtype.kind in "OUST" for column in columns.values()}
         if len(text) > 1:
             raise DataError(f"{model.name}: {_by_columns(model, name, table)}")
     values = {name: value_of(value, name) for name, value in items.items()}
-    return ({name: value for name, value in values.items() if name in own},
-            {name: value for name, value in values.items() if name not in own})
+    return ({name: value for name, value in values.items() if name in arguments},
+            {name: value for name, value in values.items() if name not in arguments})
 
 
 def _refuse_missing_input(model: Bound, data: object, arguments: Mapping,
@@ -311,16 +311,16 @@ def _refuse_missing_input(model: Bound, data: object, arguments: Mapping,
                                frames.names_of(data) if frames.is_table(data) else ())
 
 
-def _check_data(model: Bound, shown: Survey, arguments: Mapping, given: Mapping) -> None:
+def _check_data(model: Bound, survey: Survey, arguments: Mapping, given: Mapping) -> None:
     """Refuse data that are given twice or unknown, and too few."""
-    frames.refuse_computed(model.name, shown.computed, given)
-    unknown = next((name for name in given if name not in shown.sites), None)
-    if unknown is not None and shown.sites:  # a function without sites is refused later
-        own = dict.fromkeys((*model.generative.arguments, *shown.sites))
+    frames.refuse_computed(model.name, survey.computed, given)
+    unknown = next((name for name in given if name not in survey.sites), None)
+    if unknown is not None and survey.sites:  # a function without sites is refused later
+        own = dict.fromkeys((*model.generative.arguments, *survey.sites))
         raise frames.unknown_name(model.name, unknown, own,
                                   [name for name in own if name not in arguments])
     both = next((name for name in arguments if name in model.generative.defaults
-                 and name in shown.sites and not shown.sites[name].observed), None)
+                 and name in survey.sites and not survey.sites[name].observed), None)
     if both is not None:
         raise DataError(
             f"model '{model.name}': '{both}' in the data is ambiguous: it is the name of an "
@@ -328,36 +328,36 @@ def _check_data(model: Bound, shown: Survey, arguments: Mapping, given: Mapping)
             f"'{both}' from the data, set the argument by {model.name}(…, {both}=...), and observe "
             f"the site by numpyro.handlers.condition around the function"
         )
-    for name in shown.twice:
-        by = next((own for own, value in arguments.items() if value is shown.sites[name].value),
-                  None)
-        through = f"as the argument '{by}'" if by else "by obs= inside the function"
+    for name in survey.given_twice:
+        arg = next((own for own, value in arguments.items() if value is survey.sites[name].value),
+                   None)
+        source = f"as the argument '{arg}'" if arg else "by obs= inside the function"
         raise DataError(f"model '{model.name}': site '{name}' is given twice, by its name in the "
-                        f"data and {through}. Omit '{name}' from the data")
-    if shown.sites and not shown.seen and not any(site.factor for site in shown.sites.values()):
-        free = [name for name, value in model.bound.items() if value is None
-                and name not in arguments]
-        advice = f"{listed(free, ' or ')}, or one of" if free else "one of"
+                        f"data and {source}. Omit '{name}' from the data")
+    if survey.sites and not survey.seen and not any(site.factor for site in survey.sites.values()):
+        unset = [name for name, value in model.bound.items() if value is None
+                 and name not in arguments]
+        advice = f"{listed(unset, ' or ')}, or one of" if unset else "one of"
         raise DataError(f"model '{model.name}': the values of all sites are missing in the data, "
                         f"so nothing can be estimated. Pass values of {advice} the sites "
-                        f"{listed(shown.sites)}")
-    for site in shown.seen:
+                        f"{listed(survey.sites)}")
+    for site in survey.seen:
         if site.support is not None and hasattr(site.value, "dtype") and not isinstance(
                 site.value, jax.core.Tracer):
-            _check_support(model, shown.as_written(site))
+            _check_support(model, survey.as_written(site))
 
 
-def _refuse_text(model: Bound, shown: Survey, items: Mapping, values: Mapping) -> None:
+def _refuse_text(model: Bound, survey: Survey, items: Mapping, values: Mapping) -> None:
     """Refuse text where numbers are observed: its codes would be taken for them."""
     for name, value in items.items():
         if not isinstance(value, str) and not isinstance(values[name], Ragged) and np.asarray(
             value
         ).dtype.kind in "OUST":
-            site = next((s for s in shown.seen if s.value is values[name] or s.name == name), None)
-            ends = getattr(site, "support", None)
-            site = None if site is None else shown.as_written(site)
+            site = next((s for s in survey.seen if s.value is values[name] or s.name == name), None)
+            support = getattr(site, "support", None)
+            site = None if site is None else survey.as_written(site)
             if site is not None and not (site.discrete and (
-                hasattr(ends, "upper_bound") or isinstance(ends, type(constraints.boolean))
+                hasattr(support, "upper_bound") or isinstance(support, type(constraints.boolean))
             )) and isinstance(values[name], np.ndarray):
                 flat = np.asarray(value, object).ravel().tolist()
                 if not any(isinstance(cell, str | bytes) for cell in flat) and None in flat:
@@ -375,23 +375,23 @@ def _check_support(model: Bound, site: SurveyedSite) -> None:
     """Refuse values outside the support of a site, elements under a mask left out; the ends of a
     range belong to it, and every angle is valid."""
     value = np.asarray(site.value, float)
-    there = np.isfinite(value)
-    if site.discrete and (odd := there & (value != np.floor(value))).any():
+    is_finite = np.isfinite(value)
+    if site.discrete and (frac := is_finite & (value != np.floor(value))).any():
         raise DataError(f"model '{model.name}': the values of site '{site.name}' must be integers, "
-                        f"got {value[odd][0]:g} at index {listed(np.argwhere(odd)[0].tolist())}. "
+                        f"got {value[frac][0]:g} at index {listed(np.argwhere(frac)[0].tolist())}. "
                         "Round the values, or use a continuous distribution")
     support = site.support
     if site.masked or getattr(support, "event_dim", 1) != 0 or support is constraints.circular:
         return
-    ends: list[Any] = [getattr(support, end, np.nan) for end in ("lower_bound", "upper_bound")]
-    if any(isinstance(end, jax.core.Tracer) for end in ends):  # they are parameters
+    edges: list[Any] = [getattr(support, edge, np.nan) for edge in ("lower_bound", "upper_bound")]
+    if any(isinstance(edge, jax.core.Tracer) for edge in edges):  # they are parameters
         return
-    inside = np.asarray(support(value))
-    for end in ends:
-        inside = inside | (value == np.asarray(end))
-    bad = np.argwhere(there & ~np.broadcast_to(inside, value.shape))
-    if len(bad):
-        cell = tuple(map(int, bad[0]))
+    in_support = np.asarray(support(value))
+    for edge in edges:
+        in_support = in_support | (value == np.asarray(edge))
+    outside = np.argwhere(is_finite & ~np.broadcast_to(in_support, value.shape))
+    if len(outside):
+        cell = tuple(map(int, outside[0]))
         where = f" at index {cell[0] if len(cell) == 1 else cell}" if cell else ""
         raise DataError(f"model '{model.name}': '{site.name}' is {value[cell]:g}{where}, outside "
                         "the support of its distribution (the possible values: "
@@ -407,7 +407,7 @@ def _read_new_data(model: Bound, data: DataLike) -> ReadModel:
     """
     reading = model.generative
     items = _given_items(data)
-    lacks = next((own for own in reading.own.values() if own not in items), None)
+    lacks = next((arg for arg in reading.own.values() if arg not in items), None)
     if lacks is not None:
         again = ", ".join(f"{name}=..." for name in reading.own.values() if name in items)
         raise DataError(f"model '{model.name}': the data have no '{lacks}', so it would have to be "
@@ -419,9 +419,9 @@ def _read_new_data(model: Bound, data: DataLike) -> ReadModel:
     settings = tuple((name, value) for name, value in model.settings if name not in items)
     named = () if reading.integrated else reading.steps.groups
     bound = type(model)(reading.generative, settings, model.interventions)
-    found = read_function(bound, items, named)
-    if found.model != model:
+    read = read_function(bound, items, named)
+    if read.model != model:
         raise DataError(f"model '{model.name}': the fit does not describe these data, because "
                         "their array lengths or settings differ from those of the fitted data. Use "
                         "model.at(fit.params) instead of the fit")
-    return found
+    return read

@@ -73,7 +73,7 @@ class Reading:
 
     def __reduce__(self):
         return functools.partial(type(self), **{
-            own.name: getattr(self, own.name) for own in fields(self)}), ()
+            item.name: getattr(self, item.name) for item in fields(self)}), ()
 
     def call(self, arguments: SiteValues) -> object:
         """Run the function, its params as sites."""
@@ -83,7 +83,7 @@ class Reading:
     @property
     def key(self) -> tuple:
         """The class and all compared fields but the function: equal readings have equal keys."""
-        parts = [getattr(self, own.name) for own in fields(self)[1:] if own.compare]
+        parts = [getattr(self, item.name) for item in fields(self)[1:] if item.compare]
         return type(self), *(tuple(part.items()) if isinstance(part, Mapping) else part
                              for part in parts)
 
@@ -150,13 +150,13 @@ class JointReading(Reading):
     def run(self, settings: Mapping[str, object], inputs: SiteValues,
             rows: int | None = None, weights: StateWeights | None = None) -> object:
         """Run the function, `weights` those of the states of discrete sites that are summed out."""
-        call, seen = self._bound(settings, {name: value[0] for name, value in inputs.items()})
-        with _WeighObserved(seen, weights=weights):
+        call, observed = self._bound(settings, {name: value[0] for name, value in inputs.items()})
+        with _WeighObserved(observed, weights=weights):
             if self.loops is not None and not self.steps.scans and not self.integrated:
-                return run_with_loop_sites(call, self.steps, seen)
+                return run_with_loop_sites(call, self.steps, observed)
             if self.integrated:
-                call = functools.partial(integrate_steps, call, self.steps, seen)
-            return sum_out_cells(call, self.summed, seen, weights) if self.summed else call()
+                call = functools.partial(integrate_steps, call, self.steps, observed)
+            return sum_out_cells(call, self.summed, observed, weights) if self.summed else call()
 
     def log_joint(self, settings: Mapping[str, object], inputs: SiteValues,
                   values: SiteValues, weights: StateWeights) -> jax.Array:
@@ -182,18 +182,18 @@ class JointReading(Reading):
         Args:
             inputs: name of the input → value, without the one row. values: site → value.
         """
-        call, seen = self._bound(settings, inputs)
-        return smooth_steps(call, self.steps, seen, values)
+        call, observed = self._bound(settings, inputs)
+        return smooth_steps(call, self.steps, observed, values)
 
     def _bound(self, settings: Mapping[str, object], inputs: SiteValues,
                run: Callable | None = None) -> tuple[Callable, dict[str, ArrayLike]]:
         """The function, or another way to `run` it, with its arguments, of which those that are
         traced know which values there were; and site → what is seen of it."""
-        found = {name: as_given(value) for name, value in settings.items()}
-        found |= {own: inputs[name] for name, own in self.own.items()}
-        found |= {own: with_known_values(found[own], values) for own, values in self.every.items()
-                  if isinstance(found[own], jax.core.Tracer)}
-        return (functools.partial(run or self.call, found),
+        args = {name: as_given(value) for name, value in settings.items()}
+        args |= {arg: inputs[name] for name, arg in self.own.items()}
+        args |= {arg: with_known_values(args[arg], values) for arg, values in self.every.items()
+                 if isinstance(args[arg], jax.core.Tracer)}
+        return (functools.partial(run or self.call, args),
                 {site: inputs[name] for name, site in self.given.items()})
 
     def element_logs(self, settings: Mapping[str, object], inputs: SiteValues,
@@ -204,14 +204,14 @@ class JointReading(Reading):
         Args:
             inputs: name of the input → value, without the one row.
         """
-        own = {*self.steps.places, *self.steps.scans}
-        if self.summed or self.integrated and not own <= set(values):
+        step_names = {*self.steps.places, *self.steps.scans}
+        if self.summed or self.integrated and not step_names <= set(values):
             return {}
         # NumPyro's scan takes a step of a value by a traced number
-        single = jax.tree.map(jnp.asarray, self.steps.split_steps(values))
-        call, seen = self._bound(settings, inputs)
-        trace = stochastic_sites(call, seen, single)
-        if any(not site["is_observed"] and name not in single for name, site in trace.items()):
+        step_values = jax.tree.map(jnp.asarray, self.steps.split_steps(values))
+        call, observed = self._bound(settings, inputs)
+        trace = stochastic_sites(call, observed, step_values)
+        if any(not site["is_observed"] and name not in step_values for name, site in trace.items()):
             return {}
         return {name: log_of_events(site) for name, site in trace.items() if site["is_observed"]}
 
@@ -222,16 +222,16 @@ class JointReading(Reading):
         Args:
             inputs: name of the input → value, without the one row.
         """
-        call, seen = self._bound(settings, inputs, super().call)
-        out = {}
-        for name, site in observed_sites(call, seen, {}).items():
+        call, observed = self._bound(settings, inputs, super().call)
+        sites = {}
+        for name, site in observed_sites(call, observed, {}).items():
             value, batch = np.asarray(site["value"]), observed_batch(site["fn"], site["value"])
             if name in self.observed_cells:
                 value = np.where(self.observed_cells[name], value, np.nan)
-            whole = (*batch, *value.shape[value.ndim - site["fn"].event_dim :])
-            out[name] = ObservedSite(np.broadcast_to(value, whole), len(batch), tuple(
+            full_shape = (*batch, *value.shape[value.ndim - site["fn"].event_dim :])
+            sites[name] = ObservedSite(np.broadcast_to(value, full_shape), len(batch), tuple(
                 (frame.name, frame.dim) for frame in site["cond_indep_stack"]))
-        return out
+        return sites
 
     def call(self, arguments: SiteValues, params: bool = True) -> object:
         """Run the function, unseen cells of what is observed left out.
@@ -250,10 +250,10 @@ class JointReading(Reading):
         Args:
             inputs: name of the input → value, without the one row.
         """
-        call, seen = self._bound(settings, inputs, functools.partial(self.call, params=False))
-        with (handlers.condition(data=seen),
-              _WeighObserved(seen, weighs=False, full=bool(self.summed))):
-            return sum_out_cells(call, self.summed, seen) if self.summed else call()
+        call, observed = self._bound(settings, inputs, functools.partial(self.call, params=False))
+        with (handlers.condition(data=observed),
+              _WeighObserved(observed, weighs=False, full=bool(self.summed))):
+            return sum_out_cells(call, self.summed, observed) if self.summed else call()
 
 
 def observed_sites(call: Callable[[], object], given: SiteValues,

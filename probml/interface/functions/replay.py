@@ -66,20 +66,20 @@ class _Run:
 
 
 @memo(MAX_KNOWN_RUNS)
-def _sites_of_loop(run: _Run, held: tuple) -> tuple[str, ...]:
+def _sites_of_loop(run: _Run, values: tuple) -> tuple[str, ...]:
     """The sites of a run that has a loop of JAX's, which compiles whenever it is called without
     jax.jit, in their order; () where it has none, or needs numbers.
 
     Args:
-        held: (name, shape, type) of the values of sites.
+        values: (name, shape, type) of the values of sites.
     """
-    shapes = {name: jax.ShapeDtypeStruct(shape, kind) for name, shape, kind in held}
+    shapes = {name: jax.ShapeDtypeStruct(shape, kind) for name, shape, kind in values}
     names: list[str] = []
 
-    def named(key: jax.Array, held: SiteValues) -> dict:
-        found = run.run(key, held)
-        names.extend(found)
-        return found
+    def named(key: jax.Array, values: SiteValues) -> dict:
+        drawn = run.run(key, values)
+        names.extend(drawn)
+        return drawn
 
     try:
         closed = jax.make_jaxpr(named)(jax.random.PRNGKey(0), shapes)
@@ -88,7 +88,7 @@ def _sites_of_loop(run: _Run, held: tuple) -> tuple[str, ...]:
     return tuple(names) if any(str(eqn.primitive) in LOOPS for eqn in closed.eqns) else ()
 
 
-def _drawn(run: Callable, parts: tuple, key: jax.Array, held: SiteValues) -> SiteValues:
+def _drawn(run: Callable, parts: tuple, key: jax.Array, values: SiteValues) -> SiteValues:
     """The values of a run: one with a loop is a program that is kept, another is run operation by
     operation.
 
@@ -98,64 +98,64 @@ def _drawn(run: Callable, parts: tuple, key: jax.Array, held: SiteValues) -> Sit
     try:
         known = _Run(run, freeze(parts))
     except ModelError:  # an argument that cannot be compared
-        return run(key, held)
-    kinds = tuple((name, value.shape, value.dtype) for name, value in sorted(held.items()))
+        return run(key, values)
+    kinds = tuple((name, value.shape, value.dtype) for name, value in sorted(values.items()))
     names = _sites_of_loop(known, kinds)
-    found = _compiled(known, key, held) if names else run(key, held)
-    return {name: found[name] for name in names or found}
+    drawn = _compiled(known, key, values) if names else run(key, values)
+    return {name: drawn[name] for name in names or drawn}
 
 
 @jit(static_argnums=0, seldom=ASKED)
-def _compiled(run: _Run, key: jax.Array, held: SiteValues):
-    return run.run(key, held)
+def _compiled(run: _Run, key: jax.Array, values: SiteValues):
+    return run.run(key, values)
 
 
 @single_thread()
 def run_forward(model: Bound, values: SiteValues, arguments: SiteValues,
                 seed: int, params: Mapping[str, ParamSpec] = MappingProxyType({}),
-                inside: Collection[str] = ()) -> dict[str, np.ndarray]:
+                plates: Collection[str] = ()) -> dict[str, np.ndarray]:
     """One run of a function: every site that is not among `values`, and what is computed.
 
     Args:
         values: site → its value.
         arguments: those of the function that no setting binds, and others to be changed.
-        inside: plates; with them only what stands in one of these is kept.
+        plates: plates; with them only what stands in one of these is kept.
 
     Raises:
         ModelError: an argument is missing or unknown; the function fails, as where these arguments
             ask for parameters of other shapes.
     """
-    own = model.generative.arguments
+    known_names = model.generative.arguments
     settings = model.bound
-    missing = [name for name in own if name not in settings and name not in arguments]
-    unknown = [name for name in arguments if name not in own]
+    missing = [name for name in known_names if name not in settings and name not in arguments]
+    unknown = [name for name in arguments if name not in known_names]
     if missing or unknown:
         what = f"{'needs the' if missing else 'has no'} argument '{(missing or unknown)[0]}'"
         raise ModelError(f"simulate: model '{model.name}' {what}. Use the arguments of its "
-                         f"function, {listed(own)}")
-    held = {name: jax.numpy.asarray(value) for name, value in values.items()}
-    asked = {name: as_given(value) for name, value in {**settings, **arguments}.items()}
+                         f"function, {listed(known_names)}")
+    fixed = {name: jax.numpy.asarray(value) for name, value in values.items()}
+    call_args = {name: as_given(value) for name, value in {**settings, **arguments}.items()}
     key = jax.random.PRNGKey(seed)
 
-    def run(key: jax.Array, held: SiteValues) -> dict:
+    def run(key: jax.Array, fixed: SiteValues) -> dict:
         with (unchecked(), handlers.block(), handlers.trace() as trace,
-              _Sharp(), handlers.seed(rng_seed=key), handlers.substitute(data=held), AsRows(),
+              _Sharp(), handlers.seed(rng_seed=key), handlers.substitute(data=fixed), AsRows(),
               ParamsAsSites(params)):
-            model.generative.run(asked, {})
+            model.generative.run(call_args, {})
         return {name: site["value"] for name, site in trace.items()
-                if site["type"] in ("sample", "deterministic") and name not in held
+                if site["type"] in ("sample", "deterministic") and name not in fixed
                 and type(site.get("fn")).__name__ != "Unit"
-                and (not inside or any(frame.name in inside for frame in site["cond_indep_stack"]))}
+                and (not plates or any(frame.name in plates for frame in site["cond_indep_stack"]))}
 
     try:
-        found = (run(key, held) if inside  # whose tables have sizes that are no arguments
-                 else _drawn(run, (model, asked, dict(params)), key, held))
-        return {name: np.asarray(value) for name, value in found.items()}
+        drawn = (run(key, fixed) if plates  # whose tables have sizes that are no arguments
+                 else _drawn(run, (model, call_args, dict(params)), key, fixed))
+        return {name: np.asarray(value) for name, value in drawn.items()}
     except ModelError:
         raise
     except Exception as error:
         given, fitted = ({name: np.shape(value) for name, value in values.items()}
-                         for values in (arguments, held))
+                         for values in (arguments, fixed))
         raise ModelError(
             f"simulate: the function of model '{model.name}' fails with arguments of the shapes "
             f"{given} and fitted parameters of the shapes {fitted}: {type(error).__name__}: "
@@ -167,7 +167,7 @@ def run_tables_forward(model: Bound, sizes: Mapping[str, int], arguments: SiteVa
                        seed: int) -> dict[str, np.ndarray]:
     """One run of a function of several tables, so many rows of each: every site in their rows."""
     with row_scope(Tables(sizes)):
-        return run_forward(model, {}, arguments, seed, inside=tuple(sizes))
+        return run_forward(model, {}, arguments, seed, plates=tuple(sizes))
 
 
 def _encode_labels(fit: Fitted, name: str, value: object) -> ArrayLike:
@@ -180,12 +180,12 @@ def _encode_labels(fit: Fitted, name: str, value: object) -> ArrayLike:
     if labels is None or name not in fit.structure.indexed:
         return value
     code = {label: codes.axis(fit.structure, name)[0] + i for i, label in enumerate(labels)}
-    given = np.asarray(value, object)
-    unknown = next((label for label in given.ravel() if label not in code), None)
+    array = np.asarray(value, object)
+    unknown = next((label for label in array.ravel() if label not in code), None)
     if unknown is not None:
         raise ModelError(f"simulate: '{name}' has the label {unknown!r}, which is not one of its "
                          f"labels. Use one of {listed(labels)}")
-    return np.array([code[label] for label in given.ravel()], int).reshape(given.shape)
+    return np.array([code[label] for label in array.ravel()], int).reshape(array.shape)
 
 
 def simulate_joint(fit: Fitted, arguments: SiteValues, seed: int,
@@ -204,12 +204,12 @@ def simulate_joint(fit: Fitted, arguments: SiteValues, seed: int,
                   if name in fit.structure.sites}
     values = (reading.steps.split_steps(values)
               | step_posteriors.steps_at(fit, values, seed, plug_in))
-    held = {} if fit.data is None else {
+    fitted_args = {} if fit.data is None else {
         own: fit.data.inputs_of_one_row[name] for name, own in reading.own.items()}
     defaults = {name: thaw(value) for name, value in reading.generative.defaults.items()}
-    new = {own: _encode_labels(fit, name, arguments[own]) for name, own in reading.own.items()
-           if own in arguments}
-    own = {**defaults, **held, **fit.model.bound, **arguments, **new}
+    new_args = {own: _encode_labels(fit, name, arguments[own]) for name, own in reading.own.items()
+                if own in arguments}
+    own = {**defaults, **fitted_args, **fit.model.bound, **arguments, **new_args}
     origin = type(fit.model)(reading.generative, ())
     absent = {name: None for name, default in defaults.items()
               if default is None and name not in arguments}

@@ -65,23 +65,23 @@ def settle_start(msg: dict) -> None:
             map(np.ndim, jax.tree.leaves(call.init, is_leaf=_is_none))):
         return
     body, init = call.body, call.init
-    *starts, last = _forms_of_carry(body, init, call.first_x)
-    if not starts:
+    *start_forms, final_form = _forms_of_carry(body, init, call.first_x)
+    if not start_forms:
         return
     number = np.arange(call.length)[:: -1 if call.reverse else 1]
 
     def step(carry: PyTree, x: PyTree) -> tuple[PyTree, PyTree]:
-        number, own = x
-        runs = [_HiddenRun(body, _restrict_to_form(start, carry) if i else init, own)
-                for i, start in enumerate(starts)]
-        chosen = _ChooseByStep(runs, number)
-        with chosen:
-            returned = body(carry, own)
+        number, inputs = x
+        runs = [_HiddenRun(body, _restrict_to_form(start, carry) if i else init, inputs)
+                for i, start in enumerate(start_forms)]
+        chooser = _ChooseByStep(runs, number)
+        with chooser:
+            returned = body(carry, inputs)
         for i, run in enumerate(runs):
-            returned = _where_present(number == i, run.returned(chosen.values), returned)
+            returned = _where_present(number == i, run.returned(chooser.values), returned)
         return returned
 
-    msg["args"] = (step, jax.tree.map(_placeholder, last), (number, call.xs), call.length,
+    msg["args"] = (step, jax.tree.map(_placeholder, final_form), (number, call.xs), call.length,
                    call.reverse)
 
 
@@ -99,10 +99,10 @@ def _restrict_to_form(form: object, carry: object) -> PyTree:
     return jax.tree.map(lambda had, now: had if had is None else now, form, carry, is_leaf=_is_none)
 
 
-def _where_present(which: object, some: object, every: object) -> PyTree:
-    """A tree of `some`, as far as it is there, where `which` holds, else of `every`."""
-    return jax.tree.map(lambda had, now: now if had is None else jnp.where(which, had, now),
-                        some, every, is_leaf=_is_none)
+def _where_present(mask: object, chosen: object, default: object) -> PyTree:
+    """A tree of `chosen`, as far as it is there, where `mask` holds, else of `default`."""
+    return jax.tree.map(lambda had, now: now if had is None else jnp.where(mask, had, now),
+                        chosen, default, is_leaf=_is_none)
 
 
 def _forms_of_carry(body: Callable, init: object, first: object) -> list[PyTree]:
@@ -112,21 +112,21 @@ def _forms_of_carry(body: Callable, init: object, first: object) -> list[PyTree]
     Raises:
         ModelError: the form does not settle.
     """
-    found = [jax.eval_shape(lambda: jax.tree.map(jnp.asarray, init))]
-    while len(found) <= MOST_CHANGES:
-        after = jax.eval_shape(lambda *own: _HiddenRun(body, *own).returned({})[0], found[-1],
-                               first)
-        if _form(after) == _form(found[-1]):
-            return found
-        found.append(after)
+    forms = [jax.eval_shape(lambda: jax.tree.map(jnp.asarray, init))]
+    while len(forms) <= MOST_CHANGES:
+        form = jax.eval_shape(lambda *args: _HiddenRun(body, *args).returned({})[0], forms[-1],
+                              first)
+        if _form(form) == _form(forms[-1]):
+            return forms
+        forms.append(form)
     raise ModelError("the carry of a scan (what is passed from step to step) that starts at "
                      f"{init!r} still changes its shape or type after {MOST_CHANGES} steps. Return "
                      "a carry of the same shape and type in every step")
 
 
 def _form(tree: object) -> tuple:
-    leaves, own = jax.tree.flatten(tree)
-    return own, [leaf.shape for leaf in leaves]
+    leaves, treedef = jax.tree.flatten(tree)
+    return treedef, [leaf.shape for leaf in leaves]
 
 
 class _HiddenRun:
@@ -173,15 +173,15 @@ class _ChooseByStep(Messenger):
     def process_message(self, msg: dict) -> None:
         if msg["type"] == "sample" and not isinstance(msg["fn"], dist.Unit):
             for i, run in enumerate(self.runs):
-                own = run.distribution(msg["name"], self.values)
-                msg["fn"] = _choose_distribution(msg["name"], self.number == i, own, msg["fn"])
+                fn = run.distribution(msg["name"], self.values)
+                msg["fn"] = _choose_distribution(msg["name"], self.number == i, fn, msg["fn"])
 
     def postprocess_message(self, msg: dict) -> None:
         if msg["type"] == "sample":
             self.values[msg["name"]] = msg["value"]
 
 
-def _choose_distribution(name: str, which: object, one: dist.Distribution,
+def _choose_distribution(name: str, condition: object, one: dist.Distribution,
                          other: dist.Distribution) -> dist.Distribution:
     """One distribution or another of the same kind.
 
@@ -190,8 +190,8 @@ def _choose_distribution(name: str, which: object, one: dist.Distribution,
     """
     shape = np.broadcast_shapes(one.batch_shape, other.batch_shape)
     if isinstance(one, dist.MaskedDistribution) and isinstance(other, dist.MaskedDistribution):
-        mask = jnp.where(which, one._mask, other._mask)
-        return _choose_distribution(name, which, one.base_dist, other.base_dist).mask(mask)
+        mask = jnp.where(condition, one._mask, other._mask)
+        return _choose_distribution(name, condition, one.base_dist, other.base_dist).mask(mask)
     (first, copies), (later, _) = map(peel, (one, other))
     if {type(first), type(later)} <= {dist.CategoricalProbs, dist.CategoricalLogits}:
         first, later = (dist.CategoricalLogits(own.logits) if type(first) is not type(later)
@@ -205,8 +205,8 @@ def _choose_distribution(name: str, which: object, one: dist.Distribution,
             "(its arguments may differ). Or write the site of the first step outside the scan, and "
             "start the scan from its value"
         )
-    made = jax.tree.unflatten(own, [jnp.where(which, *pair)
-                                    for pair in zip(leaves, others, strict=True)])
-    made._batch_shape = np.broadcast_shapes(first.batch_shape, later.batch_shape)
-    made = made.expand(shape + one.event_shape[:copies])
-    return made.to_event(copies) if copies else made
+    joined = jax.tree.unflatten(own, [jnp.where(condition, *pair)
+                                      for pair in zip(leaves, others, strict=True)])
+    joined._batch_shape = np.broadcast_shapes(first.batch_shape, later.batch_shape)
+    joined = joined.expand(shape + one.event_shape[:copies])
+    return joined.to_event(copies) if copies else joined

@@ -43,12 +43,12 @@ def single(fn: dist.Distribution) -> tuple[dist.Distribution, int]:
     return base if base.batch_shape == shape else base.expand(shape), copies
 
 
-def zeros_of(fn: dist.Distribution, whole: object = 0) -> jax.Array:
-    """Zeros of the shape and kind of a distribution's values, in the place of whole ones `whole`.
+def zeros_of(fn: dist.Distribution, fill: object = 0) -> jax.Array:
+    """Zeros of the shape and kind of a distribution's values, in the place of whole ones `fill`.
     """
     support = of_values(fn)
     discrete = support is not None and bool(support.is_discrete)
-    return jnp.full(fn.shape(), whole if discrete else 0,
+    return jnp.full(fn.shape(), fill if discrete else 0,
                     jnp.result_type(int if discrete else float))
 
 
@@ -59,19 +59,19 @@ def states_of(name: str, fn: dist.Distribution, where: str = "") -> States:
         ModelError: they have no finite list that is known before parameters are.
     """
     fn, _ = single(fn)
-    logits, ends = getattr(fn, "logits", None), finite.integer_range(fn)
+    logits, bounds = getattr(fn, "logits", None), finite.integer_range(fn)
     if type(fn).__name__.startswith("Categorical") and logits is not None:
-        listed = 0, logits.shape[-1]
-    elif ends is None or fn.event_shape or any(isinstance(e, jax.core.Tracer) for e in ends):
-        listed = None
+        span = 0, logits.shape[-1]
+    elif bounds is None or fn.event_shape or any(isinstance(e, jax.core.Tracer) for e in bounds):
+        span = None
     else:
-        listed = finite.listed(np.asarray(ends[0]), np.asarray(ends[1]))
-    if listed is None:
+        span = finite.listed(np.asarray(bounds[0]), np.asarray(bounds[1]))
+    if span is None:
         raise ModelError(f"site '{name}' ({type(fn).__name__}){where} is discrete and not in the "
                          "data (latent), and has infinitely many values, which cannot be summed "
                          f"over. Give '{name}' in the data, or replace it by a Categorical with "
                          "finitely many values")
-    return States(name, tuple(fn.batch_shape), *listed)
+    return States(name, tuple(fn.batch_shape), *span)
 
 
 def is_hidden(site: Message) -> bool:
@@ -86,22 +86,22 @@ def log_of_events(site: Message) -> jax.Array:
     return log.sum(tuple(range(-copies, 0)))
 
 
-def logs_of(trace: Mapping[str, Mapping], leave: Iterable[str] = ()) -> dict[str, jax.Array]:
+def logs_of(trace: Mapping[str, Mapping], excluded: Iterable[str] = ()) -> dict[str, jax.Array]:
     """The log density of every sample site of a trace, element by element, also of events of
     independent ones; scales in it."""
-    out = {}
+    logs = {}
     for name, site in trace.items():
-        if site["type"] != "sample" or name in leave:
+        if site["type"] != "sample" or name in excluded:
             continue
         (fn, copies), value, scale = single(site["fn"]), site["value"], site["scale"]
         if isinstance(fn, dist.Unit):
             log = fn.log_factor
         elif is_hidden(site) and (ends := finite.integer_range(fn)) is not None:
             first, last = ends
-            inside = jnp.clip(value, first, last)
-            log = jnp.where(value == inside, fn.log_prob(inside), -jnp.inf)
+            clipped = jnp.clip(value, first, last)
+            log = jnp.where(value == clipped, fn.log_prob(clipped), -jnp.inf)
         else:
             log = fn.log_prob(value)
-        out[name] = jnp.asarray(log if scale is None else log * jnp.expand_dims(
+        logs[name] = jnp.asarray(log if scale is None else log * jnp.expand_dims(
             scale, tuple(range(-copies, 0))))
-    return out
+    return logs

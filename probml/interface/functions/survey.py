@@ -82,8 +82,8 @@ class Survey(NamedTuple):
     Attributes:
         loops: numpyro's scan or cond was met; inside: site of these → whether it is in a scan.
         computed: the names of the deterministics.
-        twice: sites whose values are given and observed inside the function.
-        partial: plate → its subsample_size, where it has one.
+        given_twice: sites whose values are given and observed inside the function.
+        subsample_sizes: plate → its subsample_size, where it has one.
         params: what numpyro.param holds, and `begin` with what values it begins.
         recursive: it puts together what a Python loop has computed step by step.
         size: equations of its program.
@@ -94,8 +94,8 @@ class Survey(NamedTuple):
     loops: bool
     inside: Mapping[str, bool]
     computed: tuple[str, ...]
-    twice: tuple[str, ...]
-    partial: Mapping[str, int]
+    given_twice: tuple[str, ...]
+    subsample_sizes: Mapping[str, int]
     params: Mapping[str, ParamSpec]
     begin: SiteValues
     recursive: bool = False
@@ -126,8 +126,8 @@ class Survey(NamedTuple):
 
 def observed_batch(fn: dist.Distribution, value: ArrayLike) -> tuple[int, ...]:
     """The batch shape over which NumPyro's log_prob of a value broadcasts."""
-    own = np.shape(value)
-    return np.broadcast_shapes(fn.batch_shape, own[: len(own) - fn.event_dim])
+    shape = np.shape(value)
+    return np.broadcast_shapes(fn.batch_shape, shape[: len(shape) - fn.event_dim])
 
 
 class _FillAndMark(Fill):
@@ -190,10 +190,10 @@ def survey_run(model: Bound, arguments: SiteValues, given: SiteValues) -> Survey
     sites, specs, inside = dict[str, SurveyedSite](), dict[str, ParamSpec](), dict[str, bool]()
     record = Record()
 
-    def run(whole: jax.Array = 0) -> dict:
+    def run(fill: jax.Array = 0) -> dict:
         nonlocal record
         record = Record()
-        blank = functools.partial(zeros_of, whole=whole)
+        blank = functools.partial(zeros_of, fill=fill)
         with unchecked(), _FillAndMark(given, sums=False, blank=blank), record:
             model.generative.run({**model.bound, **arguments}, {})
             inside.update((name, ScanCall.of(msg) is not None) for msg in record.loops
@@ -215,18 +215,18 @@ def survey_run(model: Bound, arguments: SiteValues, given: SiteValues) -> Survey
                            {**arguments, **given}.items())
         plates = ", ".join(f"'{msg['name']}' {msg['args'][0]}" for msg in record.of("plate")
                            ) or "none yet"
-        holes = [f"'{name}' is missing in {describe_first(np.isnan(value))}"
-                 for name, value in arguments.items() if has_missing_cells(value)]
+        gaps = [f"'{name}' is missing in {describe_first(np.isnan(value))}"
+                for name, value in arguments.items() if has_missing_cells(value)]
         # an index of codes some of which are NaN, say
-        told = (f"{', '.join(holes)}, which is a possible cause: missing values are inferred only "
+        hint = (f"{', '.join(gaps)}, which is a possible cause: missing values are inferred only "
                 f"for sites, not for arguments that the function computes with. Drop the rows or "
-                f"fill in the values, or make the argument a site. " if holes else "")
-        told += "".join(_hint_at_text(model.name, name, value) for name, value in arguments.items())
-        said = f"{type(error).__name__}: {shorten_error(error)}{listless(error)}"
+                f"fill in the values, or make the argument a site. " if gaps else "")
+        hint += "".join(_hint_at_text(model.name, name, value) for name, value in arguments.items())
+        message = f"{type(error).__name__}: {shorten_error(error)}{listless(error)}"
         raise DataError(
-            f"model '{model.name}' failed{line_of(model, error)}\n{said}\n{told}The shapes of the "
-            f"arguments: {shapes}; the sizes of the plates so far: {plates}. Give arguments that "
-            f"are not data when you build the model, such as {model.name}(n=8)"
+            f"model '{model.name}' failed{line_of(model, error)}\n{message}\n{hint}The shapes of "
+            f"the arguments: {shapes}; the sizes of the plates so far: {plates}. Give arguments "
+            f"that are not data when you build the model, such as {model.name}(n=8)"
         ) from error
     begin = jax.device_get(jit(run)()) if specs else {}
     return Survey(sites, bool(record.loops), inside,
@@ -247,16 +247,16 @@ def has_missing_cells(value: object) -> bool:
 
 def _hint_at_text(model: str, name: str, value: object) -> str:
     """What may be wrong with an argument that is a mapping."""
-    text = [key for key, own in value.items() if np.asarray(own).dtype.kind in "OUST"
+    text = [key for key, column in value.items() if np.asarray(column).dtype.kind in "OUST"
             ] if isinstance(value, Mapping) else []
     return (f"the argument '{name}' contains the text column '{text[0]}'. Make the column a "
             f"separate argument, def {model}({text[0]}, ...); its labels become integer "
             "codes. " if text else "")
 
 
-def describe_first(holds: np.ndarray) -> str:
+def describe_first(mask: np.ndarray) -> str:
     """The first cell in which something holds, in words."""
-    cell = tuple(map(int, np.argwhere(holds)[0]))
+    cell = tuple(map(int, np.argwhere(mask)[0]))
     return f"row {cell[0]}" if len(cell) == 1 else f"cell {cell}"
 
 

@@ -69,7 +69,7 @@ class Quantity:
     @classmethod
     def stacked(cls, parts: Sequence["Quantity"]) -> "Quantity":
         """Several as the entries of a new last axis."""
-        return cls.concatenated([part.map(lambda each: each[..., None]) for part in parts], -1)
+        return cls.concatenated([part.map(lambda column: column[..., None]) for part in parts], -1)
 
 
 class Estimates:
@@ -145,13 +145,13 @@ class Estimates:
         """A parameter."""
         self.shown.add(name)
         value = np.asarray(self.values[name])
-        found = reports.estimate_columns(self.fit, name, value, self._draws, self._given) if (
+        columns = reports.estimate_columns(self.fit, name, value, self._draws, self._given) if (
             self._with_errors and self.fit.belief.varies) else {"value": value}
         errors = self._standard_errors
         if errors is not None and not self.fit.belief.exact:
-            error = reports.standard_error(self.fit, errors, name, found.get("sd"))
-            found = {**found, "sd": error["sd"]}
-        return replace(self._renamed(found, value.shape), source=name)
+            error = reports.standard_error(self.fit, errors, name, columns.get("sd"))
+            columns = {**columns, "sd": error["sd"]}
+        return replace(self._renamed(columns, value.shape), source=name)
 
     def function(self, function: Callable[..., ArrayLike], *names: str,
                  traced: bool = True) -> Quantity:
@@ -162,50 +162,50 @@ class Estimates:
                 numerically.
         """
         self.shown.update(names)
-        at = [np.asarray(self.values[name], float) for name in names]
+        x0 = [np.asarray(self.values[name], float) for name in names]
         with jax.enable_x64(True):
-            value = np.asarray(function(*at))
+            value = np.asarray(function(*x0))
             if not self._with_errors:
                 return Quantity({"Estimate": value})
             if self.fit.belief.varies and all(name in self._draws for name in names):
                 draws = [np.asarray(self._draws[name], float) for name in names]
-                lead = draws[0].shape[:2]
-                flat = [each.reshape(-1, *each.shape[2:]) for each in draws]
-                every = (jax.vmap(function)(*flat) if traced else
-                         [function(*each) for each in zip(*flat, strict=True)])
-                each = np.asarray(every).reshape(*lead, *value.shape)
-                return self._renamed(reports.summary_of_draws(self.fit, each), value.shape)
+                chain_shape = draws[0].shape[:2]
+                flat = [draw.reshape(-1, *draw.shape[2:]) for draw in draws]
+                results = (jax.vmap(function)(*flat) if traced else
+                           [function(*draw) for draw in zip(*flat, strict=True)])
+                draw = np.asarray(results).reshape(*chain_shape, *value.shape)
+                return self._renamed(reports.summary_of_draws(self.fit, draw), value.shape)
             errors, error = self.fit._standard_errors_by_direction, np.full(value.shape, np.nan)
             if errors is not None and all(name in errors.derivatives for name in names):
                 directions = [errors.derivatives[name] for name in names]
                 if traced:
-                    derivatives = np.asarray(jax.vmap(jax.linearize(function, *at)[1])(*directions))
+                    derivatives = np.asarray(jax.vmap(jax.linearize(function, *x0)[1])(*directions))
                 else:
-                    derivatives = _differences(function, at, directions, errors.curvature)
+                    derivatives = _differences(function, x0, directions, errors.curvature)
                 error = np.sqrt(np.square(errors.root_of(derivatives)).sum(0))
             return self._renamed({"value": value, "sd": error}, value.shape)
 
-    def _renamed(self, found: SiteValues, shape: tuple) -> Quantity:
+    def _renamed(self, columns: SiteValues, shape: tuple) -> Quantity:
         """The columns under their usual names: of a point Estimate and Std. Error."""
-        point = "value" in found
+        point = "value" in columns
         words = {"value": "Estimate", "sd": "Std. Error" if point else "sd"}
-        out = {words.get(name, name): np.broadcast_to(np.asarray(value, float), shape)
-               for name, value in found.items() if name != "note"}
-        error = out.get("Std. Error")
+        renamed = {words.get(name, name): np.broadcast_to(np.asarray(value, float), shape)
+                   for name, value in columns.items() if name != "note"}
+        error = renamed.get("Std. Error")
         if error is not None and np.isnan(error).all():
-            del out["Std. Error"]  # a note of the summary says why
-        return Quantity(out)
+            del renamed["Std. Error"]  # a note of the summary says why
+        return Quantity(renamed)
 
     def called(self, finding: Finding) -> Finding:
         """A finding with the name of its parameter in the tables."""
         name = finding.parameter
-        inner = dimensions.entry(name, finding.entry, {})
-        if inner in self.words:
-            return finding.called(self.words[inner])
-        shown = dimensions.entry(self.words.get(name, name), finding.entry, {
-            (self.words.get(name, name), axis): own for (of, axis), own in self._entries.items()
-            if of == name})
-        return finding if shown == inner else finding.called(shown)
+        plain_name = dimensions.entry(name, finding.entry, {})
+        if plain_name in self.words:
+            return finding.called(self.words[plain_name])
+        new_name = dimensions.entry(self.words.get(name, name), finding.entry, {
+            (self.words.get(name, name), axis): own for (param, axis), own in self._entries.items()
+            if param == name})
+        return finding if new_name == plain_name else finding.called(new_name)
 
     # Tables
 
@@ -246,12 +246,12 @@ class Estimates:
         parts = []
         for name, (label, function) in words.items():
             if name in self:
-                found = self.of(name) if function is None else self.function(function, name)
-                own = labels(name, label, found)
+                quantity = self.of(name) if function is None else self.function(function, name)
+                row_labels = labels(name, label, quantity)
                 self.words |= {dimensions.entry(name, index, {}): word for index, word in zip(
-                    np.ndindex(found.value.shape), own, strict=True)}
-                rows += own
-                parts.append(found)
+                    np.ndindex(quantity.value.shape), row_labels, strict=True)}
+                rows += row_labels
+                parts.append(quantity)
         return [self.listed(heading, rows, Quantity.concatenated(parts), tests=False)
                 ] if parts else []
 
@@ -269,19 +269,19 @@ class Estimates:
                                                               columns))
 
 
-def _differences(function: Callable[..., ArrayLike], at: list[np.ndarray],
+def _differences(function: Callable[..., ArrayLike], x0: list[np.ndarray],
                  directions: list[np.ndarray], curvature: np.ndarray) -> np.ndarray:
     """Directional derivatives of a function, (k, *shape), by central differences with a step of a
     thousandth of a standard error, at most a thousandth of the parameters' norm."""
-    size = np.sqrt(sum(float((each**2).sum()) for each in at))
-    out = []
-    for i, bend in enumerate(curvature):
-        length = np.sqrt(sum(float((way[i]**2).sum()) for way in directions))
-        step = DIFFERENCE_STEP * min(bend**-0.5 if bend > 0 else np.inf, size / max(length, 1e-300))
-        up, down = (np.asarray(function(*(each + side * step * way[i] for each, way in zip(
-            at, directions, strict=True)))) for side in (1, -1))
-        out.append((up - down) / (2 * step))
-    return np.stack(out)
+    size = np.sqrt(sum(float((arg**2).sum()) for arg in x0))
+    derivatives = []
+    for i, curv in enumerate(curvature):
+        norm = np.sqrt(sum(float((tangent[i]**2).sum()) for tangent in directions))
+        step = DIFFERENCE_STEP * min(curv**-0.5 if curv > 0 else np.inf, size / max(norm, 1e-300))
+        up, down = (np.asarray(function(*(arg + side * step * tangent[i] for arg, tangent in zip(
+            x0, directions, strict=True)))) for side in (1, -1))
+        derivatives.append((up - down) / (2 * step))
+    return np.stack(derivatives)
 
 
 def parameters(estimates: Estimates, heading: str = "Parameters") -> list[Table]:

@@ -58,42 +58,42 @@ def write(subject: Subject, path: str | os.PathLike) -> Path:
     """See Fit.report."""
     path = as_new_file(path, "report(path)")
     fit = subject.fit
-    summary, every = subject.summary(), fit.summary()
-    again = _replicate(subject)
-    doubts = [*every.attrs.get("warnings", map(str, fit.warnings)), *_misfits(again)]
-    drawn = [(title, figure(picture, words)) for title, picture, words in subject.pictures()]
-    intervals = _intervals(every)
-    own = not drawn and fit.model.generative.summary_tables is None
-    ours = fit.model.generative.__module__.startswith(LIBRARY_PREFIX)
-    inside = [folded("The model and its graph", _model(subject), not ours),
-              folded("All parameters", [] if own else [
-                  table(records_of(every), "parameters", sortable=True), intervals]),
-              folded("Inference", _computed(subject)),
-              folded("Convergence", _convergence(fit)),
-              folded("Software and references", _versions(fit))]
+    summary, full_table = subject.summary(), fit.summary()
+    replicates = _replicate(subject)
+    warnings = [*full_table.attrs.get("warnings", map(str, fit.warnings)), *_misfits(replicates)]
+    pictures = [(title, figure(picture, words)) for title, picture, words in subject.pictures()]
+    intervals = _intervals(full_table)
+    no_tables = not pictures and fit.model.generative.summary_tables is None
+    is_library = fit.model.generative.__module__.startswith(LIBRARY_PREFIX)
+    details = [folded("The model and its graph", _model(subject), not is_library),
+               folded("All parameters", [] if no_tables else [
+                   table(records_of(full_table), "parameters", sortable=True), intervals]),
+               folded("Inference", _computed(subject)),
+               folded("Convergence", _convergence(fit)),
+               folded("Software and references", _versions(fit))]
     parts = [
         ("doubts", "Warnings, and what to do",
-         [f'<ul class="warn">{_items(doubts)}</ul>'] if doubts else []),
+         [f'<ul class="warn">{_items(warnings)}</ul>'] if warnings else []),
         ("data", "Data", _data(subject)),
-        ("found", "Estimates", [tabs("picture", drawn, "pictures"), *_tables(summary),
-                                intervals if own else ""]),
+        ("found", "Estimates", [tabs("picture", pictures, "pictures"), *_tables(summary),
+                                intervals if no_tables else ""]),
         ("choice", "Comparison of models", _choice(subject)),
-        ("checks", "Posterior predictive checks", _checks(again)),
-        ("details", "Details", inside),
+        ("checks", "Posterior predictive checks", _checks(replicates)),
+        ("details", "Details", details),
     ]
     sections = [(name, text, section(name, text, body)) for name, text, body in parts]
     stamp = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
     size = f"{subject.size}, " if subject.columns else ""
     head = (f"<p>{escape(size)}fitted by {escape(fit.engine.partition('(')[0])}, {stamp}.</p>"
-            f"<p class=\"{'warn' if doubts else 'good'}\">{escape(fit.ending)}</p>")
+            f"<p class=\"{'warn' if warnings else 'good'}\">{escape(fit.ending)}</p>")
     path.write_text(page(subject.headline, head, sections), encoding="utf-8")
     return path
 
 
 def _data(subject: Subject) -> list[str]:
-    labels = [{"name": name, "labels": ", ".join(map(str, own[:20]))
-               + (f", … ({len(own)})" if len(own) > 20 else "")}
-              for name, own in subject.fit.names.items()]
+    labels = [{"name": name, "labels": ", ".join(map(str, values[:20]))
+               + (f", … ({len(values)})" if len(values) > 20 else "")}
+              for name, values in subject.fit.names.items()]
     if not subject.columns:
         return ["<p>This Fit does not store its data. With <code>report(path, data)</code> the "
                 "data are described here.</p>", table(labels, "labels")]
@@ -108,10 +108,10 @@ def _choice(subject: Subject) -> list[str]:
         return []
     frame = subject.choice.reset_index(drop=type(subject.choice.index).__name__ == "RangeIndex")
     chosen = [subject.summary().figures.get(word) for word in ("components", "states")]
-    at = next((frame[name] == size for name, size in zip(("n_components", "n_states"), chosen,
+    match = next((frame[name] == size for name, size in zip(("n_components", "n_states"), chosen,
                strict=True) if name in frame and size is not None), None)
-    if at is not None:
-        frame = frame.assign(used=["✓" if own else "" for own in at])
+    if match is not None:
+        frame = frame.assign(used=["✓" if flag else "" for flag in match])
     return [table(records_of(frame), "criteria (lower AIC, BIC and ICL are better)",
                   sortable=True)]
 
@@ -121,15 +121,15 @@ def _model(subject: Subject) -> list[str]:
     settings = [{"setting": name, "value": _truncate(value)}
                 for name, value in fit.model.bound.items()]
     scene = None if subject.data is None else graph_scene_of(subject.data)
-    out = [figure(graph_html(fit.model, None, scene),
-                  f"The variables of {fit.model.name}: an arrow points from a variable to each "
-                  f"that depends on it, and a frame is a plate.")]
+    parts = [figure(graph_html(fit.model, None, scene),
+                    f"The variables of {fit.model.name}: an arrow points from a variable to each "
+                    f"that depends on it, and a frame is a plate.")]
     try:
         source = inspect.getsource(fit.model.generative.function)
     except (OSError, TypeError):
         source = ""
     code = f"<pre><code>{escape(source)}</code></pre>" if source else ""
-    return [*out, table(settings, "settings"), folded("The function", [code])]
+    return [*parts, table(settings, "settings"), folded("The function", [code])]
 
 
 def _truncate(value: object) -> str:
@@ -139,34 +139,34 @@ def _truncate(value: object) -> str:
 
 def _computed(subject: Subject) -> list[str]:
     fit = subject.fit
-    said = [("model", repr(fit.model)), ("engine", fit.engine), ("status", fit.status),
-            ("iterations", str(fit.iterations)),
-            *([] if fit.seed is None else [("seed", str(fit.seed))]),
-            ("precision", "float64" if fit.double or show_versions(
-                show=False)["precision"] == "float64" else "float32")]
+    facts = [("model", repr(fit.model)), ("engine", fit.engine), ("status", fit.status),
+             ("iterations", str(fit.iterations)),
+             *([] if fit.seed is None else [("seed", str(fit.seed))]),
+             ("precision", "float64" if fit.double or show_versions(
+                 show=False)["precision"] == "float64" else "float32")]
     if fit.log_evidence is not None:
-        said.append(("log marginal likelihood", f"{fit.log_evidence:.6g}"))
+        facts.append(("log marginal likelihood", f"{fit.log_evidence:.6g}"))
     notes = [str(finding) for finding in fit.findings if not finding.warns]
-    out = [table([{"what": what, "value": _truncate(value)} for what, value in said], "inference"),
+    out = [table([{"what": what, "value": _truncate(value)} for what, value in facts], "inference"),
            f"<p>For information:</p><ul>{_items(notes)}</ul>" if notes else ""]
     try:
         model: Any = fit.model
-        why = None if subject.given is None else model.explain(subject.given)
+        info = None if subject.given is None else model.explain(subject.given)
     except (ModelError, DataError, Refusal):
-        why = None
-    if why is None:
+        info = None
+    if info is None:
         return out
-    return [*out, table(why.sites, "role of each variable in the inference"),
-            table(why.elimination, "elimination of latent variables"),
-            table(why.updates, "updates of parameters"),
-            table(why.penalties, "priors as penalties"), table(why.engines, "engines, in order")]
+    return [*out, table(info.sites, "role of each variable in the inference"),
+            table(info.elimination, "elimination of latent variables"),
+            table(info.updates, "updates of parameters"),
+            table(info.penalties, "priors as penalties"), table(info.engines, "engines, in order")]
 
 
 def _tables(summary: Summary) -> list[str]:
     """The tables of a summary, as HTML."""
     figures = " · ".join(f"{escape(name)} {shown_as(value)}"
                          for name, value in summary.figures.items())
-    printed = [(each.heading, each.printed()) for each in summary.tables]
+    printed = [(part.heading, part.printed()) for part in summary.tables]
     return [*(table(records_of(frame), f"{heading}, by {frame.columns.name}"
                     if frame.columns.name else heading, sortable=True)
               for heading, frame in printed),
@@ -174,30 +174,30 @@ def _tables(summary: Summary) -> list[str]:
             *(f"<p>{escape(note)}</p>" for note in summary.notes)]
 
 
-def _intervals(every: "pd.DataFrame") -> str:
+def _intervals(estimates: "pd.DataFrame") -> str:
     """A picture of intervals for each parameter, on an axis of its own, in its own units."""
-    if "sd" not in every or not len(every):
+    if "sd" not in estimates or not len(estimates):
         return ""
-    known = every.dropna(subset=["sd"])
-    names = np.array([str(name).partition("[")[0] for name in known.index])
-    pictures = [(name, _interval(name, some)) for name, some in known.groupby(names, sort=False)]
+    frame = estimates.dropna(subset=["sd"])
+    names = np.array([str(name).partition("[")[0] for name in frame.index])
+    pictures = [(name, _interval(name, group)) for name, group in frame.groupby(names, sort=False)]
     return tabs("interval", [pair for pair in pictures if pair[1]], "intervals of a parameter")
 
 
-def _interval(name: str, some: "pd.DataFrame") -> str:
+def _interval(name: str, entries: "pd.DataFrame") -> str:
     """Entries of a parameter with their 90% intervals."""
-    count = len(some)
-    some = some.iloc[:MAX_INTERVALS]
-    middle = some["mean"] if "mean" in some else some["value"]
-    low = some["5%"] if "5%" in some else middle - 1.645 * some["sd"]
-    high = some["95%"] if "95%" in some else middle + 1.645 * some["sd"]
+    count = len(entries)
+    entries = entries.iloc[:MAX_INTERVALS]
+    middle = entries["mean"] if "mean" in entries else entries["value"]
+    low = entries["5%"] if "5%" in entries else middle - 1.645 * entries["sd"]
+    high = entries["95%"] if "95%" in entries else middle + 1.645 * entries["sd"]
     picture = charts.intervals([(str(entry), float(a), float(b), float(c)) for entry, a, b, c
-                                in zip(some.index, low, middle, high, strict=True)],
+                                in zip(entries.index, low, middle, high, strict=True)],
                                f"{name} with 90% intervals", name)
-    more = f" The first {MAX_INTERVALS} of {count}." if count > MAX_INTERVALS else ""
-    said = ("Means and central 90% intervals." if "mean" in some else
-            "Estimates with 90% intervals (estimate ± 1.645 standard errors).")
-    return figure(picture, f"{said}{more}") if picture else ""
+    note = f" The first {MAX_INTERVALS} of {count}." if count > MAX_INTERVALS else ""
+    caption = ("Means and central 90% intervals." if "mean" in entries else
+               "Estimates with 90% intervals (estimate ± 1.645 standard errors).")
+    return figure(picture, f"{caption}{note}") if picture else ""
 
 
 def _items(texts: Sequence[str]) -> str:
@@ -205,21 +205,21 @@ def _items(texts: Sequence[str]) -> str:
 
 
 def _convergence(fit: Fitted) -> list[str]:
-    out = []
+    pictures = []
     history = np.asarray([] if fit.history is None else fit.history, float).ravel()
     if history.size > 1:
         picture = charts.lines([history], "The objective", "iteration", "log posterior density")
-        out.append(("objective", picture, "The objective at each iteration."))
+        pictures.append(("objective", picture, "The objective at each iteration."))
     if fit.belief.chains is not None:
-        draws, named = posterior_draws(fit), named_entries(fit, fit.names)
+        draws, names = posterior_draws(fit), named_entries(fit, fit.names)
         draws |= in_units(fit.units, draws)
         entries = ((name, at) for name, value in draws.items()
                    for at in np.ndindex(value.shape[2:]))
         for name, at in list(entries)[:MAX_DRAW_PICTURES]:
-            label = entry(name, at, named)
+            label = entry(name, at, names)
             picture = charts.lines(list(draws[name][:, :, *at]), f"Draws of {label}", "draw", label)
-            out.append((label, picture, f"Draws of {label}; each line is a chain."))
-    drawn = [(title, figure(picture, words)) for title, picture, words in out if picture]
+            pictures.append((label, picture, f"Draws of {label}; each line is a chain."))
+    drawn = [(title, figure(picture, words)) for title, picture, words in pictures if picture]
     return [tabs("draws", drawn, "convergence")]
 
 
@@ -234,47 +234,47 @@ MAX_HISTOGRAMS = 6  # columns whose values are drawn
 
 def _replicate(subject: Subject) -> Replicated | None:
     """Replicated data sets of a fit; None where its rows are not known or cannot be simulated."""
-    fit, held = subject.fit, subject.data
-    if held is None or fit.model.whole or fit.learnt is not None:
+    fit, data = subject.fit, subject.data
+    if data is None or fit.model.whole or fit.learnt is not None:
         return None
     try:
-        return replicated(fit, held, subject.names, subject.categories)
+        return replicated(fit, data, subject.names, subject.categories)
     except (ModelError, DataError, Refusal):  # a loss, an improper prior
         return None
 
 
-def _checks(found: Replicated | None) -> list[str]:
+def _checks(checks: Replicated | None) -> list[str]:
     """The section as HTML: an explanation, a table of statistics, a histogram of each column."""
-    if found is None:
+    if checks is None:
         return []
-    where = ("all simulated from the point estimate, so they do not include parameter uncertainty "
-             "and vary too little"
-             if found.point else "each simulated from another posterior draw of the parameters")
-    rows = [{"column": each.name, "statistic": each.of, "observed": each.seen,
-             "replicated median": each.middle, "2.5%": each.low, "97.5%": each.high,
-             "p-value": each.above, "misfit": "yes" if each.missed else ""}
-            for each in found.statistics]
-    pictures = [(each.name, _check_picture(each)) for each in found.bins[:MAX_HISTOGRAMS]]
-    return [f"<p>{found.tables} replicated data sets, {where}. A statistic of the data outside "
+    how = ("all simulated from the point estimate, so they do not include parameter uncertainty "
+           "and vary too little"
+           if checks.point else "each simulated from another posterior draw of the parameters")
+    rows = [{"column": item.name, "statistic": item.of, "observed": item.seen,
+             "replicated median": item.middle, "2.5%": item.low, "97.5%": item.high,
+             "p-value": item.above, "misfit": "yes" if item.missed else ""}
+            for item in checks.statistics]
+    pictures = [(item.name, _check_picture(item)) for item in checks.bins[:MAX_HISTOGRAMS]]
+    return [f"<p>{checks.tables} replicated data sets, {how}. A statistic of the data outside "
             f"their central 95% suggests misfit. The posterior predictive p-value is the share of "
             f"replicated data sets with a larger statistic.</p>",
             tabs("column", pictures, "columns"),
             table(rows, "observed and replicated statistics", sortable=True)]
 
 
-def _check_picture(each: Bins) -> str:
-    chart = charts.counts(each.edges, each.seen, each.low, each.middle, each.high,
-                          f"{each.name}, observed and replicated", each.name, "values")
-    return figure(chart, f"{each.name}: observed values in each bin (dots), and the median and "
+def _check_picture(bins: Bins) -> str:
+    chart = charts.counts(bins.edges, bins.seen, bins.low, bins.middle, bins.high,
+                          f"{bins.name}, observed and replicated", bins.name, "values")
+    return figure(chart, f"{bins.name}: observed values in each bin (dots), and the median and "
                          f"central 95% of the replicated data sets (lines, bands).")
 
 
-def _misfits(found: Replicated | None) -> list[str]:
+def _misfits(checks: Replicated | None) -> list[str]:
     """A sentence for each statistic that the model does not reproduce."""
-    return [f"The {each.of} of {each.name} is {each.seen:.4g} in the data and {each.low:.4g} to "
-            f"{each.high:.4g} in the replicated data sets. The model does not reproduce this "
-            f"statistic; check the distribution and the predictors of {each.name}"
-            for each in (found.statistics if found is not None else ()) if each.missed]
+    return [f"The {item.of} of {item.name} is {item.seen:.4g} in the data and {item.low:.4g} to "
+            f"{item.high:.4g} in the replicated data sets. The model does not reproduce this "
+            f"statistic; check the distribution and the predictors of {item.name}"
+            for item in (checks.statistics if checks is not None else ()) if item.missed]
 
 
 MAX_DRAWN_SITES = 60  # in a graph that a notebook shows of itself
@@ -291,46 +291,46 @@ def graph_scene(model: Bound, data: object = None) -> Scene:
     """
     if data is None:
         return _scene(trace(model), None, None)
-    met = read_function(model, data)
-    return graph_scene_of(read.read(met.model, met.data))
+    read_model = read_function(model, data)
+    return graph_scene_of(read.read(read_model.model, read_model.data))
 
 
-def graph_scene_of(held: dataset.Data) -> Scene:
+def graph_scene_of(data: dataset.Data) -> Scene:
     """The graph of a model, with the role of each site given data that were read."""
     try:
-        plan = planned(held, lenient=True)
+        plan = planned(data, lenient=True)
     except Refusal:
         plan = None
-    return _scene(held.structure, held, plan)
+    return _scene(data.structure, data, plan)
 
 
-def _scene(structure: Structure, held: dataset.Data | None, plan: Plan | None) -> Scene:
+def _scene(structure: Structure, data: dataset.Data | None, plan: Plan | None) -> Scene:
     nodes, frames, edges = [], {}, []
     for site in structure.named.values():
         plates = [name for name, _ in site.plates if name != "rows"]
         frames |= {name: f"{name} ({size})" for name, size in site.plates}
-        own = tuple(["rows"] * site.rows + plates)
-        nodes.append(Node(site.name, role_of(site, held, plan)[0],
-                          "" if site.name in structure.deterministics else site.kind, own))
+        plate_path = tuple(["rows"] * site.rows + plates)
+        nodes.append(Node(site.name, role_of(site, data, plan)[0],
+                          "" if site.name in structure.deterministics else site.kind, plate_path))
         edges += [(parent, site.name) for parent in (*site.parents, *site.inputs)]
-    used = {name for site in structure.named.values() for name in site.inputs}
-    inside = any(site.rows for site in structure.sites.values())
-    nodes += [Node(name, "input", "", ("rows",) * inside) for name in structure.model.inputs
-              if name in used]
-    frames["rows"] = "rows" if held is None else f"rows ({held.size:,})"
+    used_names = {name for site in structure.named.values() for name in site.inputs}
+    has_rows = any(site.rows for site in structure.sites.values())
+    nodes += [Node(name, "input", "", ("rows",) * has_rows) for name in structure.model.inputs
+              if name in used_names]
+    frames["rows"] = "rows" if data is None else f"rows ({data.size:,})"
     return scene(nodes, edges, frames)
 
 
 def graph_html(model: Bound, data: object = None, scene: Scene | None = None) -> str:
     """The graph as SVG; a sentence where it is too large, or not known without data."""
     try:
-        found = graph_scene(model, data) if scene is None else scene
+        graph = graph_scene(model, data) if scene is None else scene
     except (ModelError, DataError, TypeError, ValueError) as error:
         return f"<p>{escape(str(error))}</p>"
-    if len(found.boxes) > MAX_DRAWN_SITES:
-        return (f"<p>{counted(len(found.boxes), 'site')}, {len(found.arrows)} arrows: "
+    if len(graph.boxes) > MAX_DRAWN_SITES:
+        return (f"<p>{counted(len(graph.boxes), 'site')}, {len(graph.arrows)} arrows: "
                 f"model.draw() shows them</p>")
-    return svg(found, f"graph of {model.name}")
+    return svg(graph, f"graph of {model.name}")
 
 
 def model_html(model: Bound) -> str:
@@ -346,10 +346,10 @@ def fit_html(fit: Fitted) -> str:
     hidden = len(lines) - MAX_HTML_PARAMETERS
     further = counted(hidden, "further entry", "further entries")
     more = f"<p>{further}: fit.summary()</p>" if hidden > 0 else ""
-    said = "good" if fit.converged else "warn"
-    warned = "".join(f"<li>{escape(str(found))}</li>" for found in fit.warnings)
+    kind = "good" if fit.converged else "warn"
+    warned = "".join(f"<li>{escape(str(finding))}</li>" for finding in fit.warnings)
     return noted(f"<p><code>{escape(repr(fit.model))}</code> by <code>{escape(fit.engine)}</code>"
-                 f'</p><p class="{said}">{"✓" if fit.converged else "⚠"} {escape(fit.ending)}</p>'
+                 f'</p><p class="{kind}">{"✓" if fit.converged else "⚠"} {escape(fit.ending)}</p>'
                  f'{f"""<ul class="warn">{warned}</ul>""" if warned else ""}'
                  f"{table(lines[:MAX_HTML_PARAMETERS], 'parameters')}{more}")
 
@@ -361,9 +361,9 @@ def fit_text(fit: Fitted) -> str:
         return str(summarize(fit, errors=False))
     first = dict([*{**fit.point, **in_units(fit.units, fit.point)}.items()][:MAX_TEXT_PARAMETERS])
     width = max(map(len, first), default=0)
-    by = "with given parameters" if fit.engine == "known" else (
+    method = "with given parameters" if fit.engine == "known" else (
         f"fitted by {fit.engine.split('(')[0]}")
-    lines = [f"{fit.model!r} {by}", fit.ending,
+    lines = [f"{fit.model!r} {method}", fit.ending,
              *map(str, fit.warnings),
              *(f"  {name:<{width}}  {_numbers(value)}" for name, value in first.items())]
     if len(fit.point) > MAX_TEXT_PARAMETERS:
@@ -382,5 +382,5 @@ def _numbers(value: object) -> str:
     if isinstance(value, jax.core.Tracer):
         return f"{value.shape}"
     array = np.asarray(value)
-    shown = " ".join(f"{number:.4g}" for number in array.ravel()[:6])
-    return f"{shown} … {array.shape}" if array.size > 6 else shown
+    text = " ".join(f"{number:.4g}" for number in array.ravel()[:6])
+    return f"{text} … {array.shape}" if array.size > 6 else text

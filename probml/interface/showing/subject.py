@@ -80,12 +80,12 @@ class Subject:
 
 def of_fit(fit: Fitted, data: object = None, name: str | None = None) -> Subject:
     """The subject of a fit of a function."""
-    held = fit.data if data is None else fit._read(data)
-    own = fit.model.generative.__module__.startswith(LIBRARY_PREFIX)
-    title = words_of_name(fit.model.name) if own else fit.model.name
-    steps = bool(fit.structure.markov) or (held is not None and held.steps is not None)
+    parsed = fit.data if data is None else fit._read(data)
+    is_library = fit.model.generative.__module__.startswith(LIBRARY_PREFIX)
+    title = words_of_name(fit.model.name) if is_library else fit.model.name
+    steps = bool(fit.structure.markov) or (parsed is not None and parsed.steps is not None)
     return Subject(fit, title, fit, partial(summarize, fit),
-                   () if data is None else (data,), data, held,
+                   () if data is None else (data,), data, parsed,
                    () if data is None else described(data), name_of(name, data),
                    "time step" if steps else "row")
 
@@ -116,26 +116,26 @@ def name_of(name: str | None, *tables: object) -> str:
     if name is not None:
         return name
     for table in tables:
-        inner = list(table.values()) if isinstance(table, Mapping) else [table]
-        for each in inner:
-            own = getattr(each, "attrs", None)
-            if isinstance(own, Mapping) and isinstance(own.get("name"), str):
-                return own["name"]
+        frames = list(table.values()) if isinstance(table, Mapping) else [table]
+        for frame in frames:
+            attrs = getattr(frame, "attrs", None)
+            if isinstance(attrs, Mapping) and isinstance(attrs.get("name"), str):
+                return attrs["name"]
     return ""
 
 
 def columns_of(rows: SiteValues) -> list[Column]:
     """The columns of the arguments of an estimator's fit, argument → values: those of X, then y and
     the others."""
-    out = []
+    columns = []
     for argument, values in rows.items():
         if values is None:
             continue
-        found = describe_argument(argument, values)
-        out += found if argument == "X" else [
+        new = describe_argument(argument, values)
+        columns += new if argument == "X" else [
             column._replace(name=f"{column.name} ({ROLES[argument]})")
-            if argument in ROLES else column for column in found]
-    return out
+            if argument in ROLES else column for column in new]
+    return columns
 
 
 def describe_argument(argument: str, values: object) -> list[Column]:

@@ -16,17 +16,17 @@ from probml.queries.fitted import Fitted
 
 def _method(fit: Fitted) -> str:
     """The usual name of the estimation method, such as "maximum likelihood"."""
-    engine, by = fit.engine.split("(")[0], fit.made_by
+    engine, maker = fit.engine.split("(")[0], fit.made_by
     if fit.outcome is Status.KNOWN:
         return "no engine (the parameters were given)"
-    if (by is None or by.capabilities.finds != "point"
+    if (maker is None or maker.capabilities.finds != "point"
         or fit.belief.varies and not fit.belief.partly):
         exact, normal = fit.belief.exact, engine in ("EM", "MAP", "Laplace")
         return ("the exact posterior" if exact else "Laplace's approximation of the posterior"
                 if normal else engine)
-    if by.capabilities.restricts:
+    if maker.capabilities.restricts:
         return "restricted maximum likelihood (REML)"
-    if getattr(by, "prior", True) is False:
+    if getattr(maker, "prior", True) is False:
         return "maximum likelihood" + (" (EM)" if engine == "EM" else "")
     return f"posterior mode ({engine})"
 
@@ -45,18 +45,18 @@ def summarize(fit: Fitted, title: str = "", figures: Mapping[str, object] | None
         tables: of an estimator with tables of its own; None: those of the model.
     """
     estimates = Estimates(fit, errors, categories)
-    own, found = tables or fit.model.generative.summary_tables, list[Table]()
+    make, shown = tables or fit.model.generative.summary_tables, list[Table]()
     try:
-        found += () if own is None else [table for table in own(estimates) if table.values.size]
+        shown += () if make is None else [table for table in make(estimates) if table.values.size]
     except (LookupError, TypeError, ValueError) as error:
         if fit.outcome is not Status.KNOWN or isinstance(error, ModelError):
             raise
         # given values, which are held to the model with the data of a question
         estimates = Estimates(fit, errors, categories)
-    found += parameters(estimates, "Other parameters" if found else "Parameters")
-    return Summary(f"{title or repr(fit.model)}, fitted by {_method(fit)}", tuple(found),
+    shown += parameters(estimates, "Other parameters" if shown else "Parameters")
+    return Summary(f"{title or repr(fit.model)}, fitted by {_method(fit)}", tuple(shown),
                    figures or {}, fit.ending, tuple(map(estimates.called, fit.warnings)),
-                   (*notes, *_notes(estimates, found)))
+                   (*notes, *_notes(estimates, shown)))
 
 
 def _lacks_errors(table: Table) -> bool:
@@ -73,14 +73,14 @@ def _notes(estimates: Estimates, tables: Sequence[Table]) -> list[str]:
     """Sentences about the meaning of columns, and the reasons for missing standard errors."""
     if not estimates._with_errors:
         return []
-    out = []
+    notes = []
     if any(table.errors is not None for table in tables):
-        out.append("In parentheses: " + ("posterior standard deviations."
-                                         if estimates.posterior else "standard errors."))
+        notes.append("In parentheses: " + ("posterior standard deviations."
+                                           if estimates.posterior else "standard errors."))
     errors = estimates._standard_errors
-    lacking = any(_lacks_errors(table) for table in tables)
-    if lacking and errors is not None and errors.reasons and not estimates.posterior:
-        reasons = dict.fromkeys(str(why) for why in errors.reasons.values() if why)
-        out += [f"Standard errors are missing for some parameters, because "
-                f"{why}." for why in list(reasons)[:3]]
-    return out
+    no_errors = any(_lacks_errors(table) for table in tables)
+    if no_errors and errors is not None and errors.reasons and not estimates.posterior:
+        reasons = dict.fromkeys(str(reason) for reason in errors.reasons.values() if reason)
+        notes += [f"Standard errors are missing for some parameters, because "
+                  f"{reason}." for reason in list(reasons)[:3]]
+    return notes

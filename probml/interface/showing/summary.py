@@ -43,21 +43,21 @@ class Table:
 
     def printed(self) -> "pd.DataFrame":
         """A DataFrame of text, four significant digits, errors in parentheses."""
-        out = pd.DataFrame(index=self.values.index, columns=self.values.columns, dtype=object)
+        printed = pd.DataFrame(index=self.values.index, columns=self.values.columns, dtype=object)
         numbers = self.values.select_dtypes("number").to_numpy(float)
         shares = P not in self.values.columns and not ((numbers < 0) | (numbers > 1 + 1e-9)).any()
-        least = NEGLIGIBLE if shares else 0.0
+        threshold = NEGLIGIBLE if shares else 0.0
         for j in range(self.values.shape[1]):
             text = _p_value if self.values.columns[j] == P else _number
-            cells = ["0" if isinstance(value, float) and abs(value) < least else text(value)
+            cells = ["0" if isinstance(value, float) and abs(value) < threshold else text(value)
                      for value in self.values.iloc[:, j]]
             if self.errors is not None:
                 error = [_number(value, 2) for value in self.errors.iloc[:, j]]
                 cells = [f"{cell} ({e})" if e and cell != "0" else cell
                          for cell, e in zip(cells, error, strict=True)]
-            out.isetitem(j, cells)
-        out.columns.names = self.values.columns.names
-        return out
+            printed.isetitem(j, cells)
+        printed.columns.names = self.values.columns.names
+        return printed
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,11 +82,11 @@ class Summary:
     notes: tuple[str, ...] = ()
 
     def __getitem__(self, heading: str) -> Any:
-        found = {table.heading: table.values for table in self.tables}
-        if heading not in found:
+        by_heading = {table.heading: table.values for table in self.tables}
+        if heading not in by_heading:
             raise KeyError(f"this summary has no table {heading!r}. Use one of its tables, "
-                           f"{listed(found)}")
-        return found[heading]
+                           f"{listed(by_heading)}")
+        return by_heading[heading]
 
     def keys(self) -> list[str]:
         """The headings of the tables."""
@@ -95,15 +95,15 @@ class Summary:
     def __str__(self) -> str:
         parts = [self.title, *([self.status] if self.status else []), *map(str, self.warnings)]
         for table in self.tables[:SHOWN_TABLES]:
-            shown = table.printed()
-            left = len(shown) - SHOWN_ROWS
-            text = shown.head(SHOWN_ROWS).to_string(justify="right", sparsify=True)
-            further = counted(left, "further row is", "further rows are")
+            frame = table.printed()
+            n_hidden = len(frame) - SHOWN_ROWS
+            text = frame.head(SHOWN_ROWS).to_string(justify="right", sparsify=True)
+            further = counted(n_hidden, "further row is", "further rows are")
             parts += ["", table.heading, text] + [f"… {further} in "
-                                                  f"summary[{table.heading!r}]"] * (left > 0)
-        more = [table.heading for table in self.tables[SHOWN_TABLES:]]
-        parts += ["", f"… {counted(len(more), 'further table')}; summary.keys() lists "
-                      f"{'it' if len(more) == 1 else 'them'}"] if more else []
+                                                  f"summary[{table.heading!r}]"] * (n_hidden > 0)
+        others = [table.heading for table in self.tables[SHOWN_TABLES:]]
+        parts += ["", f"… {counted(len(others), 'further table')}; summary.keys() lists "
+                      f"{'it' if len(others) == 1 else 'them'}"] if others else []
         if self.figures:
             parts += ["", "   ".join(f"{name}: {_number(value, 6)}"
                                      for name, value in self.figures.items())]
@@ -112,16 +112,16 @@ class Summary:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        warned = "".join(f"<li>{escape(str(found))}</li>" for found in self.warnings)
-        shown = "".join(f"<h4>{escape(table.heading)}</h4>"
-                        f"{table.printed().head(SHOWN_ROWS).to_html(border=0)}"
-                        for table in self.tables[:SHOWN_TABLES])
+        warned = "".join(f"<li>{escape(str(finding))}</li>" for finding in self.warnings)
+        tables_html = "".join(f"<h4>{escape(table.heading)}</h4>"
+                              f"{table.printed().head(SHOWN_ROWS).to_html(border=0)}"
+                              for table in self.tables[:SHOWN_TABLES])
         figures = " · ".join(f"{escape(name)} {escape(_number(value, 6))}"
                              for name, value in self.figures.items())
         notes = "".join(f"<p>{escape(note)}</p>" for note in self.notes)
         return noted(f"<p><b>{escape(self.title)}</b></p><p>{escape(self.status)}</p>"
                      f'{f"""<ul class="warn">{warned}</ul>""" if warned else ""}'
-                     f"{shown}<p>{figures}</p>{notes}")
+                     f"{tables_html}<p>{figures}</p>{notes}")
 
     def to_dict(self) -> dict[str, object]:
         """The summary as plain values, for JSON: tables as lists of records."""
@@ -130,7 +130,7 @@ class Summary:
                     records_of(frame.rename_axis([name or "name" for name in frame.index.names]))]
 
         return {"title": self.title, "status": self.status,
-                "warnings": [str(found) for found in self.warnings],
+                "warnings": [str(finding) for finding in self.warnings],
                 "tables": [{"heading": table.heading, "values": records(table.values)}
                            | ({} if table.errors is None else {"errors": records(table.errors)})
                            for table in self.tables],

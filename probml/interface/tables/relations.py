@@ -66,8 +66,8 @@ class RelationalFunction(Reading):
 
     def run(self, settings: Mapping[str, object], inputs: SiteValues,
             rows: int | None = None) -> object:
-        arguments = {own: jnp.moveaxis(jnp.asarray(inputs[name]), 1, 0) if own in self.owners
-                     else inputs[name] for name, own in self.inputs.items()}
+        arguments = {arg: jnp.moveaxis(jnp.asarray(inputs[name]), 1, 0) if arg in self.owners
+                     else inputs[name] for name, arg in self.inputs.items()}
         with RowPlate("rows", rows, dim=-1) as number:
             pass
         arguments |= {key: number[None] for key, _ in self.tables.values()}
@@ -88,12 +88,12 @@ def flatten_tables(model: Bound,
     """The tables as rows of the root: name → (n, ...), of others (n, places, ...); and the place
     of each row of the others."""
     reading: RelationalFunction = model.generative
-    first = tables.get(reading.root, {})
+    root_table = tables.get(reading.root, {})
     keys = dict.fromkeys(key for key, _ in reading.tables.values())
-    number = {key: _rows_by_key(reading, tables, key) for key in keys}
-    rows = max(map(len, number.values()), default=None)
-    inputs = {own: name for name, own in reading.inputs.items()}
-    out = {inputs.get(name, name): value for name, value in first.items() if name not in keys}
+    row_of_key = {key: _rows_by_key(reading, tables, key) for key in keys}
+    rows = max(map(len, row_of_key.values()), default=None)
+    inputs = {arg: name for name, arg in reading.inputs.items()}
+    flat = {inputs.get(name, name): value for name, value in root_table.items() if name not in keys}
     places = {}
     for name, (key, width) in reading.tables.items():
         if name not in tables:
@@ -102,42 +102,42 @@ def flatten_tables(model: Bound,
         if key not in tables[name]:
             raise DataError(f"model '{model.name}': the column {what} is missing. Add it: it gives "
                             f"the row of '{reading.root}' to which each row belongs")
-        found = grid.positions(what, tables[name][key], number[key], f"table '{reading.root}'")
-        places[name] = found
+        place = grid.positions(what, tables[name][key], row_of_key[key], f"table '{reading.root}'")
+        places[name] = place
         for column, value in tables[name].items():
             if column != key:
-                own = inputs.get(column, column)
-                out[own] = found.spread(f"'{column}' of table '{name}'", value, present(rows),
-                                        max(width, found.width), own not in model.inputs)
-    return out, places
+                arg = inputs.get(column, column)
+                flat[arg] = place.spread(f"'{column}' of table '{name}'", value, present(rows),
+                                         max(width, place.width), arg not in model.inputs)
+    return flat, places
 
 
 def _rows_by_key(reading: RelationalFunction, tables: Columns, key: str) -> dict[Hashable, int]:
     """Key → row of the root: by its column of that name, or of another index; else by row number;
     without the root table one row for each key that occurs."""
-    first, keys = tables.get(reading.root, {}), {own for own, _ in reading.tables.values()}
-    key = key if key in first else next((own for own in first if own in keys), key)
-    if key in first:
+    root_table, keys = tables.get(reading.root, {}), {index for index, _ in reading.tables.values()}
+    key = key if key in root_table else next((index for index in root_table if index in keys), key)
+    if key in root_table:
         what = f"'{key}' of table '{reading.root}'"
-        values, codes = grid.keys_of(what, first[key])
+        values, codes = grid.keys_of(what, root_table[key])
         if len(values) < len(codes):
-            twice = values[int(np.argmax(np.bincount(codes)))]
-            raise DataError(f"{what} contains {twice!r} twice, but every row needs a different "
+            duplicate = values[int(np.argmax(np.bincount(codes)))]
+            raise DataError(f"{what} contains {duplicate!r} twice, but every row needs a different "
                             f"key. Drop one of the rows, or give it another key")
         return {values[code]: row for row, code in enumerate(codes)}
-    if first:
-        return {row: row for row in range(count_rows(reading.root, first))}
-    found = {value for name, (own, _) in reading.tables.items() if name in tables
-             for value in grid.keys_of(f"'{own}' of table '{name}'", tables[name][own])[0]}
-    return {value: row for row, value in enumerate(sorted(found, key=lambda v: (isinstance(v, str),
+    if root_table:
+        return {row: row for row in range(count_rows(reading.root, root_table))}
+    known = {value for name, (index, _) in reading.tables.items() if name in tables
+             for value in grid.keys_of(f"'{index}' of table '{name}'", tables[name][index])[0]}
+    return {value: row for row, value in enumerate(sorted(known, key=lambda v: (isinstance(v, str),
                                                                                 v)))}
 
 
 def widen(model: Bound, places: Mapping[str, int]) -> Bound:
     """The model with at least these numbers of places for the rows of other tables."""
     reading: RelationalFunction = model.generative
-    wide = {name: max(places.get(name, 1), width) for name, (_, width) in reading.tables.items()}
-    return type(model)(reading.with_widths(wide), model.settings, model.interventions)
+    widths = {name: max(places.get(name, 1), width) for name, (_, width) in reading.tables.items()}
+    return type(model)(reading.with_widths(widths), model.settings, model.interventions)
 
 
 def read_tables(model: Bound, tables: Columns) -> ReadModel | None:
@@ -158,24 +158,24 @@ def read_tables(model: Bound, tables: Columns) -> ReadModel | None:
     found = _survey_tables(model, tables)
     if found is None:
         return None
-    context, shown, arguments = found
+    context, survey, arguments = found
     root, others = _check_tables(model, context.declared, tables)
-    _check_chains(model, shown, root)
-    keys = {name: _key(model, name, said, tables) for name, said in others.items()}
-    home = _tables_of_names(model, shown, root, others, keys, tables)
-    names = {input_name(own, shown): own for own in arguments if own not in keys.values()}
+    _check_chains(model, survey, root)
+    keys = {name: _key(model, name, link, tables) for name, link in others.items()}
+    home = _tables_of_names(model, survey, root, others, keys, tables)
+    names = {input_name(arg, survey): arg for arg in arguments if arg not in keys.values()}
     reading = RelationalFunction(model.generative, names, root,
                                  {name: (key, 1) for name, key in keys.items()},
-                                 {own: home[own] for own in names.values() if home[own] in others},
-                                 params=shown.params)
-    read = bind(model, reading, {}, arguments)
-    flat, places = flatten_tables(read, tables)
-    read = widen(read, {name: found.width for name, found in places.items()})
-    _check_exchangeable(read, flat, others)
-    beside = ", ".join(f"joined with those of '{name}' by '{key}'" for name, key in keys.items())
-    return ReadModel(read, flatten_tables(read, tables)[0],
-                     f"the rows are those of table '{root}'{', ' * bool(beside)}{beside}",
-                     shown.begin)
+                                 {arg: home[arg] for arg in names.values() if home[arg] in others},
+                                 params=survey.params)
+    bound = bind(model, reading, {}, arguments)
+    flat, places = flatten_tables(bound, tables)
+    bound = widen(bound, {name: found.width for name, found in places.items()})
+    _check_exchangeable(bound, flat, others)
+    joins = ", ".join(f"joined with those of '{name}' by '{key}'" for name, key in keys.items())
+    return ReadModel(bound, flatten_tables(bound, tables)[0],
+                     f"the rows are those of table '{root}'{', ' * bool(joins)}{joins}",
+                     survey.begin)
 
 
 def _survey_tables(model: Bound,
@@ -195,30 +195,30 @@ def _survey_tables(model: Bound,
         context = Tables(sizes)
         try:
             with row_scope(context), chain_length_scope(steps):
-                shown = survey_run(model, arguments, {})
+                survey = survey_run(model, arguments, {})
         except UnnamedTable:
             return None
         except (DataError, ModelError) as error:
-            said = context.declared.get(last)
-            if failure is None or said is not None and said.of is not None:
+            link = context.declared.get(last)
+            if failure is None or link is not None and link.of is not None:
                 failure = error  # the index is more often a column of the table that belongs
             continue
-        return (context, shown, arguments) if context.declared else None
+        return (context, survey, arguments) if context.declared else None
     raise present(failure)
 
 
 def _arguments(model: Bound, tables: Columns) -> dict[str, ArrayLike]:
     """The function's arguments, columns of its tables; of several of the same name the last."""
-    found = {}
+    arguments = {}
     for table in tables.values():
-        found |= {name: value_of(table[name]) for name in model.inputs if name in table}
-    missing = next((name for name in model.inputs if name not in found), None)
+        arguments |= {name: value_of(table[name]) for name in model.inputs if name in table}
+    missing = next((name for name in model.inputs if name not in arguments), None)
     if missing is not None:
         raise DataError(f"model '{model.name}': none of the tables {listed(tables)} has the column "
                         f"'{missing}', which is an argument of the model function. Add the column "
                         f"to a table, or give its value to the model, {model.name}(…, "
                         f"{missing}=...)")
-    return found
+    return arguments
 
 
 def _check_tables(model: Bound, declared: Mapping[str, Relation],
@@ -230,34 +230,34 @@ def _check_tables(model: Bound, declared: Mapping[str, Relation],
         raise DataError(f"{where} has no rows('{unknown}'), so the table '{unknown}' is not used. "
                         f"The tables of the model are {listed(declared)}. Drop the table or rename "
                         f"it")
-    roots = [name for name, said in declared.items() if said.of is None]
-    others = {name: said for name, said in declared.items() if said.of is not None}
+    roots = [name for name, link in declared.items() if link.of is None]
+    others = {name: link for name, link in declared.items() if link.of is not None}
     if len(roots) != 1:
         raise ModelError(f"{where}: expected exactly one table without of= in rows(), got "
                          f"{roots or 'none'}. " + (
                              "Declare to which table the others belong, such as rows('visits', "
                              "of='patients') if each visit belongs to a patient" if roots else
                              f"Add a block rows('{next(iter(others.values())).of}')"))
-    far = next((name for name, said in others.items() if said.of != roots[0]), None)
-    if far is not None:
+    sub = next((name for name, link in others.items() if link.of != roots[0]), None)
+    if sub is not None:
         raise ModelError(
-            f"{where}: the rows of '{far}' belong to '{others[far].of}', " + (
-                f"which belongs to '{others[str(others[far].of)].of}', but only two levels of "
-                f"tables are supported. Write rows('{far}', of='{roots[0]}'). For the middle level "
-                f"use a numpyro.plate, indexed by a column of '{far}'"
-                if others[far].of in others else
-                f"but the model has no rows('{others[far].of}'). Write rows('{far}', "
+            f"{where}: the rows of '{sub}' belong to '{others[sub].of}', " + (
+                f"which belongs to '{others[str(others[sub].of)].of}', but only two levels of "
+                f"tables are supported. Write rows('{sub}', of='{roots[0]}'). For the middle level "
+                f"use a numpyro.plate, indexed by a column of '{sub}'"
+                if others[sub].of in others else
+                f"but the model has no rows('{others[sub].of}'). Write rows('{sub}', "
                 f"of='{roots[0]}')")
         )
-    lacking = next((name for name in others if name not in tables), None)
-    if lacking is not None:
-        raise DataError(f"{where}: the table '{lacking}' is missing. Add it to the data, which "
+    missing = next((name for name in others if name not in tables), None)
+    if missing is not None:
+        raise DataError(f"{where}: the table '{missing}' is missing. Add it to the data, which "
                         f"contain only the tables {listed(tables)}")
     return roots[0], others
 
 
-def _check_chains(model: Bound, shown: Survey, root: str) -> None:
-    far = next((site for site in shown.sites.values() if root not in site.plates
+def _check_chains(model: Bound, survey: Survey, root: str) -> None:
+    far = next((site for site in survey.sites.values() if root not in site.plates
                 and site.kind in ("MarkovChain", "GaussianChain")), None)
     if far is not None:
         raise ModelError(
@@ -267,53 +267,53 @@ def _check_chains(model: Bound, shown: Survey, root: str) -> None:
             f"numpyro.plate, indexed by a column, such as level[group]")
 
 
-def _key(model: Bound, name: str, said: Relation, tables: Columns) -> str:
+def _key(model: Bound, name: str, link: Relation, tables: Columns) -> str:
     """The input of a table that is the index of the root's rows."""
-    root, where = tables.get(str(said.of), {}), f"rows('{name}', of='{said.of}')"
-    if said.by is not None:
-        if said.by not in model.inputs or said.by not in tables[name]:
-            raise DataError(f"model '{model.name}': {where} has by='{said.by}', expected an "
+    root, where = tables.get(str(link.of), {}), f"rows('{name}', of='{link.of}')"
+    if link.by is not None:
+        if link.by not in model.inputs or link.by not in tables[name]:
+            raise DataError(f"model '{model.name}': {where} has by='{link.by}', expected an "
                             f"argument of the model function that is also a column of '{name}'. "
                             "These are "
-                            f"{listed([own for own in model.inputs if own in tables[name]])}")
-        return said.by
-    found = [own for own in model.inputs if own in tables[name] and own in root]
-    if len(found) != 1:
+                            f"{listed([col for col in model.inputs if col in tables[name]])}")
+        return link.by
+    cols = [col for col in model.inputs if col in tables[name] and col in root]
+    if len(cols) != 1:
         raise DataError(
             f"model '{model.name}', {where}: the column that links the two tables must be in both "
             f"and be an argument of the model function. Expected one such column, got "
-            f"{found or 'none'}. Name the column of '{name}' that contains the row of '{said.of}', "
-            f"rows('{name}', of='{said.of}', by='...')"
+            f"{cols or 'none'}. Name the column of '{name}' that contains the row of '{link.of}', "
+            f"rows('{name}', of='{link.of}', by='...')"
         )
-    return found[0]
+    return cols[0]
 
 
-def _tables_of_names(model: Bound, shown: Survey, root: str, others: Mapping[str, Relation],
+def _tables_of_names(model: Bound, survey: Survey, root: str, others: Mapping[str, Relation],
                      keys: Mapping[str, str], tables: Columns) -> dict[str, str]:
     """Site or column → its table; keys, which several tables may have, left out."""
     home: dict[str, str] = {}
-    for site in shown.sites.values():
-        inside = [name for name in site.plates if name == root or name in others]
-        if len(inside) > 1:
+    for site in survey.sites.values():
+        blocks = [name for name in site.plates if name == root or name in others]
+        if len(blocks) > 1:
             raise ModelError(
-                f"model '{model.name}', site '{site.name}' is inside {listed(inside, ' and ')} at "
+                f"model '{model.name}', site '{site.name}' is inside {listed(blocks, ' and ')} at "
                 "once, but blocks of rows(…, of=…) cannot be nested. Write the blocks one below "
                 f"the other. To use a site a of '{root}' in the second block, write "
-                f"a[{next(keys[own] for own in inside if own in keys)}]"
+                f"a[{next(keys[table_name] for table_name in blocks if table_name in keys)}]"
             )
-        if inside and site.factor and inside[0] in others:
+        if blocks and site.factor and blocks[0] in others:
             raise ModelError(f"model '{model.name}', site '{site.name}': numpyro.factor in "
-                             f"rows('{inside[0]}', of=…) is not supported, because shorter groups "
+                             f"rows('{blocks[0]}', of=…) is not supported, because shorter groups "
                              "are filled up with empty rows, which the factor would count. Use a "
                              f"distribution, or put the factor in rows('{root}')")
-        if inside:
-            home[site.name] = inside[0]
+        if blocks:
+            home[site.name] = blocks[0]
     columns: dict[str, str] = {}
     for name, table in tables.items():
         for column in table:
             if column in keys.values():
                 continue
-            if column in shown.sites and home.get(column) != name:
+            if column in survey.sites and home.get(column) != name:
                 where = (f"of rows('{home[column]}')" if column in home
                          else "outside the rows of all tables")
                 raise DataError(f"model '{model.name}': '{column}' is a site {where}, but the data "
@@ -349,30 +349,30 @@ def _dependence_on_others(model: Bound, flat: SiteValues,
     raws = {name: arrays.as_raw(f"the input '{name}'", flat[name], True) for name in model.inputs
             if name in flat}
     reading: RelationalFunction = model.generative
-    inside = {name for name, own in reading.inputs.items() if reading.owners.get(own) == table}
+    in_table = {name for name, arg in reading.inputs.items() if reading.owners.get(arg) == table}
     owners: list[str] = []
 
     def traced(places: int) -> tuple[ClosedJaxpr, list[int | None]]:
-        read = type(model)(reading.with_widths({table: places}), model.settings)
-        own = tuple(sorted(
-            (name, (places, *raw.values.shape[2:]) if name in inside else raw.values.shape[1:],
+        bound = type(model)(reading.with_widths({table: places}), model.settings)
+        specs = tuple(sorted(
+            (name, (places, *raw.values.shape[2:]) if name in in_table else raw.values.shape[1:],
              raw.values.dtype.kind) for name, raw in raws.items()
         ))
-        found = sites_of(read, own, bool(jax.config.jax_enable_x64), 1)[0]
+        sites = sites_of(bound, specs, bool(jax.config.jax_enable_x64), 1)[0]
         values = {name: jax.ShapeDtypeStruct(site.shape, dtype_of(site))
-                  for name, site in found.items()}
-        closed = jaxpr_of(functools.partial(leaves_of, read, owners))(
-            values, input_specs(own, 1)
+                  for name, site in sites.items()}
+        closed = jaxpr_of(functools.partial(leaves_of, bound, owners))(
+            values, input_specs(specs, 1)
         )
-        return closed, [*(_axis(found[name], table) for name in sorted(found)),
-                        *(1 if name in inside else None for name in sorted(raws))]
+        return closed, [*(_axis(sites[name], table) for name in sorted(sites)),
+                        *(1 if name in in_table else None for name in sorted(raws))]
 
     single, axes = traced(1)
-    mixed = exchangeability.looks(single, lambda places: traced(places)[0], axes)
+    mixed = exchangeability.row_dependence(single, lambda places: traced(places)[0], axes)
     return zip(owners, mixed, strict=True)
 
 
 def _axis(site: Site, table: str) -> int | None:
     """The axis of a site that is the rows of a table."""
-    inside = [name for name, _ in site.plates if name != "rows"]
-    return site.axes[inside.index(table)] if site.rows and table in inside else None
+    plates = [name for name, _ in site.plates if name != "rows"]
+    return site.axes[plates.index(table)] if site.rows and table in plates else None

@@ -31,18 +31,18 @@ def answers_in_tables(of_site: bool = False) -> Callable:
 
     def asked(verb: Callable) -> Callable:
         @functools.wraps(verb)
-        def ask(self: Any, data: DataLike, *args: Any, **named: Any) -> Any:
-            found = flatten_for(self, data)
-            if found is None:
-                return as_columns_of(data, self, verb(self, data, *args, **named), lambda: (
-                    _asked_site(self, data, verb, args, named)) if of_site else None)
-            fit, flat, places = found
-            answer = verb(fit, flat, *args, **named)
+        def ask(self: Any, data: DataLike, *args: Any, **options: Any) -> Any:
+            flattened = flatten_for(self, data)
+            if flattened is None:
+                return as_columns_of(data, self, verb(self, data, *args, **options), lambda: (
+                    _asked_site(self, data, verb, args, options)) if of_site else None)
+            fit, flat, places = flattened
+            answer = verb(fit, flat, *args, **options)
             if isinstance(answer, dict):
                 return gather_by_table(fit, answer, places)
             if not of_site:
                 return answer
-            site = _asked_site(fit, flat, verb, args, named)
+            site = _asked_site(fit, flat, verb, args, options)
             return gather_by_table(fit, {site: answer}, places)[site]
 
         return ask
@@ -50,9 +50,9 @@ def answers_in_tables(of_site: bool = False) -> Callable:
     return asked
 
 
-def _asked_site(fit: Any, data: DataLike, verb: Callable, args: tuple, named: Mapping) -> Any:
+def _asked_site(fit: Any, data: DataLike, verb: Callable, args: tuple, options: Mapping) -> Any:
     """The site that a query is about: that which it names, or the only missing one."""
-    site = named.get("site", args[0] if args else None)
+    site = options.get("site", args[0] if args else None)
     return site or fit._site_to_predict(fit._read(data), continuous=verb.__name__ == "predict")
 
 
@@ -67,42 +67,42 @@ def as_columns_of(data: DataLike, fit: Any, answer: Any,
     Raises:
         DataError: a joint distribution, whose elements have one order.
     """
-    moved = {name: own for name, own in (
+    reorder = {name: function for name, function in (
         (name, _places(data[name], fit.columns[name])) for name in columns_of(data)
-        if name in fit.columns and name in fit.structure.sites) if own is not None}
-    if not moved:
+        if name in fit.columns and name in fit.structure.sites) if function is not None}
+    if not reorder:
         return answer
-    axes = {name: len(fit.structure.sites[name].along(1)) for name in moved}
+    axes = {name: len(fit.structure.sites[name].along(1)) for name in reorder}
 
     def in_order(name: str, value: Any) -> Any:
-        return jax.tree.map(lambda a: moved[name](a, axes[name]), value)
+        return jax.tree.map(lambda a: reorder[name](a, axes[name]), value)
 
     if isinstance(answer, dict):
-        return {name: in_order(name, value) if name in moved else value
+        return {name: in_order(name, value) if name in reorder else value
                 for name, value in answer.items()}
     if isinstance(answer, Distribution):
-        name = next(iter(moved))
+        name = next(iter(reorder))
         raise DataError(f"'{name}' has its columns in another order than in the fitted data. Give "
                         "them in the order of the fitted data, "
                         f"{name}[[{listed(fit.columns[name])}]]")
     name = about()
-    return in_order(name, answer) if name in moved else answer
+    return in_order(name, answer) if name in reorder else answer
 
 
 def _places(given: DataLike, columns: tuple[str, ...]) -> Callable | None:
     """(array (n, ...), axis of the elements) → it in the order of the columns of a table, or of
     each of a list of tables, the sequences; None: that is the order of `columns`."""
     tables = [given] if is_table(given) else given
-    own = [tuple(map(str, names_of(table))) for table in tables]
-    if all(names == columns for names in own):
+    orders = [tuple(map(str, names_of(table))) for table in tables]
+    if all(names == columns for names in orders):
         return None
-    at = [[columns.index(name) for name in names if name in columns] for names in own]
+    positions = [[columns.index(name) for name in names if name in columns] for names in orders]
 
     def moved(array: np.ndarray, axis: int) -> np.ndarray:
         array = np.asarray(array)
-        return (np.take(array, at[0], axis) if is_table(given) else
+        return (np.take(array, positions[0], axis) if is_table(given) else
                 np.stack([np.take(row, places, axis - 1)
-                          for row, places in zip(array, at, strict=True)]))
+                          for row, places in zip(array, positions, strict=True)]))
 
     return moved
 
@@ -115,12 +115,12 @@ def flatten_for(fit: Any,
     if tables is None:
         return None
     flat, places = flatten_tables(fit.model, tables)
-    model = widen(fit.model, {name: found.width for name, found in places.items()})
+    model = widen(fit.model, {name: place.width for name, place in places.items()})
     if model != fit.model:
         reading = model.generative
-        wide = {name: reading.tables[reading.owners[own]][1]
-                for name, own in reading.inputs.items() if own in reading.owners}
-        shapes = {name: ((wide[name], *shape[1:]), kind) if name in wide else (shape, kind)
+        widths = {name: reading.tables[reading.owners[arg]][1]
+                  for name, arg in reading.inputs.items() if arg in reading.owners}
+        shapes = {name: ((widths[name], *shape[1:]), kind) if name in widths else (shape, kind)
                   for name, (shape, kind) in fit.shapes.items()}
         fit = replace(fit, model=model, shapes=shapes, data=None, kept=None)
     return fit, flat, places
@@ -129,9 +129,9 @@ def flatten_for(fit: Any,
 def gather_by_table(fit: Fitted, answers: SiteValues,
                     places: Mapping[str, Places]) -> dict[str, ArrayLike]:
     """Answers about sites, name → (n, ...), those of other tables in the order of their rows."""
-    out = {}
+    gathered = {}
     for name, answer in answers.items():
         site = fit.structure.named[name]
         table = next((plate for plate, _ in site.plates if plate in places), None)
-        out[name] = answer if table is None else jax.tree.map(places[table].gathered, answer)
-    return out
+        gathered[name] = answer if table is None else jax.tree.map(places[table].gathered, answer)
+    return gathered

@@ -71,16 +71,16 @@ def gather_indices(eqn: JaxprEqn) -> list[GatherIndex]:
     dims = params.get("dimension_numbers")
     if name == "gather":
         clips, fill = params["mode"].name == "CLIP", params["fill_value"]
-        stated = params["mode"].name == "FILL_OR_DROP" and fill is not None and not np.array_equal(
+        fills = params["mode"].name == "FILL_OR_DROP" and fill is not None and not np.array_equal(
             fill, default_fill(eqn.invars[0].aval.dtype), True)
         # vmap turns a slice into a gather that clips, whose axis is not collapsed; clipping along a
         # collapsed axis was asked for by the user
         return [GatherIndex(1, k, axis, params["slice_sizes"][axis],
-                            stated or clips and axis in dims.collapsed_slice_dims)
+                            fills or clips and axis in dims.collapsed_slice_dims)
                 for k, axis in enumerate(dims.start_index_map)]
     if name.startswith("scatter"):
-        away = (*dims.inserted_window_dims, *dims.operand_batching_dims)
-        window = dict(zip((a for a in range(len(eqn.invars[0].aval.shape)) if a not in away),
+        dropped = (*dims.inserted_window_dims, *dims.operand_batching_dims)
+        window = dict(zip((a for a in range(len(eqn.invars[0].aval.shape)) if a not in dropped),
                           dims.update_window_dims, strict=True))
         return [GatherIndex(1, k, axis,
                             eqn.invars[2].aval.shape[window[axis]] if axis in window else 1,
@@ -136,24 +136,24 @@ def gathered(eqn: JaxprEqn, operand: np.ndarray | None, indices: Sequence[Any],
     if (operand[SOURCE] == KNOWN).all():
         source = opaque([flat[..., k] for k in varying])[SOURCE]
         single = np.unique(source)
-        found = numbers_of(np.full(shape, single[0] if len(single) == 1 else UNKNOWN), np.nan,
-                           np.nan)
-        found[LOW], found[HIGH] = operand[OFFSET].min(), operand[OFFSET].max()
+        numbers = numbers_of(np.full(shape, single[0] if len(single) == 1 else UNKNOWN), np.nan,
+                             np.nan)
+        numbers[LOW], numbers[HIGH] = operand[OFFSET].min(), operand[OFFSET].max()
         if len(dims) == 1 and sizes == (1,) and operand.shape[1] == 1:
             starts = np.broadcast_to(flat[..., 0].reshape(6, -1), (6, math.prod(shape)))[:, None]
-            write(nodes, found, [starts.reshape(6, 1, *shape)], "table", True,
+            write(nodes, numbers, [starts.reshape(6, 1, *shape)], "table", True,
                   operand[OFFSET].ravel())
-        return found
+        return numbers
     count = math.prod(dims[components[k]] - sizes[components[k]] + 1 for k in varying)
     if count * operand.shape[1] > ALTERNATIVES:
         return None
-    out = []
+    choices = []
     for place in np.ndindex(*(dims[components[k]] - sizes[components[k]] + 1 for k in varying)):
         starts = flat[OFFSET].copy()
         for k, start in zip(varying, place, strict=True):
             starts[..., k] = start
-        out.append(at(starts))
-    return np.concatenate(out, 1)
+        choices.append(at(starts))
+    return np.concatenate(choices, 1)
 
 
 def _positions(eqn: JaxprEqn, starts: np.ndarray) -> np.ndarray:
@@ -161,11 +161,11 @@ def _positions(eqn: JaxprEqn, starts: np.ndarray) -> np.ndarray:
     JAX does: the primitive, evaluated on the positions of the elements."""
     dims = eqn.invars[0].aval.shape
     index = np.nan_to_num(np.clip(starts, -1, max(dims, default=0))).astype(int)
-    split = [*index] if name_of(eqn) == "dynamic_slice" else [index]
-    found = computed(eqn, [np.arange(math.prod(dims)).reshape(dims), *split], np.dtype(int),
-                     **({"mode": CLIP} if "mode" in eqn.params else {}))
-    assert found is not None, "gathers that clamp are known to NumPy"
-    return found[0]
+    operands = [*index] if name_of(eqn) == "dynamic_slice" else [index]
+    result = computed(eqn, [np.arange(math.prod(dims)).reshape(dims), *operands], np.dtype(int),
+                      **({"mode": CLIP} if "mode" in eqn.params else {}))
+    assert result is not None, "gathers that clamp are known to NumPy"
+    return result[0]
 
 
 # Moves: numbers and labels go with the elements
@@ -178,19 +178,19 @@ def move_elements(eqn: JaxprEqn, values: list[Value]) -> list[Value]:
     numbers = _moved_numbers(eqn, [value.numbers for value in values], shapes)
     negative = (_moved_numbers(eqn, [values[0].negative], shapes) if len(values) == 1
                 else [None] * len(eqn.outvars))
-    out = []
+    results = []
     for j, var in enumerate(eqn.outvars):
         axes = [frozenset[Label]()] * len(var.aval.shape)
         loose = frozenset().union(*(value.loose for value in values))
         for i, (value, shape) in enumerate(zip(values, shapes, strict=True)):
-            for labels, found in zip(value.axes, rule(eqn, i, j, shape), strict=True):
-                if found is None:
+            for labels, target in zip(value.axes, rule(eqn, i, j, shape), strict=True):
+                if target is None:
                     loose |= {label[:2] for label in labels}
                 else:
-                    place, by = found if isinstance(found, tuple) else (found, 0)
-                    axes[place] |= {(p, axis, shift + by) for p, axis, shift in labels}
-        out.append(Value(numbers[j], tuple(axes), loose, negative[j]))
-    return out
+                    new_axis, offset = target if isinstance(target, tuple) else (target, 0)
+                    axes[new_axis] |= {(p, axis, shift + offset) for p, axis, shift in labels}
+        results.append(Value(numbers[j], tuple(axes), loose, negative[j]))
+    return results
 
 
 def _moved_numbers(eqn: JaxprEqn, parts: list[Any],
@@ -208,8 +208,8 @@ def _moved_numbers(eqn: JaxprEqn, parts: list[Any],
         return [None] * len(eqn.outvars)
     parts = [numbers_of(np.full(shape, float(UNKNOWN)), np.nan, np.nan) if part is None else part
              for part, shape in zip(parts, shapes, strict=True)]
-    most = max(part.shape[1] for part in parts)
-    flat = np.concatenate([np.take(part, np.arange(most) % part.shape[1], 1).reshape(6, most, -1)
+    count = max(part.shape[1] for part in parts)
+    flat = np.concatenate([np.take(part, np.arange(count) % part.shape[1], 1).reshape(6, count, -1)
                            for part in parts], -1)
     return [flat[:, :, place] for place in places]
 
@@ -220,9 +220,9 @@ def _moved_numbers(eqn: JaxprEqn, parts: list[Any],
 Places = Sequence[int | tuple[int, int] | None]
 
 
-def _without(gone: Iterable[int], shape: Sequence[int]) -> Places:
-    gone = [axis % len(shape) for axis in gone]
-    return [None if axis in gone else axis - sum(other < axis for other in gone)
+def _without(removed: Iterable[int], shape: Sequence[int]) -> Places:
+    removed = [axis % len(shape) for axis in removed]
+    return [None if axis in removed else axis - sum(other < axis for other in removed)
             for axis in range(len(shape))]
 
 
@@ -230,23 +230,23 @@ def _reshaped(eqn: JaxprEqn, i: int, j: int, shape: Sequence[int]) -> Places:
     """An axis survives a reshape if its length and the product of the lengths before it do."""
 
     def keys(shape: Sequence[int]) -> list[tuple]:
-        own = [(math.prod(shape[:axis]), size) for axis, size in enumerate(shape)]
-        return [(*key, own[:axis].count(key)) for axis, key in enumerate(own)]
+        prefixes = [(math.prod(shape[:axis]), size) for axis, size in enumerate(shape)]
+        return [(*key, prefixes[:axis].count(key)) for axis, key in enumerate(prefixes)]
 
-    after = keys(eqn.outvars[0].aval.shape)
-    return [after.index(key) if key in after else None for key in keys(shape)]
+    new_keys = keys(eqn.outvars[0].aval.shape)
+    return [new_keys.index(key) if key in new_keys else None for key in keys(shape)]
 
 
 def _cut(eqn: JaxprEqn, i: int, j: int, shape: Sequence[int]) -> Places:
     """A slice; a single entry cut from several no longer varies along the axis."""
     steps = eqn.params["strides"] or (1,) * len(shape)
-    return [(axis, -begin) if step == 1 and (left > 1 or size == 1) else None
-            for axis, (begin, step, size, left) in enumerate(zip(
+    return [(axis, -start) if step == 1 and (length > 1 or size == 1) else None
+            for axis, (start, step, size, length) in enumerate(zip(
                 eqn.params["start_indices"], steps, shape, eqn.outvars[0].aval.shape, strict=True))]
 
 
-def _along(axis: int, shape: Sequence[int], begin: int) -> Places:
-    return [(own, begin if own == axis else 0) for own in range(len(shape))]
+def _along(axis: int, shape: Sequence[int], shift: int) -> Places:
+    return [(k, shift if k == axis else 0) for k in range(len(shape))]
 
 
 def _concatenated(eqn: JaxprEqn, i: int, j: int, shape: Sequence[int]) -> Places:
@@ -255,11 +255,11 @@ def _concatenated(eqn: JaxprEqn, i: int, j: int, shape: Sequence[int]) -> Places
 
 
 def _product(eqn: JaxprEqn, i: int, j: int, shape: Sequence[int]) -> Places:
-    summed, batch = (own[i] for own in eqn.params["dimension_numbers"])
-    free = [axis for axis in range(len(shape)) if axis not in (*summed, *batch)]
-    first = len(batch) if i == 0 else len(eqn.outvars[0].aval.shape) - len(free)
+    summed, batch = (dims[i] for dims in eqn.params["dimension_numbers"])
+    kept = [axis for axis in range(len(shape)) if axis not in (*summed, *batch)]
+    first = len(batch) if i == 0 else len(eqn.outvars[0].aval.shape) - len(kept)
     return [None if axis in summed else batch.index(axis) if axis in batch
-            else first + free.index(axis) for axis in range(len(shape))]
+            else first + kept.index(axis) for axis in range(len(shape))]
 
 
 AXES: dict[str, Callable[[JaxprEqn, int, int, Sequence[int]], Places]] = {

@@ -92,8 +92,8 @@ class _Constants(Domain[_Array]):
         return None
 
     def equation(self, eqn: JaxprEqn, operands: list[_Array]) -> list[_Array]:
-        self.found.extend(own for own in _indexed(eqn, operands) if own.codes.size
-                          and (own.codes.min() < 0 or own.codes.max() > own.last))
+        self.found.extend(index for index in _indexed(eqn, operands) if index.codes.size
+                          and (index.codes.min() < 0 or index.codes.max() > index.last))
         known = [value for value in operands if value is not None]
         result = computed(eqn, known) if len(known) == len(operands) and all(
             getattr(var.aval.dtype, "kind", "V") in WHOLE for var in eqn.outvars) else None
@@ -107,10 +107,10 @@ def _indexed(eqn: JaxprEqn, values: list[np.ndarray | None]) -> Iterator[Beyond]
     """The constant indices of an equation, axis by axis. Not those of slices of several entries and
     of writes by a slice, which JAX moves inside the array."""
     name = name_of(eqn)
-    for look in gather_indices(eqn) if name != "dynamic_update_slice" else ():
-        index, length = values[look.operand], eqn.invars[0].aval.shape[look.axis]
-        if index is not None and not look.free and (look.size == 1 or name == "gather"):
-            yield Beyond(look.of(index), length, length - look.size)
+    for gather in gather_indices(eqn) if name != "dynamic_update_slice" else ():
+        index, length = values[gather.operand], eqn.invars[0].aval.shape[gather.axis]
+        if index is not None and not gather.free and (gather.size == 1 or name == "gather"):
+            yield Beyond(gather.of(index), length, length - gather.size)
 
 
 READS = frozenset({"dynamic_slice", "gather"})
@@ -134,12 +134,13 @@ class Reader(Domain[Value]):
 
     def equation(self, eqn: JaxprEqn, operands: list[Value]) -> list[Value]:
         name = name_of(eqn)
-        for look in gather_indices(eqn) if name in GATHERS else ():
-            index, operand = operands[look.operand].numbers, operands[0]
-            length = eqn.invars[0].aval.shape[look.axis]
-            if index is not None and length and not (look.column is None and look.size == length):
-                self._note(look.of(index), length - look.size, length,
-                           operand if name in READS else blank(operand), look.axis, look.free)
+        for gather in gather_indices(eqn) if name in GATHERS else ():
+            index, operand = operands[gather.operand].numbers, operands[0]
+            length = eqn.invars[0].aval.shape[gather.axis]
+            if index is not None and length and not (gather.column is None
+                                                     and gather.size == length):
+                self._note(gather.of(index), length - gather.size, length,
+                           operand if name in READS else blank(operand), gather.axis, gather.free)
         if name in READS:
             return [self._read(eqn, operands)]
         if len(eqn.outvars) == 1 and (entry := table_entry(eqn)) is not None and (
@@ -155,23 +156,23 @@ class Reader(Domain[Value]):
         whole = bool(operand.loose & {label[:2] for label in operand.axes[axis]})
         whole |= not operand.axes[axis] and bool(operand.every)
         for number in np.unique(numbers.reshape(len(numbers), -1).T, axis=0):
-            own = tuple(number.tolist())
-            for source in sources_of(self.nodes, own):
-                reading = Reading(own, last, length, operand.axes[axis], free, whole)
-                kept = self.found.setdefault(source, [])
-                if reading not in kept:
-                    kept.append(reading)
-            if own[NODE] and not free and not 0 <= own[LOW] <= own[HIGH] <= last:
-                self.formulas.append((own, last, operand.axes[axis]))
+            key = tuple(number.tolist())
+            for source in sources_of(self.nodes, key):
+                reading = Reading(key, last, length, operand.axes[axis], free, whole)
+                readings = self.found.setdefault(source, [])
+                if reading not in readings:
+                    readings.append(reading)
+            if key[NODE] and not free and not 0 <= key[LOW] <= key[HIGH] <= last:
+                self.formulas.append((key, last, operand.axes[axis]))
 
     def _read(self, eqn: JaxprEqn, operands: list[Value]) -> Value:
         """The result of a gather or slice: the labels of an axis that is read in full are kept."""
         operand, dims, sizes = operands[0], eqn.invars[0].aval.shape, eqn.params["slice_sizes"]
-        by = {index.axis: index for index in gather_indices(eqn)}
+        index_of = {index.axis: index for index in gather_indices(eqn)}
         numbers = eqn.params.get("dimension_numbers")
-        away = () if numbers is None else (*numbers.collapsed_slice_dims,
-                                           *numbers.operand_batching_dims)
-        window = [axis for axis in range(len(dims)) if axis not in away]
+        dropped = () if numbers is None else (*numbers.collapsed_slice_dims,
+                                              *numbers.operand_batching_dims)
+        window = [axis for axis in range(len(dims)) if axis not in dropped]
         places = dict(zip(window, window if numbers is None else numbers.offset_dims, strict=True))
         axes = [frozenset[Label]()] * len(eqn.outvars[0].aval.shape)
         loose = set(operand.loose)
@@ -179,12 +180,12 @@ class Reader(Domain[Value]):
             if axis in window and sizes[axis] == dims[axis]:
                 axes[places[axis]] = labels
                 continue
-            index = operands[by[axis].operand].numbers if axis in by else None
-            if index is None or not (by[axis].of(index)[SOURCE] >= 0).all():
+            index = operands[index_of[axis].operand].numbers if axis in index_of else None
+            if index is None or not (index_of[axis].of(index)[SOURCE] >= 0).all():
                 loose |= {label[:2] for label in labels}
-        found = gathered(eqn, operand.numbers, [value.numbers for value in operands[1:]],
-                         self.nodes)
-        return Value(found, tuple(axes), frozenset(loose))
+        result = gathered(eqn, operand.numbers, [value.numbers for value in operands[1:]],
+                          self.nodes)
+        return Value(result, tuple(axes), frozenset(loose))
 
     def entering(self, value: Value, turn: int | None, scan: Scan) -> Value:
         return Value(None if value.numbers is None or turn is None else value.numbers[:, :, turn],
@@ -193,8 +194,8 @@ class Reader(Domain[Value]):
     def leaving(self, values: Sequence[Value], aval: object) -> Value:
         parts = [v.numbers for v in values if v.numbers is not None and v.numbers.shape[1] == 1]
         numbers = np.stack(parts, 2) if len(parts) == len(values) else None
-        axes = tuple(frozenset().union(*each)
-                     for each in zip(*(v.axes for v in values), strict=True))
+        axes = tuple(frozenset().union(*labels)
+                     for labels in zip(*(v.axes for v in values), strict=True))
         return Value(numbers, (frozenset(), *axes), frozenset().union(*(v.loose for v in values)))
 
     def opaque_results(self, eqn: JaxprEqn, operands: list[Value]) -> list[Value]:

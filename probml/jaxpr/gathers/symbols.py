@@ -76,8 +76,8 @@ def constant(value: ArrayLike) -> Value:
     if getattr(value, "size", 1) > MAX_TRACKED_ELEMENTS or not _numeric(value):
         return Value(None, table)
     array = np.asarray(value, float)
-    differ = array.size > 1 and not np.all(array == array.flat[0])
-    return Value(numbers_of(KNOWN, 0.0, array), table if differ else (frozenset(),) * array.ndim)
+    varies = array.size > 1 and not np.all(array == array.flat[0])
+    return Value(numbers_of(KNOWN, 0.0, array), table if varies else (frozenset(),) * array.ndim)
 
 
 def _numeric(value: object) -> bool:
@@ -100,49 +100,49 @@ OPERATIONS: dict[str, Callable | None] = {
 
 def elementwise(name: str, eqn: JaxprEqn, values: list[Value], nodes: list[Node]) -> Value:
     shape = eqn.outvars[0].aval.shape
-    same = [v for v in values if len(v.axes) == len(shape)]
-    axes = tuple(frozenset().union(*(v.axes[i] for v in same)) for i in range(len(shape)))
+    full_rank = [v for v in values if len(v.axes) == len(shape)]
+    axes = tuple(frozenset().union(*(v.axes[i] for v in full_rank)) for i in range(len(shape)))
     loose = frozenset().union(*(v.loose for v in values))
-    found = [v.numbers for v in values if v.numbers is not None]
-    if len(found) < len(values) or math.prod(shape) > MAX_TRACKED_ELEMENTS:
+    operands = [v.numbers for v in values if v.numbers is not None]
+    if len(operands) < len(values) or math.prod(shape) > MAX_TRACKED_ELEMENTS:
         return Value(None, axes, loose)
-    seen = _wrapped(*values) if name == "select_n" and len(values) == 3 else None
-    if seen is not None:
-        return Value(seen, axes, loose)
-    parts = _broadcast_alternatives(found, shape)
+    wrapped = _wrapped(*values) if name == "select_n" and len(values) == 3 else None
+    if wrapped is not None:
+        return Value(wrapped, axes, loose)
+    parts = _broadcast_alternatives(operands, shape)
     if parts is None:
         return Value(None, axes, loose)
-    whole = not jnp.issubdtype(eqn.outvars[0].aval.dtype, jnp.floating)
-    rule = RULES.get("trunc" if whole and name == "convert_element_type" else name)
+    integer = not jnp.issubdtype(eqn.outvars[0].aval.dtype, jnp.floating)
+    rule = RULES.get("trunc" if integer and name == "convert_element_type" else name)
     # what is compared with 0
     negative = (parts[0] if name == "lt" and _is_known(parts[1]) and not parts[1][OFFSET].any()
                 else None)
     numbers = opaque(parts) if negative is not None else rule(*parts) if rule else None
     numbers = _folded(eqn, parts) if numbers is None else numbers
-    write(nodes, numbers, parts, name, whole, eqn.params.get("y"))
+    write(nodes, numbers, parts, name, integer, eqn.params.get("y"))
     return Value(numbers, axes, loose, negative)
 
 
 def _folded(eqn: JaxprEqn, parts: list[np.ndarray]) -> np.ndarray:
     """The result if all operands are known; else an unknown function of their cells."""
-    found = computed(eqn, [part[OFFSET].astype(atom.aval.dtype) for part, atom in zip(
+    result = computed(eqn, [part[OFFSET].astype(atom.aval.dtype) for part, atom in zip(
         parts, eqn.invars, strict=True)]) if all(map(_is_known, parts)) else None
-    return opaque(parts) if found is None else _constant_numbers(found[0].astype(float))
+    return opaque(parts) if result is None else _constant_numbers(result[0].astype(float))
 
 
-def write(nodes: list[Node], numbers: np.ndarray, parts: list[np.ndarray], name: str, whole: bool,
+def write(nodes: list[Node], numbers: np.ndarray, parts: list[np.ndarray], name: str, integer: bool,
           more: Any) -> None:
     """Record the formulas of numbers that are no affine function of a cell."""
     flat = numbers.reshape(6, -1)
-    at = np.flatnonzero(np.isnan(flat[SCALE]) & (flat[NODE] == 0))
-    if name not in OPERATIONS or not 0 < len(at) <= WRITTEN:
+    positions = np.flatnonzero(np.isnan(flat[SCALE]) & (flat[NODE] == 0))
+    if name not in OPERATIONS or not 0 < len(positions) <= WRITTEN:
         return
     operands = [part.reshape(6, -1) for part in parts]
-    for i in at:
-        own = tuple(tuple(part[:, i].tolist()) for part in operands)
+    for i in positions:
+        args = tuple(tuple(part[:, i].tolist()) for part in operands)
         if all(number[SOURCE] == KNOWN or math.isfinite(number[SCALE]) or number[NODE]
-               for number in own):
-            nodes.append(Node(name, own, whole, more))
+               for number in args):
+            nodes.append(Node(name, args, integer, more))
             numbers[(NODE, *map(int, np.unravel_index(i, numbers.shape[1:])))] = len(nodes)
 
 
@@ -150,15 +150,15 @@ def sources_of(nodes: Sequence[Node], number: tuple[float, ...]) -> list[int]:
     """The cells of inputs on which a number depends."""
     if not number[NODE]:
         return [int(number[SOURCE])] if number[SOURCE] >= 0 else []
-    seen, stack, out = set(), [number], set()
+    visited, stack, cells = set(), [number], set()
     while stack:
-        *_, node = top = stack.pop()
-        if node and node not in seen:
-            seen.add(node)
+        *_, node = current = stack.pop()
+        if node and node not in visited:
+            visited.add(node)
             stack += nodes[int(node) - 1].numbers
-        elif not node and top[SOURCE] >= 0:
-            out.add(int(top[SOURCE]))
-    return sorted(out)
+        elif not node and current[SOURCE] >= 0:
+            cells.add(int(current[SOURCE]))
+    return sorted(cells)
 
 
 def evaluated(nodes: Sequence[Node], number: tuple[float, ...], codes: dict[int, np.ndarray],
@@ -172,7 +172,7 @@ def evaluated(nodes: Sequence[Node], number: tuple[float, ...], codes: dict[int,
     place = int(number[NODE])
     if place not in known:
         node = nodes[place - 1]
-        operands = [evaluated(nodes, each, codes, known) for each in node.numbers]
+        operands = [evaluated(nodes, operand, codes, known) for operand in node.numbers]
         if node.name == "table":
             value = node.more[np.clip(operands[0], 0, len(node.more) - 1).astype(int)]
         elif node.name == "integer_pow":
@@ -189,17 +189,17 @@ def _broadcast_alternatives(parts: list[np.ndarray],
                             shape: tuple[int, ...]) -> list[np.ndarray] | None:
     """Operands broadcast to the same shape and the same alternatives (all combinations); None if
     these are too many."""
-    many = [i for i, part in enumerate(parts) if part.shape[1] > 1]
-    total = math.prod(parts[i].shape[1] for i in many)
+    varying = [i for i, part in enumerate(parts) if part.shape[1] > 1]
+    total = math.prod(parts[i].shape[1] for i in varying)
     if total > ALTERNATIVES:
         return None
-    out = []
+    result = []
     for i, part in enumerate(parts):
-        lead = [part.shape[1] if j == i else 1 for j in many]
-        wide = part.reshape(6, *lead, *(part.shape[2:] or (1,) * len(shape)))
-        wide = np.broadcast_to(wide, (6, *(parts[j].shape[1] for j in many), *shape))
-        out.append(wide.reshape(6, total, *shape))
-    return out
+        lead = [part.shape[1] if j == i else 1 for j in varying]
+        expanded = part.reshape(6, *lead, *(part.shape[2:] or (1,) * len(shape)))
+        expanded = np.broadcast_to(expanded, (6, *(parts[j].shape[1] for j in varying), *shape))
+        result.append(expanded.reshape(6, total, *shape))
+    return result
 
 
 def _constant_numbers(value: np.ndarray) -> np.ndarray:
@@ -210,38 +210,38 @@ def opaque(parts: Sequence[np.ndarray]) -> np.ndarray:
     """An unknown function of the operands; its source is their common cell, if there is one."""
     source = np.full(parts[0].shape[1:], float(KNOWN))
     for part in parts:
-        own = part[SOURCE]
-        source = np.where((own == KNOWN) | (own == source), source,
-                          np.where(source == KNOWN, own, UNKNOWN))
+        cell = part[SOURCE]
+        source = np.where((cell == KNOWN) | (cell == source), source,
+                          np.where(source == KNOWN, cell, UNKNOWN))
     source = np.where(source == KNOWN, UNKNOWN, source)
     return np.stack(np.broadcast_arrays(source, np.nan, np.nan, -np.inf, np.inf, 0.0))
 
 
 def _sum(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    held = [(p[SOURCE] == KNOWN) for p in (a, b)]
+    const = [(p[SOURCE] == KNOWN) for p in (a, b)]
     free = [np.isinf(p[LOW]) & np.isinf(p[HIGH]) for p in (a, b)]
     with np.errstate(invalid="ignore"):
-        both = np.stack([np.where(held[0], b[SOURCE], a[SOURCE]),
-                         *(a[[SCALE, OFFSET]] + b[[SCALE, OFFSET]])])
-        low = np.where(held[0], b[LOW] + a[OFFSET], a[LOW] + b[OFFSET])
-        high = np.where(held[0], b[HIGH] + a[OFFSET], a[HIGH] + b[OFFSET])
-    same = held[0] | held[1] | (a[SOURCE] == b[SOURCE]) & (a[SOURCE] >= 0) & free[0] & free[1]
-    one = held[0] ^ held[1]
-    found = np.stack([*both, np.where(one, low, -np.inf), np.where(one, high, np.inf),
+        fields = np.stack([np.where(const[0], b[SOURCE], a[SOURCE]),
+                           *(a[[SCALE, OFFSET]] + b[[SCALE, OFFSET]])])
+        low = np.where(const[0], b[LOW] + a[OFFSET], a[LOW] + b[OFFSET])
+        high = np.where(const[0], b[HIGH] + a[OFFSET], a[HIGH] + b[OFFSET])
+    addable = const[0] | const[1] | (a[SOURCE] == b[SOURCE]) & (a[SOURCE] >= 0) & free[0] & free[1]
+    one_const = const[0] ^ const[1]
+    total = np.stack([*fields, np.where(one_const, low, -np.inf), np.where(one_const, high, np.inf),
                       np.zeros_like(low)])
-    found = np.where(same, found, opaque([a, b]))
-    gone = (found[SOURCE] >= 0) & (found[SCALE] == 0)
-    return np.where(gone, _constant_numbers(found[OFFSET]), found)
+    total = np.where(addable, total, opaque([a, b]))
+    cancelled = (total[SOURCE] >= 0) & (total[SCALE] == 0)
+    return np.where(cancelled, _constant_numbers(total[OFFSET]), total)
 
 
 def _scaled(a: np.ndarray, factor: ArrayLike) -> np.ndarray:
     factor = np.broadcast_to(factor, a.shape[1:])
     with np.errstate(invalid="ignore"):
-        ends = np.sort(a[[LOW, HIGH]] * factor, 0)
-        out = np.stack([a[SOURCE], a[SCALE] * factor, a[OFFSET] * factor, *ends,
-                        np.zeros_like(factor)])
+        bounds = np.sort(a[[LOW, HIGH]] * factor, 0)
+        scaled = np.stack([a[SOURCE], a[SCALE] * factor, a[OFFSET] * factor, *bounds,
+                           np.zeros_like(factor)])
     zero = (factor == 0) | (a[SOURCE] == KNOWN)
-    return np.where(zero, _constant_numbers(np.where(factor == 0, 0.0, a[OFFSET] * factor)), out)
+    return np.where(zero, _constant_numbers(np.where(factor == 0, 0.0, a[OFFSET] * factor)), scaled)
 
 
 def _is_known(part: np.ndarray) -> bool:
@@ -271,9 +271,9 @@ def _truncated(a: np.ndarray) -> np.ndarray:
 
 def _clipped(bound: np.ufunc, a: np.ndarray, value: np.ndarray) -> np.ndarray:
     """max(a, value) or min(a, value)."""
-    out = np.stack([*a[: OFFSET + 1], bound(a[LOW], value), bound(a[HIGH], value),
-                    np.zeros_like(value)])
-    return np.where(a[SOURCE] == KNOWN, _constant_numbers(bound(a[OFFSET], value)), out)
+    clipped = np.stack([*a[: OFFSET + 1], bound(a[LOW], value), bound(a[HIGH], value),
+                        np.zeros_like(value)])
+    return np.where(a[SOURCE] == KNOWN, _constant_numbers(bound(a[OFFSET], value)), clipped)
 
 
 def _wrapped(predicate: Value, index: Value, shifted: Value) -> np.ndarray | None:
@@ -286,10 +286,10 @@ def _wrapped(predicate: Value, index: Value, shifted: Value) -> np.ndarray | Non
         return None
     with np.errstate(invalid="ignore"):
         shift = yes[OFFSET] - no[OFFSET]
-    same = (yes[SOURCE] == no[SOURCE]) & (
+    same_cell = (yes[SOURCE] == no[SOURCE]) & (
         (yes[SCALE] == no[SCALE]) | np.isnan(yes[SCALE]) & np.isnan(no[SCALE])
     )
-    if not same.all() or not ((shift > 0) | np.isnan(shift)).all():
+    if not same_cell.all() or not ((shift > 0) | np.isnan(shift)).all():
         return None
     return no
 

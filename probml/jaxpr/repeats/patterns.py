@@ -60,20 +60,20 @@ def needed(makers: Mapping[int, Line], places: Sequence[int],
         done: results of lines to leave out; those of the lines found are added.
     """
     done = set() if done is None else done
-    out: list[Line] = []
-    left = [(place, False) for place in reversed(places)]
-    while left:
-        place, ready = left.pop()
+    lines: list[Line] = []
+    stack = [(place, False) for place in reversed(places)]
+    while stack:
+        place, ready = stack.pop()
         line = makers.get(place)
         if line is None or line.results in done:
             continue
         if ready:
             done.add(line.results)
-            out.append(line)
+            lines.append(line)
         else:
-            left.append((place, True))
-            left += [(operand, False) for operand in reversed(line.operands)]
-    return out
+            stack.append((place, True))
+            stack += [(operand, False) for operand in reversed(line.operands)]
+    return lines
 
 
 def pattern(program: Program, lines: Sequence[Line], results: Sequence[int], digests: "Digests",
@@ -84,33 +84,33 @@ def pattern(program: Program, lines: Sequence[Line], results: Sequence[int], dig
         tracked: places of inputs that the key marks.
     """
     constants, count = {place for place, _ in program.constants}, itertools.count()
-    own: dict[int, int] = {}
+    renumbered: dict[int, int] = {}
     leaves: dict[int, Leaf] = {}
     key: list[Hashable] = []
-    out = []
+    new_lines = []
 
     def of(place: int) -> int:
-        if place in own:
-            return own[place]
-        here = next(count)
-        leaves[here] = place
+        if place in renumbered:
+            return renumbered[place]
+        index = next(count)
+        leaves[index] = place
         key.append((place in tracked, _shape(program.avals[place])))
         if place not in constants:  # equal constants may differ in another result
-            own[place] = here
-        return here
+            renumbered[place] = index
+        return index
 
-    for eqn, operands, gives in lines:
-        name, params, takes = eqn.primitive.name, eqn.params, [*map(of, operands)]
+    for eqn, operands, outputs in lines:
+        name, params, inputs = eqn.primitive.name, eqn.params, [*map(of, operands)]
         if name == "slice" and params.get("strides") is None:
-            takes.append(next(count))
-            leaves[takes[-1]] = tuple(params["start_indices"])
+            inputs.append(next(count))
+            leaves[inputs[-1]] = tuple(params["start_indices"])
             params = {}  # the shape of the result gives the size of the slice
-        own |= {place: next(count) for place in gives}
-        key.append((name, digests.of_params(name, params), *takes,
-                    *(_shape(program.avals[place]) for place in gives)))
-        out.append(Line(eqn, tuple(takes), tuple(own[place] for place in gives)))
-    found = tuple(map(of, results))
-    return (*key, found), Work(tuple(out), leaves, found)
+        renumbered |= {place: next(count) for place in outputs}
+        key.append((name, digests.of_params(name, params), *inputs,
+                    *(_shape(program.avals[place]) for place in outputs)))
+        new_lines.append(Line(eqn, tuple(inputs), tuple(renumbered[place] for place in outputs)))
+    new_results = tuple(map(of, results))
+    return (*key, new_results), Work(tuple(new_lines), leaves, new_results)
 
 
 def _shape(aval: ShapedArray) -> Hashable:
@@ -123,18 +123,18 @@ def computed(lines: Sequence[Line], values: Mapping[int, ArrayLike]) -> dict[int
     Args:
         values: of the leaves. The start of a slice is a NumPy array if it is the same for all.
     """
-    held, out = dict(values), {}
+    known, new_values = dict(values), {}
     for eqn, operands, results in lines:
-        ins = [held[i] for i in operands]
+        ins = [known[i] for i in operands]
         if len(ins) == len(eqn.invars):
-            found = bind(eqn, ins)
+            outputs = bind(eqn, ins)
         elif isinstance(ins[-1], np.ndarray):
-            found = bind(eqn, ins[:-1])
+            outputs = bind(eqn, ins[:-1])
         else:
-            found = [lax.dynamic_slice(ins[0], list(ins[1]), eqn.outvars[0].aval.shape)]
-        out |= zip(results, found, strict=True)
-        held |= zip(results, found, strict=True)
-    return out
+            outputs = [lax.dynamic_slice(ins[0], list(ins[1]), eqn.outvars[0].aval.shape)]
+        new_values |= zip(results, outputs, strict=True)
+        known |= zip(results, outputs, strict=True)
+    return new_values
 
 
 class Digests:
@@ -150,16 +150,16 @@ class Digests:
         by where they are defined, because JAX creates new objects at every call."""
         return tuple((key, self._of(value, name in RULES)) for key, value in sorted(params.items()))
 
-    def _of(self, value: object, loose: bool) -> Hashable:
+    def _of(self, value: object, by_source: bool) -> Hashable:
         if isinstance(value, ClosedJaxpr | Jaxpr):
             if id(value) not in self.held:
-                self.held[id(value)] = value, self._program(value, loose)
+                self.held[id(value)] = value, self._program(value, by_source)
             return self.held[id(value)][1]
         if isinstance(value, tuple | list):
-            return tuple(self._of(each, loose) for each in value)
+            return tuple(self._of(item, by_source) for item in value)
         if isinstance(value, np.ndarray):
             return value.dtype.str, value.shape, value.tobytes()
-        if loose and not isinstance(value, bool | int | float | str | None):
+        if by_source and not isinstance(value, bool | int | float | str | None):
             return type(value).__module__, type(value).__qualname__
         try:
             hash(value)
@@ -167,15 +167,15 @@ class Digests:
             return id(value)
         return type(value), value
 
-    def _program(self, value: object, loose: bool) -> Hashable:
+    def _program(self, value: object, by_source: bool) -> Hashable:
         """The key of a program; equal programs have equal keys."""
         closed = value if isinstance(value, ClosedJaxpr) else ClosedJaxpr(value, ())
         program = flatten(closed)
-        constants = [(place, number(held, program.avals[place]))
-                     for place, held in program.constants]
-        return (str(closed.jaxpr.debug_info.func_src_info) if loose else "", program.results,
-                *((place, self._of(own, False) if isinstance(own, np.ndarray) else id(own))
-                  for place, own in constants),
+        constants = [(place, number(const, program.avals[place]))
+                     for place, const in program.constants]
+        return (str(closed.jaxpr.debug_info.func_src_info) if by_source else "", program.results,
+                *((place, self._of(array, False) if isinstance(array, np.ndarray) else id(array))
+                  for place, array in constants),
                 *map(_shape, closed.in_avals),
                 *((eqn.primitive.name, self.of_params(eqn.primitive.name, eqn.params), operands,
                    *(_shape(var.aval) for var in eqn.outvars))
@@ -193,7 +193,7 @@ class EquivalentResults:
                  tracked: Collection[int]):
         self._works, self._constants, self._avals = works, dict(program.constants), program.avals
         self._inputs: dict[Leaf, int] = {place: i for i, place in enumerate(program.inputs)}
-        self._places = [own for own, leaf in works[0].leaves.items() if leaf in tracked]
+        self._places = [slot for slot, leaf in works[0].leaves.items() if leaf in tracked]
         self.outputs = tuple(outputs)
         self.tracked = tuple(tuple(self._inputs[work.leaves[i]] for i in self._places)
                              for work in works)
@@ -219,21 +219,21 @@ class EquivalentResults:
     def _over(self, inputs: Sequence[jax.Array | None], fixed: dict[int, jax.Array],
               varied: dict[int, jax.Array]) -> jax.Array:
         work, fixed, varied = self._works[0], dict(fixed), dict(varied)
-        for own in work.leaves.keys() - self._places:
-            leaves = [each.leaves[own] for each in self._works]
+        for slot in work.leaves.keys() - self._places:
+            leaves = [member.leaves[slot] for member in self._works]
             values = [self._value(leaf, inputs) for leaf in leaves]
             if len(set(leaves)) == 1:
-                fixed[own] = values[0]
+                fixed[slot] = values[0]
             else:
-                varied[own] = stacked(values)
+                varied[slot] = stacked(values)
 
-        def result(own: dict[int, jax.Array]) -> jax.Array:
-            held = fixed | own
-            return jnp.asarray((held | computed(work.lines, held))[work.results[0]])
+        def result(row: dict[int, jax.Array]) -> jax.Array:
+            known = fixed | row
+            return jnp.asarray((known | computed(work.lines, known))[work.results[0]])
 
         if not varied:  # all results are equal
-            one = result({})
-            return jnp.broadcast_to(one, (len(self.outputs), *jnp.shape(one)))
+            single = result({})
+            return jnp.broadcast_to(single, (len(self.outputs), *jnp.shape(single)))
         return jax.vmap(result)(varied)
 
     def _value(self, leaf: Leaf, inputs: Sequence[jax.Array | None]) -> ArrayLike:
@@ -254,10 +254,10 @@ def equivalent_results(closed: ClosedJaxpr, tracked: Collection[int]) -> list[Eq
     Cost: one pass over the equations of each result; nothing is compiled.
     """
     program, digests = flat(closed), Digests()
-    makers, told = program.makers(), {program.inputs[i] for i in tracked}
-    found: dict[Hashable, dict[int, Work]] = {}
+    makers, places_in = program.makers(), {program.inputs[i] for i in tracked}
+    classes: dict[Hashable, dict[int, Work]] = {}
     for output, place in enumerate(program.results):
-        key, work = pattern(program, needed(makers, [place]), [place], digests, told)
-        found.setdefault(key, {})[output] = work
-    return [EquivalentResults(program, [*works], [*works.values()], told)
-            for works in found.values()]
+        key, work = pattern(program, needed(makers, [place]), [place], digests, places_in)
+        classes.setdefault(key, {})[output] = work
+    return [EquivalentResults(program, [*works], [*works.values()], places_in)
+            for works in classes.values()]

@@ -70,31 +70,31 @@ class Recursion:
         columns = {own: column([inputs[place] for place in leaves])
                    for own, leaves in self._each.items() if inputs.keys() >= set(leaves)}
         rest = {own: leaves for own, leaves in self._each.items() if own not in columns}
-        read = self._leaf_values(give, [
+        values = self._leaf_values(give, [
             *self._same.values(), *(leaf for leaves in rest.values() for leaf in leaves),
             *(leaf for own in self._carried.values() for leaf in own.begin),
             *(place for places in self._before for place in places)])
-        columns |= {own: stacked([read[leaf] for leaf in leaves]) for own, leaves in rest.items()}
-        run = _Run(self._work, self._count, {own: read[leaf] for own, leaf in self._same.items()},
+        columns |= {own: stacked([values[leaf] for leaf in leaves]) for own, leaves in rest.items()}
+        run = _Run(self._work, self._count, {own: values[leaf] for own, leaf in self._same.items()},
                    columns)
-        run.fill(dict(self._carried), {own: [jnp.asarray(read[leaf]) for leaf in carried.begin]
+        run.fill(dict(self._carried), {own: [jnp.asarray(values[leaf]) for leaf in carried.begin]
                                        for own, carried in self._carried.items()})
-        out = []
+        results = []
         for i, place in enumerate(self._work.results):
             own = run.stacked(place)
-            first = [jnp.asarray(read[places[i]], own.dtype)[None] for places in self._before]
-            out.append(jnp.concatenate([*first, own]) if first else own)
-        return out
+            initial = [jnp.asarray(values[places[i]], own.dtype)[None] for places in self._before]
+            results.append(jnp.concatenate([*initial, own]) if initial else own)
+        return results
 
     def _leaf_values(self, give: Callable[[int], jax.Array],
                      leaves: Sequence[Leaf]) -> dict[Leaf, ArrayLike]:
         """The values of leaves, computed before the scan."""
         places = [leaf for leaf in dict.fromkeys(leaves) if isinstance(leaf, int)]
-        found = _evaluated(self._program, places, give)
+        values = _evaluated(self._program, places, give)
         constants = dict(self._program.constants)
         held: dict[Leaf, ArrayLike] = {
             place: number(value, self._program.avals[place]) if place in constants else value
-            for place, value in zip(places, found, strict=True)}
+            for place, value in zip(places, values, strict=True)}
         return held | {leaf: np.array(leaf, np.int32) for leaf in leaves if isinstance(leaf, tuple)}
 
 
@@ -110,14 +110,14 @@ class _Run:
         """Compute all lines."""
         while True:
             self._ready()
-            moved = [leaf for leaf, own in carried.items()
-                     if own.place in self.same or own.place in self.each]
-            if not moved:
+            ready = [leaf for leaf, carry in carried.items()
+                     if carry.place in self.same or carry.place in self.each]
+            if not ready:
                 break
-            for leaf in moved:
-                whole = self.stacked(carried.pop(leaf).place)
-                first = jnp.stack(begin[leaf])[: self.count].astype(whole.dtype)
-                self.each[leaf] = jnp.concatenate([first, whole])[: self.count]
+            for leaf in ready:
+                all_steps = self.stacked(carried.pop(leaf).place)
+                initial = jnp.stack(begin[leaf])[: self.count].astype(all_steps.dtype)
+                self.each[leaf] = jnp.concatenate([initial, all_steps])[: self.count]
         if carried:
             self._scanned(carried, begin)
             self._ready()
@@ -126,43 +126,43 @@ class _Run:
         """The values of a place in all steps."""
         if place in self.each:
             return self.each[place]
-        one = jnp.asarray(self.same[place])
-        return jnp.broadcast_to(one, (self.count, *one.shape))
+        value = jnp.asarray(self.same[place])
+        return jnp.broadcast_to(value, (self.count, *value.shape))
 
     def _ready(self) -> None:
         """Compute the lines that depend on known values alone."""
         same, known = set(self.same), {*self.same, *self.each}
-        once, many, late = [], [], []
+        once, per_step, remaining = [], [], []
         for line in self.left:
             if same.issuperset(line.operands):
                 once.append(line)
                 same.update(line.results)
             elif known.issuperset(line.operands):
-                many.append(line)
+                per_step.append(line)
             else:
-                late.append(line)
+                remaining.append(line)
                 continue
             known.update(line.results)
-        self.left = late
+        self.left = remaining
         self.same |= computed(once, self.same)
-        if many:
-            self.each |= jax.vmap(lambda own: computed(many, self.same | own))(self.each)
+        if per_step:
+            self.each |= jax.vmap(lambda row: computed(per_step, self.same | row))(self.each)
 
     def _scanned(self, carried: Mapping[int, _Carried], begin: Mapping[int, list]) -> None:
         """Run the recursion proper under a scan."""
-        core = needed_lines(self.left, (own.place for own in carried.values()))
-        asked = {place for line in core for place in line.operands}
+        lines = needed_lines(self.left, (carry.place for carry in carried.values()))
+        wanted = {place for line in lines for place in line.operands}
 
-        def step(windows: dict[int, list], own: dict) -> tuple[dict, dict]:
-            taken = {leaf: window[0] for leaf, window in windows.items()}
-            found = computed(core, self.same | own | taken)
-            every = own | taken | found
-            after = {leaf: [*window[1:], jnp.asarray(every[carried[leaf].place], window[0].dtype)]
-                     for leaf, window in windows.items()}
-            return after, taken | found
+        def step(windows: dict[int, list], row: dict) -> tuple[dict, dict]:
+            lagged = {leaf: window[0] for leaf, window in windows.items()}
+            results = computed(lines, self.same | row | lagged)
+            known = row | lagged | results
+            shifted = {leaf: [*window[1:], jnp.asarray(known[carried[leaf].place], window[0].dtype)]
+                       for leaf, window in windows.items()}
+            return shifted, lagged | results
 
-        windows = {leaf: [jnp.asarray(one, one.dtype) for one in begin[leaf]] for leaf in carried}
-        columns = {place: value for place, value in self.each.items() if place in asked}
+        windows = {leaf: [jnp.asarray(x0, x0.dtype) for x0 in begin[leaf]] for leaf in carried}
+        columns = {place: value for place, value in self.each.items() if place in wanted}
         self.each |= lax.scan(step, windows, columns, length=self.count)[1]
         self.left = [line for line in self.left if line.results[0] not in self.each]
 
@@ -195,16 +195,16 @@ def _recursion(program: Program, steps: Sequence[Sequence[int]],
         key, work = pattern(program, lines, places, digests, tracked)
         keys.append(key)
         works.append(work)
-        home |= {place: (t, own) for line, mine in zip(lines, work.lines, strict=True)
-                 for place, own in zip(line.results, mine.results, strict=True)}
+        home |= {place: (t, slot) for line, new_line in zip(lines, work.lines, strict=True)
+                 for place, slot in zip(line.results, new_line.results, strict=True)}
     first = len(keys) - 1
     while first and keys[first - 1] == keys[-1]:
         first -= 1
     # the first steps may differ
     for start in range(first, min(first + 3, len(steps) - MIN_STEPS + 1)):
-        found = _slots(works[start:], start, home)
-        if found is not None:
-            return Recursion(program, steps[:start], works[-1], len(steps) - start, *found)
+        slots = _slots(works[start:], start, home)
+        if slots is not None:
+            return Recursion(program, steps[:start], works[-1], len(steps) - start, *slots)
     return None
 
 
@@ -213,21 +213,21 @@ def _slots(works: Sequence[Work], start: int, home: Mapping[Leaf, tuple[int, int
     """The leaves of steps of one pattern, sorted into (same, each, carried); see `Recursion`."""
     same, each, carried = dict[int, Leaf](), dict[int, Sequence[Leaf]](), dict[int, _Carried]()
     for leaf in works[0].leaves:
-        own = [work.leaves[leaf] for work in works]
-        made = [home.get(one, (-1, -1)) for one in own]
-        if len(set(own)) == 1:
-            same[leaf] = own[0]
-        elif made[-1][0] < start:
-            if any(t >= start for t, _ in made):
+        leaves = [work.leaves[leaf] for work in works]
+        origins = [home.get(place, (-1, -1)) for place in leaves]
+        if len(set(leaves)) == 1:
+            same[leaf] = leaves[0]
+        elif origins[-1][0] < start:
+            if any(t >= start for t, _ in origins):
                 return None
-            each[leaf] = own
+            each[leaf] = leaves
         else:
-            back = start + len(works) - 1 - made[-1][0]
-            if any(t >= start for t, _ in made[:back]) or any(
-                made[k] != (start + k - back, made[-1][1]) for k in range(back, len(works))
+            lag = start + len(works) - 1 - origins[-1][0]
+            if any(t >= start for t, _ in origins[:lag]) or any(
+                origins[k] != (start + k - lag, origins[-1][1]) for k in range(lag, len(works))
             ):
                 return None
-            carried[leaf] = _Carried(made[-1][1], tuple(own[:back]))
+            carried[leaf] = _Carried(origins[-1][1], tuple(leaves[:lag]))
     return (same, each, carried) if carried else None
 
 
@@ -240,19 +240,19 @@ def evaluated(closed: ClosedJaxpr, inputs: Sequence[jax.Array]) -> list[jax.Arra
 def _evaluated(program: Program, wanted: Sequence[int],
                give: Callable[[int], jax.Array]) -> list[jax.Array]:
     """As `evaluated`, given places."""
-    makers, held = (program.makers(), dict[int, ArrayLike]())
+    makers, known = (program.makers(), dict[int, ArrayLike]())
     while True:
-        lines = program.restricted(wanted, held)
-        joint = next(((line, found) for line in reversed(lines)
-                      if (found := _joined(program, line, makers)) is not None), None)
+        lines = program.restricted(wanted, known)
+        joint = next(((line, loop) for line in reversed(lines)
+                      if (loop := _joined(program, line, makers)) is not None), None)
         if joint is None:
             break
-        (eqn, _, (place,)), found = joint
-        steps, = found.values(give, lambda many: jnp.stack([jnp.asarray(give(i)) for i in many]))
-        held[place] = jnp.moveaxis(steps, 0, _axis(eqn)).reshape(program.avals[place].shape)
-    asked = {*wanted, *(place for line in lines for place in line.operands)}
-    held |= {place: give(i) for i, place in enumerate(program.inputs) if place in asked}
-    return program.at(wanted, held)
+        (eqn, _, (place,)), loop = joint
+        steps, = loop.values(give, lambda inputs: jnp.stack([jnp.asarray(give(i)) for i in inputs]))
+        known[place] = jnp.moveaxis(steps, 0, _axis(eqn)).reshape(program.avals[place].shape)
+    used = {*wanted, *(place for line in lines for place in line.operands)}
+    known |= {place: give(i) for i, place in enumerate(program.inputs) if place in used}
+    return program.at(wanted, known)
 
 
 def recursive(closed: ClosedJaxpr) -> bool:
@@ -276,14 +276,14 @@ def _axis(eqn: JaxprEqn) -> int:
 def _sides(program: Program, line: Line, makers: Mapping[int, Line]) -> list[int]:
     """The operands that a line stacks or concatenates (nested concatenations are flattened); empty
     if they are fewer than MIN_STEPS or of different shapes."""
-    out, left = [], list(reversed(line.operands))
-    while left:
-        place = left.pop()
-        before = makers.get(place)
-        if before is not None and before.eqn.primitive.name == "concatenate" and (
-            line.eqn.primitive.name == "concatenate" and _axis(before.eqn) == _axis(line.eqn)
+    out, stack = [], list(reversed(line.operands))
+    while stack:
+        place = stack.pop()
+        maker = makers.get(place)
+        if maker is not None and maker.eqn.primitive.name == "concatenate" and (
+            line.eqn.primitive.name == "concatenate" and _axis(maker.eqn) == _axis(line.eqn)
         ):
-            left += reversed(before.operands)
+            stack += reversed(maker.operands)
         else:
             out.append(place)
     return out if len(out) >= MIN_STEPS and len({program.avals[i].shape for i in out}) == 1 else []

@@ -76,11 +76,11 @@ def by_elements(closed: ClosedJaxpr, idle: bool = False) -> ClosedJaxpr:
 
     def run(*inputs: object) -> list[jax.Array]:
         domain = _Elements(idle)
-        found = analyse(closed, domain, [(value, None) for value in inputs])
+        results = analyse(closed, domain, [(value, None) for value in inputs])
         for filled in domain.made if idle else ():
             if not filled.goes_on and len(filled.stored) >= MIN_ELEMENTS:
                 _materialized(filled)
-        return [_materialized(value) for value, _ in found]
+        return [_materialized(value) for value, _ in results]
 
     return jax.make_jaxpr(run)(*(jax.ShapeDtypeStruct(aval.shape, aval.dtype)
                                  for aval in closed.in_avals))
@@ -108,10 +108,10 @@ class _Elements(Domain[_Value]):
     def equation(self, eqn: JaxprEqn, operands: list[_Value]) -> list[_Value]:
         values, numbers = [value for value, _ in operands], [number for _, number in operands]
         number = folded(eqn, numbers) if len(eqn.outvars) == 1 else None
-        own = _stored_elements(eqn, values, numbers)
-        self.made += [own] if isinstance(own, _Filled) else []
-        found = bind(eqn, list(map(_materialized, values))) if own is None else [own]
-        return [(value, number) for value in found]
+        element = _stored_elements(eqn, values, numbers)
+        self.made += [element] if isinstance(element, _Filled) else []
+        results = bind(eqn, list(map(_materialized, values))) if element is None else [element]
+        return [(value, number) for value in results]
 
     def opaque_results(self, eqn: JaxprEqn, operands: list[_Value]) -> list[_Value]:
         return self.equation(eqn, operands)
@@ -123,10 +123,10 @@ def _stored_elements(eqn: JaxprEqn, values: Sequence[object],
     equation."""
     name, filled = eqn.primitive.name, values[0] if values else None
     if name == "scatter":
-        at = _stored_at(eqn, known[1])
-        if at is None:
+        position = _stored_at(eqn, known[1])
+        if position is None:
             return None
-        axis, i = at
+        axis, i = position
         value = _materialized(values[2])
         if isinstance(filled, _Filled) and filled.axis == axis:
             filled.goes_on = True
@@ -136,10 +136,10 @@ def _stored_elements(eqn: JaxprEqn, values: Sequence[object],
         return None
     if name == "slice" and not eqn.params["strides"]:
         return filled.sliced(eqn.params["start_indices"], eqn.params["limit_indices"])
-    if name == "dynamic_slice" and all(one is not None and not np.isnan(one).any()
-                                       for one in known[1:]):
+    if name == "dynamic_slice" and all(start is not None and not np.isnan(start).any()
+                                       for start in known[1:]):
         sizes = eqn.params["slice_sizes"]
-        starts = [min(max(int(np.asarray(one)), 0), whole - size) for one, whole, size
+        starts = [min(max(int(np.asarray(start)), 0), length - size) for start, length, size
                   in zip(known[1:], filled.base.shape, sizes, strict=True)]
         return filled.sliced(starts, [a + b for a, b in zip(starts, sizes, strict=True)])
     if name == "convert_element_type" and eqn.params["new_dtype"] == filled.base.dtype:

@@ -18,18 +18,18 @@ CLIP, DROP, PROMISED = "CLIP", "FILL_OR_DROP", "PROMISE_IN_BOUNDS"
 def _broadcast(ins: Avals, outs: Avals, broadcast_dimensions: Sequence[int]) -> Callable:
     if len(ins) > 1:
         raise Unsupported("shapes that depend on operands")
-    (shape, dtype), own = outs[0], [1] * len(outs[0].shape)
+    (shape, dtype), expanded = outs[0], [1] * len(outs[0].shape)
     for axis, place in enumerate(broadcast_dimensions):
-        own[place] = ins[0].shape[axis]
-    if tuple(own) == shape:
+        expanded[place] = ins[0].shape[axis]
+    if tuple(expanded) == shape:
         return lambda x: x.reshape(shape)
     if outs[0].size > MAX_COPIED_ENTRIES:
-        return lambda x: np.broadcast_to(x.reshape(own), shape)
+        return lambda x: np.broadcast_to(x.reshape(expanded), shape)
 
     def filled(x: np.ndarray):
-        out = np.empty(shape, dtype)
-        out[...] = x.reshape(own)
-        return out
+        result = np.empty(shape, dtype)
+        result[...] = x.reshape(expanded)
+        return result
 
     return filled
 
@@ -44,14 +44,14 @@ def _reshaped(ins: Avals, outs: Avals, dimensions: Sequence[int] | None = None) 
 def _sliced(ins: Avals, outs: Avals, start_indices: Sequence[int], limit_indices: Sequence[int],
             strides: Sequence[int] | None) -> Callable:
     steps = strides or [1] * len(start_indices)
-    where = tuple(map(slice, start_indices, limit_indices, steps))
-    return lambda x: x[where]
+    window = tuple(map(slice, start_indices, limit_indices, steps))
+    return lambda x: x[window]
 
 
 def _window(starts: Sequence[np.ndarray], sizes: Sequence[int], shape: Sequence[int]) -> tuple:
     """The slices of a window with these starts, clamped into the array."""
-    begun = [min(max(int(s), 0), n - size) for s, size, n in zip(starts, sizes, shape, strict=True)]
-    return tuple(slice(b, b + size) for b, size in zip(begun, sizes, strict=True))
+    first = [min(max(int(s), 0), n - size) for s, size, n in zip(starts, sizes, shape, strict=True)]
+    return tuple(slice(b, b + size) for b, size in zip(first, sizes, strict=True))
 
 
 def _taken(ins: Avals, outs: Avals, slice_sizes: Sequence[int]) -> Callable:
@@ -62,31 +62,31 @@ def _taken(ins: Avals, outs: Avals, slice_sizes: Sequence[int]) -> Callable:
 
 def _put(ins: Avals, outs: Avals) -> Callable:
     def put(x: np.ndarray, update: np.ndarray, *starts: np.ndarray):
-        out = np.array(x)
-        out[_window(starts, update.shape, x.shape)] = update
-        return out
+        result = np.array(x)
+        result[_window(starts, update.shape, x.shape)] = update
+        return result
 
     return put
 
 
 def _padded(ins: Avals, outs: Avals, padding_config: Sequence[tuple[int, int, int]]) -> Callable:
     shape, dtype = outs[0]
-    to, of = [], []
-    for (low, _, inner), size, whole in zip(padding_config, ins[0].shape, shape, strict=True):
+    targets, sources = [], []
+    for (low, _, inner), size, length in zip(padding_config, ins[0].shape, shape, strict=True):
         step = inner + 1
         first = max(0, -(low // step)) if low < 0 else 0
-        last = min(size, -((low - whole) // step)) if whole > low else 0
+        last = min(size, -((low - length) // step)) if length > low else 0
         last = max(first, last)
-        at = low + first * step
-        to.append(slice(at, at + (last - first) * step, step))
-        of.append(slice(first, last))
-    there, here = tuple(to), tuple(of)
+        position = low + first * step
+        targets.append(slice(position, position + (last - first) * step, step))
+        sources.append(slice(first, last))
+    target, source = tuple(targets), tuple(sources)
 
     def padded(x: np.ndarray, value: np.ndarray):
-        out = np.empty(shape, dtype)
-        out[...] = value
-        out[there] = x[here]
-        return out
+        result = np.empty(shape, dtype)
+        result[...] = value
+        result[target] = x[source]
+        return result
 
     return padded
 
@@ -95,8 +95,8 @@ def _iota(ins: Avals, outs: Avals, dimension: int) -> Callable:
     if ins:
         raise Unsupported("shapes that depend on operands")
     (shape, dtype), = outs
-    own = [size if axis == dimension else 1 for axis, size in enumerate(shape)]
-    return lambda: np.broadcast_to(np.arange(shape[dimension], dtype=dtype).reshape(own), shape)
+    dims = [size if axis == dimension else 1 for axis, size in enumerate(shape)]
+    return lambda: np.broadcast_to(np.arange(shape[dimension], dtype=dtype).reshape(dims), shape)
 
 
 # gathers and scatters, which describe their axes in the same way
@@ -113,24 +113,24 @@ def _places(index: np.ndarray, shape: Sequence[int], sizes: Sequence[int], mappe
         inner: the axes that windows have. paired: those that are also axes `batch` of the indices.
     """
     lead, width = index.shape[:-1], len(inner)
-    inside, out = np.ones(lead, bool), []
-    for axis, (whole, size) in enumerate(zip(shape, sizes, strict=True)):
-        at: Any = np.zeros(lead, np.int64)
+    in_bounds, positions = np.ones(lead, bool), []
+    for axis, (length, size) in enumerate(zip(shape, sizes, strict=True)):
+        position: Any = np.zeros(lead, np.int64)
         if axis in mapped:
-            told = index[..., mapped.index(axis)].astype(np.int64)
-            at = np.clip(told, 0, whole - size)
-            inside = inside & (told == at)
+            raw = index[..., mapped.index(axis)].astype(np.int64)
+            position = np.clip(raw, 0, length - size)
+            in_bounds = in_bounds & (raw == position)
         elif axis in paired:
-            along = batch[paired.index(axis)]
-            own = [lead[along] if i == along else 1 for i in range(len(lead))]
-            at = np.broadcast_to(np.arange(lead[along]).reshape(own), lead)
-        at = at.reshape(lead + (1,) * width)
+            batch_axis = batch[paired.index(axis)]
+            dims = [lead[batch_axis] if i == batch_axis else 1 for i in range(len(lead))]
+            position = np.broadcast_to(np.arange(lead[batch_axis]).reshape(dims), lead)
+        position = position.reshape(lead + (1,) * width)
         if axis in inner:
-            own = [1] * (len(lead) + width)
-            own[len(lead) + inner.index(axis)] = size
-            at = at + np.arange(size).reshape(own)
-        out.append(at)
-    return out, inside
+            dims = [1] * (len(lead) + width)
+            dims[len(lead) + inner.index(axis)] = size
+            position = position + np.arange(size).reshape(dims)
+        positions.append(position)
+    return positions, in_bounds
 
 
 def _mode(mode: object) -> str:
@@ -152,16 +152,17 @@ def _gathered(ins: Avals, outs: Avals, dimension_numbers: jax.lax.GatherDimensio
     order = [axis for axis in range(lead + width) if axis not in d.offset_dims]
     order = [lead + d.offset_dims.index(axis) if axis in d.offset_dims else order.index(axis)
              for axis in range(lead + width)]
-    turned = order != list(range(lead + width))
+    permuted = order != list(range(lead + width))
 
     def gathered(x: np.ndarray, index: np.ndarray):
-        where, inside = _places(index, shape, slice_sizes, tuple(d.start_index_map), inner, paired,
-                                batch)
-        out = x[tuple(where)] if where else np.broadcast_to(x, index.shape[:-1])
-        if kind == DROP and not inside.all():
+        positions, in_bounds = _places(index, shape, slice_sizes, tuple(d.start_index_map), inner,
+                                       paired,
+                                       batch)
+        result = x[tuple(positions)] if positions else np.broadcast_to(x, index.shape[:-1])
+        if kind == DROP and not in_bounds.all():
             fill = fill_value if fill_value is not None else default_fill(x.dtype)
-            out = np.where(inside.reshape(inside.shape + (1,) * width), out, fill)
-        return out.transpose(order) if turned else out
+            result = np.where(in_bounds.reshape(in_bounds.shape + (1,) * width), result, fill)
+        return result.transpose(order) if permuted else result
 
     return gathered
 
@@ -189,18 +190,19 @@ def _scattered(write: Callable) -> Callable:
         lead = len(ins[1].shape) - 1
 
         def scattered(x: np.ndarray, index: np.ndarray, update: np.ndarray):
-            where, inside = _places(index, shape, sizes, tuple(d.scatter_dims_to_operand_dims),
-                                    inner, paired, batch)
+            positions, in_bounds = _places(index, shape, sizes,
+                                           tuple(d.scatter_dims_to_operand_dims),
+                                           inner, paired, batch)
             values = np.moveaxis(update, d.update_window_dims,
                                  range(lead, lead + len(inner)))
-            out = np.array(x)
-            if kind != CLIP and not inside.all():
-                keep = np.broadcast_to(inside.reshape(inside.shape + (1,) * len(inner)),
+            result = np.array(x)
+            if kind != CLIP and not in_bounds.all():
+                keep = np.broadcast_to(in_bounds.reshape(in_bounds.shape + (1,) * len(inner)),
                                        values.shape)
-                where = [np.broadcast_to(axis, values.shape)[keep] for axis in where]
+                positions = [np.broadcast_to(axis, values.shape)[keep] for axis in positions]
                 values = values[keep]
-            write(out, tuple(where), values)
-            return out
+            write(result, tuple(positions), values)
+            return result
 
         return scattered
 

@@ -83,8 +83,8 @@ def _rounded(ins: Avals, outs: Avals, rounding_method: int) -> Callable:
         return np.rint
 
     def away(x: np.ndarray):
-        whole = np.trunc(x)
-        return np.where(np.abs(x - whole) >= 0.5, whole + np.sign(x), whole)
+        truncated = np.trunc(x)
+        return np.where(np.abs(x - truncated) >= 0.5, truncated + np.sign(x), truncated)
 
     return away
 
@@ -99,10 +99,10 @@ def _converted(ins: Avals, outs: Avals, new_dtype: np.dtype) -> Callable:
     low, high = np.iinfo(kind).min, np.iinfo(kind).max
 
     def cut(x: np.ndarray):
-        whole = np.where(np.isnan(x), 0.0, x)
-        inside = (whole > low) & (whole < high)
-        held = np.where(inside, whole, 0.0).astype(kind)
-        return np.where(inside, held, np.where(whole >= high, high, low)).astype(kind)
+        filled = np.where(np.isnan(x), 0.0, x)
+        in_range = (filled > low) & (filled < high)
+        converted = np.where(in_range, filled, 0.0).astype(kind)
+        return np.where(in_range, converted, np.where(filled >= high, high, low)).astype(kind)
 
     return cut
 
@@ -118,13 +118,13 @@ def _shifted(function: Callable, signed: bool = True) -> Operation:
 
     def build(ins: Avals, outs: Avals) -> Callable:
         kind = outs[0].dtype
-        plain = kind if signed or kind.kind == "u" else np.dtype(f"u{kind.itemsize}")
+        dtype = kind if signed or kind.kind == "u" else np.dtype(f"u{kind.itemsize}")
         bits = 8 * kind.itemsize
 
-        def shifted(x: np.ndarray, by: np.ndarray):
-            by = np.asarray(by).astype(plain)
-            found = function(np.asarray(x).astype(plain), np.minimum(by, plain.type(bits - 1)))
-            return np.where(by < bits, found, plain.type(0)).astype(kind)
+        def shifted(x: np.ndarray, shift: np.ndarray):
+            shift = np.asarray(shift).astype(dtype)
+            result = function(np.asarray(x).astype(dtype), np.minimum(shift, dtype.type(bits - 1)))
+            return np.where(shift < bits, result, dtype.type(0)).astype(kind)
 
         return shifted
 
@@ -133,10 +133,10 @@ def _shifted(function: Callable, signed: bool = True) -> Operation:
 
 def _platform(ins: Avals, outs: Avals, platforms: Sequence[Sequence[str] | None]) -> Callable:
     """The index of the branch for CPUs."""
-    which = [i for i, names in enumerate(platforms) if names is None or "cpu" in names]
-    if not which:
+    matches = [i for i, names in enumerate(platforms) if names is None or "cpu" in names]
+    if not matches:
         raise Unsupported("a program for other machines")
-    return lambda: np.asarray(which[0])
+    return lambda: np.asarray(matches[0])
 
 
 def _same_bits(ins: Avals, outs: Avals) -> Callable:
@@ -147,8 +147,8 @@ def _same_bits(ins: Avals, outs: Avals) -> Callable:
 
 
 def _precise(ins: Avals, outs: Avals, exponent_bits: int, mantissa_bits: int) -> Callable:
-    own = {4: (8, 23), 8: (11, 52)}.get(outs[0].dtype.itemsize)
-    if own != (exponent_bits, mantissa_bits):
+    bits = {4: (8, 23), 8: (11, 52)}.get(outs[0].dtype.itemsize)
+    if bits != (exponent_bits, mantissa_bits):
         raise Unsupported("lower precision than a float has")
     return lambda x: x
 

@@ -53,9 +53,9 @@ def threefry(a: np.ndarray, b: np.ndarray, x: ArrayLike,
     schedule = (a, b, a ^ b ^ WORD(0x1BD11BDA))
     x, y = x + a, y + b
     for i in range(5):
-        for turn in ROTATIONS[i % 2]:
+        for rotation in ROTATIONS[i % 2]:
             x = x + y
-            y = x ^ ((y << WORD(turn)) | (y >> WORD(32 - turn)))
+            y = x ^ ((y << WORD(rotation)) | (y >> WORD(32 - rotation)))
         x, y = x + schedule[(i + 1) % 3], y + schedule[(i + 2) % 3] + WORD(i + 1)
     return x, y
 
@@ -83,8 +83,8 @@ def _folded(keys: np.ndarray, data: np.ndarray) -> np.ndarray:
 
 
 def _seeded(seeds: np.ndarray) -> np.ndarray:
-    whole = np.asarray(seeds)
-    return whole.astype(KEY) if whole.dtype.itemsize == 8 else whole.astype(WORD).astype(KEY)
+    ints = np.asarray(seeds)
+    return ints.astype(KEY) if ints.dtype.itemsize == 8 else ints.astype(WORD).astype(KEY)
 
 
 def _hashing(ins: Avals, outs: Avals, **_: object) -> float:

@@ -75,13 +75,13 @@ class Tape:
     def _code(self) -> list[tuple]:
         """Each step as (function, places of operands, of results, the dtype of the result; None if
         it has several, places that no later step uses)."""
-        out, used = [], {place for place, _ in self.outputs}
+        code, live = [], {place for place, _ in self.outputs}
         for step in self.steps[::-1]:
-            last = set(step.operands).union(step.results) - used
-            used |= last
+            freed = set(step.operands).union(step.results) - live
+            live |= freed
             dtype = None if _operation(step.name).several else step.outs[0].dtype
-            out.append((_bound(step), step.operands, step.results, dtype, tuple(last)))
-        return out[::-1]
+            code.append((_bound(step), step.operands, step.results, dtype, tuple(freed)))
+        return code[::-1]
 
     def __getstate__(self) -> dict[str, Any]:
         return {key: value for key, value in self.__dict__.items() if key != "_code"}
@@ -97,32 +97,32 @@ class Tape:
                   else np.asarray(arg, place[1])
                   for place, arg in zip(self.inputs, args, strict=True)]
         with np.errstate(all="ignore"):  # infinities and NaN are intended, as in XLA
-            found = [randoms.key_words(value) if key else value
-                     for value, key in zip(self.go(values), self.keys, strict=True)]
-        given = {*map(id, values), *(id(value) for _, value in self.start)}
-        return [value if key else _as_own_array(value, aval, id(value) in given)
-                for value, (_, aval), key in zip(found, self.outputs, self.keys, strict=True)]
+            results = [randoms.key_words(value) if key else value
+                       for value, key in zip(self.go(values), self.keys, strict=True)]
+        shared_ids = {*map(id, values), *(id(value) for _, value in self.start)}
+        return [value if key else _as_own_array(value, aval, id(value) in shared_ids)
+                for value, (_, aval), key in zip(results, self.outputs, self.keys, strict=True)]
 
     def go(self, args: Sequence[Any]) -> list[np.ndarray]:
         """The results, which may be arguments or constants."""
-        held: list[Any] = [None] * self.size
+        values: list[Any] = [None] * self.size
         for place, value in self.start:
-            held[place] = value
-        for taken, value in zip(self.inputs, args, strict=True):
-            if taken is not None:
-                held[taken[0]] = value
-        for function, operands, results, dtype, last in self._code:
-            found = function(*[held[i] for i in operands])
+            values[place] = value
+        for target, value in zip(self.inputs, args, strict=True):
+            if target is not None:
+                values[target[0]] = value
+        for function, operands, results, dtype, freed in self._code:
+            found = function(*[values[i] for i in operands])
             if dtype is None:
                 for place, value in zip(results, found, strict=True):
-                    held[place] = value
+                    values[place] = value
             else:
-                held[results[0]] = (found if found.dtype is dtype
-                                    else found.astype(dtype, copy=False))
+                values[results[0]] = (found if found.dtype is dtype
+                                      else found.astype(dtype, copy=False))
             found = None
-            for place in last:  # memory that is used again is in the processor's cache
-                held[place] = None
-        return [held[place] for place, _ in self.outputs]
+            for place in freed:  # memory that is used again is in the processor's cache
+                values[place] = None
+        return [values[place] for place, _ in self.outputs]
 
 
 def _as_own_array(value: object, aval: Aval, given: bool) -> np.ndarray:
@@ -133,8 +133,8 @@ def _as_own_array(value: object, aval: Aval, given: bool) -> np.ndarray:
     """
     array = np.asarray(value, aval.dtype)
     array = array if array.shape == aval.shape else array.reshape(aval.shape)
-    whole = array.flags.owndata and array.flags.c_contiguous and not given
-    return array if whole else np.array(array, order="C")
+    is_owned = array.flags.owndata and array.flags.c_contiguous and not given
+    return array if is_owned else np.array(array, order="C")
 
 
 # loops and branches, whose bodies are tapes
@@ -143,15 +143,15 @@ def _as_own_array(value: object, aval: Aval, given: bool) -> np.ndarray:
 def _scanned(ins: object, outs: Sequence[Aval], body: Tape, constants: int, carries: int,
              length: int, reverse: bool) -> Callable:
     def scanned(*operands: np.ndarray):
-        fixed, state = list(operands[:constants]), list(operands[constants : constants + carries])
-        rows, made = operands[constants + carries :], []
+        consts, state = list(operands[:constants]), list(operands[constants : constants + carries])
+        xs, outputs = operands[constants + carries :], []
         for i in reversed(range(length)) if reverse else range(length):
-            found = body.go([*fixed, *state, *[row[i] for row in rows]])
-            state = found[:carries]
-            made.append(found[carries:])
+            results = body.go([*consts, *state, *[x[i] for x in xs]])
+            state = results[:carries]
+            outputs.append(results[carries:])
         if reverse:
-            made.reverse()
-        stacked = [np.stack(column) for column in zip(*made, strict=True)] if made else [
+            outputs.reverse()
+        stacked = [np.stack(column) for column in zip(*outputs, strict=True)] if outputs else [
             np.zeros(aval.shape, aval.dtype) for aval in outs[carries:]]
         return [*state, *stacked]
 
@@ -160,17 +160,17 @@ def _scanned(ins: object, outs: Sequence[Aval], body: Tape, constants: int, carr
 
 def _repeated(ins: object, outs: object, condition: Tape, body: Tape, asked: int,
               constants: int) -> Callable:
-    most = max(ASSUMED_ITERATIONS,
-               int(MAX_LOOP_SECONDS / (condition.seconds + body.seconds + SECONDS_PER_ITERATION)))
+    limit = max(ASSUMED_ITERATIONS,
+                int(MAX_LOOP_SECONDS / (condition.seconds + body.seconds + SECONDS_PER_ITERATION)))
 
     def repeated(*operands: np.ndarray):
-        looks, fixed = operands[:asked], operands[asked : asked + constants]
+        cond_consts, body_consts = operands[:asked], operands[asked : asked + constants]
         state: Sequence[np.ndarray] = operands[asked + constants :]
-        for _ in range(most):
-            on = condition.go([*looks, *state])[0]
+        for _ in range(limit):
+            on = condition.go([*cond_consts, *state])[0]
             if not np.any(on):
                 return state
-            new = body.go([*fixed, *state])
+            new = body.go([*body_consts, *state])
             # of batched loops those that are still running
             state = new if not np.ndim(on) else [
                 np.where(np.reshape(on, np.shape(on) + (1,) * (np.ndim(a) - np.ndim(on))), a, b)
@@ -199,14 +199,14 @@ LOOPS: dict[str, Operation] = {
 # from a traced program
 
 
-def record(closed: ClosedJaxpr, most: float) -> Tape | None:
-    """The tape of a program; None where there is none, or it would take more than `most` seconds.
+def record(closed: ClosedJaxpr, limit: float) -> Tape | None:
+    """The tape of a program; None where there is none, or it would take more than `limit` seconds.
     """
     try:
-        found = _Recorder().record(closed)
+        tape = _Recorder().record(closed)
     except Unsupported:
         return None
-    return found if found.seconds <= most else None
+    return tape if tape.seconds <= limit else None
 
 
 class _Recorder:
@@ -230,14 +230,14 @@ class _Recorder:
         steps = needed_lines(self.steps, results)
         seconds = sum(_operation(step.name).cost(step.ins, step.outs, **step.params)
                       for step in steps)
-        known, keys = tuple(map(self._required_aval, results)), tuple(r in self.keys
-                                                                      for r in results)
-        used = {place for step in steps for place in step.operands} | {*results}
+        out_avals, keys = tuple(map(self._required_aval, results)), tuple(r in self.keys
+                                                                          for r in results)
+        live = {place for step in steps for place in step.operands} | {*results}
         inputs = [(place, None if place in self.keys else self._required_aval(place).dtype)
-                  if place in used else None for place in places]
-        start = tuple((place, value) for place, value in self.constants.items() if place in used)
+                  if place in live else None for place in places]
+        start = tuple((place, value) for place, value in self.constants.items() if place in live)
         return Tape(tuple(steps), start, len(self.avals), tuple(inputs),
-                    tuple(zip(results, known, strict=True)), seconds, keys)
+                    tuple(zip(results, out_avals, strict=True)), seconds, keys)
 
     def _place(self, aval: object) -> int:
         """A new place for an array of this shape and dtype."""
@@ -269,22 +269,22 @@ class _Recorder:
         """Adds the steps of a program with its arguments at these places; returns the places of the
         results."""
         program = flatten(closed, EVERY_CALL)
-        at, constants = dict(zip(program.inputs, places, strict=True)), dict(program.constants)
+        lookup, constants = dict(zip(program.inputs, places, strict=True)), dict(program.constants)
 
         def read(place: int, aval: object) -> int:
-            if place not in at:
-                at[place] = self._constant(constants[place], aval)
-            return at[place]
+            if place not in lookup:
+                lookup[place] = self._constant(constants[place], aval)
+            return lookup[place]
 
-        for eqn, takes, gives in program.lines:
+        for eqn, inputs, outputs in program.lines:
             if eqn.effects:
                 raise Unsupported("a program with effects")
             operands = [read(place, atom.aval)
-                        for place, atom in zip(takes, eqn.invars, strict=True)]
+                        for place, atom in zip(inputs, eqn.invars, strict=True)]
             branch = self._known_branch(eqn, operands)
-            found = self._step(eqn, operands) if branch is None else self._walk(branch,
-                                                                                operands[1:])
-            at.update(zip(gives, found, strict=True))
+            results = self._step(eqn, operands) if branch is None else self._walk(branch,
+                                                                                  operands[1:])
+            lookup.update(zip(outputs, results, strict=True))
         return list(map(read, program.results, closed.out_avals))
 
     def _known_branch(self, eqn: JaxprEqn, operands: Sequence[int]) -> ClosedJaxpr | None:
@@ -304,9 +304,9 @@ class _Recorder:
         if (all(place in self.constants for place in operands) and name not in LOOPS
                 and all(aval.size <= MAX_FOLDED_ENTRIES for aval in step.outs)):
             with np.errstate(all="ignore"):
-                found = function(*[self.constants[place] for place in operands])
-            found = found if _operation(name).several else [found]
-            for place, value, aval in zip(results, found, step.outs, strict=True):
+                values = function(*[self.constants[place] for place in operands])
+            values = values if _operation(name).several else [values]
+            for place, value, aval in zip(results, values, step.outs, strict=True):
                 self.constants[place] = np.asarray(value, aval.dtype)
         else:
             self.steps.append(step)

@@ -20,8 +20,8 @@ def _reduced(function: np.ufunc) -> Build:
         axis, dtype = tuple(axes), outs[0].dtype
         if function.identity is not None:
             return lambda x: function.reduce(x, axis=axis, dtype=dtype)
-        begin = _ends(dtype)[function is np.minimum]  # of no entries
-        return lambda x: function.reduce(x, axis=axis, dtype=dtype, initial=begin)
+        initial = _ends(dtype)[function is np.minimum]  # of no entries
+        return lambda x: function.reduce(x, axis=axis, dtype=dtype, initial=initial)
 
     return build
 
@@ -54,18 +54,18 @@ def _contracted(ins: Avals, outs: Avals,
                 dimension_numbers: jax.lax.DotDimensionNumbers) -> Callable:
     (left, right), (batch, other) = dimension_numbers
     a, b = (aval.shape for aval in ins)
-    free = [i for i in range(len(a)) if i not in left and i not in batch]
-    rest = [i for i in range(len(b)) if i not in right and i not in other]
-    order, turned = (*batch, *free, *left), (*other, *right, *rest)
+    free_a = [i for i in range(len(a)) if i not in left and i not in batch]
+    free_b = [i for i in range(len(b)) if i not in right and i not in other]
+    order_a, order_b = (*batch, *free_a, *left), (*other, *right, *free_b)
     lead, inner = tuple(a[i] for i in batch), math.prod(a[i] for i in left)
-    first = (*lead, math.prod(a[i] for i in free), inner)
-    second = (*lead, inner, math.prod(b[i] for i in rest))
+    first = (*lead, math.prod(a[i] for i in free_a), inner)
+    second = (*lead, inner, math.prod(b[i] for i in free_b))
     shape = outs[0].shape
-    if order == tuple(range(len(a))) and turned == tuple(range(len(b))) and (
+    if order_a == tuple(range(len(a))) and order_b == tuple(range(len(b))) and (
             a, b, shape) == (first, second, (*first[:-1], second[-1])):
         return np.matmul
-    return lambda x, y: np.matmul(x.transpose(order).reshape(first),
-                                  y.transpose(turned).reshape(second)).reshape(shape)
+    return lambda x, y: np.matmul(x.transpose(order_a).reshape(first),
+                                  y.transpose(order_b).reshape(second)).reshape(shape)
 
 
 def _contraction(ins: Avals, outs: Avals, dimension_numbers: jax.lax.DotDimensionNumbers) -> float:
@@ -79,9 +79,9 @@ def _ordered(ins: Avals, outs: Avals, dimension: int, num_keys: int) -> Callable
 
     def ordered(*columns: np.ndarray):
         keys = columns[:num_keys]
-        place = (np.argsort(keys[0], axis=dimension, kind="stable") if num_keys == 1
+        order = (np.argsort(keys[0], axis=dimension, kind="stable") if num_keys == 1
                  else np.lexsort(keys[::-1], axis=dimension))
-        return [np.take_along_axis(column, place, dimension) for column in columns]
+        return [np.take_along_axis(column, order, dimension) for column in columns]
 
     return ordered
 
@@ -106,21 +106,21 @@ def _solved(ins: Avals, outs: Avals, left_side: bool, lower: bool, transpose_a: 
             unit_diagonal: bool) -> Callable:
     """A triangular solve, row by row for all matrices at once."""
     size = ins[0].shape[-1]
-    turned = transpose_a == left_side  # x a = b is aᵀ xᵀ = bᵀ
-    order = range(size) if lower != turned else range(size - 1, -1, -1)
+    flipped = transpose_a == left_side  # x a = b is aᵀ xᵀ = bᵀ
+    order = range(size) if lower != flipped else range(size - 1, -1, -1)
 
     def solved(a: np.ndarray, b: np.ndarray):
-        a = np.swapaxes(a, -1, -2) if turned else a
-        out = np.array(b if left_side else np.swapaxes(b, -1, -2))
-        done: list[int] = []
+        a = np.swapaxes(a, -1, -2) if flipped else a
+        x = np.array(b if left_side else np.swapaxes(b, -1, -2))
+        rows: list[int] = []
         for i in order:
-            if done:
-                known = slice(done[0], i) if order.step > 0 else slice(i + 1, done[0] + 1)
-                out[..., i, :] -= (a[..., i, None, known] @ out[..., known, :])[..., 0, :]
+            if rows:
+                ready = slice(rows[0], i) if order.step > 0 else slice(i + 1, rows[0] + 1)
+                x[..., i, :] -= (a[..., i, None, ready] @ x[..., ready, :])[..., 0, :]
             if not unit_diagonal:
-                out[..., i, :] /= a[..., i, i, None]
-            done.append(i)
-        return out if left_side else np.swapaxes(out, -1, -2)
+                x[..., i, :] /= a[..., i, i, None]
+            rows.append(i)
+        return x if left_side else np.swapaxes(x, -1, -2)
 
     return solved
 

@@ -32,11 +32,11 @@ DIGEST_BYTES = 32  # bytes
 def place() -> Path | None:
     """Returns the path of the cache folder, by environment variables and platform; None if it is
     turned off."""
-    said = os.environ.get(SWITCH, "").strip()
-    if said.lower() in OFF:
+    setting = os.environ.get(SWITCH, "").strip()
+    if setting.lower() in OFF:
         return None
-    if said and said != "1":
-        base = Path(said).expanduser()
+    if setting and setting != "1":
+        base = Path(setting).expanduser()
     elif sys.platform == "win32":
         base = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local") / "probml"
     elif sys.platform == "darwin":
@@ -67,8 +67,8 @@ class Folder:
     def __init__(self, path: Path):
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         if hasattr(os, "getuid"):
-            found = path.lstat()
-            if found.st_uid != os.getuid() or found.st_mode & 0o077:
+            status = path.lstat()
+            if status.st_uid != os.getuid() or status.st_mode & 0o077:
                 raise PermissionError(f"the folder {path} is accessible to other users, who could "
                                       f"change the files in it. Run chmod 700 {path}")
         self._path, self._cleared = path, False
@@ -77,12 +77,12 @@ class Folder:
         """Returns the value of a key; None if it is missing or damaged."""
         file = self._path / key
         try:
-            held = file.read_bytes()
+            content = file.read_bytes()
         except OSError:
             return None
         with contextlib.suppress(OSError):  # a read-only disk
             os.utime(file)
-        digest, value = held[:DIGEST_BYTES], held[DIGEST_BYTES:]
+        digest, value = content[:DIGEST_BYTES], content[DIGEST_BYTES:]
         return value if hashlib.sha256(value).digest() == digest else None
 
     def put(self, key: str, value: bytes) -> None:
@@ -106,12 +106,12 @@ class Folder:
         files = sorted(((f.stat().st_mtime, f.stat().st_size, f) for f in self._path.iterdir()),
                        key=lambda found: found[:2])
         excess = sum(size for _, size, _ in files) - MAX_BYTES
-        goal = excess + (1 - RETAINED_SHARE) * MAX_BYTES if excess > 0 else 0
+        to_free = excess + (1 - RETAINED_SHARE) * MAX_BYTES if excess > 0 else 0
         for _, size, file in files:
-            if goal <= 0:
+            if to_free <= 0:
                 return
             file.unlink(missing_ok=True)
-            goal -= size
+            to_free -= size
 
 
 def folder() -> Folder | None:

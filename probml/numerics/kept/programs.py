@@ -78,13 +78,13 @@ class NumpyProgram:
 
     def __call__(self, *args: object) -> PyTree:
         try:
-            found = self.tape.run(jax.tree.leaves(args))
+            results = self.tape.run(jax.tree.leaves(args))
         except TooLong:
             return self.compiled(*args)
         if self.on_host:
-            return jax.tree.unflatten(self.results, found)
+            return jax.tree.unflatten(self.results, results)
         placed = [jax.random.wrap_key_data(value) if key else value
-                  for value, key in zip(jax.device_put(found), self.tape.keys, strict=True)]
+                  for value, key in zip(jax.device_put(results), self.tape.keys, strict=True)]
         return jax.tree.unflatten(self.results, placed)
 
 
@@ -116,13 +116,13 @@ class ProgramCache:
         cache on disk, or arguments are on several devices.
         """
         folder = None if "programs" in OFF else disk.folder()
-        taped = "tapes" not in OFF and self._seldom > 0 and jax.default_backend() == "cpu"
+        use_tape = "tapes" not in OFF and self._seldom > 0 and jax.default_backend() == "cpu"
         if any(isinstance(leaf, jax.Array) and len(leaf.sharding.device_set) > 1
                for leaf in jax.tree.leaves(args)):
             return None  # where its arguments lie is part of such a program
-        watched = jax.config.jax_disable_jit or jax.config.jax_debug_nans or (
+        debugging = jax.config.jax_disable_jit or jax.config.jax_debug_nans or (
             jax.config.jax_debug_infs)
-        if watched or folder is None and not taped:
+        if debugging or folder is None and not use_tape:
             return None
         dynamic = [value for i, value in enumerate(args) if i not in self.static]
         fixed = [value for i, value in enumerate(args) if i in self.static]
@@ -138,22 +138,22 @@ class ProgramCache:
         except identity.Nameless:
             name = None
         count_program()
-        found: Callable | None
+        program: Callable | None
         if folder is None:
-            found = self._record_tape(self._trace(args, options), fixed,
-                                      options) if taped else None
-            self._held[key] = found
-            return found
-        held = None if name is None else _read(folder, name, tree)
-        made = (key, fixed, folder, name, args, options)
-        if held is None:
-            found = self._compile_and_store(*made)
-        elif isinstance(held[0], Tape):
-            found = NumpyProgram(held[0], held[1], self._by_jit(fixed, options), self._on_host)
+            program = self._record_tape(self._trace(args, options), fixed,
+                                        options) if use_tape else None
+            self._held[key] = program
+            return program
+        entry = None if name is None else _read(folder, name, tree)
+        request = (key, fixed, folder, name, args, options)
+        if entry is None:
+            program = self._compile_and_store(*request)
+        elif isinstance(entry[0], Tape):
+            program = NumpyProgram(entry[0], entry[1], self._by_jit(fixed, options), self._on_host)
         else:
-            found = self._with_recompilation(held[0], *made)
-        self._held[key] = found
-        return found
+            program = self._with_recompilation(entry[0], *request)
+        self._held[key] = program
+        return program
 
     def release_half(self) -> None:
         """Releases the least recently used half of the programs."""
@@ -168,8 +168,8 @@ class ProgramCache:
                      options: dict | None) -> NumpyProgram | None:
         """The traced program as NumPy calls; None where that would take too long, or is not
         possible."""
-        jaxpr, taken = traced.jaxpr, len(jax.tree.leaves(traced.args_info))
-        if "tapes" in OFF or not self._seldom or len(jaxpr.in_avals) != taken:
+        jaxpr, n_leaves = traced.jaxpr, len(jax.tree.leaves(traced.args_info))
+        if "tapes" in OFF or not self._seldom or len(jaxpr.in_avals) != n_leaves:
             return None
         tape = record(jaxpr, self._seldom)
         results = jax.tree.structure(traced.out_info)
@@ -207,9 +207,9 @@ class ProgramCache:
             # the text leaves out arguments that are not used, but a call checks their shapes
             name = identity.digest(FORMAT, lowered.as_text(), list(map(str, key[2])), options,
                                    *_device())
-            held = _read(folder, name, lowered.in_tree, lowered.out_tree)
-            if held is not None:
-                return self._with_recompilation(held[0], key, fixed, folder, name, args, options)
+            entry = _read(folder, name, lowered.in_tree, lowered.out_tree)
+            if entry is not None:
+                return self._with_recompilation(entry[0], key, fixed, folder, name, args, options)
         if options and LEVEL in options and self._seldom and (
                 count_operations(traced.jaxpr.jaxpr)
                 < MIN_OPERATIONS * len(list(equations(traced.jaxpr)))):
@@ -219,7 +219,7 @@ class ProgramCache:
         _write(folder, name, program)
         return program
 
-    def _with_recompilation(self, program: Callable, key: tuple, *again: Any) -> Callable:
+    def _with_recompilation(self, program: Callable, key: tuple, *request: Any) -> Callable:
         """A program from disk that is recompiled if its first call fails: XLA notices only then
         that a part of it is missing."""
 
@@ -228,21 +228,21 @@ class ProgramCache:
                 out = jax.block_until_ready(program(*dynamic))
                 self._held[key] = program
             except jax.errors.JaxRuntimeError:
-                fresh = self._held[key] = self._compile_and_store(key, *again)
+                fresh = self._held[key] = self._compile_and_store(key, *request)
                 out = fresh(*dynamic)
             return out
 
         return first
 
     def _name(self, fixed: list, tree: object, avals: tuple, options: dict | None) -> str:
-        own = f"{self._function.__module__}.{self._function.__qualname__}"
+        qualname = f"{self._function.__module__}.{self._function.__qualname__}"
         settings = [*map(str, avals), *map(_describe_setting, trace_settings()),
                     repr(jax.config.values)]
-        ours = (own.startswith("probml.") and "<locals>" not in own
-                and not _has_unordered_leaves(tree))
-        if not ours or any(" at 0x" in text for text in settings):
-            raise identity.Nameless(own)
-        return identity.digest(FORMAT, identity.surroundings(), own, fixed, tree, settings,
+        is_ours = (qualname.startswith("probml.") and "<locals>" not in qualname
+                   and not _has_unordered_leaves(tree))
+        if not is_ours or any(" at 0x" in text for text in settings):
+            raise identity.Nameless(qualname)
+        return identity.digest(FORMAT, identity.surroundings(), qualname, fixed, tree, settings,
                                [a.weak_type for a in avals], options, *_device())
 
 
@@ -267,19 +267,19 @@ def _has_unordered_leaves(tree: PyTree) -> bool:
 def _write(folder: disk.Folder, name: str, program: object) -> None:
     """Stores a program on disk, unless it cannot be serialised, as with callbacks into Python."""
     try:
-        held, _, tree = serialize_executable.serialize(program)
+        serialised, _, tree = serialize_executable.serialize(program)
     except Exception:  # of a kind that cannot be written
         return
-    if not any(target in held for target in _CALLS_BACK):
-        _store(folder, name, held, tree)
+    if not any(target in serialised for target in _CALLS_BACK):
+        _store(folder, name, serialised, tree)
 
 
-def _store(folder: disk.Folder, name: str, held: Any, tree: PyTreeDef) -> None:
+def _store(folder: disk.Folder, name: str, program: Any, tree: PyTreeDef) -> None:
     """Writes a program and the tree of its results, as an example tree whose leaves are their
     positions, with the classes of its nodes by name. What cannot be written is skipped."""
     with contextlib.suppress(Exception):
         example = jax.tree.unflatten(tree, range(tree.num_leaves))
-        folder.put(name, zlib.compress(pickle.dumps((held, example)), 1))
+        folder.put(name, zlib.compress(pickle.dumps((program, example)), 1))
 
 
 def _read(folder: disk.Folder, name: str, tree: object, out_tree: object = None) -> tuple | None:
@@ -288,12 +288,12 @@ def _read(folder: disk.Folder, name: str, tree: object, out_tree: object = None)
     Args:
         out_tree: the tree of the results in the order in which the program returns them, if known.
     """
-    held = folder.get(name)
-    if held is None:
+    content = folder.get(name)
+    if content is None:
         return None
     try:
-        held = zlib.decompress(held)
-        program, example = pickle.loads(held)
+        content = zlib.decompress(content)
+        program, example = pickle.loads(content)
         # leaves of NumPyro's distributions are in the order of a set, which differs by process
         places, results = jax.tree.flatten(example)
         if isinstance(program, Tape):
@@ -303,10 +303,10 @@ def _read(folder: disk.Folder, name: str, tree: object, out_tree: object = None)
             start_lapack()
         if out_tree is not None:
             return (serialize_executable.deserialize_and_load(program, tree, out_tree),)
-        kept = places == sorted(places)
+        is_sorted = places == sorted(places)
         loaded = serialize_executable.deserialize_and_load(
-            program, tree, results if kept else jax.tree.structure(tuple(places)))
-        return (loaded if kept else functools.partial(_in_order, loaded, places, results),)
+            program, tree, results if is_sorted else jax.tree.structure(tuple(places)))
+        return (loaded if is_sorted else functools.partial(_in_order, loaded, places, results),)
     except Exception:  # of another build, or cut short: compiled anew
         return None
 
@@ -376,18 +376,18 @@ def release_if_many() -> bool:
     try:
         _PROGRAMS_SINCE_RELEASE[0] += _NEW_PROGRAMS[0]
         _NEW_PROGRAMS[0] = 0
-        held = MemoryUse(mappings(), resident())
+        usage = MemoryUse(mappings(), resident())
         if not _AFTER_RELEASE:
-            _AFTER_RELEASE.append(held)
-        grown = MemoryUse(*(now - then for now, then in zip(held, _AFTER_RELEASE[0], strict=True)))
-        many = grown.mappings > MIN_NEW_MAPPINGS or _PROGRAMS_SINCE_RELEASE[0] > MAX_PROGRAMS
-        if held.mappings < MAX_MAPPINGS and not (many and grown.resident > MAX_GROWTH):
+            _AFTER_RELEASE.append(usage)
+        grown = MemoryUse(*(now - then for now, then in zip(usage, _AFTER_RELEASE[0], strict=True)))
+        many_new = grown.mappings > MIN_NEW_MAPPINGS or _PROGRAMS_SINCE_RELEASE[0] > MAX_PROGRAMS
+        if usage.mappings < MAX_MAPPINGS and not (many_new and grown.resident > MAX_GROWTH):
             return False
         _PROGRAMS_SINCE_RELEASE[0] = 0
         for cache in list(_CACHES):
             cache.release_half()
         memo.release_half()
-        if mappings() >= held.mappings // 2:
+        if mappings() >= usage.mappings // 2:
             jax.clear_caches()
         gc.collect()  # traces and their functions are reference cycles
         trim()

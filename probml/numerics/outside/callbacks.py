@@ -42,8 +42,8 @@ def count_fed_numbers(arguments: object) -> int:
     arguments."""
     if not _OPEN:
         return 0
-    found = jax.tree.leaves(arguments, is_leaf=lambda value: hasattr(value, "fed"))
-    return sum(int(getattr(value, "fed", 0)) for value in found)
+    leaves = jax.tree.leaves(arguments, is_leaf=lambda value: hasattr(value, "fed"))
+    return sum(int(getattr(value, "fed", 0)) for value in leaves)
 
 
 def called_back(function: Callable, specs: object, number: jax.Array, *operands: object) -> PyTree:
@@ -61,8 +61,8 @@ def called_back(function: Callable, specs: object, number: jax.Array, *operands:
         supply = _OPEN[int(number)]
         try:
             if supply.failure is None:
-                found = function(supply, *jax.tree.map(_join_halves, operands, kinds))
-                return jax.tree.map(_halved, found)
+                result = function(supply, *jax.tree.map(_join_halves, operands, kinds))
+                return jax.tree.map(_halved, result)
         except BaseException as error:
             supply.failure = error
         return jax.tree.map(lambda spec: np.zeros(spec.shape, spec.dtype), halves)
@@ -71,9 +71,9 @@ def called_back(function: Callable, specs: object, number: jax.Array, *operands:
                           if _is_64_bit(spec.dtype) else spec, specs)
     sent = jax.tree.map(lambda leaf, kind: jax.lax.bitcast_convert_type(leaf, np.uint32)
                         if _is_64_bit(kind) else leaf, operands, kinds)
-    found = jax.pure_callback(ask, halves, number, *sent)
+    result = jax.pure_callback(ask, halves, number, *sent)
     return jax.tree.map(lambda leaf, spec: jax.lax.bitcast_convert_type(leaf, spec.dtype)
-                        if _is_64_bit(spec.dtype) else leaf, found, specs)
+                        if _is_64_bit(spec.dtype) else leaf, result, specs)
 
 
 def _is_64_bit(kind: np.dtype) -> bool:
@@ -91,11 +91,11 @@ def _join_halves(array: jax.Array, kind: np.dtype) -> jax.Array:
     return np.asarray(array).view(kind)[..., 0] if _is_64_bit(kind) else array
 
 
-def raise_supply_failure(found: object) -> PyTree:
+def raise_supply_failure(results: object) -> PyTree:
     """The results of a program; raises the stored exception of its supply of data."""
     if _OPEN:
-        found = jax.block_until_ready(found)
+        results = jax.block_until_ready(results)
         failure = next((supply.failure for supply in _OPEN.values() if supply.failure), None)
         if failure is not None:
             raise failure
-    return found
+    return results

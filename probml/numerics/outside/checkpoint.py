@@ -48,9 +48,9 @@ class Checkpoint:
     seconds: float = 30.0
 
     def __post_init__(self):
-        own = self.seconds
-        if isinstance(own, bool) or not isinstance(own, int | float) or not own >= 0:
-            raise ModelError(f"Checkpoint(seconds={own!r}): expected the seconds between two "
+        seconds = self.seconds
+        if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds >= 0:
+            raise ModelError(f"Checkpoint(seconds={seconds!r}): expected the seconds between two "
                              f"writes, a number of at least 0")
         if not isinstance(self.path, str | os.PathLike):
             raise ModelError(f"Checkpoint(path={self.path!r}): expected the name of a file, such "
@@ -85,10 +85,10 @@ class Journal:
                  every: Callable[[bytes | None], Sequence[bytes | None]] = lambda own: [own]):
         self.path, self.seconds, self.of = Path(checkpoint.path), checkpoint.seconds, dict(of)
         self._lock, self._saved, self._count = threading.RLock(), time.monotonic(), 0
-        found = [self._read(content) for content
+        saved = [self._read(content) for content
                  in every(self.path.read_bytes() if self.path.exists() else None)
                  if content is not None]
-        self._pasts: dict[str, LoopState] = max(found, default={}, key=lambda pasts: sum(
+        self._pasts: dict[str, LoopState] = max(saved, default={}, key=lambda pasts: sum(
             past.done for past in pasts.values()))
         self._before: Any = None
 
@@ -114,10 +114,10 @@ class Journal:
         """The state of a loop in the file; None: it had not begun."""
         return self._pasts.get(key)
 
-    def note(self, key: str, past: LoopState) -> None:
+    def note(self, key: str, state: LoopState) -> None:
         """Record the state of a loop after an iteration; write it if it is time."""
         with self._lock:
-            self._pasts[key] = past
+            self._pasts[key] = state
             if time.monotonic() - self._saved >= self.seconds:
                 self.save()
 
@@ -125,8 +125,8 @@ class Journal:
         """Write the recorded states."""
         with self._lock:
             arrays: list[np.ndarray] = []
-            loops = {key: [past.done, past.status, past.value, _packed(past.held, arrays)]
-                     for key, past in self._pasts.items()}
+            loops = {key: [state.done, state.status, state.value, _packed(state.held, arrays)]
+                     for key, state in self._pasts.items()}
             meta = {"probml checkpoint": FORMAT, "of": self.of, "loops": loops}
             meta["sum"] = _digest(meta, arrays)
             buffer = io.BytesIO()
@@ -138,14 +138,14 @@ class Journal:
     def _read(self, content: bytes) -> dict[str, LoopState]:
         try:
             with zipfile.ZipFile(io.BytesIO(content)) as packed:
-                long = sum(member.file_size for member in packed.infolist())
-            if long > len(content):
+                unpacked = sum(member.file_size for member in packed.infolist())
+            if unpacked > len(content):
                 raise ValueError(f"it is compressed ({len(content):,} bytes that unpack to "
-                                 f"{long:,}), but checkpoints of probml are not")
+                                 f"{unpacked:,}), but checkpoints of probml are not")
             with np.load(io.BytesIO(content), allow_pickle=False) as file:
                 arrays = [file[f"arr_{i}"] for i in range(len(file.files))]
             meta = json.loads(arrays[0].tobytes())
-            form, of, loops = meta["probml checkpoint"], dict(meta["of"]), dict(meta["loops"])
+            version, owner, loops = meta["probml checkpoint"], dict(meta["of"]), dict(meta["loops"])
             if meta.pop("sum") != _digest(meta, arrays[1:]):
                 raise ValueError("its content differs from what was written (damaged)")
             arrays = [array.astype(array.dtype.newbyteorder("="), copy=False) for array in arrays]
@@ -154,26 +154,26 @@ class Journal:
         except Exception as error:
             raise ModelError(f"the file '{self.path}' cannot be read as a checkpoint: {error}. "
                              f"Give another path, or delete the file") from None
-        if form != FORMAT:
+        if version != FORMAT:
             raise ModelError(f"the checkpoint '{self.path}' was written by another version of "
-                             f"probml (format {form}, expected {FORMAT}). Give another path, or "
+                             f"probml (format {version}, expected {FORMAT}). Give another path, or "
                              f"delete the checkpoint")
         for kind, own in self.of.items():
-            if of.get(kind) != own:
+            if owner.get(kind) != own:
                 wrong = DataError if kind == "data" else ModelError
                 raise wrong(f"the checkpoint '{self.path}' belongs to another fit. Different "
-                            f"{kind}: {of.get(kind)} in the checkpoint, {own} in this fit. Give "
+                            f"{kind}: {owner.get(kind)} in the checkpoint, {own} in this fit. Give "
                             f"another path, or delete the checkpoint")
         return pasts
 
 
 def _digest(meta: Json, arrays: Sequence[np.ndarray]) -> str:
     """The digest of metadata and arrays, by which a damaged file is detected."""
-    into = hashlib.sha256(json.dumps(meta, sort_keys=True).encode())
+    hasher = hashlib.sha256(json.dumps(meta, sort_keys=True).encode())
     for array in arrays:
-        into.update(f"{array.dtype.str}{array.shape}".encode())
-        into.update(np.ascontiguousarray(array).data)
-    return into.hexdigest()
+        hasher.update(f"{array.dtype.str}{array.shape}".encode())
+        hasher.update(np.ascontiguousarray(array).data)
+    return hasher.hexdigest()
 
 
 def _ended(*_: object) -> None:
@@ -181,28 +181,28 @@ def _ended(*_: object) -> None:
     raise SystemExit(128 + signal.SIGTERM)
 
 
-def _packed(held: object, arrays: list[np.ndarray]) -> Any:
+def _packed(tree: object, arrays: list[np.ndarray]) -> Any:
     """Containers as JSON, their arrays by number from 1 on."""
-    if held is None or isinstance(held, bool | int | float | str):
-        return held
-    if isinstance(held, Mapping):
-        return {"map": {name: _packed(value, arrays) for name, value in held.items()}}
-    if isinstance(held, list | tuple):
-        return [_packed(value, arrays) for value in held]
-    if isinstance(held, jax.Array) and jax.dtypes.issubdtype(held.dtype, jax.dtypes.prng_key):
-        arrays.append(np.asarray(jax.random.key_data(held)))
-        return {"key": len(arrays), "kind": str(jax.random.key_impl(held))}
-    arrays.append(np.asarray(held))
+    if tree is None or isinstance(tree, bool | int | float | str):
+        return tree
+    if isinstance(tree, Mapping):
+        return {"map": {name: _packed(value, arrays) for name, value in tree.items()}}
+    if isinstance(tree, list | tuple):
+        return [_packed(value, arrays) for value in tree]
+    if isinstance(tree, jax.Array) and jax.dtypes.issubdtype(tree.dtype, jax.dtypes.prng_key):
+        arrays.append(np.asarray(jax.random.key_data(tree)))
+        return {"key": len(arrays), "kind": str(jax.random.key_impl(tree))}
+    arrays.append(np.asarray(tree))
     return {"array": len(arrays)}
 
 
-def _unpacked(held: object, arrays: list[np.ndarray]) -> Any:
-    if isinstance(held, list):
-        return [_unpacked(value, arrays) for value in held]
-    if not isinstance(held, dict):
-        return held
-    if "map" in held:
-        return {name: _unpacked(value, arrays) for name, value in held["map"].items()}
-    if "key" in held:
-        return jax.random.wrap_key_data(arrays[held["key"]], impl=held["kind"])
-    return arrays[held["array"]]
+def _unpacked(tree: object, arrays: list[np.ndarray]) -> Any:
+    if isinstance(tree, list):
+        return [_unpacked(value, arrays) for value in tree]
+    if not isinstance(tree, dict):
+        return tree
+    if "map" in tree:
+        return {name: _unpacked(value, arrays) for name, value in tree["map"].items()}
+    if "key" in tree:
+        return jax.random.wrap_key_data(arrays[tree["key"]], impl=tree["kind"])
+    return arrays[tree["array"]]

@@ -79,10 +79,10 @@ class Feed(Supply):
 def ahead(items: Iterator[PyTree]) -> Iterator[PyTree]:
     """The items, each computed by a thread while the one before is used."""
     with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(in_same_precision(next), items, _END)
-        while (found := waiting.result()) is not _END:
-            waiting = pool.submit(in_same_precision(next), items, _END)
-            yield found
+        future = pool.submit(in_same_precision(next), items, _END)
+        while (item := future.result()) is not _END:
+            future = pool.submit(in_same_precision(next), items, _END)
+            yield item
 
 
 def chunk(number: jax.Array, i: object, specs: object) -> PyTree:

@@ -64,44 +64,44 @@ def joint() -> Iterator[None]:
     except jax.errors.JaxRuntimeError as error:
         if not any(word in str(error) for word in LOST):
             raise
-        said = str(error).splitlines()[0]
+        message = str(error).splitlines()[0]
         raise DataError(f"another process of this fit, which reads a part of the rows, stopped "
-                        f"({said}), so the fit stopped. Start all processes again. With "
+                        f"({message}), so the fit stopped. Start all processes again. With "
                         f"fit(..., checkpoint='file') a fit continues from its last checkpoint; "
                         f"without it, from the beginning") from None
 
 
-def agreed(function: Callable[[], Any]) -> list[Any]:
+def gather_or_raise(function: Callable[[], Any]) -> list[Any]:
     """The results of a function in every process, in their order. All processes call it.
 
     Raises:
         DataError: it raised in some process; raised in all, so that none waits.
     """
     try:
-        said: tuple[bool, Any] = (True, function())
+        outcome: tuple[bool, Any] = (True, function())
     except Exception as error:
-        said = (False, f"{error}")
-        mine: Exception | None = error
+        outcome = (False, f"{error}")
+        own_error: Exception | None = error
     else:
-        mine = None
-    found = gathered(said)
-    if mine is not None:
-        raise mine
-    for number, (well, value) in enumerate(found):
-        if not well:
+        own_error = None
+    outcomes = gathered(outcome)
+    if own_error is not None:
+        raise own_error
+    for number, (succeeded, value) in enumerate(outcomes):
+        if not succeeded:
             raise DataError(f"process {number}: {value}")
-    return [value for _, value in found]
+    return [value for _, value in outcomes]
 
 
 def gathered(value: object) -> list[Any]:
     """The picklable values of every process, in the order of processes."""
     from jax.experimental import multihost_utils
 
-    own = np.frombuffer(pickle.dumps(value), np.uint8)
-    sizes = np.asarray(multihost_utils.process_allgather(np.asarray(len(own), np.int32)))
+    payload = np.frombuffer(pickle.dumps(value), np.uint8)
+    sizes = np.asarray(multihost_utils.process_allgather(np.asarray(len(payload), np.int32)))
     padded = np.zeros(int(sizes.max()), np.uint8)
-    padded[: len(own)] = own
-    every = np.asarray(multihost_utils.process_allgather(padded))
-    every = every.reshape(jax.process_count(), -1)
+    padded[: len(payload)] = payload
+    payloads = np.asarray(multihost_utils.process_allgather(padded))
+    payloads = payloads.reshape(jax.process_count(), -1)
     return [pickle.loads(row[:size].tobytes())
-            for row, size in zip(every, sizes.reshape(-1), strict=True)]
+            for row, size in zip(payloads, sizes.reshape(-1), strict=True)]

@@ -62,7 +62,7 @@ def received_for_many(digest: str, content: bytes) -> Callable:
     program = pickle.loads(content).call
 
     def run(constants: Sequence[ArrayLike], leaves: Sequence[ArrayLike]) -> PyTree:
-        return jax.lax.map(lambda own: program(constants, own), list(leaves))
+        return jax.lax.map(lambda chunk_leaves: program(constants, chunk_leaves), list(leaves))
 
     return jit(run, often=True)
 
@@ -73,12 +73,12 @@ def summed(function: Callable, number: object, chunk: object) -> PyTree:
     Args:
         chunk: shapes and dtypes of a chunk.
     """
-    forms: list[jax.ShapeDtypeStruct] = []
-    leaves, form = jax.tree.flatten(chunk)
+    treedefs: list[jax.ShapeDtypeStruct] = []
+    leaves, treedef = jax.tree.flatten(chunk)
 
     def flat(*leaves: object) -> list[jax.Array]:
-        out, tree = jax.tree.flatten(function(jax.tree.unflatten(form, leaves)))
-        forms.append(tree)
+        out, tree = jax.tree.flatten(function(jax.tree.unflatten(treedef, leaves)))
+        treedefs.append(tree)
         return out
 
     closed = jax.make_jaxpr(flat)(*leaves)
@@ -86,8 +86,8 @@ def summed(function: Callable, number: object, chunk: object) -> PyTree:
     def free(constants: Sequence[ArrayLike], leaves: Sequence[ArrayLike]) -> list[jax.Array]:
         return list(evaluate(closed.replace(consts=list(constants)), *leaves))
 
-    found = _run(free, leaves, number, [jax.numpy.asarray(c) for c in closed.consts])
-    return jax.tree.unflatten(forms[-1], found)
+    results = _run(free, leaves, number, [jax.numpy.asarray(c) for c in closed.consts])
+    return jax.tree.unflatten(treedefs[-1], results)
 
 
 def _run(function: Callable, leaves: Sequence[ArrayLike], number: object, constants: list) -> list:
@@ -101,15 +101,15 @@ def _run(function: Callable, leaves: Sequence[ArrayLike], number: object, consta
     @run.def_vmap
     def rule(size: int, mapped: PyTree, number: int, *constants: PyTree):
         axes = [0 if own else None for own in mapped[1:]]
-        each = any(mapped[1:])
-        own = function if not each else lambda constants, leaves: jax.vmap(
+        is_mapped = any(mapped[1:])
+        own = function if not is_mapped else lambda constants, leaves: jax.vmap(
             lambda *own: function(own, leaves), in_axes=axes)(*constants)
-        return _run(own, leaves, number, list(constants)), [each] * len(program.out)
+        return _run(own, leaves, number, list(constants)), [is_mapped] * len(program.out)
 
     return run(number, *constants)
 
 
 def _summed(program: Program, pool: Pool, *constants: object) -> list[np.ndarray]:
-    found = pool.sum(program, [np.asarray(c) for c in constants])
+    results = pool.sum(program, [np.asarray(c) for c in constants])
     return [np.asarray(value, spec.dtype).reshape(spec.shape)
-            for value, spec in zip(found, program.out, strict=True)]
+            for value, spec in zip(results, program.out, strict=True)]

@@ -29,15 +29,15 @@ class Step(NamedTuple):
     rows_per_second: float | None
 
     def __str__(self) -> str:
-        said = [f"{self.title}: {self.done:,}" + (f" of {self.total:,}" if self.total else "")]
+        parts = [f"{self.title}: {self.done:,}" + (f" of {self.total:,}" if self.total else "")]
         if self.objective is not None:
-            said.append(f"objective {self.objective:.6g}")
+            parts.append(f"objective {self.objective:.6g}")
         if self.rows_per_second is not None:
-            said.append(f"{counted(round(self.rows_per_second), 'row')} a second")
-        said.append(f"{self.seconds:.0f} s")
+            parts.append(f"{counted(round(self.rows_per_second), 'row')} a second")
+        parts.append(f"{self.seconds:.0f} s")
         if self.left is not None:
-            said.append(f"{self.left:.0f} s left at most")
-        return ", ".join(said)
+            parts.append(f"{self.left:.0f} s left at most")
+        return ", ".join(parts)
 
 
 class Watcher:

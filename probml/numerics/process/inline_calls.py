@@ -55,11 +55,11 @@ def inline_calls(on: bool = True) -> Iterator[None]:
         yield
         return
     with _FOLLOWED():
-        before = _SWITCH.own.swap_local(on)
+        previous = _SWITCH.own.swap_local(on)
         try:
             yield
         finally:
-            _SWITCH.own.set_local(before)
+            _SWITCH.own.set_local(previous)
 
 
 @contextlib.contextmanager

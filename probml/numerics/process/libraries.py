@@ -19,14 +19,14 @@ def import_late(name: str) -> Any:
     if name in sys.modules:
         return importlib.import_module(name)  # after an import by another thread has ended
     with uncollected():
-        found = importlib.import_module(name)
+        module = importlib.import_module(name)
     if gc.isenabled() and not gc.get_freeze_count():  # what a user has frozen stays frozen
         gc.freeze()
         gc.unfreeze()
-    return found
+    return module
 
 
-def late(package: str, homes: Mapping[str, str], known: Iterable[str],
+def lazy(package: str, homes: Mapping[str, str], known: Iterable[str],
          hint: Callable[[str], str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """`__getattr__` and `__dir__` of a package.
 
@@ -39,12 +39,12 @@ def late(package: str, homes: Mapping[str, str], known: Iterable[str],
 
     def find(name: str) -> Any:
         if name in homes:
-            found = getattr(import_late(f"{package}.{homes[name]}"), name)
-            setattr(sys.modules[package], name, found)  # so that this is called once
-            return found
-        whole = f"{package}.{name}"
-        if not name.startswith("_") and importlib.util.find_spec(whole) is not None:
-            return importlib.import_module(whole)
+            value = getattr(import_late(f"{package}.{homes[name]}"), name)
+            setattr(sys.modules[package], name, value)  # so that this is called once
+            return value
+        full_name = f"{package}.{name}"
+        if not name.startswith("_") and importlib.util.find_spec(full_name) is not None:
+            return importlib.import_module(full_name)
         raise AttributeError(f"module '{package}' has no attribute '{name}'{hint(name)}")
 
     return find, lambda: list(names)

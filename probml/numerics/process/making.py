@@ -78,33 +78,33 @@ def whole_loops_known() -> bool:
     if "whole_loops" in OFF:
         return False
     try:
-        made = compat.compile_options()[1]
-        entered = _entered(made().SerializeAsString(), 1)
-        found = made.ParseFromString(entered).SerializeAsString()
+        options_type = compat.compile_options()[1]
+        with_entry = _entered(options_type().SerializeAsString(), 1)
+        parsed = options_type.ParseFromString(with_entry).SerializeAsString()
     except Exception:  # of another build
         return False
-    return found.count(_OPTION) == 1 and len(found) <= 2 * len(entered)
+    return parsed.count(_OPTION) == 1 and len(parsed) <= 2 * len(with_entry)
 
 
 def _enable() -> Callable[[], object]:
     if not whole_loops_known():
         return no_change
-    compiler, made = compat.compile_options()
-    own = compiler.get_compile_options
+    compiler, options_type = compat.compile_options()
+    original = compiler.get_compile_options
 
-    @functools.wraps(own)
+    @functools.wraps(original)
     def options(*args: object, **keywords: Any) -> object:
         overrides = keywords.get("env_options_overrides") or {}
         if WHOLE_LOOPS not in overrides:
-            return own(*args, **keywords)
+            return original(*args, **keywords)
         keywords["env_options_overrides"] = {k: v for k, v in overrides.items() if k != WHOLE_LOOPS}
-        held = own(*args, **keywords).SerializeAsString()
-        if _OPTION not in held:  # else the user has set it
-            held = _entered(held, overrides[WHOLE_LOOPS])
-        return made.ParseFromString(held)
+        serialised = original(*args, **keywords).SerializeAsString()
+        if _OPTION not in serialised:  # else the user has set it
+            serialised = _entered(serialised, overrides[WHOLE_LOOPS])
+        return options_type.ParseFromString(serialised)
 
     compiler.get_compile_options = options
-    return lambda: setattr(compiler, "get_compile_options", own)
+    return lambda: setattr(compiler, "get_compile_options", original)
 
 
 whole_loops = SharedChange(_enable)
@@ -137,7 +137,7 @@ def making() -> Iterator[None]:
     """A context for tracing and compilation: without NumPyro's checks, with large batches of
     matrices split (lapack.py), with XLA's option for whole loops, and without garbage
     collection."""
-    nothing = contextlib.nullcontext
-    with (lapack.guarded(), whole_loops(), (nothing if "validation" in OFF else unchecked)(),
-          (nothing if "collector" in OFF else uncollected)()):
+    no_context = contextlib.nullcontext
+    with (lapack.guarded(), whole_loops(), (no_context if "validation" in OFF else unchecked)(),
+          (no_context if "collector" in OFF else uncollected)()):
         yield

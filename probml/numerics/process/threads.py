@@ -52,9 +52,9 @@ def _libraries() -> ThreadpoolController:
 
 
 def _limit() -> Callable[[], object]:
-    back = contextlib.ExitStack()
-    back.enter_context(_libraries().limit(limits=1, user_api="blas"))
-    return back.close
+    limits = contextlib.ExitStack()
+    limits.enter_context(_libraries().limit(limits=1, user_api="blas"))
+    return limits.close
 
 
 _SINGLE_BLAS_THREAD = SharedChange(_limit)
@@ -109,9 +109,9 @@ def in_same_precision(function: Callable) -> Callable:
     return own
 
 
-def map_in_threads(function: Callable[[Any], Any], parts: Sequence, alone: bool = False) -> list:
-    """function(part) of every part, by as many threads as there are cores; by one if `alone`."""
-    workers = 1 if alone else min(len(parts), cores())
+def map_in_threads(function: Callable[[Any], Any], parts: Sequence, serial: bool = False) -> list:
+    """function(part) of every part, by as many threads as there are cores; by one if `serial`."""
+    workers = 1 if serial else min(len(parts), cores())
     if workers == 1:
         return [function(part) for part in parts]
     with ThreadPoolExecutor(workers) as pool:

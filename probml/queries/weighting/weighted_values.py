@@ -27,108 +27,108 @@ SEARCHES = 12  # maximum iterations of the search for the range of a continuous 
 Evaluated = tuple[np.ndarray, np.ndarray]  # values of a site, (n, m), and the log weight of each
 
 
-def observing(held: Data, values: Mapping[str, np.ndarray]) -> Data:
+def observing(data: Data, values: Mapping[str, np.ndarray]) -> Data:
     """The rows with some sites observed at these values, (n, *cells) each."""
-    columns = {name: tables.Column(value.astype(np.int32 if held.structure.sites[name].discrete
+    columns = {name: tables.Column(value.astype(np.int32 if data.structure.sites[name].discrete
                                                 else float), None)
                for name, value in values.items()}
-    return held._replace(table=replace(held.table, columns={**held.table.columns, **columns}))
+    return data._replace(table=replace(data.table, columns={**data.table.columns, **columns}))
 
 
-def candidates(fit: Fitted, held: Data, count: int, seed: int,
+def candidates(fit: Fitted, data: Data, count: int, seed: int,
                 plug_in: bool) -> tuple[dict[str, np.ndarray], np.ndarray]:
     """`count` draws of every row from the model without its factors, name → (n, count, ...), and
     their log weights (the sum of the factors), (n, count)."""
-    plain = held._replace(structure=held.structure.without(held.structure.losses))
-    n, out = held.table.rows, []
+    plain = data._replace(structure=data.structure.without(data.structure.losses))
+    n, chunks = data.table.rows, []
     step = max(TOGETHER // count, 1)
-    for begin in range(0, n, step):
-        rows = np.arange(begin, min(begin + step, n))
-        drawn = fit._drawn_rows(plain.taken(np.repeat(rows, count)), random_key(seed + begin),
-                                seed + begin, plug_in)
-        out.append({k: np.asarray(v).reshape(len(rows), count, *np.shape(v)[1:])
-                    for k, v in drawn.items()})
-    whole = {name: np.concatenate([part[name] for part in out]) for name in out[0]}
-    return whole, whole.pop(LOG_WEIGHT).astype(float)
+    for start in range(0, n, step):
+        rows = np.arange(start, min(start + step, n))
+        drawn = fit._drawn_rows(plain.taken(np.repeat(rows, count)), random_key(seed + start),
+                                seed + start, plug_in)
+        chunks.append({k: np.asarray(v).reshape(len(rows), count, *np.shape(v)[1:])
+                       for k, v in drawn.items()})
+    draws = {name: np.concatenate([part[name] for part in chunks]) for name in chunks[0]}
+    return draws, draws.pop(LOG_WEIGHT).astype(float)
 
 
-def evaluate(fit: Fitted, held: Data, site: Site, plug_in: bool,
+def evaluate(fit: Fitted, data: Data, site: Site, plug_in: bool,
              bounds: tuple[np.ndarray, np.ndarray] | None = None) -> Evaluated:
     """Values of a site that cover all but a negligible part of its distribution in each row, and
     their log weights; −∞ outside `bounds`."""
-    n = held.table.rows
+    n = data.table.rows
 
     def ask(values: np.ndarray, plug_in: bool = True) -> np.ndarray:
-        logs = _logs(fit, held, site, values, plug_in)
+        logs = _logs(fit, data, site, values, plug_in)
         if bounds is None:
             return logs
-        within = (values >= bounds[0][:, None]) & (values <= bounds[1][:, None])
-        return np.where(within, logs, -np.inf)
+        in_bounds = (values >= bounds[0][:, None]) & (values <= bounds[1][:, None])
+        return np.where(in_bounds, logs, -np.inf)
 
     if site.discrete and site.finite is not None:
         values = np.tile(np.arange(site.finite), (n, 1))
         return values, ask(values, plug_in)
-    base = candidates(fit, held, DRAWS, 0, plug_in)[0][site.name].reshape(n, -1)
+    draws = candidates(fit, data, DRAWS, 0, plug_in)[0][site.name].reshape(n, -1)
     if site.discrete:
-        return _counted(base, lambda values: ask(values, plug_in))
-    return _placed(site, base, ask, plug_in)
+        return _counted(draws, lambda values: ask(values, plug_in))
+    return _placed(site, draws, ask, plug_in)
 
 
-def _logs(fit: Fitted, held: Data, site: Site, values: np.ndarray, plug_in: bool) -> np.ndarray:
+def _logs(fit: Fitted, data: Data, site: Site, values: np.ndarray, plug_in: bool) -> np.ndarray:
     """log p(row) with the site observed at each of the values, (n, m)."""
     n, m = values.shape
-    out, step = np.empty((n, m)), max(TOGETHER // m, 1)
-    for begin in range(0, n, step):
-        rows = np.arange(begin, min(begin + step, n))
-        many = held.taken(np.repeat(rows, m))
-        own = values[rows].reshape(-1, *(1,) * len(site.cells))
-        many = observing(many, {site.name: own})
-        out[rows] = asking.answer(fit, many, (), plug_in)[0].reshape(len(rows), m)
-    return np.where(np.isnan(out), -np.inf, out)
+    logs, step = np.empty((n, m)), max(TOGETHER // m, 1)
+    for start in range(0, n, step):
+        rows = np.arange(start, min(start + step, n))
+        repeated = data.taken(np.repeat(rows, m))
+        site_values = values[rows].reshape(-1, *(1,) * len(site.cells))
+        repeated = observing(repeated, {site.name: site_values})
+        logs[rows] = asking.answer(fit, repeated, (), plug_in)[0].reshape(len(rows), m)
+    return np.where(np.isnan(logs), -np.inf, logs)
 
 
-def _counted(base: np.ndarray, ask: Callable) -> Evaluated:
+def _counted(draws: np.ndarray, ask: Callable) -> Evaluated:
     """Values of an unbounded count: 0, 1, … up to where the rest is negligible."""
-    most = 1 << int(base.max() + np.ptp(base) + 16).bit_length()  # a power of two: few programs
-    while most <= COUNTS:
-        values = np.tile(np.arange(most), (len(base), 1))
+    count = 1 << int(draws.max() + np.ptp(draws) + 16).bit_length()  # a power of two: few programs
+    while count <= COUNTS:
+        values = np.tile(np.arange(count), (len(draws), 1))
         logs = ask(values)
         if (logs[:, -1] < logs.max(1) - NEGLIGIBLE).all():
             return values, logs
-        most *= 2
+        count *= 2
     raise Refusal(f"the predictive distribution of a count in a model with numpyro.factor has more "
                   f"than {COUNTS:,} values of non-negligible probability. Use "
                   f"fit.simulate(given=data)")
 
 
-def _placed(site: Site, base: np.ndarray, ask: Callable, plug_in: bool) -> Evaluated:
+def _placed(site: Site, draws: np.ndarray, ask: Callable, plug_in: bool) -> Evaluated:
     """Equidistant nodes of a continuous site in the unconstrained coordinate of its support, over
     the range of non-negligible density at the point estimate (twice that, unless plug_in)."""
-    to: Any = site.domain.bijection if site.domain.fixed else None
+    forward: Any = site.domain.bijection if site.domain.fixed else None
 
     def evaluate_grid(low: np.ndarray, high: np.ndarray, nodes: int = SEARCH_NODES,
                       plug_in: bool = True) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         u = low[:, None] + np.linspace(0, 1, nodes) * (high - low)[:, None]
-        x = u if to is None else np.asarray(to(u), float)
-        volume = 0.0 if to is None else np.asarray(to.log_abs_det_jacobian(u, x), float)
+        x = u if forward is None else np.asarray(forward(u), float)
+        volume = 0.0 if forward is None else np.asarray(forward.log_abs_det_jacobian(u, x), float)
         return u, x, ask(x, plug_in) + volume
 
-    u = base if to is None else np.asarray(to.inv(base), float)
-    reach = np.maximum(np.ptp(u, 1), 1e-3 * np.abs(u).max(1) + 1e-12)
-    low, high, row = u.min(1) - reach, u.max(1) + reach, np.arange(len(u))
+    u = draws if forward is None else np.asarray(forward.inv(draws), float)
+    margin = np.maximum(np.ptp(u, 1), 1e-3 * np.abs(u).max(1) + 1e-12)
+    low, high, row = u.min(1) - margin, u.max(1) + margin, np.arange(len(u))
     for _ in range(SEARCHES):
         u, _, logs = evaluate_grid(low, high)
-        matters = logs > logs.max(1, keepdims=True) - NEGLIGIBLE
-        first, last = matters.argmax(1), SEARCH_NODES - 1 - matters[:, ::-1].argmax(1)
+        relevant = logs > logs.max(1, keepdims=True) - NEGLIGIBLE
+        first, last = relevant.argmax(1), SEARCH_NODES - 1 - relevant[:, ::-1].argmax(1)
         if ((first > 0) & (last < SEARCH_NODES - 1) & (last - first > SEARCH_NODES // 2)).all():
             break
-        wide, step = high - low, u[:, 1] - u[:, 0]
-        low = np.where(first == 0, low - wide, u[row, first] - step)
-        high = np.where(last == SEARCH_NODES - 1, high + wide, u[row, last] + step)
+        width, step = high - low, u[:, 1] - u[:, 0]
+        low = np.where(first == 0, low - width, u[row, first] - step)
+        high = np.where(last == SEARCH_NODES - 1, high + width, u[row, last] + step)
     (low, cut_low), (high, cut_high) = (_edge(u[:, order], logs[:, order], evaluate_grid)
                                         for order in (slice(None), slice(None, None, -1)))
-    wider = 0.0 if plug_in else 0.5 * (high - low)
-    low, high = np.where(cut_low, low, low - wider), np.where(cut_high, high, high + wider)
+    padding = 0.0 if plug_in else 0.5 * (high - low)
+    low, high = np.where(cut_low, low, low - padding), np.where(cut_high, high, high + padding)
     _, values, logs = evaluate_grid(low, high, NODES, plug_in)
     return values, logs + np.log(gregory_weights(NODES) * (high - low)[:, None])
 
@@ -136,21 +136,21 @@ def _placed(site: Site, base: np.ndarray, ask: Callable, plug_in: bool) -> Evalu
 def gregory_weights(count: int) -> np.ndarray:
     """Weights (count,) of equidistant nodes at distance 1 for an integral between the first and the
     last: Gregory's rule of fourth order, accurate also where the density ends at a bound."""
-    inner, edge = np.ones(count), np.array([3 / 8, 7 / 6, 23 / 24])
-    inner[:3], inner[-3:] = edge, edge[::-1]
-    return inner
+    weights, edge = np.ones(count), np.array([3 / 8, 7 / 6, 23 / 24])
+    weights[:3], weights[-3:] = edge, edge[::-1]
+    return weights
 
 
-def _edge(u: np.ndarray, logs: np.ndarray, between: Callable) -> tuple[np.ndarray, np.ndarray]:
+def _edge(u: np.ndarray, logs: np.ndarray, on_grid: Callable) -> tuple[np.ndarray, np.ndarray]:
     """The first node with positive density (refined where nodes before it have density 0),
     and whether there are such nodes: the edge of the support."""
     row, cut = np.arange(len(u)), np.zeros(len(u), bool)
     for _ in range(4):
-        alive = np.isfinite(logs)
-        first = np.where(alive.any(1), alive.argmax(1), 0)
+        is_finite = np.isfinite(logs)
+        first = np.where(is_finite.any(1), is_finite.argmax(1), 0)
         cut |= first > 0
         inner, outer = u[row, first], u[row, np.maximum(first - 1, 0)]
         if not cut.any():
             break
-        u, _, logs = between(outer, inner)
+        u, _, logs = on_grid(outer, inner)
     return inner, cut

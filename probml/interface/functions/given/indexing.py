@@ -16,7 +16,7 @@ from probml.structure.indices import Index
 from probml.typing import ArrayLike, SiteValues
 
 
-def recode_out_of_bounds(model: Bound, shown: Survey, items: SiteValues,
+def recode_out_of_bounds(model: Bound, survey: Survey, items: SiteValues,
                          values: SiteValues) -> tuple[Survey, dict[str, ArrayLike]]:
     """What a run shows, and the values: where it indexes out of bounds, with categories that are
     numbers as codes.
@@ -24,14 +24,14 @@ def recode_out_of_bounds(model: Bound, shown: Survey, items: SiteValues,
     Args:
         items: name → as the user gave it. values: name → as the function was given it.
     """
-    if shown.beyond:
-        codes = {name: found for name in values
-                 if getattr(found := codes_of(items.get(name)), "labels", ())}
-        own = {**values, **codes}
-        again = _run(model, own, values) if codes else None
-        if again is not None and not again.beyond:
-            return again, own
-    return shown, dict(values)
+    if survey.beyond:
+        codes = {name: coded for name in values
+                 if getattr(coded := codes_of(items.get(name)), "labels", ())}
+        new = {**values, **codes}
+        rerun = _run(model, new, values) if codes else None
+        if rerun is not None and not rerun.beyond:
+            return rerun, new
+    return survey, dict(values)
 
 
 def rerun_with_codes(
@@ -44,39 +44,39 @@ def rerun_with_codes(
         DataError: it indexes by what has no codes: dates, numbers that are not whole, unseen cells.
     """
     values = {**arguments, **given}
-    odd = [name for name, value in values.items() if _size(value) and not (
+    bad = [name for name, value in values.items() if _size(value) and not (
         isinstance(value, np.ndarray) and value.dtype.kind in "iu")]
-    zeros = {name: np.zeros(np.shape(value), int) for name, value in values.items() if name in odd}
-    if not odd or _run(model, {**values, **zeros}, given) is None:
+    zeros = {name: np.zeros(np.shape(value), int) for name, value in values.items() if name in bad}
+    if not bad or _run(model, {**values, **zeros}, given) is None:
         return None
-    indices = [name for name in odd
+    indices = [name for name in bad
                if _run(model, {**values, **zeros, name: values[name]}, given) is None]
     codes = {name: codes_of(items.get(name)) for name in indices}
     for name in indices:
         if codes[name] is None:
             raise DataError(f"{model.name}: {_why(name, items.get(name), values[name])}")
-    own = {**values, **codes}
-    shown = _run(model, own, given)
-    if shown is None:
+    new = {**values, **codes}
+    survey = _run(model, new, given)
+    if survey is None:
         return None
-    return (shown, {name: own[name] for name in arguments}, {name: own[name] for name in given})
+    return (survey, {name: new[name] for name in arguments}, {name: new[name] for name in given})
 
 
-def refuse_out_of_bounds(model: Bound, shown: Survey, values: SiteValues) -> None:
+def refuse_out_of_bounds(model: Bound, survey: Survey, values: SiteValues) -> None:
     """
     Raises:
         DataError: the function holds an index out of bounds.
     """
-    for found in shown.beyond:
+    for access in survey.beyond:
         for name, value in values.items():
-            own = np.asarray(value) if isinstance(value, np.ndarray) else np.empty(0)
-            if own.dtype.kind in "iu" and own.size == found.codes.size and np.array_equal(
-                own.ravel().astype(found.codes.dtype), found.codes.ravel()  # as JAX has them
+            array = np.asarray(value) if isinstance(value, np.ndarray) else np.empty(0)
+            if array.dtype.kind in "iu" and array.size == access.codes.size and np.array_equal(
+                array.ravel().astype(access.codes.dtype), access.codes.ravel()  # as JAX has them
             ):
-                within(Index(name, (), found.length, 0, found.last, (), False, False), own)
+                within(Index(name, (), access.length, 0, access.last, (), False, False), array)
         raise DataError(
-            f"model '{model.name}' uses the index {found.first} on an axis of "
-            f"{counted(found.length, 'entry', 'entries')}; expected 0 … {found.last}. JAX would "
+            f"model '{model.name}' uses the index {access.first} on an axis of "
+            f"{counted(access.length, 'entry', 'entries')}; expected 0 … {access.last}. JAX would "
             f"silently use the nearest valid entry. "
             f"Check the codes (which start at 0) and the sizes of the plates; if this is intended, "
             f"write array.at[index].get(mode=\"clip\")"

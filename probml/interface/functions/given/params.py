@@ -59,12 +59,12 @@ class ParamSpec(NamedTuple):
             after: the value once the function has run, which may have taken leaves out.
         """
         leaves, tree = jax.tree.flatten(value)
-        left = {jax.tree_util.keystr(path)
-                for path, _ in jax.tree_util.tree_flatten_with_path(after)[0]}
+        remaining = {jax.tree_util.keystr(path)
+                     for path, _ in jax.tree_util.tree_flatten_with_path(after)[0]}
         paths = [jax.tree_util.keystr(path)
                  for path, _ in jax.tree_util.tree_flatten_with_path(value)[0]]
         return cls(constraint, tree, tuple(jnp.shape(leaf) for leaf in leaves),
-                   tuple(path not in left for path in paths))
+                   tuple(path not in remaining for path in paths))
 
     def __hash__(self) -> int:  # constraints have none
         return hash((type(self.constraint), self.tree, self.shapes, self.idle))

@@ -80,9 +80,9 @@ def as_ragged(value: object) -> Ragged | None:
         parts = [np.asarray(part) for part in value]
     except ValueError:
         return None
-    plain = len(parts) > 1 and all(part.ndim and part.dtype.kind in "biuf" for part in parts)
+    is_numeric = len(parts) > 1 and all(part.ndim and part.dtype.kind in "biuf" for part in parts)
     return Ragged(map(as_given,
-                      parts)) if plain and len({part.shape for part in parts}) > 1 else None
+                      parts)) if is_numeric and len({part.shape for part in parts}) > 1 else None
 
 
 MOST_DISTINCT = 4096  # different values of a column that are kept beside it
@@ -90,38 +90,38 @@ MOST_DISTINCT = 4096  # different values of a column that are kept beside it
 
 def distinct_values(columns: SiteValues) -> dict[str, tuple[int, ...]]:
     """Name → the values of a column of whole numbers, in order, where they are not too many."""
-    found = {name: tuple(np.unique(value).tolist()) for name, value in columns.items()
-             if isinstance(value, np.ndarray) and value.dtype.kind in "iu" and value.size}
-    return {name: values for name, values in found.items() if len(values) <= MOST_DISTINCT}
+    distinct = {name: tuple(np.unique(value).tolist()) for name, value in columns.items()
+                if isinstance(value, np.ndarray) and value.dtype.kind in "iu" and value.size}
+    return {name: values for name, values in distinct.items() if len(values) <= MOST_DISTINCT}
 
 
-def with_known_values(value: object, every: tuple[object, ...]) -> ArrayLike:
+def with_known_values(value: object, distinct: tuple[object, ...]) -> ArrayLike:
     """The values of some rows, that know which values all of them have, in order: asked by NumPy
     for these, or for the least or greatest, they answer with what is settled; all else is as it is
     of what `value` is, a tracer or an array."""
     if isinstance(value, jax.core.Tracer):
-        value.__class__ = _kind(value.__class__, every)  # it is still the same tracer to JAX
+        value.__class__ = _kind(value.__class__, distinct)  # it is still the same tracer to JAX
         return value
-    return np.asarray(value).view(_kind(GivenArray, every))
+    return np.asarray(value).view(_kind(GivenArray, distinct))
 
 
 @functools.cache
-def _kind(own: Any, every: tuple[object, ...]) -> type:
-    """A class of arrays beside `own`, with the answers for some values."""
-    values = np.array(every)
+def _kind(base: Any, distinct: tuple[object, ...]) -> type:
+    """A class of arrays beside `base`, with the answers for some values."""
+    values = np.array(distinct)
 
-    class Told(own):
+    class Told(base):
         __slots__ = ()
 
         def __array_function__(self, function: Any, types: object, args: Any,
                                kwargs: Any) -> Any:
-            first, *rest = args or (None,)
-            if first is self and not rest:
+            first, *others = args or (None,)
+            if first is self and not others:
                 if function is np.unique and not kwargs:
                     return values.copy()
                 if function in (np.max, np.amax, np.min, np.amin) and not kwargs:
                     return values[-1 if function in (np.max, np.amax) else 0]
-            if own is GivenArray:
+            if base is GivenArray:
                 return super().__array_function__(function, types, args, kwargs)
             return function.__wrapped__(*args, **kwargs)
 
@@ -184,22 +184,22 @@ def codes_of(value: object) -> ArrayLike:
         return None
     values = raw.values
     if raw.labels is not None:
-        number = all(isinstance(label, arrays.NUMBERS) for label in raw.labels)
-        return _codes(raw) if raw.categorical and number and (values >= 0).all() else None
+        is_number = all(isinstance(label, arrays.NUMBERS) for label in raw.labels)
+        return _codes(raw) if raw.categorical and is_number and (values >= 0).all() else None
     if values.dtype.kind == "b":
         return _codes(arrays.Raw(values.astype(np.int32), (False, True),
                                  arrays.Categories.LISTED))
-    whole = (values.ndim and values.size and values.dtype.kind == "f"
-             and bool((values == np.floor(values)).all()) and np.abs(values).max() < 2**31)
-    return as_given(values.astype(int)) if whole else None
+    is_whole = (values.ndim and values.size and values.dtype.kind == "f"
+                and bool((values == np.floor(values)).all()) and np.abs(values).max() < 2**31)
+    return as_given(values.astype(int)) if is_whole else None
 
 
 def _codes(raw: arrays.Raw, name: str = "") -> ArrayLike:
     """Codes that keep their labels, floats where some are unseen."""
     naming.unmixed(f"'{name}'" if name else "an argument", raw)
-    gone = raw.values < 0
-    if gone.any():
-        return as_given(np.where(gone, np.nan, raw.values))
+    unseen = raw.values < 0
+    if unseen.any():
+        return as_given(np.where(unseen, np.nan, raw.values))
     codes = as_given(raw.values.astype(int))
     if isinstance(codes, GivenArray):
         codes.labels, codes.categorical = raw.labels or (), raw.categorical

@@ -79,16 +79,16 @@ def find_linear_loops(call: Callable[[], object], steps: LoopSites,
     if len({len(names) for names in groups.values()}) != 1:
         raise NotLinearGaussian("the function has no loop, or several loops of different lengths")
     program = StepProgram.of(call, steps, given, gaussian_records)
-    owners, still, others = program.owners, program.still, program.others
+    owners, still, others = program.owners, program.step_values, program.others
     sizes = {title: (still[names[0]].size, still[names[0]].shape)
              for title, names in groups.items()}
     uses = Uses.of(program.closed, owners, {
         i: name for i, name in enumerate(program.takes) if name in places})
     found, computed = uses.found, uses.computed()
-    near = [name for name, kind in owners if kind == "log" and (found[name, kind]
-                                                                or name in places)]
+    users = [name for name, kind in owners if kind == "log" and (found[name, kind]
+                                                                 or name in places)]
     numbers, times, back = sum(size for size, _ in sizes.values()), dict[str, np.ndarray](), 1
-    for name in near:
+    for name in users:
         if not uses.is_linear(name):
             raise NotLinearGaussian(f"site '{name}' is not linear and Gaussian in the sites of a "
                                     f"loop")
@@ -101,7 +101,7 @@ def find_linear_loops(call: Callable[[], object], steps: LoopSites,
                 raise ModelError(f"site '{name}' depends on a later step of the loop. Let "
                                  f"'{name}' depend on earlier steps only")
             back = max(back, *lags, 1)
-    for name, first, last in _step_windows(program, [name for name in near if name not in places]):
+    for name, first, last in _step_windows(program, [name for name in users if name not in places]):
         times[name], back = np.maximum(last, first.min()), max(back, int((last - first).max()) + 1)
     if not times:
         raise NotLinearGaussian("no observed site depends on the sites of the loop")
@@ -110,10 +110,10 @@ def find_linear_loops(call: Callable[[], object], steps: LoopSites,
                          f"{counted(numbers, 'element')} each, {numbers * back} in all, more "
                          f"than the limit of {MOST_STATE_ELEMENTS}. Let them depend on fewer "
                          f"earlier steps")
-    own = program.only([i for i, (name, kind) in enumerate(owners)
-                        if (kind in ("loc", *INDEPENDENT_OF_STEPS) if name in near
-                            else kind == "log" and name not in others)])
-    return Linear(own, times, back, sizes, frozenset({name for name, _ in own.owners} | computed))
+    kept = program.only([i for i, (name, kind) in enumerate(owners)
+                         if (kind in ("loc", *INDEPENDENT_OF_STEPS) if name in users
+                             else kind == "log" and name not in others)])
+    return Linear(kept, times, back, sizes, frozenset({name for name, _ in kept.owners} | computed))
 
 
 def _step_windows(program: StepProgram, names: Sequence[str]
@@ -121,12 +121,12 @@ def _step_windows(program: StepProgram, names: Sequence[str]
     """The first and the last step on which each number of the locations of some sites depends; of
     one that depends on none, the last is before the first."""
     places, count = program.steps.places, max(map(len, program.steps.groups.values()))
-    part, takes = levels.restrict(program.closed,
-                                  [program.owners.index((name, "loc")) for name in names])
-    tracked = {k: program.takes[i] for k, i in enumerate(takes) if program.takes[i] in places}
-    for name, var, found in zip(names, part.out_avals, cells(part, tracked), strict=True):
+    part, inputs = levels.restrict(program.closed,
+                                   [program.owners.index((name, "loc")) for name in names])
+    tracked = {k: program.takes[i] for k, i in enumerate(inputs) if program.takes[i] in places}
+    for name, var, cell_map in zip(names, part.out_avals, cells(part, tracked), strict=True):
         first, last = np.full(var.size, count - 1), np.zeros(var.size, int)
-        for step, where in found.items():
+        for step, where in cell_map.items():
             t, depends = places[step][1], where != NONE
             first[depends] = np.minimum(first[depends], t)
             last[depends] = np.maximum(last[depends], t)
@@ -146,17 +146,17 @@ def integrate_loops(call: Callable[[], object], steps: LoopSites,
     """
     linear = find_linear_loops(call, steps, given)
     program, first = linear.program, next(iter(linear.times))
-    out, values = run_in_part(call, linear.gone, program.others, program.still, given)
+    result, values = run_in_part(call, linear.gone, program.others, program.step_values, given)
     step = _steps(linear, values)
     chain = chain_of(step, _carried(step, linear.back), len(steps.groups) > 1, linear.sizes, first)
     numpyro.factor(first, chain.evidence)
-    return out, [chain]
+    return result, [chain]
 
 
 def _columns(linear: Linear) -> dict[str, np.ndarray]:
     """Name of all steps → which of the numbers of a step are its own."""
-    ends = np.cumsum([0, *(size for size, _ in linear.sizes.values())])
-    return {title: ends[i] + np.arange(size)
+    offsets = np.cumsum([0, *(size for size, _ in linear.sizes.values())])
+    return {title: offsets[i] + np.arange(size)
             for i, (title, (size, _)) in enumerate(linear.sizes.items())}
 
 
@@ -189,30 +189,30 @@ class _Sites(NamedTuple):
         Args:
             paths: the steps' values, (steps, numbers of one).
         """
-        linear, own = self.linear, {self.linear.at(name, kind): name for name in self.seats}
-        steps = {title: paths[:, at].reshape(len(paths), *linear.sizes[title][1])
-                 for title, at in _columns(linear).items()}
-        for which, part in linear.program.parts(list(own), {**self.values, **steps}):
-            yield part, *(np.array([self.seats[own[i]][side] for i in which]) for side in (0, 1))
+        linear, sites = self.linear, {self.linear.at(name, kind): name for name in self.seats}
+        steps = {title: paths[:, columns].reshape(len(paths), *linear.sizes[title][1])
+                 for title, columns in _columns(linear).items()}
+        for which, part in linear.program.parts(list(sites), {**self.values, **steps}):
+            yield part, *(np.array([self.seats[sites[i]][side] for i in which]) for side in (0, 1))
 
     def filled(self, kind: str, paths: jax.Array, blank: float = 0.0) -> jax.Array:
         """The numbers of a kind of all steps, (steps, width)."""
-        out = jnp.full((len(paths), self.width), blank)
-        for part, at, rows in self.parts(kind, paths):
-            out = out.at[at, rows].set(part)
-        return out
+        result = jnp.full((len(paths), self.width), blank)
+        for part, steps, rows in self.parts(kind, paths):
+            result = result.at[steps, rows].set(part)
+        return result
 
     def located(self, paths: jax.Array) -> Affine:
         """The locations, in the steps before and in the step's own sites: every so many steps move
         at once that a location looks at one of them alone."""
-        (count, d), every = paths.shape, self.linear.back + 1
-        base, push = jax.linearize(lambda paths: self.filled("loc", paths), paths)
-        t, lag = np.arange(count)[:, None], np.arange(every)
-        units = (t % every == lag).T[:, None, :, None] * np.eye(d)[:, None]
-        pushed = jax.vmap(push)(jnp.asarray(units.reshape(-1, count, d), paths.dtype))
-        slope = pushed.reshape(every, d, count, self.width)[(t - lag) % every, :, t]
+        (count, d), n_groups = paths.shape, self.linear.back + 1
+        base, jvp = jax.linearize(lambda paths: self.filled("loc", paths), paths)
+        t, lag = np.arange(count)[:, None], np.arange(n_groups)
+        units = (t % n_groups == lag).T[:, None, :, None] * np.eye(d)[:, None]
+        slopes = jax.vmap(jvp)(jnp.asarray(units.reshape(-1, count, d), paths.dtype))
+        slope = slopes.reshape(n_groups, d, count, self.width)[(t - lag) % n_groups, :, t]
         slope = jnp.transpose(slope, (0, 3, 1, 2))
-        return base, slope[:, :, 1:].reshape(count, self.width, (every - 1) * d), slope[:, :, 0]
+        return base, slope[:, :, 1:].reshape(count, self.width, (n_groups - 1) * d), slope[:, :, 0]
 
 
 def _steps(linear: Linear, values: SiteValues) -> Step:
@@ -220,26 +220,26 @@ def _steps(linear: Linear, values: SiteValues) -> Step:
     program, columns = linear.program, _columns(linear)
     count = len(next(iter(program.steps.groups.values())))
     d = sum(map(len, columns.values()))
-    handed, zeros = d * linear.back, jnp.zeros((count, d))
+    n_carried, zeros = d * linear.back, jnp.zeros((count, d))
     sites = _Sites(linear, values, {
         name: (np.full(len(columns[title]), i), columns[title])
         for name, (title, i) in program.steps.places.items()}, d)
     root = jnp.zeros((count, d, d))
-    for part, at, rows in sites.parts("root", zeros):
-        root = root.at[at[..., None], rows[..., None], rows[:, None]].set(part)
-    when = np.concatenate(list(linear.times.values()))
-    place = places_in_groups(when)
-    ends = np.cumsum([len(own) for own in linear.times.values()])[:-1]
-    seen = _Sites(linear, values, dict(zip(linear.times, zip(
-        np.split(when, ends), np.split(place, ends), strict=True), strict=True)),
-        int(place.max()) + 1)
+    for part, steps, rows in sites.parts("root", zeros):
+        root = root.at[steps[..., None], rows[..., None], rows[:, None]].set(part)
+    step_of = np.concatenate(list(linear.times.values()))
+    slot = places_in_groups(step_of)
+    splits = np.cumsum([len(numbers) for numbers in linear.times.values()])[:-1]
+    observed = _Sites(linear, values, dict(zip(linear.times, zip(
+        np.split(step_of, splits), np.split(slot, splits), strict=True), strict=True)),
+        int(slot.max()) + 1)
     rest = sum((part.sum() for _, part in program.parts(program.of_kind("log", "beside"), values)),
                jnp.zeros(()))
-    shift = np.eye(handed, k=-d)  # what was a step before lies one further behind
-    after = (jnp.zeros((count, handed)), jnp.broadcast_to(shift, (count, *shift.shape)),
-             jnp.broadcast_to(jnp.eye(handed, d), (count, handed, d)))
-    said = (jnp.zeros((count, d)), jnp.zeros((count, d, handed)),
-            jnp.broadcast_to(jnp.eye(d), (count, d, d)))
-    return Step(sites.located(zeros), after, seen.located(zeros), said, root,
-                seen.filled("scale", zeros, 1.0), seen.filled("value", zeros),
-                seen.filled("mask", zeros), rest)
+    shift = np.eye(n_carried, k=-d)  # what was a step before lies one further behind
+    transition = (jnp.zeros((count, n_carried)), jnp.broadcast_to(shift, (count, *shift.shape)),
+                  jnp.broadcast_to(jnp.eye(n_carried, d), (count, n_carried, d)))
+    output = (jnp.zeros((count, d)), jnp.zeros((count, d, n_carried)),
+              jnp.broadcast_to(jnp.eye(d), (count, d, d)))
+    return Step(sites.located(zeros), transition, observed.located(zeros), output, root,
+                observed.filled("scale", zeros, 1.0), observed.filled("value", zeros),
+                observed.filled("mask", zeros), rest)

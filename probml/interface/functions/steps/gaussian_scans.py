@@ -86,9 +86,9 @@ class Body(NamedTuple):
         sites = firsts(self.order, [self.sizes[name][0] for name in self.order])
         leaves = firsts(self.moved, [init[i].size for i in self.moved])
 
-        def numbers(found: Mapping[int, object], first: Mapping[Hashable, int]) -> np.ndarray:
+        def numbers(mapping: Mapping[int, object], offsets: Mapping[Hashable, int]) -> np.ndarray:
             return np.concatenate([np.zeros(0, int), *(
-                first[found[i]] + np.arange(init[i].size) if i in found
+                offsets[mapping[i]] + np.arange(init[i].size) if i in mapping
                 else np.full(init[i].size, -1) for i in self.moved)])
 
         return Carried(
@@ -114,20 +114,20 @@ def body_of(loop: Loop, init: Sequence[jax.Array], tree: object, first: object,
 
     order = tuple(sorted(loop.shapes))
     shapes = {name: loop.shapes[name] for name in order}
-    blank = {name: jnp.zeros(shapes[name]) for name in order}
-    closed, owners = record_program(run, gaussian_records, list(init), blank, first, 0)
+    zeros = {name: jnp.zeros(shapes[name]) for name in order}
+    closed, owners = record_program(run, gaussian_records, list(init), zeros, first, 0)
     count, n = len(init), len(owners)
     depends = levels.dependencies(closed)
     sites, moved = set(range(count, count + len(order))), set[int]()
     while True:
-        wider = {i for i in range(count) if not depends[n + i].isdisjoint(sites | moved)}
-        if wider == moved:
+        reached = {i for i in range(count) if not depends[n + i].isdisjoint(sites | moved)}
+        if reached == moved:
             break
-        moved = wider
-    named = {i: ("handed", i) if i < count else ("site", order[i - count])
+        moved = reached
+    names = {i: ("handed", i) if i < count else ("site", order[i - count])
              for i in (*moved, *sites)}
     handed = [("handed", i) for i in range(len(closed.jaxpr.outvars) - n)]
-    uses = Uses.of(closed, [*owners, *handed], named)
+    uses = Uses.of(closed, [*owners, *handed], names)
     found = uses.found
     for i in (*range(count), *told_of):
         if handed[i] in uses.curved:
@@ -137,37 +137,37 @@ def body_of(loop: Loop, init: Sequence[jax.Array], tree: object, first: object,
         if kind == "log" and (found[name, kind] or name in order) and not uses.is_linear(name):
             raise NotLinearGaussian(f"site '{name}' is not linear and Gaussian in the sites of the "
                                     f"scan")
-    look = {name: found[name, kind] for name, kind in owners if kind == "loc"}
+    loc_uses = {name: found[name, kind] for name, kind in owners if kind == "loc"}
     outs, ins = closed.jaxpr.outvars, closed.jaxpr.invars
     return Body(
         closed, owners, order, shapes, count, tuple(sorted(moved)),
         {i: order[j - count] for i in moved for j in sites if outs[n + i] is ins[j]},
         {i: j for i in moved for j in moved if outs[n + i] is ins[j]},
-        tuple(i for i in sorted(moved) if any(("handed", i) in own for own in (
-            *(own for name, own in look.items() if name not in order),
+        tuple(i for i in sorted(moved) if any(("handed", i) in use for use in (
+            *(use for name, use in loc_uses.items() if name not in order),
             *(found[handed[i]] for i in told_of)))),
-        tuple(name for name, own in look.items() if own and name not in order),
-        any(kind == "site" for name in order for kind, _ in look[name]),
+        tuple(name for name, use in loc_uses.items() if use and name not in order),
+        any(kind == "site" for name in order for kind, _ in loc_uses[name]),
         tuple(n + i for i in told_of))
 
 
-def compute_steps(body: Body, init: Sequence[jax.Array], xs: object, at: np.ndarray) -> Step:
+def compute_steps(body: Body, init: Sequence[jax.Array], xs: object, ts: np.ndarray) -> Step:
     """Every step of a scan.
 
     Args:
-        init: leaves of what the first step takes; xs: inputs, time first; at: the steps' numbers.
+        init: leaves of what the first step takes; xs: inputs, time first; ts: the steps' numbers.
     """
     n = len(body.owners)
-    still = [i for i in range(body.leaves) if i not in body.moved]
+    constant = [i for i in range(body.leaves) if i not in body.moved]
     sizes = [init[i].size for i in body.moved]
     widths = [int(np.prod(body.shapes[name])) for name in body.order]
 
     def parts(flat: jax.Array, counts: Sequence[int]) -> list[jax.Array]:
         return jnp.split(flat, np.cumsum(counts)[:-1]) if counts else []
 
-    def run(outputs: Sequence[int], m: jax.Array, z: jax.Array, plain: Sequence, x: object,
+    def run(outputs: Sequence[int], m: jax.Array, z: jax.Array, constants: Sequence, x: object,
             t: object) -> list[jax.Array]:
-        carry = dict(zip(still, plain, strict=True))
+        carry = dict(zip(constant, constants, strict=True))
         carry |= {i: part.reshape(init[i].shape)
                   for i, part in zip(body.moved, parts(m, sizes), strict=True)}
         sites = [part.reshape(body.shapes[name])
@@ -176,9 +176,9 @@ def compute_steps(body: Body, init: Sequence[jax.Array], xs: object, at: np.ndar
         return evaluate_results(body.closed, outputs, inputs.__getitem__)
 
     m, z = jnp.zeros(sum(sizes)), jnp.zeros(sum(widths))
-    _, plain = jax.lax.scan(
-        lambda plain, now: (run([n + i for i in still], m, z, plain, *now), plain),
-        [init[i] for i in still], (xs, jnp.asarray(at)), length=len(at))
+    _, constants = jax.lax.scan(
+        lambda constants, x_t: (run([n + i for i in constant], m, z, constants, *x_t), constants),
+        [init[i] for i in constant], (xs, jnp.asarray(ts)), length=len(ts))
 
     def of(names: Sequence[str], kind: str) -> list[int]:
         return [body.owners.index((name, kind)) for name in names]
@@ -187,25 +187,25 @@ def compute_steps(body: Body, init: Sequence[jax.Array], xs: object, at: np.ndar
               list(body.told)]
     roots = of(body.order, "root")
     others = [of(body.normal, kind) for kind in ("scale", "value", "mask")]
-    beside_them = [i for i, (name, kind) in enumerate(body.owners) if name not in body.order
-                   and kind == ("beside" if name in body.normal else "log")]
+    log_terms = [i for i, (name, kind) in enumerate(body.owners) if name not in body.order
+                 and kind == ("beside" if name in body.normal else "log")]
 
     def joined(values: Sequence[jax.Array]) -> jax.Array:
         return jnp.concatenate([value.ravel() for value in values]) if values else jnp.zeros(0)
 
-    def step_at(plain: list, x: object, t: object) -> Step:
+    def step_at(constants: list, x: object, t: object) -> Step:
         def affine(outputs: Sequence[int]) -> Affine:
             if not outputs:
                 return jnp.zeros(0), jnp.zeros((0, m.size)), jnp.zeros((0, z.size))
-            own = lambda m, z: joined(run(outputs, m, z, plain, x, t))  # noqa: E731
-            return own(m, z), *jax.jacfwd(own, (0, 1))(m, z)
+            function = lambda m, z: joined(run(outputs, m, z, constants, x, t))  # noqa: E731
+            return function(m, z), *jax.jacfwd(function, (0, 1))(m, z)
 
-        rest = [joined(run(outputs, m, z, plain, x, t)) for outputs in others]
-        logs = joined(run(beside_them, m, z, plain, x, t)).sum() if beside_them else jnp.zeros(())
-        root = jax.scipy.linalg.block_diag(*run(roots, m, z, plain, x, t))
-        return Step._make((*map(affine, groups), root, *rest, logs))
+        stacked = [joined(run(outputs, m, z, constants, x, t)) for outputs in others]
+        logs = joined(run(log_terms, m, z, constants, x, t)).sum() if log_terms else jnp.zeros(())
+        root = jax.scipy.linalg.block_diag(*run(roots, m, z, constants, x, t))
+        return Step._make((*map(affine, groups), root, *stacked, logs))
 
-    return jax.vmap(step_at)(plain, xs, jnp.asarray(at))
+    return jax.vmap(step_at)(constants, xs, jnp.asarray(ts))
 
 
 def integrate_scans(call: Callable[[], object], names: Collection[str],
@@ -224,17 +224,17 @@ def integrate_scans(call: Callable[[], object], names: Collection[str],
     """
     outside = _trace_outside(call, names, given)
     scans = _KeepScans(names, given, outside.paths)
-    out, values = run_in_part(_within(scans, call), outside.gone, outside.others, {}, given)
-    rows, beside = outside.rows(values), outside.unaffected_log_density(values)
-    found, taken = [], set[str]()
-    for k, (met, own) in enumerate(zip(scans.met, rows, strict=True)):
-        one = chain_of_scan(*met, own)
-        name = one.seen or outside.near[0]  # where nothing is observed inside
-        name = f"{name} by {next(iter(one.sizes))}" if name in taken else name
-        taken.add(name)
-        numpyro.factor(name, one.evidence if k else one.evidence + beside)
-        found.append(one)
-    return out, found
+    result, values = run_in_part(_within(scans, call), outside.gone, outside.others, {}, given)
+    rows, log_rest = outside.rows(values), outside.unaffected_log_density(values)
+    chains, used_names = [], set[str]()
+    for k, (scan_call, scan_rows) in enumerate(zip(scans.met, rows, strict=True)):
+        chain = chain_of_scan(*scan_call, scan_rows)
+        name = chain.seen or outside.near[0]  # where nothing is observed inside
+        name = f"{name} by {next(iter(chain.sizes))}" if name in used_names else name
+        used_names.add(name)
+        numpyro.factor(name, chain.evidence if k else chain.evidence + log_rest)
+        chains.append(chain)
+    return result, chains
 
 
 def _trace_outside(call: Callable[[], object], names: Collection[str],
@@ -283,23 +283,23 @@ class _KeepScans(Messenger):
 
     def _scan_results(self, loop: Loop, call: ScanCall) -> tuple[PyTree, PyTree]:
         """The last carry of a scan, and its stacked outputs."""
-        left = SummedOut(next(iter(loop.shapes), ""),
-                         "continuous and latent in a scan, where it is integrated out")
+        stand_in = SummedOut(next(iter(loop.shapes), ""),
+                             "continuous and latent in a scan, where it is integrated out")
         init, length = jax.tree.map(jnp.asarray, call.init), call.length
         carry, outputs = jax.eval_shape(
             lambda: loop.trace(init, call.first_x, 0, loop.blank())[1:])
         start = sum(len(returned.leaves) for returned in self.returned)
-        every, tree = jax.tree.flatten((carry, outputs))
+        leaves, tree = jax.tree.flatten((carry, outputs))
         last, steps = np.array([0 if call.reverse else length - 1]), np.arange(length)
-        at = tuple(last if i < len(jax.tree.leaves(carry)) else steps for i in range(len(every)))
-        self.returned.append(Returned(tuple(range(start, start + len(every))), at, length))
-        out = []
-        for i, (leaf, own) in enumerate(zip(every, at, strict=True), start):
+        when = tuple(last if i < len(jax.tree.leaves(carry)) else steps for i in range(len(leaves)))
+        self.returned.append(Returned(tuple(range(start, start + len(leaves))), when, length))
+        values = []
+        for i, (leaf, times) in enumerate(zip(leaves, when, strict=True), start):
             if i == len(self.paths):
-                self.paths.append(jnp.zeros((len(own), *leaf.shape)))
-            path = self.paths[i][0] if own is last else self.paths[i]
-            out.append(path if jnp.issubdtype(leaf.dtype, jnp.floating) else left)
-        return jax.tree.unflatten(tree, out)
+                self.paths.append(jnp.zeros((len(times), *leaf.shape)))
+            path = self.paths[i][0] if times is last else self.paths[i]
+            values.append(path if jnp.issubdtype(leaf.dtype, jnp.floating) else stand_in)
+        return jax.tree.unflatten(tree, values)
 
 
 def chain_of_scan(loop: Loop, call: ScanCall, rows: Rows | None) -> Chain:
@@ -315,21 +315,21 @@ def chain_of_scan(loop: Loop, call: ScanCall, rows: Rows | None) -> Chain:
     if loop.hidden:
         raise NotLinearGaussian(f"site '{loop.name}' in a scan is discrete")
     init, xs = jax.tree.map(jnp.asarray, (call.init, call.xs))
-    at = np.arange(call.length)
+    ts = np.arange(call.length)
     if call.reverse:
-        xs, at = jax.tree.map(lambda leaf: leaf[::-1], (xs, at))
+        xs, ts = jax.tree.map(lambda leaf: leaf[::-1], (xs, ts))
     flat, tree = jax.tree.flatten(init)
     first = jax.tree.map(lambda leaf: leaf[0], xs)
-    shaped = jax.eval_shape(lambda: jax.tree.leaves(loop.trace(init, first, 0, loop.blank())[1]))
-    flat = [leaf.astype(own.dtype) for leaf, own in zip(flat, shaped, strict=True)]
+    specs = jax.eval_shape(lambda: jax.tree.leaves(loop.trace(init, first, 0, loop.blank())[1]))
+    flat = [leaf.astype(spec.dtype) for leaf, spec in zip(flat, specs, strict=True)]
     body = body_of(loop, flat, tree, first, () if rows is None else rows.looked)
-    seen = [name for name, kind in body.owners if kind == "log" and name not in body.order]
+    names = [name for name, kind in body.owners if kind == "log" and name not in body.order]
     if not body.normal and rows is None:
         raise ModelError(f"no observed site depends on {listed(body.order)} in a scan, so the data "
                          f"contain no information about them. Give observed values (obs=) to a "
                          f"site that depends on them, or remove them from the scan")
-    step = compute_steps(body, flat, xs, at)
+    step = compute_steps(body, flat, xs, ts)
     if rows is not None:
-        step = step.with_rows(rows, at)
-    return chain_of(step, body.carried(flat), body.mixing, body.sizes, seen[0] if seen else None,
+        step = step.with_rows(rows, ts)
+    return chain_of(step, body.carried(flat), body.mixing, body.sizes, names[0] if names else None,
                     call.reverse)

@@ -37,19 +37,20 @@ def run_with_loop_sites(call: Callable[[], object], steps: LoopSites, given: Sit
             them.
     """
     program = program_of(call, steps, given)
-    out, others = run_in_part(call, program.gone, program.own.others, program.own.still, given,
-                              program.mixed)
-    late, drawn = Record(), dict[str, jax.Array]()  # one draw of all loops
+    result, others = run_in_part(call, program.gone, program.own.others, program.own.step_values,
+                                 given,
+                                 program.mixed)
+    record, drawn = Record(), dict[str, jax.Array]()  # one draw of all loops
 
-    def at(title: str, own: SiteValues) -> dist.Distribution:
-        met = {title: msg["value"] for title, msg in late.met.items()}
-        return _joint_distribution(program, title, {**others, **met, **own})
+    def at(title: str, step_values: SiteValues) -> dist.Distribution:
+        known = {title: msg["value"] for title, msg in record.met.items()}
+        return _joint_distribution(program, title, {**others, **known, **step_values})
 
     def draw(title: str, key: jax.Array) -> jax.Array:
         if not drawn:
-            told = {title: msg["value"] for title, msg in late.met.items()
-                    if msg["value"] is not None}
-            known = {**others, **steps.split_steps(told)}
+            observed = {title: msg["value"] for title, msg in record.met.items()
+                        if msg["value"] is not None}
+            known = {**others, **steps.split_steps(observed)}
             with (handlers.block(), handlers.trace() as trace, handlers.seed(rng_seed=key),
                   handlers.condition(data=dict(given)), handlers.substitute(data=known)):
                 call()
@@ -57,12 +58,12 @@ def run_with_loop_sites(call: Callable[[], object], steps: LoopSites, given: Sit
                           for title, names in steps.groups.items()})
         return drawn[title]
 
-    with late:
+    with record:
         values = {title: numpyro.sample(title, _JointSteps(
-                      title, len(names), program.likes[title], at, draw))
+                      title, len(names), program.first_distributions[title], at, draw))
                   for title, names in steps.groups.items()}
     for title in steps.groups:  # what a step looks at is known now
-        late.met[title]["fn"] = at(title, values)
+        record.met[title]["fn"] = at(title, values)
     values |= others
     for name, i in steps.places.items():
         numpyro.deterministic(name, values[i[0]][i[1]])
@@ -73,7 +74,7 @@ def run_with_loop_sites(call: Callable[[], object], steps: LoopSites, given: Sit
         first = next((name for name in (program.own.owners[i][0] for i in logs)
                       if name not in program.mixed), f"beside {next(iter(steps.groups), '')}")
         numpyro.factor(first, sum(part.sum() for _, part in program.own.parts(logs, values)))
-    return out
+    return result
 
 
 class _JointSteps(dist.Distribution):
@@ -114,19 +115,19 @@ def _joint_distribution(program: Program, title: str,
     if other is not None:
         raise ModelError(f"sites '{names[0]}' and '{other}', which are steps of a loop, have "
                          "different distributions. Give all steps the same distribution")
-    own = [[i for i, owner in enumerate(program.own.owners) if owner == (name, "argument")]
-           for name in names]
+    by_step = [[i for i, owner in enumerate(program.own.owners) if owner == (name, "argument")]
+               for name in names]
     arrays = []
-    for outputs in zip(*own, strict=True):
-        found = program.own.parts(outputs, values)
-        order = np.argsort([outputs.index(i) for at, _ in found for i in at])
-        whole = found[0][1] if len(found) == 1 else jnp.concatenate([part for _, part in found])
-        arrays.append(whole if (np.diff(order) == 1).all() else whole[order])
-    made = promote_batch_shape(jax.tree.unflatten(tree, arrays))
-    shape = (len(names), *program.likes[title].batch_shape)
-    if tuple(made.batch_shape) != shape:
+    for outputs in zip(*by_step, strict=True):
+        parts = program.own.parts(outputs, values)
+        order = np.argsort([outputs.index(i) for numbers, _ in parts for i in numbers])
+        array = parts[0][1] if len(parts) == 1 else jnp.concatenate([part for _, part in parts])
+        arrays.append(array if (np.diff(order) == 1).all() else array[order])
+    joint = promote_batch_shape(jax.tree.unflatten(tree, arrays))
+    shape = (len(names), *program.first_distributions[title].batch_shape)
+    if tuple(joint.batch_shape) != shape:
         raise ModelError(f"the {counted(len(names), 'step')} of '{title}' have different shapes. "
                          f"{len(names)} "
                          f"copies of the first step have the shape {shape}, but the steps together "
-                         f"have the shape {made.batch_shape}. Give all steps the same shape")
-    return made
+                         f"have the shape {joint.batch_shape}. Give all steps the same shape")
+    return joint

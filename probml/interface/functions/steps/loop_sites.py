@@ -16,13 +16,13 @@ from probml.typing import ArrayLike, SiteValues
 SHORTEST_LOOP = 8  # steps from which a loop is worked on as one
 
 
-def find_loop_sites(shown: Survey) -> dict[str, tuple[str, ...]] | None:
+def find_loop_sites(survey: Survey) -> dict[str, tuple[str, ...]] | None:
     """The unseen continuous sites of loops, name of all steps → its sites in order; None where
     nothing, observed sites and recursions included, comes in steps, or something is summed out."""
-    if shown.loops or shown.params or shown.hidden:
+    if survey.loops or survey.params or survey.hidden:
         return None
     kinds: dict[tuple, list[str]] = {}
-    for site in shown.sites.values():
+    for site in survey.sites.values():
         stem = remove_numbers(site.name)
         if stem == site.name or site.masked and not site.observed:
             continue
@@ -30,23 +30,23 @@ def find_loop_sites(shown: Survey) -> dict[str, tuple[str, ...]] | None:
         if domain is None or domain.fixed:
             kind = (stem, site.observed, site.kind, site.batch, site.shape, domain)
             kinds.setdefault(kind, []).append(site.name)
-    many = {kind: names for kind, names in kinds.items() if len(names) >= SHORTEST_LOOP}
-    out: dict[str, tuple[str, ...]] = {}
-    for (stem, observed, *_), names in many.items():
+    long_groups = {kind: names for kind, names in kinds.items() if len(names) >= SHORTEST_LOOP}
+    loops: dict[str, tuple[str, ...]] = {}
+    for (stem, observed, *_), names in long_groups.items():
         if not observed:
-            out[_title(stem, {*shown.sites, *shown.computed, *out})] = tuple(names)
-    return out if many or shown.recursive else None
+            loops[_title(stem, {*survey.sites, *survey.computed, *loops})] = tuple(names)
+    return loops if long_groups or survey.recursive else None
 
 
-def find_scan_sites(shown: Survey) -> dict[str, tuple[str, ...]] | None:
+def find_scan_sites(survey: Survey) -> dict[str, tuple[str, ...]] | None:
     """The unseen sites of scans, each the name of all its steps; None where there are none, or one
     is discrete."""
-    if shown.params:
+    if survey.params:
         return None
-    inside = [site for name, site in shown.sites.items()
-              if shown.inside.get(name) and not (site.observed or site.factor)]
-    own: dict[str, tuple[str, ...]] = {site.name: () for site in inside}
-    return own if own and not any(site.discrete for site in inside) else None
+    scan_sites = [site for name, site in survey.sites.items()
+                  if survey.inside.get(name) and not (site.observed or site.factor)]
+    scans: dict[str, tuple[str, ...]] = {site.name: () for site in scan_sites}
+    return scans if scans and not any(site.discrete for site in scan_sites) else None
 
 
 def remove_numbers(name: str) -> str:
@@ -59,7 +59,7 @@ def _title(stem: str, taken: set[str]) -> str:
     name = stem.strip("_-. ") or stem
     names = itertools.chain((name, f"{name} steps"),
                             (f"{name} steps {i}" for i in itertools.count(2)))
-    return next(own for own in names if own and own not in taken)
+    return next(candidate for candidate in names if candidate and candidate not in taken)
 
 
 class LoopSites(NamedTuple):
@@ -84,22 +84,22 @@ class LoopSites(NamedTuple):
 
     def together(self, values: SiteValues) -> dict[str, np.ndarray]:
         """Values by the names of single steps → by those of all, as far as all are there."""
-        found = {title: values[title] if title in values else
-                 np.stack([np.asarray(values[name]) for name in names])
-                 for title, names in self.groups.items()
-                 if title in values or names and all(name in values for name in names)}
-        own = {name for title in found for name in self.groups[title]}
-        return {name: value for name, value in values.items() if name not in own} | found
+        joined = {title: values[title] if title in values else
+                  np.stack([np.asarray(values[name]) for name in names])
+                  for title, names in self.groups.items()
+                  if title in values or names and all(name in values for name in names)}
+        step_names = {name for title in joined for name in self.groups[title]}
+        return {name: value for name, value in values.items() if name not in step_names} | joined
 
     def split_steps(self, values: SiteValues) -> dict[str, ArrayLike]:
         """Values by the names of the sites → by the names of their single steps."""
-        out = {name: value for name, value in values.items() if name not in self.groups}
+        split = {name: value for name, value in values.items() if name not in self.groups}
         for title, names in self.groups.items():
             if title in values and not names:
-                out[title] = values[title]
+                split[title] = values[title]
             elif title in values:
-                out |= {name: values[title][i] for i, name in enumerate(names)}
-        return out
+                split |= {name: values[title][i] for i, name in enumerate(names)}
+        return split
 
     def describe(self, integrated: bool) -> str:
         """One sentence for each site that was made of steps."""

@@ -54,12 +54,12 @@ def record_program(run: Callable[..., tuple[Mapping[str, Message], Sequence[PyTr
             return [("computed", jnp.asarray(site["value"]))]
         return records(name, site) if site["type"] == "sample" else ()
 
-    def every(*own: object) -> list[jax.Array]:
-        trace, more = run(*own)
-        found = [(name, *record) for name, site in trace.items()
-                 for record in records_of(name, site)]
-        owners[:] = [(name, kind) for name, kind, _ in found]
-        return [*(value for *_, value in found), *more]
+    def every(*args: object) -> list[jax.Array]:
+        trace, others = run(*args)
+        entries = [(name, *record) for name, site in trace.items()
+                   for record in records_of(name, site)]
+        owners[:] = [(name, kind) for name, kind, _ in entries]
+        return [*(value for *_, value in entries), *others]
 
     return jaxpr_of(shortened(every))(*inputs), tuple(owners)
 
@@ -67,9 +67,9 @@ def record_program(run: Callable[..., tuple[Mapping[str, Message], Sequence[PyTr
 def evaluate_results(closed: object, outputs: Sequence[int],
                      give: Callable[[int], jax.Array]) -> list[jax.Array]:
     """Some results of a program, where `give` has the value of an input by its place."""
-    part, takes = levels.restrict(closed, outputs)
+    part, numbers = levels.restrict(closed, outputs)
     return evaluate(part, *(jnp.asarray(give(i), aval.dtype)
-                            for i, aval in zip(takes, part.in_avals, strict=True)))
+                            for i, aval in zip(numbers, part.in_avals, strict=True)))
 
 
 def latent_values(trace: Mapping[str, Message]) -> dict[str, jax.Array]:
@@ -88,7 +88,7 @@ class StepProgram(NamedTuple):
     Attributes:
         closed: values of `takes` → a result for each of `owners`.
         owners: (site, kind) of each result.
-        still: some value of each step; others: of the other continuous sites that are latent.
+        step_values: some value of each step; others: of the other continuous sites that are latent.
         trace: the messages of the run.
     """
 
@@ -96,7 +96,7 @@ class StepProgram(NamedTuple):
     takes: tuple[str, ...]
     owners: tuple[Owner, ...]
     steps: LoopSites
-    still: Mapping[str, jax.Array]
+    step_values: Mapping[str, jax.Array]
     others: Mapping[str, jax.Array]
     trace: Mapping[str, Message]
 
@@ -125,7 +125,7 @@ class StepProgram(NamedTuple):
 
     def of_kind(self, *kinds: str) -> list[int]:
         """The results of some kinds."""
-        return [i for i, (_, own) in enumerate(self.owners) if own in kinds]
+        return [i for i, (_, owner_kind) in enumerate(self.owners) if owner_kind in kinds]
 
     def parts(self, outputs: Sequence[int],
               values: SiteValues) -> list[tuple[tuple[int, ...], jax.Array]]:
@@ -136,33 +136,33 @@ class StepProgram(NamedTuple):
         """
         if not outputs:
             return []
-        found, rest = self._recursions(outputs, values)
-        part, takes = levels.restrict(self.closed, rest)
-        names, places = [self.takes[i] for i in takes], self.steps.places
+        computed, remaining = self._recursions(outputs, values)
+        part, numbers = levels.restrict(self.closed, remaining)
+        names, places = [self.takes[i] for i in numbers], self.steps.places
         inputs = [None if name in places else jnp.asarray(values[name], aval.dtype)
                   for name, aval in zip(names, part.in_avals, strict=True)]
-        left = []
+        ungrouped = []
         for own in equivalent_results(part, [i for i, value in enumerate(inputs) if value is None]):
             if len(own.outputs) < SMALLEST_GROUP:
-                left += own.outputs
+                ungrouped += own.outputs
                 continue
-            looked = [[names[i] for i in place] for place in zip(*own.tracked, strict=True)]
-            steps = [_values_along_steps(at, places, values) for at in looked]
-            found.append((tuple(rest[i] for i in own.outputs), own.at_each(inputs, steps)))
-        if left:
-            lone, need = levels.restrict(part, left)
-            results = evaluated(lone, [
+            step_names = [[names[i] for i in place] for place in zip(*own.tracked, strict=True)]
+            steps = [_values_along_steps(row, places, values) for row in step_names]
+            computed.append((tuple(remaining[i] for i in own.outputs), own.at_each(inputs, steps)))
+        if ungrouped:
+            single, needed = levels.restrict(part, ungrouped)
+            results = evaluated(single, [
                 jnp.asarray(_value_of(names[i], places, values), aval.dtype)
-                for i, aval in zip(need, lone.in_avals, strict=True)])
-            found += [((rest[i],), jnp.asarray(one)[None])
-                      for i, one in zip(left, results, strict=True)]
-        return found
+                for i, aval in zip(needed, single.in_avals, strict=True)])
+            computed += [((remaining[i],), jnp.asarray(result)[None])
+                         for i, result in zip(ungrouped, results, strict=True)]
+        return computed
 
     def _recursions(self, outputs: Sequence[int], values: SiteValues
                     ) -> tuple[list[tuple[tuple[int, ...], jax.Array]], list[int]]:
         """The results that are the steps of a recursion, as `parts` has them; and the others."""
-        part, takes = levels.restrict(self.closed, outputs)
-        names, places, avals = [self.takes[i] for i in takes], self.steps.places, part.in_avals
+        part, numbers = levels.restrict(self.closed, outputs)
+        names, places, avals = [self.takes[i] for i in numbers], self.steps.places, part.in_avals
         tracked = [i for i, name in enumerate(names) if name in places]
 
         def give(i: int) -> jax.Array:
@@ -171,8 +171,8 @@ class StepProgram(NamedTuple):
         def column(many: Sequence[int]) -> jax.Array:
             if any(names[i] not in places for i in many):
                 return jnp.stack(list(map(give, many)))
-            whole = _values_along_steps([names[i] for i in many], places, values)
-            return whole.astype(avals[many[0]].dtype)
+            steps = _values_along_steps([names[i] for i in many], places, values)
+            return steps.astype(avals[many[0]].dtype)
 
         kinds: dict[tuple, list[int]] = {}
         for i, (output, aval) in enumerate(zip(outputs, part.out_avals, strict=True)):
@@ -181,17 +181,17 @@ class StepProgram(NamedTuple):
         for alike in kinds.values():
             if len(alike) >= SHORTEST_LOOP:
                 lengths.setdefault(len(alike), []).append(alike)
-        found, gone = [], set[int]()
+        computed, done = [], set[int]()
         ways = [way for many in lengths.values() for way in ([many], [[alike] for alike in many])]
-        for together in (each for way in ways for each in way):
-            if not gone.isdisjoint(i for alike in together for i in alike):
+        for group in (each for way in ways for each in way):
+            if not done.isdisjoint(i for alike in group for i in alike):
                 continue
-            own = recursion(part, list(zip(*together, strict=True)), tracked)
-            if own is not None:
-                for which, array in zip(together, own.values(give, column), strict=True):
-                    found.append((tuple(outputs[i] for i in which), array))
-                    gone |= set(which)
-        return found, [output for i, output in enumerate(outputs) if i not in gone]
+            loop = recursion(part, list(zip(*group, strict=True)), tracked)
+            if loop is not None:
+                for members, array in zip(group, loop.values(give, column), strict=True):
+                    computed.append((tuple(outputs[i] for i in members), array))
+                    done |= set(members)
+        return computed, [output for i, output in enumerate(outputs) if i not in done]
 
 
 def _value_of(name: str, places: Mapping[str, tuple[str, int]], values: SiteValues) -> PyTree:
@@ -200,15 +200,15 @@ def _value_of(name: str, places: Mapping[str, tuple[str, int]], values: SiteValu
     return values[title] if i is None else values[title][i]
 
 
-def _values_along_steps(looked: Sequence[str], places: Mapping[str, tuple[str, int]],
+def _values_along_steps(names: Sequence[str], places: Mapping[str, tuple[str, int]],
                         values: SiteValues) -> jax.Array:
     """The steps at which alike results look, along a first axis."""
-    found = [places[name] for name in looked]
-    if len({title for title, _ in found}) > 1:
-        return jnp.stack([values[title][i] for title, i in found])
-    whole, at = jnp.asarray(values[found[0][0]]), np.array([i for _, i in found])
-    return (whole[at[0] : at[-1] + 1] if (np.diff(at) == 1).all()
-            else jnp.take(whole, at, axis=0))
+    step_places = [places[name] for name in names]
+    if len({title for title, _ in step_places}) > 1:
+        return jnp.stack([values[title][i] for title, i in step_places])
+    path, steps = jnp.asarray(values[step_places[0][0]]), np.array([i for _, i in step_places])
+    return (path[steps[0] : steps[-1] + 1] if (np.diff(steps) == 1).all()
+            else jnp.take(path, steps, axis=0))
 
 
 class Program(NamedTuple):
@@ -218,22 +218,22 @@ class Program(NamedTuple):
         own: (site, kind): "argument", an array of the distribution of a step; "log", the log
             density of what is observed, or looks at steps; "computed", what is computed from steps.
         trees: of the steps' distributions, site → how their arrays make them.
-        likes: name of all steps → the distribution of the first.
+        first_distributions: name of all steps → the distribution of the first.
         mixed: the other latent sites that look at steps.
         gone: what nobody outside hears of, since it is told otherwise.
     """
 
     own: StepProgram
     trees: Mapping[str, PyTreeDef]
-    likes: Mapping[str, dist.Distribution]
+    first_distributions: Mapping[str, dist.Distribution]
     mixed: tuple[str, ...]
     gone: frozenset[str]
 
     def computed(self, values: SiteValues) -> dict[str, jax.Array]:
         """What the function computes from steps, by name."""
-        return {self.own.owners[i][0]: one
+        return {self.own.owners[i][0]: value
                 for which, part in self.own.parts(self.own.of_kind("computed"), values)
-                for i, one in zip(which, part, strict=True)}
+                for i, value in zip(which, part, strict=True)}
 
 
 def program_of(call: Callable[[], object], steps: LoopSites, given: SiteValues) -> Program:
@@ -246,24 +246,24 @@ def program_of(call: Callable[[], object], steps: LoopSites, given: SiteValues) 
         ModelError: a step stands under handlers.scale; the support of another site looks at steps.
     """
     places, trees = (steps.places, dict[str, PyTreeDef]())
-    own = StepProgram.of(call, steps, given,
-                         lambda name, site: _site_records(name, site, places, trees))
-    owners, others = own.owners, own.others
-    near = [any(own.takes[i] in places for i in used)
-            for used in levels.dependencies(own.closed)]
-    bent = next((name for (name, kind), looks in zip(owners, near, strict=True)
+    program = StepProgram.of(call, steps, given,
+                             lambda name, site: _site_records(name, site, places, trees))
+    owners, others = program.owners, program.others
+    uses_steps = [any(program.takes[i] in places for i in used)
+                  for used in levels.dependencies(program.closed)]
+    bent = next((name for (name, kind), looks in zip(owners, uses_steps, strict=True)
                  if looks and kind == "end"), None)
     if bent is not None:
         raise ModelError(f"the support (the possible values) of site '{bent}' depends on the sites "
                          f"of a loop. Give '{bent}' a support that does not depend on them")
-    mixed = {name for (name, kind), looks in zip(owners, near, strict=True)
+    mixed = {name for (name, kind), looks in zip(owners, uses_steps, strict=True)
              if looks and kind == "log" and name in others}
-    kept = [i for i, ((name, kind), looks) in enumerate(zip(owners, near, strict=True))
-            if kind == "argument" or kind == "computed" and looks
-            or kind == "log" and (name not in others or name in mixed)]
-    return Program(own.only(kept), trees,
-                   {title: own.trace[names[0]]["fn"] for title, names in steps.groups.items()},
-                   tuple(sorted(mixed)), frozenset(owners[i][0] for i in kept) - mixed)
+    results = [i for i, ((name, kind), looks) in enumerate(zip(owners, uses_steps, strict=True))
+               if kind == "argument" or kind == "computed" and looks
+               or kind == "log" and (name not in others or name in mixed)]
+    return Program(program.only(results), trees,
+                   {title: program.trace[names[0]]["fn"] for title, names in steps.groups.items()},
+                   tuple(sorted(mixed)), frozenset(owners[i][0] for i in results) - mixed)
 
 
 def _site_records(name: str, site: Message, places: Mapping,
@@ -304,12 +304,12 @@ class Uses(NamedTuple):
         Args:
             owners: of the results; inputs: place of an input → its name.
         """
-        found = dict(zip(owners, levels.classify(closed, inputs), strict=True))
+        by_owner = dict(zip(owners, levels.classify(closed, inputs), strict=True))
         powers = _results_with_powers(closed, list(inputs))
-        return cls(found, frozenset(
+        return cls(by_owner, frozenset(
             owner for i, owner in enumerate(owners)
-            if found[owner] and (i in powers or not all(
-                use.is_affine for use in found[owner].values()))))
+            if by_owner[owner] and (i in powers or not all(
+                use.is_affine for use in by_owner[owner].values()))))
 
     def computed(self) -> set[str]:
         """What is computed from the inputs."""
@@ -325,14 +325,14 @@ class Uses(NamedTuple):
 def _results_with_powers(closed: ClosedJaxpr, inputs: Collection[int]) -> set[int]:
     """The results that some inputs reach through a power, which levels.py judges on the positive
     half line alone."""
-    near, raised = {closed.jaxpr.invars[i] for i in inputs}, set()
+    reached, raised = {closed.jaxpr.invars[i] for i in inputs}, set()
     for eqn in closed.jaxpr.eqns:
-        own = [atom for atom in eqn.invars if not isinstance(atom, Literal) and atom in near]
-        if own:
-            near.update(eqn.outvars)
-            inside = (each.primitive.name for body in bodies(eqn) for each in equations(body))
-            if any(atom in raised for atom in own) or not POWERS.isdisjoint(
-                (eqn.primitive.name, *inside)
+        atoms = [atom for atom in eqn.invars if not isinstance(atom, Literal) and atom in reached]
+        if atoms:
+            reached.update(eqn.outvars)
+            names = (inner.primitive.name for body in bodies(eqn) for inner in equations(body))
+            if any(atom in raised for atom in atoms) or not POWERS.isdisjoint(
+                (eqn.primitive.name, *names)
             ):
                 raised.update(eqn.outvars)
     return {i for i, atom in enumerate(closed.jaxpr.outvars)
@@ -341,33 +341,33 @@ def _results_with_powers(closed: ClosedJaxpr, inputs: Collection[int]) -> set[in
 
 def gaussian_records(name: str, site: Message) -> list[tuple[str, jax.Array]]:
     """The records of a sample site as a linear Gaussian one: (kind, value)."""
-    out = [("log", logs_of({name: site})[name].sum())]
+    records = [("log", logs_of({name: site})[name].sum())]
     fn, mask = site["fn"], None
     while isinstance(fn, dist.Independent | dist.ExpandedDistribution | dist.MaskedDistribution):
         if isinstance(fn, dist.MaskedDistribution):
             mask = jnp.reshape(fn._mask, (*jnp.shape(fn._mask), *(1,) * fn.event_dim))
         fn = fn.base_dist
     if type(fn) not in (dist.Normal, dist.MultivariateNormal) or site["scale"] is not None:
-        return out
+        return records
     shape = np.broadcast_shapes(site["fn"].shape(), jnp.shape(site["value"]))
     value = site["value"] if mask is None else jnp.where(mask, site["value"], 0.0)
-    seen = {"value": value, "mask": True if mask is None else mask} if site["is_observed"] else {}
-    found = {"loc": fn.loc, **seen}
+    data = {"value": value, "mask": True if mask is None else mask} if site["is_observed"] else {}
+    parts = {"loc": fn.loc, **data}
     if type(fn) is dist.Normal:
-        spread = jnp.broadcast_to(fn.scale, shape)
-        found |= {"scale": spread} if seen else {"root": jnp.diag(spread.ravel())}
-    elif seen:  # in coordinates of no covariance
+        scale = jnp.broadcast_to(fn.scale, shape)
+        parts |= {"scale": scale} if data else {"root": jnp.diag(scale.ravel())}
+    elif data:  # in coordinates of no covariance
         inverse = jnp.linalg.inv(fn.scale_tril)
         white = lambda vector: (inverse @ vector[..., None])[..., 0]  # noqa: E731
-        size = jnp.log(jnp.abs(jnp.diagonal(fn.scale_tril, axis1=-2, axis2=-1))).sum(-1)
-        lost = jnp.broadcast_to(size, shape[:-1])
-        found |= {kind: white(jnp.broadcast_to(found[kind], shape)) for kind in ("loc", "value")}
-        found |= {"scale": jnp.ones(()), "beside": -jnp.where(
-            True if mask is None else mask[..., 0], lost, 0.0).sum()}
+        log_det = jnp.log(jnp.abs(jnp.diagonal(fn.scale_tril, axis1=-2, axis2=-1))).sum(-1)
+        log_dets = jnp.broadcast_to(log_det, shape[:-1])
+        parts |= {kind: white(jnp.broadcast_to(parts[kind], shape)) for kind in ("loc", "value")}
+        parts |= {"scale": jnp.ones(()), "beside": -jnp.where(
+            True if mask is None else mask[..., 0], log_dets, 0.0).sum()}
     else:
         roots = jnp.broadcast_to(fn.scale_tril, (*shape, shape[-1])).reshape(-1, *2 * shape[-1:])
-        apart = jnp.eye(len(roots))[:, None, :, None] * roots[:, :, None]
-        found["root"] = apart.reshape(2 * (math.prod(shape),))
-    flat = lambda own: jnp.broadcast_to(own, shape).ravel()  # noqa: E731
-    return out + [(kind, own if kind in ("root", "beside") else flat(own))
-                  for kind, own in found.items()]
+        block_diag = jnp.eye(len(roots))[:, None, :, None] * roots[:, :, None]
+        parts["root"] = block_diag.reshape(2 * (math.prod(shape),))
+    flat = lambda array: jnp.broadcast_to(array, shape).ravel()  # noqa: E731
+    return records + [(kind, array if kind in ("root", "beside") else flat(array))
+                      for kind, array in parts.items()]

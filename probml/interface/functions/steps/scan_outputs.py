@@ -82,7 +82,7 @@ class Outside(NamedTuple):
 
     def _program(self, kinds: Sequence[Owner], values: SiteValues) -> Callable:
         """The paths → results."""
-        outputs, count = [self.owners.index(own) for own in kinds], len(self.paths)
+        outputs, count = [self.owners.index(owner) for owner in kinds], len(self.paths)
         return lambda paths: evaluate_results(self.closed, outputs, lambda i: (
             paths[i] if i < count else values[self.others[i - count]]))
 
@@ -101,25 +101,25 @@ class Outside(NamedTuple):
         if not self.near:
             return [None] * len(self.scans)
         run = self._program([(name, "loc") for name in self.near], values)
-        loc, push = jax.linearize(lambda *paths: jnp.concatenate(
+        loc, jvp = jax.linearize(lambda *paths: jnp.concatenate(
             [own.ravel() for own in run(paths)]), *self.paths)
-        rest = {kind: jnp.concatenate([jnp.ravel(own) for own in self._program(
+        noise = {kind: jnp.concatenate([jnp.ravel(own) for own in self._program(
             [(name, kind) for name in self.near], values)(self.paths)])
             for kind in ("scale", "value", "mask")}
         scan, step = (np.concatenate([own[side] for own in self.where]) for side in (0, 1))
-        out: list[Rows | None] = []
+        result: list[Rows | None] = []
         for k, returned in enumerate(self.scans):
             own = np.flatnonzero(scan == k)
             looked = tuple(i for i in returned.leaves if i in self.looked)
             if not len(own) or not looked:
-                out.append(None)
+                result.append(None)
                 continue
-            slopes = jnp.concatenate([self._slopes(i, push)[own] for i in looked], 1)
-            out.append(Rows(step[own], tuple(returned.leaves.index(i) for i in looked), loc[own],
-                            slopes, *(rest[kind][own] for kind in ("scale", "value", "mask"))))
-        return out
+            slopes = jnp.concatenate([self._slopes(i, jvp)[own] for i in looked], 1)
+            result.append(Rows(step[own], tuple(returned.leaves.index(i) for i in looked), loc[own],
+                               slopes, *(noise[kind][own] for kind in ("scale", "value", "mask"))))
+        return result
 
-    def _slopes(self, i: int, push: Callable) -> jax.Array:
+    def _slopes(self, i: int, jvp: Callable) -> jax.Array:
         """The slopes of all numbers in the numbers of one step of a path, (numbers, numbers of a
         step)."""
         shape = self.paths[i].shape
@@ -127,7 +127,7 @@ class Outside(NamedTuple):
         zeros = [jnp.zeros_like(path) for path in self.paths]
 
         units = jnp.eye(size).reshape(size, *shape[1:])
-        return jax.vmap(lambda unit: push(*(
+        return jax.vmap(lambda unit: jvp(*(
             jnp.broadcast_to(unit, shape) if j == i else zero for j, zero in enumerate(zeros))
         ))(units).T
 
@@ -145,7 +145,7 @@ def trace_outside(run: Callable[..., SiteValues],
         Bent: it is not normal about a location affine in what is returned.
         ModelError: one of its numbers looks at several steps.
     """
-    program, owners = record_program(lambda *own: (run(*own), ()), gaussian_records, list(paths),
+    program, owners = record_program(lambda *args: (run(*args), ()), gaussian_records, list(paths),
                                      dict(others))
     closed = by_elements(program)
     uses = Uses.of(closed, owners, {i: f"{i}" for i in range(len(paths))})
@@ -167,14 +167,14 @@ def _where(outside: Outside) -> tuple[tuple[np.ndarray, np.ndarray], ...]:
     part, takes = levels.restrict(outside.closed,
                                   [outside.owners.index((name, "loc")) for name in near])
     first = np.cumsum([0, *(returned.steps for returned in outside.scans)])
-    numbers, some = {}, 0
+    numbers, default_step = {}, 0
     for k, returned in enumerate(outside.scans):
         for i, at in zip(returned.leaves, returned.at, strict=True):
             own = (first[k] + at).reshape(-1, *(1,) * (paths[i].ndim - 1))
             numbers[f"{i}"] = np.broadcast_to(own, paths[i].shape)
-            some = int(own.flat[0]) if i == outside.looked[0] else some
+            default_step = int(own.flat[0]) if i == outside.looked[0] else default_step
     tracked = {k: f"{i}" for k, i in enumerate(takes) if i < len(paths)}
-    out = []
+    places = []
     for name, var, own in zip(near, part.out_avals, cells(part, tracked, numbers), strict=True):
         where = np.full(var.shape, NONE)
         for marks in own.values():
@@ -182,7 +182,7 @@ def _where(outside: Outside) -> tuple[tuple[np.ndarray, np.ndarray], ...]:
                 raise ModelError(f"an element of '{name}' depends on several steps of a scan, so "
                                  "the latent values of the scan cannot be integrated out. Let each "
                                  "element depend on one step")
-        where = np.where(where == NONE, some, where).ravel()
+        where = np.where(where == NONE, default_step, where).ravel()
         scan = np.searchsorted(first, where, side="right") - 1
-        out.append((scan, where - first[scan]))
-    return tuple(out)
+        places.append((scan, where - first[scan]))
+    return tuple(places)

@@ -37,7 +37,7 @@ class SmoothedSteps(NamedTuple):
 
     def moments(self) -> dict[str, tuple[jax.Array, jax.Array]]:
         """Name of all steps → (means, standard deviations)."""
-        return {name: own for chain in self.chains for name, own in chain.moments().items()}
+        return {name: moment for chain in self.chains for name, moment in chain.moments().items()}
 
     def path(self, key: jax.Array) -> dict[str, jax.Array]:
         """A draw of all steps, and what is computed from it."""
@@ -46,20 +46,20 @@ class SmoothedSteps(NamedTuple):
 
     def _steps(self, key: jax.Array) -> dict[str, jax.Array]:
         keys = jax.random.split(key, len(self.chains)) if len(self.chains) > 1 else [key]
-        return {name: own for chain, key in zip(self.chains, keys, strict=True)
-                for name, own in chain.path(key).items()}
+        return {name: path for chain, key in zip(self.chains, keys, strict=True)
+                for name, path in chain.path(key).items()}
 
     def means_computed(self, keys: jax.Array) -> dict[str, jax.Array]:
         """What is computed from steps, name → its mean: over draws of the steps, one a key, and
         these mirrored at their means, so that it is exact of what is affine in them."""
-        middle = {name: mean for name, (mean, _) in self.moments().items()}
+        means = {name: mean for name, (mean, _) in self.moments().items()}
 
         def pair(key: jax.Array) -> dict[str, jax.Array]:
-            one = self._steps(key)
-            other = {name: 2 * middle[name] - own for name, own in one.items()}
-            return jax.tree.map(lambda a, b: (a + b) / 2, self.compute(one), self.compute(other))
+            path = self._steps(key)
+            mirror = {name: 2 * means[name] - value for name, value in path.items()}
+            return jax.tree.map(lambda a, b: (a + b) / 2, self.compute(path), self.compute(mirror))
 
-        return {name: own.mean(0) for name, own in jax.lax.map(pair, keys).items()}
+        return {name: value.mean(0) for name, value in jax.lax.map(pair, keys).items()}
 
 
 def smooth_steps(call: Callable[[], object], steps: LoopSites, given: SiteValues,
@@ -73,11 +73,11 @@ def smooth_steps(call: Callable[[], object], steps: LoopSites, given: SiteValues
     with unchecked():
         trace_isolated(lambda: chains.extend(integrate_steps(call, steps, given)[1]), given, values)
 
-    def compute(found: SiteValues) -> dict[str, jax.Array]:
+    def compute(step_values: SiteValues) -> dict[str, jax.Array]:
         with unchecked():
             if not steps.scans:
-                return program_of(call, steps, given).computed({**values, **found})
-            trace = trace_isolated(call, given, {**values, **found})
+                return program_of(call, steps, given).computed({**values, **step_values})
+            trace = trace_isolated(call, given, {**values, **step_values})
         return {name: site["value"] for name, site in trace.items()
                 if site["type"] == "deterministic"}
 

@@ -32,7 +32,7 @@ class Step(NamedTuple):
     """Every step's numbers, time first.
 
     Attributes:
-        loc, after, seen, said: of sites, of what is handed on, of what is observed and normal, of
+        loc, after, seen, output: of sites, of what is handed on, of what is observed and normal, of
             what observations outside depend on.
         root: of the covariance of sites; noise, value, mask: of what is observed.
         rest: log density of all else.
@@ -41,7 +41,7 @@ class Step(NamedTuple):
     loc: Affine
     after: Affine
     seen: Affine
-    said: Affine
+    output: Affine
     root: jax.Array
     noise: jax.Array
     value: jax.Array
@@ -55,19 +55,19 @@ class Step(NamedTuple):
         Args:
             at: the steps' numbers, as `rows` has them, in the order in which they are taken.
         """
-        count, when = len(at), np.argsort(at)[rows.at]
-        slot = places_in_groups(when)
+        count, step_of = len(at), np.argsort(at)[rows.at]
+        slot = places_in_groups(step_of)
         width = int(slot.max()) + 1
 
-        def with_placed(one: jax.Array, own: jax.Array, blank: float) -> jax.Array:
-            placed = jnp.full((count, width, *own.shape[1:]), blank).at[when, slot].set(own)
-            return jnp.concatenate([one, placed], 1)
+        def with_placed(base: jax.Array, leaf: jax.Array, blank: float) -> jax.Array:
+            placed = jnp.full((count, width, *leaf.shape[1:]), blank).at[step_of, slot].set(leaf)
+            return jnp.concatenate([base, placed], 1)
 
-        value, m, z = (own[when] for own in self.said)
+        value, m, z = (leaf[step_of] for leaf in self.output)
         seen = (rows.loc + (rows.slopes * value).sum(-1), (rows.slopes[..., None] * m).sum(1),
                 (rows.slopes[..., None] * z).sum(1))
-        loc, slope, site_slope = (with_placed(one, own, 0.0)
-                                  for one, own in zip(self.seen, seen, strict=True))
+        loc, slope, site_slope = (with_placed(base, leaf, 0.0)
+                                  for base, leaf in zip(self.seen, seen, strict=True))
         return self._replace(seen=(loc, slope, site_slope),
                              noise=with_placed(self.noise, rows.scale, 1.0),
                              value=with_placed(self.value, rows.value, 0.0),
@@ -95,7 +95,7 @@ class Chain(NamedTuple):
 
     Attributes:
         system: what Kalman's filter takes; centre: the state that is its 0.
-        beside: log density of what is observed and depends on no site.
+        log_rest: log density of what is observed and depends on no site.
         sizes: site → numbers of a step, and its shape, in the order of a state.
         seen: a name of what is observed inside; None: nothing is.
         reverse: the last step is the first.
@@ -103,7 +103,7 @@ class Chain(NamedTuple):
 
     system: kalman.System
     centre: jax.Array
-    beside: jax.Array
+    log_rest: jax.Array
     sizes: Mapping[str, tuple[int, tuple[int, ...]]]
     seen: str | None
     reverse: bool
@@ -111,14 +111,14 @@ class Chain(NamedTuple):
     @property
     def evidence(self) -> jax.Array:
         """log p of what is observed, steps integrated out."""
-        return kalman_evidence.evidence(self.system)[0] + self.beside
+        return kalman_evidence.evidence(self.system)[0] + self.log_rest
 
     def moments(self) -> dict[str, tuple[jax.Array, jax.Array]]:
         """Means and standard deviations of all steps given what is observed, (steps, *shape)."""
-        found = kalman_evidence.smoothed(self.system)
-        variance = jnp.diagonal(found.covariance[..., 0], axis1=1, axis2=2)
+        smoothed = kalman_evidence.smoothed(self.system)
+        variance = jnp.diagonal(smoothed.covariance[..., 0], axis1=1, axis2=2)
         deviation = self._split(jnp.sqrt(jnp.maximum(variance, 0.0)))
-        mean = self._split((found.mean + self.centre)[..., 0])
+        mean = self._split((smoothed.mean + self.centre)[..., 0])
         return {name: (mean[name], deviation[name]) for name in self.sizes}
 
     def path(self, key: jax.Array) -> dict[str, jax.Array]:
@@ -126,11 +126,11 @@ class Chain(NamedTuple):
         return self._split((kalman_evidence.draw(self.system, key) + self.centre)[..., 0])
 
     def _split(self, flat: jax.Array) -> dict[str, jax.Array]:
-        flat, out, start = (flat[::-1] if self.reverse else flat), {}, 0
+        flat, values, start = (flat[::-1] if self.reverse else flat), {}, 0
         for name, (size, shape) in self.sizes.items():
-            out[name] = flat[:, start : start + size].reshape(len(flat), *shape)
+            values[name] = flat[:, start : start + size].reshape(len(flat), *shape)
             start += size
-        return out
+        return values
 
 
 def chain_of(step: Step, carried: Carried, mixing: bool,
@@ -151,34 +151,34 @@ def chain_of(step: Step, carried: Carried, mixing: bool,
 
 
 def _system(step: Step, carried: Carried, mixing: bool) -> kalman.System:
-    (base, low, mix), (k0, m, kz), push = step.loc, step.after, step.root
+    (base, low, mix), (k0, m, kz), root = step.loc, step.after, step.root
     (count, sites), handed = base.shape, len(carried.copies)
-    own = np.flatnonzero(carried.copies < 0)
-    place = carried.copies.copy()
-    place[own] = sites + np.arange(len(own))
-    seats = {carried.before[q]: place[q] for q in own if carried.before[q] >= 0}
-    held = [p for p in np.flatnonzero(carried.looked) if p not in seats]
-    seats |= {p: sites + len(own) + i for i, p in enumerate(held)}
-    width = sites + len(own) + len(held)
+    kept = np.flatnonzero(carried.copies < 0)
+    column = carried.copies.copy()
+    column[kept] = sites + np.arange(len(kept))
+    column_of = {carried.before[q]: column[q] for q in kept if carried.before[q] >= 0}
+    lagged = [p for p in np.flatnonzero(carried.looked) if p not in column_of]
+    column_of |= {p: sites + len(kept) + i for i, p in enumerate(lagged)}
+    width = sites + len(kept) + len(lagged)
     if width > MOST_STATE_ELEMENTS:
         raise ModelError(f"the scan passes {width} numbers from step to step, more than the limit "
                          f"of {MOST_STATE_ELEMENTS}. Pass fewer numbers")
-    pick, sight = np.zeros((handed, width)), np.zeros((handed, width))
-    pick[np.arange(handed), place] = 1.0
+    pick, observe = np.zeros((handed, width)), np.zeros((handed, width))
+    pick[np.arange(handed), column] = 1.0
     for p in np.flatnonzero(carried.looked):
-        sight[p, seats[p]] = 1.0
+        observe[p, column_of[p]] = 1.0
     if mixing:
         inverse = jnp.linalg.inv(jnp.eye(sites) - mix)
         base, low = (inverse @ base[..., None])[..., 0], inverse @ low
-        push = inverse @ push
-    take = jnp.broadcast_to(jnp.eye(handed)[np.array(held, int)], (count, len(held), handed))
-    after, led = m + kz @ low, k0 + (kz @ base[..., None])[..., 0]
-    lead = jnp.concatenate([low, after[:, own], take], 1)
-    offset = jnp.concatenate([base, led[:, own], jnp.zeros((count, len(held)))], 1)
-    push = jnp.concatenate([push, (kz @ push)[:, own], jnp.zeros((count, len(held), sites))], 1)
-    noise = push @ jnp.swapaxes(push, 1, 2)
+        root = inverse @ root
+    shift = jnp.broadcast_to(jnp.eye(handed)[np.array(lagged, int)], (count, len(lagged), handed))
+    carry_map, carry_offset = m + kz @ low, k0 + (kz @ base[..., None])[..., 0]
+    lead = jnp.concatenate([low, carry_map[:, kept], shift], 1)
+    offset = jnp.concatenate([base, carry_offset[:, kept], jnp.zeros((count, len(lagged)))], 1)
+    root = jnp.concatenate([root, (kz @ root)[:, kept], jnp.zeros((count, len(lagged), sites))], 1)
+    noise = root @ jnp.swapaxes(root, 1, 2)
     d, c, slope = step.seen
-    slope = jnp.pad(slope, ((0, 0), (0, 0), (0, width - sites))) + c @ sight
+    slope = jnp.pad(slope, ((0, 0), (0, 0), (0, width - sites))) + c @ observe
     mask = step.mask.astype(bool)
     lane = lambda leaf: leaf[..., None]  # noqa: E731
     return kalman.System(
