@@ -262,7 +262,9 @@ class _Groups(NamedTuple):
         low = {name: sites[name].low for name in values if name in sites}
         values = {name: sites[name].valued(v) if low.get(name) else v for name, v in values.items()}
         attrs = {name: {} if low.get(name) else names.states(name) for name in values}
-        arrays = {name: xarray.DataArray(v, dims=(*front, *layout(name)), attrs=attrs[name])
+        # arviz.loo writes into the array that it is given
+        arrays = {name: xarray.DataArray(np.require(v, requirements="W"), attrs=attrs[name],
+                                         dims=(*front, *layout(name)))
                   for name, v in values.items()}
         used_dims = {dim for array in arrays.values() for dim in array.dims}
         coords = {dim: labels for dim, labels in names.coords.items() if dim in used_dims}

@@ -74,7 +74,7 @@ def test_ends_that_other_parameters_move_and_those_of_a_loop_are_told():
     fit = shares().fit({"y": np.tile([1.5, 1.5, 0.3, 2.0], (4, 1))}, MAP)
     # the third gives way to what it bounds
     assert about(fit, "boundary") == ["phi", "rest"]
-    assert "possible values (0 and 1, 2 of 3 entries)" in fit.status and "possible values (1)" in fit.status
+    assert "possible values (0 and 1, in 2 of 3 entries)" in fit.status and "possible values (1)" in fit.status
 
 
 @pytest.mark.parametrize("double", [False, True])

@@ -91,4 +91,5 @@ def test_effects_that_are_few_say_that_their_widths_leave_their_spread_out():
     many, few = (shifts(groups=groups).fit({"group": np.arange(40) % groups, "y": Y},
                                            probml.MAP()) for groups in (20, 8))
     assert about(few, "few-groups") == ["shift"] and not about(many, "few-groups")
-    assert "only 8 entries, so that the data determine their standard deviation 'spread' only to a factor of about 1.3" in few.status
+    assert ("entries (groups) of 'shift' is only 8. Their standard deviation 'spread' is known only to a factor of about "
+            "1.3" in few.status)

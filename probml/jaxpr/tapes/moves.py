@@ -35,9 +35,11 @@ def _broadcast(ins: Avals, outs: Avals, broadcast_dimensions: Sequence[int]) -> 
 
 
 def _reshaped(ins: Avals, outs: Avals, dimensions: Sequence[int] | None = None) -> Callable:
-    if len(ins) > 1 or dimensions is not None:
-        raise Unsupported("a shape that depends on operands, or entries in another order")
+    if len(ins) > 1:
+        raise Unsupported("a shape that depends on operands")
     shape = outs[0].shape
+    if dimensions is not None:
+        return lambda x: x.transpose(dimensions).reshape(shape)
     return lambda x: x.reshape(shape)
 
 
