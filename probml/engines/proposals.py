@@ -63,8 +63,8 @@ def proposals_given_states(problem: Problem, known: Known, mode: Component,
     normals = np.zeros((1, density.unbounded_size(plan)))
     parts, log_masses = [], []
     for codes in np.ndindex(*sizes):
-        state = {name: jnp.reshape(jnp.asarray(plan.variables[name].values)[code],
-                                   plan.structure.sites[name].shape)
+        state = {name: placed(np.reshape(np.asarray(plan.variables[name].values)[code],
+                                         plan.structure.sites[name].shape))
                  for name, code in zip(plan.globals, codes, strict=True)}
         peak = begin.measure_mode(sub, (), start, known._replace(given={**known.given, **state}),
                                   rows, normals)
