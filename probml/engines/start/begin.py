@@ -56,7 +56,8 @@ ROWS_TOLERANCE, STARTS, START_DEVIATION = 1e-9, 4, 0.5
 MAX_LOG_FALL = 10.0
 # further optimisations from draws of the prior, and the log density by which one must be higher
 PRIOR_STARTS, MIN_GAIN = 3, 0.1
-POINTS = 1 + PRIOR_STARTS  # of a call of the program that optimises and evaluates
+# of a call of the program that optimises and evaluates: two calls measure most curvatures
+POINTS = 16
 EM_RESTARTS = 4
 MAX_LOG_UNIT = 2.0  # the largest unit of coordinates that are logarithms or logits
 AWAY = 1e-2  # standard deviations from the mode within which an optimisation has converged
