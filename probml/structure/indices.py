@@ -6,7 +6,8 @@ The traced program of a site's arguments shows which number of which input is us
 It is analysed once, element by element. A number is an affine function of one cell of an input,
 possibly clipped, or other arithmetic, which is stored as a formula and evaluated on the data.
 `where(i < 0, i + n, i)`, which jnp inserts for negative indices, is recognised: a negative code is
-out of range.
+out of range. A code out of range is refused only in rows that use what it reads
+(dataset/coding/used.py).
 
 Not checked, because the code states what happens: `mode="clip"`, a fill value, a one-hot row of
 zeros (reference coding), the branches of `cond`, and `while` loops.
@@ -88,7 +89,12 @@ class Index(NamedTuple):
     @property
     def description(self) -> str:
         """The indexed parameters as text, for messages."""
-        return ", ".join(f"'{name}' (axis {axis})" for name, axis in self.parameters) or "an array"
+        return describe_axes(self.parameters)
+
+
+def describe_axes(axes: Sequence[tuple[str, int]]) -> str:
+    """Returns axes of parameters as text, for messages."""
+    return ", ".join(f"'{name}' (axis {axis})" for name, axis in axes) or "an array"
 
 
 class Formula(NamedTuple):
@@ -97,13 +103,13 @@ class Formula(NamedTuple):
     Attributes:
         number: the symbolic number. nodes: the arithmetic that it refers to.
         last: largest valid value.
-        words: the indexed parameters as text, for messages.
+        parameters: those that are indexed.
         cells: source of the number → (input, cell).
     """
 
     number: tuple[float, ...]
     last: int
-    words: str
+    parameters: tuple[tuple[str, int], ...]
     nodes: Sequence[Node]
     cells: dict[int, tuple[str, int]]
 
@@ -144,9 +150,8 @@ def index_usage(programs: Programs, sites: Mapping[str, Site],
     inputs = {first + cell: (name, cell) for name, count, first in blocks for cell in range(count)}
     formulas = {}
     for number, last, labels in reader.formulas:
-        words = (", ".join(sorted({f"'{p}' (axis {axis})" for p, axis, _ in labels if p != TABLE}))
-                 or "an array")
-        formulas[number[NODE], last, words] = Formula(number, last, words, reader.nodes, inputs)
+        axes = tuple(sorted({label[:2] for label in labels if label[0] != TABLE}))
+        formulas[number[NODE], last, axes] = Formula(number, last, axes, reader.nodes, inputs)
     for name, cells, first in blocks:
         usage = {cell: _merge_readings(name, readings[first + cell], mixed) for cell in range(cells)
                  if first + cell in readings}

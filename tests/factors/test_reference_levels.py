@@ -22,6 +22,8 @@ FORMS = {
     "after, turned": lambda b, g: jnp.concatenate([b, jnp.zeros_like(b[:1])])[4 - g],
     "padded": lambda b, g: jnp.pad(b, [(1, 1)] + [(0, 0)] * (b.ndim - 1))[g],
     "where": lambda b, g: jnp.where(g > 0, b[jnp.maximum(g - 1, 0)].T, 0.0).T,
+    "where, read outside": lambda b, g: jnp.where(g > 0, b[g - 1].T, 0.0).T,
+    "times, read outside": lambda b, g: ((g > 0) * b[g - 1].T).T,
     "set": lambda b, g: jnp.zeros((5, *b.shape[1:])).at[1:].set(b)[g],
 }
 SITES = {
@@ -72,7 +74,8 @@ def best(form, site, written, slopes=False):
 
 PAIRS = [("before", "counts"), ("before", "choices"), ("before", "overdispersed"), ("before", "normal"),
          ("after, turned", "counts"), ("after, turned", "widths"), ("padded", "choices"),
-         ("set", "counts"), ("where", "choices")]
+         ("set", "counts"), ("where", "choices"), ("where, read outside", "counts"),
+         ("where, read outside", "normal"), ("times, read outside", "choices")]
 
 
 @pytest.mark.parametrize(("form", "site"), PAIRS)
@@ -89,3 +92,17 @@ def test_several_numbers_of_a_level_are_no_rough_integral(site):
     one, other = (best("before", site, written, True) for written in (True, False))
     np.testing.assert_allclose(one.history[-1], other.history[-1], rtol=1e-4)
     assert [f.code for f in one.warnings] == [f.code for f in other.warnings]
+
+
+def test_a_code_out_of_range_is_refused_where_a_row_uses_it():
+    model = of_groups("where, read outside", "normal")(own=None)
+    data = {"g": G, "there": (G > 0) * 1.0, "x": X,
+            "y": ETA + np.random.default_rng(1).normal(size=60)}
+    fit = model.fit(data, probml.MAP())
+    new = {"g": np.array([0, 4]), "there": np.array([0.0, 1.0]), "x": X[:2]}
+    at = fit.params
+    np.testing.assert_allclose(fit.predict(new), [at["a"], at["a"] + at["b"][3]], rtol=1e-5)
+    with pytest.raises(probml.DataError, match="'g' is 5 in row 1"):
+        fit.predict(new | {"g": np.array([0, 5])})
+    with pytest.raises(probml.DataError, match="'g' is -1 in row 2"):
+        of_groups("before", "normal")(own=None).fit(data | {"g": np.where(G == 2, -1, G)})

@@ -7,7 +7,7 @@ is refused, or is a new group with unknown="new".
 """
 
 import functools
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -15,9 +15,10 @@ import numpy as np
 
 from probml.dataset.arrays import NUMBERS, Categories, Raw, deny
 from probml.dataset.coding import labels as naming
+from probml.dataset.coding.used import rows_that_use
 from probml.dataset.kinds import refuse_long
 from probml.errors import DataError, counted, listed
-from probml.structure.indices import Formula, Index
+from probml.structure.indices import Formula, Index, describe_axes
 from probml.structure.ordering import why_ordered
 from probml.structure.structure import Structure
 
@@ -62,14 +63,17 @@ def read(
     kinds = {name: {"f": float, "b": bool}.get(kind) for name, _, kind in structure.specs}
     present = [index for index in structure.indexed.values() if index.input in raws and (
         index.code or kinds[index.input] is not float or raws[index.input].labels is not None)]
-    for index in (index for index in present if index.cells):
-        _check_cell(index, raws[index.input], 2 if index.input in structure.timed else 1)
     by_input = {index.input: index for index in present if not index.cells}
-    for names in together(by_input):
-        _plate(structure, {name: by_input[name] for name in names}, raws, labels, unknown, has_fit,
-               out)
+    numbers = [found for names in together(by_input) for found in _plate(
+        structure, {name: by_input[name] for name in names}, raws, labels, unknown, has_fit, out)]
+    uses = functools.partial(rows_that_use, structure, {
+        name: raw.values for name, raw in raws.items()} | out.values)
+    for index, members in numbers:
+        _settle(index, out.values[index.input], unknown, members, uses, out)
+    for index in (index for index in present if index.cells):
+        _check_cell(index, raws[index.input], 2 if index.input in structure.timed else 1, uses)
     for formula in structure.formulas:
-        _formula(formula, raws, structure.timed, out)
+        _formula(formula, raws, structure.timed, uses, out)
     # integers that are traced as floats or booleans are converted
     for name, raw in raws.items():
         if raw.labels is None and raw.values.dtype.kind in "iu" and name not in out.values:
@@ -140,15 +144,16 @@ def have_same_coding(indices: Iterable[Index]) -> bool:
 
 
 def _plate(structure: Structure, indices: Mapping[str, Index], raws: Mapping, labels: Mapping,
-           unknown: str, has_fit: bool, out: Codes) -> None:
-    """Adds the codes of inputs that index one axis, and have the same labels, to `out`."""
+           unknown: str, has_fit: bool, out: Codes) -> list[tuple[Index, dict]]:
+    """Adds the codes of inputs that index one axis, and have the same labels, to `out`; returns
+    those that came as integers, which are to be settled, with the numbers of their new groups."""
     checked = {name: _complete(indices[name], raws[name]) for name in indices}
     known = next((labels[name] for name in indices if name in labels), None)
     members: dict[Hashable, int] = {}
     if known is None and all(raw.labels is None for raw in checked.values()):
-        for name, raw in checked.items():
-            _numbers(indices[name], raw.values, unknown, members, out)
-        return
+        out.values.update((name, _whole_numbers(indices[name], raw.values))
+                          for name, raw in checked.items())
+        return [(indices[name], members) for name in checked]
     base, top = bounds(indices.values())
     if len(indices) > 1 and not have_same_coding(indices.values()):
         raise DataError(f"{listed(indices, ' and ')} index the same axis with different offsets, "
@@ -180,6 +185,7 @@ def _plate(structure: Structure, indices: Mapping[str, Index], raws: Mapping, la
         number = np.array([*(members.setdefault(label, len(members)) if label not in lookup else -1
                              for label in given), -1])[values]
         _keep(name, codes, np.where(bad, number, -1), base, out)
+    return []
 
 
 def _new_labels(structure: Structure, raws: Mapping[str, Raw], description: str, base: int,
@@ -244,18 +250,22 @@ def _whole_numbers(index: Index, values: np.ndarray) -> np.ndarray:
     return values.astype(np.int64)
 
 
-def _numbers(index: Index, values: np.ndarray, unknown: str, members: dict, out: Codes) -> None:
-    """Adds integers as codes to `out`, those out of range as new groups or refused."""
-    codes = _whole_numbers(index, values)
-    bad = _outside(index, codes)
+Uses = Callable[[Sequence[str], np.ndarray], np.ndarray]  # see rows_that_use
+
+
+def _settle(index: Index, codes: np.ndarray, unknown: str, members: dict, uses: Uses,
+            out: Codes) -> None:
+    """Keeps integers as codes, those out of range as new groups or refused."""
     if unknown == REFUSE:
-        within(index, codes)
+        within(index, codes, uses)
+        return
+    bad = _outside(index, codes, uses)
     number = np.full(codes.shape, -1)
     number[bad] = [members.setdefault(code, len(members)) for code in codes[bad].tolist()]
     _keep(index.input, codes, number, index.low or 0, out)
 
 
-def _check_cell(index: Index, raw: Raw, lead: int) -> None:
+def _check_cell(index: Index, raw: Raw, lead: int, uses: Uses) -> None:
     """Refuses what is no code in one column of a matrix of numbers, which is an index; `lead` axes
     come before the columns."""
     selector: tuple = (*(slice(None),) * lead,
@@ -266,10 +276,10 @@ def _check_cell(index: Index, raw: Raw, lead: int) -> None:
                         f"columns of '{index.input}' are numbers, and one array cannot contain "
                         f"both. Pass '{index.name}' as a separate argument of the model")
     part = _complete(column, Raw(raw.values[selector]))
-    within(column, _whole_numbers(column, part.values))
+    within(column, _whole_numbers(column, part.values), uses)
 
 
-def _formula(formula: Formula, raws: Mapping[str, Raw], timed: tuple[str, ...],
+def _formula(formula: Formula, raws: Mapping[str, Raw], timed: tuple[str, ...], uses: Uses,
              out: Codes) -> None:
     """Refuses codes from which the model computes an index out of range."""
     codes = {}
@@ -280,6 +290,7 @@ def _formula(formula: Formula, raws: Mapping[str, Raw], timed: tuple[str, ...],
         codes[source] = array.reshape(len(array), steps, -1)[:, :, cell].astype(float)
     index, *arrays = np.broadcast_arrays(formula.value(codes), *codes.values())
     bad = ~((index >= 0) & (index <= formula.last) | np.isnan(arrays).any(0))  # missing: see rows
+    bad &= uses([name for name, _ in formula.parameters], bad)
     if bad.any():
         idx = tuple(np.argwhere(bad)[0])
         parts = []
@@ -290,17 +301,18 @@ def _formula(formula: Formula, raws: Mapping[str, Raw], timed: tuple[str, ...],
         step = f", step {idx[1]}" if bad.shape[1] > 1 else ""
         raise DataError(
             f"in row {idx[0]}{step}, {' and '.join(parts)} {'give' if len(parts) > 1 else 'gives'} "
-            f"the index {index[idx]:g} of {formula.words}; expected an index from 0 to "
-            f"{formula.last}. Correct these codes"
+            f"the index {index[idx]:g} of {describe_axes(formula.parameters)}; expected an index "
+            f"from 0 to {formula.last}. Correct these codes"
         )
 
 
-def within(index: Index, codes: np.ndarray) -> None:
+def within(index: Index, codes: np.ndarray, uses: Uses | None = None) -> None:
     """
     Raises:
-        DataError: a code out of the range of the axis it indexes.
+        DataError: a code out of the range of the axis it indexes, in a row that uses the entry,
+            or with `uses` None in any.
     """
-    bad = _outside(index, codes)
+    bad = _outside(index, codes, uses)
     if not bad.any():
         return
     row, cell = _where(bad)
@@ -321,14 +333,14 @@ def within(index: Index, codes: np.ndarray) -> None:
     )
 
 
-def _outside(index: Index, codes: np.ndarray) -> np.ndarray:
-    """The mask of codes out of range."""
+def _outside(index: Index, codes: np.ndarray, uses: Uses | None) -> np.ndarray:
+    """The mask of codes out of range, in rows that use the entry."""
     bad = np.zeros(codes.shape, bool)
     if index.low is not None:
         bad |= codes < index.low
     if index.high is not None:
         bad |= codes > index.high
-    return bad
+    return bad if uses is None else bad & uses([name for name, _ in index.parameters], bad)
 
 
 def _keep(name: str, codes: np.ndarray, number: np.ndarray, low: int, out: Codes) -> None:
