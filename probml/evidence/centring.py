@@ -21,6 +21,7 @@ import numpy as np
 from probml.device.rows import Known
 from probml.errors import present
 from probml.latents.coordinates import own_shape
+from probml.numerics.compiling import ONCE, jit
 from probml.plan import hierarchy
 from probml.plan.plan import Plan
 from probml.structure.densities import ahead
@@ -98,12 +99,11 @@ def choose_centring(plan: Plan, params: Mapping, known: Known, u: Mapping[str, n
             derivatives.
     """
     sites, out = plan.structure.sites, dict(known.centring)
-    env = {**known.given, **params}
-    ties = [tie for tie in hierarchy.degenerate_modes(plan) if tie.kind == "spread"]
-    for tie in (tie for tie in ties if tie.name in out and not sites[tie.name].domain.log_scale):
-        name, shape = tie.name, own_shape(sites[tie.name])
-        _, scale, matrix = location_and_scale(plan, name, env)
-        sds = np.asarray(scale.lower() if matrix else scale, float)
+    ties = {tie.name: tie for tie in hierarchy.degenerate_modes(plan) if tie.kind == "spread"
+            and tie.name in out and not sites[tie.name].domain.log_scale}
+    for name, scale in _prior_scales(plan, tuple(ties), {**known.given, **params}).items():
+        tie, shape, matrix = ties[name], own_shape(sites[name]), sites[name].entry.coupled
+        sds = np.asarray(scale, float)
         info = np.maximum(_information(np.asarray(hessian[name], float), sds, shape, matrix), 0.0)
         sharing = math.prod(shape) / max(_count(plan, other) for other in tie.others)
         mode, r = np.nan_to_num(np.asarray(u[name], float)), 1.0
@@ -116,6 +116,15 @@ def choose_centring(plan: Plan, params: Mapping, known: Known, u: Mapping[str, n
         c = info * r / (info * r + 1)
         out[name] = (np.round(c.mean(-1, keepdims=True)) if matrix else c).astype(out[name].dtype)
     return out
+
+
+@jit(static_argnums=(0, 1), seldom=ONCE, on_host=True)
+def _prior_scales(plan: Plan, names: tuple[str, ...], env: Mapping) -> dict[str, jax.Array]:
+    """Scales of parameters' priors in unbounded coordinates: one a cell, or the Cholesky factor of
+    each vector's covariance."""
+    scales = {name: location_and_scale(plan, name, env)[1] for name in names}
+    return {name: scale.lower() if plan.structure.sites[name].entry.coupled else scale
+            for name, scale in scales.items()}
 
 
 def _count(plan: Plan, name: str) -> int:
