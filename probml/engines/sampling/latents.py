@@ -125,7 +125,7 @@ def unloaded(problem: Problem, values: Mapping[str, np.ndarray]) -> dict[str, np
 
 # Discrete sites outside rows and effects of groups.
 
-MAX_BATCH = 512  # draws of the parameters for a device call
+MAX_BATCH = 2**12  # draws of the parameters for a device call
 BATCH_NUMBERS = 2**20  # rows, times entries of a row, times draws that are evaluated at once
 NORMAL_DRAWS = 1000  # of a normal distribution, where discrete sites are drawn with each
 # rows times draws above which effects are drawn about conditional means that are linear in the
