@@ -128,6 +128,13 @@ class Data(NamedTuple):
         return f"{self.size:,} × {self.numbers}"
 
     @property
+    def is_weighted(self) -> bool:
+        """Whether rows have weights other than 1."""
+        if self.survey is not None:
+            return self.survey.profile.weight != self.survey.profile.rows
+        return self.weights is not None and bool((np.asarray(self.weights) != 1).any())
+
+    @property
     def pattern(self) -> dict[str, str]:
         """Site → Column.pattern."""
         return {name: column.pattern for name, column in self.table.columns.items()}

@@ -2,6 +2,7 @@
 → MAP → NUTS where none is named, and repeats in float64 where float32 lacks precision."""
 
 import contextlib
+import functools
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -38,7 +39,7 @@ from probml.engines.ladder import advised, choose, refusal
 from probml.engines.laplace import about_optimum
 from probml.engines.progress import Progress
 from probml.engines.start.prior import given_start
-from probml.errors import DataError, Refusal, present
+from probml.errors import DataError, Refusal
 from probml.evidence.e_step import global_posterior
 from probml.factors.digits import has_cancellation, has_diffuse_start
 from probml.fits.cluster import Cluster
@@ -47,6 +48,7 @@ from probml.fits.latent_findings import (
     find_few_groups,
     find_single_row_groups,
     find_singular_designs,
+    reject_rough_integral,
     with_boundary_findings,
 )
 from probml.fits.memory import refuse_vast_matrices
@@ -129,15 +131,8 @@ def infer(model: Bound, data: object, engine: Engine | None, weights: object, se
                                    place_of(where, data), seconds)
     retained = obs if obs.survey is None else DataSummary(obs.shapes, obs.pattern, obs.labels)
     return run._replace(seen=retained, outcome=run.outcome.noting(note), double=note is not None,
-                        weighted=is_weighted(obs),
+                        weighted=obs.is_weighted,
                         columns=None if obs.survey is None else obs.survey.profile.columns)
-
-
-def is_weighted(obs: dataset.Data) -> bool:
-    """Whether rows have weights other than 1."""
-    if obs.survey is not None:
-        return obs.survey.profile.weight != obs.survey.profile.rows
-    return obs.weights is not None and bool((np.asarray(obs.weights) != 1).any())
 
 
 def _inferred(
@@ -257,12 +252,15 @@ def _run(obs: dataset.Data, ladder: tuple, weight: np.ndarray | None, seed: int,
                 outcome = check_precision(plan, outcome, known, rows)
                 if not asked and engine.capabilities.finds == "point":
                     outcome = about_optimum(problem, outcome)
-                if outcome.state.rejection and (run := _run_later_engines(
-                        obs, ladder[ladder.index(engine) :], weight, seed, place, outcome)):
+                run_later = functools.partial(_run_later_engines, obs,
+                                              ladder[ladder.index(engine) :], weight, seed, place)
+                if run := run_later(outcome):
                     return run
                 if (plan.latents or plan.groupings) and not plan.carried:
                     outcome = with_boundary_findings(plan, outcome, known, rows,
                                                      engine.capabilities.uses_prior)
+                    if not asked and (run := run_later(reject_rough_integral(problem, outcome))):
+                        return run
                 if plan.groupings:
                     outcome = _with_effects(plan, outcome, known, rows)
                     outcome = outcome.noting(
@@ -291,7 +289,9 @@ def _run(obs: dataset.Data, ladder: tuple, weight: np.ndarray | None, seed: int,
 def _run_later_engines(obs: dataset.Data, ladder: tuple, weight: np.ndarray | None, seed: int,
                        place: Place, previous: Outcome) -> InferenceResult | None:
     """The run of the next engines in the selection order, where the answer of the first did not
-    pass its test; None: they find none, and that answer is returned."""
+    pass its test; None: it did, or they find none, and that answer is returned."""
+    if previous.state.rejection is None:
+        return None
     first, *later = ladder
     try:
         if not later:
@@ -303,7 +303,7 @@ def _run_later_engines(obs: dataset.Data, ladder: tuple, weight: np.ndarray | No
         if not previous.params:
             raise
         return None
-    reason = present(previous.state.rejection).problem
+    reason = previous.state.rejection.problem
     if any(("reason", reason) in finding.numbers for finding in run.outcome.findings):
         return run  # the engine between failed at the same mode
     return run._replace(outcome=run.outcome.noting(Finding.of(
@@ -469,7 +469,7 @@ def infer_sizes(models: Mapping[int, Bound], data: object, site: str, engine: EM
                                         jax.device_get(known.given),
                                         outcome.posterior, None, note is not None, obs.pattern,
                                         retain_rows(engine, engine, sized_obs, weight),
-                                        is_weighted(obs))
+                                        obs.is_weighted)
     return by_size
 
 

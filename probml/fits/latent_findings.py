@@ -17,8 +17,10 @@ import numpy as np
 
 from probml.dataset.dataset import Data
 from probml.device.rows import Known, Rows, Summary
-from probml.engines.engine import Outcome, Status
+from probml.engines.engine import Outcome, Problem, Status
 from probml.engines.findings import Code, Finding
+from probml.engines.importance import numbers
+from probml.engines.laplace import MAX_SAMPLED
 from probml.engines.optimization.boundary import SHRINK_LOG, narrow_scales, singular_correlations
 from probml.errors import Refusal, listed
 from probml.evidence.e_step import log_evidence
@@ -73,6 +75,15 @@ def with_boundary_findings(plan: Plan, outcome: Outcome, known: Known,
     if plan.groupings and plan.groupings[0].nodes and isinstance(rows, Rows):
         outcome = outcome.noting(_integral_accuracy(plan, params, known, rows))
     return outcome
+
+
+def reject_rough_integral(problem: Problem, outcome: Outcome) -> Outcome:
+    """A posterior is rejected if latent variables were integrated out inaccurately and the data are
+    so few that a sampler can draw them."""
+    rough = next((f for f in outcome.findings if f.code is Code.ROUGH_INTEGRAL), None)
+    affordable = numbers(problem.known, problem.rows) <= MAX_SAMPLED
+    return (outcome.with_state(rejection=rough) if outcome.posterior.varies and affordable
+            else outcome)
 
 
 def _integral_finding(group: Group, gap: float, rows: float) -> Finding | None:
