@@ -185,7 +185,9 @@ def _items(data: DataLike, expected: Mapping[str, Expected], inputs: Sequence[st
     some = "some of " * (len(sites) > 1 and not inputs)
     known = ", ".join(f"'{name}': ..." for name in (*inputs, *sites) or "x")
     rest = ", ..." * bool(inputs and not sites)
-    file = " Read a file first: pandas.read_csv(path)." * isinstance(data, str | os.PathLike)
+    file = (" Read a file first: pandas.read_csv(path), or for Parquet, also a folder of more rows "
+            "than fit into memory, pyarrow.dataset.dataset(path)."
+            ) * isinstance(data, str | os.PathLike)
     raise DataError(f"model '{model}': data must be a mapping from names to arrays, a DataFrame or "
                     f"a pyarrow Table, got {type(data).__name__}. Pass "
                     f"{some}{{{known}{rest}}}.{file}")
