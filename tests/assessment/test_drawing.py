@@ -138,7 +138,8 @@ def test_models_fits_and_explanations_have_html():
     fit = model.fit({"toss": np.array([1, 0, 1])})
     certificate_like = model.explain({"toss": np.array([1])})._repr_html_()
     assert "<svg" in model._repr_html_() and "bias" in fit._repr_html_()
-    assert "✓" in fit._repr_html_() and "<caption>engines (inference algorithms)</caption>" in certificate_like
+    assert fit.status in fit._repr_html_()
+    assert "<caption>engines (inference algorithms)</caption>" in certificate_like
     assert jnp.isfinite(fit.log_evidence)
 
 

@@ -275,7 +275,6 @@ def _misfits(checks: Replicated | None) -> list[str]:
 
 
 MAX_DRAWN_SITES = 60  # in a graph that a notebook shows of itself
-MAX_HTML_PARAMETERS = 40
 MAX_TEXT_PARAMETERS = 12
 
 
@@ -333,22 +332,6 @@ def graph_html(model: Bound, data: object = None, scene: Scene | None = None) ->
 def model_html(model: Bound) -> str:
     """A model in a notebook."""
     return noted(f"<p><code>{escape(repr(model))}</code></p>{graph_html(model)}")
-
-
-def fit_html(fit: Fitted) -> str:
-    """A fit in a notebook: model, engine, status, the first of its parameters."""
-    if fit.model.generative.summary_tables and not _traced(fit):
-        return summarize(fit, errors=False)._repr_html_()
-    lines = records_of(fit._table(None))  # no standard errors: these cost
-    hidden = len(lines) - MAX_HTML_PARAMETERS
-    further = counted(hidden, "further entry", "further entries")
-    more = f"<p>{further}: fit.summary()</p>" if hidden > 0 else ""
-    kind = "good" if fit.converged else "warn"
-    warned = "".join(f"<li>{escape(str(finding))}</li>" for finding in fit.warnings)
-    return noted(f"<p><code>{escape(repr(fit.model))}</code> by <code>{escape(fit.engine)}</code>"
-                 f'</p><p class="{kind}">{"✓" if fit.converged else "⚠"} {escape(fit.ending)}</p>'
-                 f'{f"""<ul class="warn">{warned}</ul>""" if warned else ""}'
-                 f"{table(lines[:MAX_HTML_PARAMETERS], 'parameters')}{more}")
 
 
 def fit_text(fit: Fitted) -> str:
