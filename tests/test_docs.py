@@ -21,6 +21,7 @@ import probml
 from probml import models
 from probml.assessment.pages import citations
 from probml.engines.ladder import KINDS
+from probml.jaxpr import compat
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 TASKS = [page for page in gallery.TASKS if page.stem != "index"]
@@ -147,6 +148,13 @@ def expectations() -> dict[str, tuple[str, str]]:
 def test_what_is_expected_holds(section, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     exec(compile(expectations()[section][1], section, "exec"), {"__name__": "expectations"})
+
+
+def test_the_switches_that_are_explained_are_those_there_are():
+    page = (DOCS / "explanation.md").read_text(encoding="utf-8")
+    rows = page.split("`PROBML_OFF`", 1)[1].split("\n\n")[1].splitlines()[2:]
+    named = [name for row in rows for name in re.findall(r"`(\w+)`", row.split("|")[1])]
+    assert sorted(named) == sorted(compat.NAMES)
 
 
 def test_every_yes_is_shown_or_says_where():

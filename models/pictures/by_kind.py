@@ -3,12 +3,14 @@
 An estimator declares its kind (`_kind`); of a Fit it follows from the structure of its model.
 """
 
+import contextlib
 import io
 import re
 import sys
+import zlib
 from collections.abc import Callable, Mapping
 from html import escape
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from jax.typing import ArrayLike
@@ -23,12 +25,10 @@ from probml.models.pictures.latent_pictures import biplot, components, effects, 
 from probml.models.pictures.network_pictures import draw_network
 from probml.models.pictures.pictured import ask, normals
 from probml.models.pictures.regressions import effects_of, qq, residuals
-from probml.models.pictures.scores import choosing, confusion
-from probml.models.pictures.series import timeline
+from probml.models.pictures.reliability_pictures import reliability
+from probml.models.pictures.scores import choosing, confusion, counts
+from probml.models.pictures.series import entries, learning, timeline, traces
 from probml.typing import DataLike, FitOrEstimator
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 MAX_POINTS = 2000  # rows of a scatter plot in a page
 MEMBERS = 60  # of a grouping, whose names are drawn
@@ -114,36 +114,31 @@ def kind_of(fitted: FitOrEstimator) -> str:
 
 
 def draw_pictures(subject: Subject) -> list[tuple[str, str, str]]:
-    """(title, SVG, caption) of the pictures of a report; none without matplotlib."""
-    try:
-        import matplotlib
-        from matplotlib.figure import Figure  # noqa: F401
-    except ImportError:
-        return []
-    fitted = subject.fitted
+    """(title, SVG, caption) of the pictures of a report.
+
+    Raises:
+        ImportError: there is no matplotlib.
+    """
+    fitted, drawn = subject.fitted, []
     X, y = (*subject.rows, None, None)[:2]
-    drawn = []
-    colours = dict.fromkeys(("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color",
-                             "ytick.color"), INK)
-    with matplotlib.rc_context({**colours, "svg.fonttype": "none"}):
-        for i, drawing in enumerate(KINDS.get(kind_of(fitted), ())):
-            if drawing.rows and X is None:
-                continue
-            data = _subsample(X, y) if drawing.each else (X, y)
-            try:
-                axes = drawing.draw(fitted, *data)
-            except (ModelError, DataError, Refusal, AttributeError, KeyError):
-                continue  # it is no picture of these data, such as ellipses of categories
-            figure = np.asarray(axes, object).flat[0].figure
-            drawn.append((drawing.title, _svg(figure, f"picture{i}", drawing), drawing.caption))
-            _close(figure)
+    for drawing in KINDS.get(kind_of(fitted), ()):
+        if drawing.rows and X is None:
+            continue
+        data = _subsample(X, y) if drawing.each else (X, y)
+        # it may be no picture of these data, such as ellipses of categories
+        with contextlib.suppress(ModelError, DataError, Refusal, AttributeError, KeyError):
+            drawn.append((drawing.title, _svg(drawing.title, drawing.caption, drawing.draw, fitted,
+                                              *data), drawing.caption))
     return drawn
 
 
-def _close(figure: "Figure") -> None:
-    """Let pyplot forget a figure, where it knows it."""
-    if pyplot := sys.modules.get("matplotlib.pyplot"):
-        pyplot.close(figure)
+def draw_for_page(kind: str, title: str, caption: str, *numbers: object) -> str:
+    """The SVG of a picture of numbers, one of `ON_PAGES`.
+
+    Raises:
+        ImportError: there is no matplotlib.
+    """
+    return _svg(title, caption, ON_PAGES[kind], *numbers)
 
 
 def _subsample(X: DataLike, y: ArrayLike) -> tuple[DataLike, ArrayLike]:
@@ -158,10 +153,18 @@ def _subsample(X: DataLike, y: ArrayLike) -> tuple[DataLike, ArrayLike]:
     return take_rows(X), None if y is None else take_rows(y)
 
 
-def _svg(figure: "Figure", name: str, drawing: Drawing) -> str:
-    """A figure as SVG of a page: ids of its own, the ink and the paper of the page."""
-    buffer = io.StringIO()
-    figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
+def _svg(title: str, caption: str, draw: Callable, *numbers: object) -> str:
+    """What is drawn as SVG of a page: ids of its own, the ink and the paper of the page."""
+    import matplotlib
+
+    colours = dict.fromkeys(("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color",
+                             "ytick.color"), INK)
+    buffer, name = io.StringIO(), f"p{zlib.crc32(title.encode()):x}"
+    with matplotlib.rc_context({**colours, "svg.fonttype": "none"}):
+        figure = np.asarray(draw(*numbers), object).flat[0].figure
+        figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
+    if pyplot := sys.modules.get("matplotlib.pyplot"):
+        pyplot.close(figure)  # else it is kept
     text = buffer.getvalue()
     text = text[text.index("<svg"):]
     text = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>", "", text, flags=re.DOTALL)
@@ -172,7 +175,7 @@ def _svg(figure: "Figure", name: str, drawing: Drawing) -> str:
     min_width = min(0.6 * 72 * figure.get_figwidth(), 320)
     head = (f'<svg role="img" style="max-width:100%;min-width:{min_width:.0f}px;height:auto;'
             f'stroke-linejoin:round" ')
-    described = f"<title>{escape(drawing.title)}</title><desc>{escape(drawing.caption)}</desc>"
+    described = f"<title>{escape(title)}</title><desc>{escape(caption)}</desc>"
     end = text.index(">") + 1
     return text[:end].replace("<svg ", head, 1) + described + text[end:]
 
@@ -279,3 +282,5 @@ KINDS: dict[str, tuple[Drawing, ...]] = {
     "effects": (EFFECTS, FOREST, RESIDUALS, QQ), "network": (NETWORK,), "factors": (BIPLOT,),
     "smooth": (SMOOTH, RESIDUALS, QQ), "regression": (FOREST, RESIDUALS, QQ),
 }
+ON_PAGES: dict[str, Callable] = {"counts": counts, "intervals": entries, "learning": learning,
+                                 "reliability": reliability, "traces": traces}

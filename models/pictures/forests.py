@@ -10,7 +10,6 @@ from probml import DataError, ModelError
 from probml.errors import listed
 from probml.estimators.rules import hold, within
 from probml.interface.showing.summaries import summarize
-from probml.models.mixed_models.meta_analysis_estimator import MetaAnalysis
 from probml.models.pictures.canvas import COLOURS, as_names, axes_of, fit_of
 from probml.numerics.process.libraries import pd
 from probml.typing import DataLike, FitOrEstimator
@@ -61,7 +60,7 @@ def forest(fitted: FitOrEstimator, data: DataLike = None, names: Iterable[str] |
         'estimate, 95% interval'
     """
     hold("forest", level=(level, within(0.0, 1.0)))
-    if isinstance(fitted, MetaAnalysis) and hasattr(fitted, "effects_"):
+    if hasattr(fitted, "forest_table") and hasattr(fitted, "effects_"):  # a MetaAnalysis
         fitted = fitted.forest_table(level)
         summary = summary or [fitted.index[-1]]
     value, low, high, size, words = _read(fitted, level)

@@ -3,6 +3,7 @@ objective over iterations, and what parameters are with their spread.
 
 Each function draws on `ax` (by default on a new figure) and returns the Axes."""
 
+import itertools
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 SPREAD = 1.6449  # of a normal: half of a 90% interval
+MAX_TRACE_POINTS = 800  # of a chain, about
 
 
 def timeline(fitted: FitOrEstimator, X: DataLike, *, row: int = 0, column: int = 0,
@@ -168,12 +170,29 @@ def intervals(fitted: FitOrEstimator, names: Iterable[str] | None = None, *,
     half_width = SPREAD * table["sd"].to_numpy(float) if "sd" in table else np.zeros(len(value))
     low = table["5%"].to_numpy(float) if "5%" in table else value - half_width
     high = table["95%"].to_numpy(float) if "95%" in table else value + half_width
-    ax, y = axes_of(ax, (6.4, 1.0 + 0.28 * len(table))), np.arange(len(table))
+    return entries(table.index, low, value, high, "value, in the units of the model; 90% intervals",
+                   ax=ax)
+
+
+def entries(names: Iterable, low: ArrayLike, middle: ArrayLike, high: ArrayLike, unit: str, *,
+            ax: "Axes | None" = None):
+    """Intervals with a dot in each, a line an entry."""
+    names = list(map(str, names))
+    ax, y = axes_of(ax, (6.4, 1.0 + 0.28 * len(names))), np.arange(len(names))
     ax.hlines(y, low, high, color=COLOURS[0], linewidth=2)
-    ax.plot(value, y, "o", color=COLOURS[0], markersize=5)
-    ax.set_yticks(y, list(map(str, table.index)))
-    ax.set_ylim(len(table) - 0.4, -0.6)
-    ax.set_xlabel("value, in the units of the model; 90% intervals")
+    ax.plot(middle, y, "o", color=COLOURS[0], markersize=5)
+    ax.set_yticks(y, names)
+    ax.set_ylim(len(names) - 0.4, -0.6)
+    ax.set_xlabel(unit)
+    return ax
+
+
+def traces(draws: np.ndarray, name: str, *, ax: "Axes | None" = None):
+    """Draws (chains, draws) of a number, a line a chain."""
+    ax, step = axes_of(ax), max(draws.shape[1] // MAX_TRACE_POINTS, 1)
+    for chain, colour in zip(draws, itertools.cycle(COLOURS)):
+        ax.plot(np.arange(0, draws.shape[1], step), chain[::step], color=colour, linewidth=1)
+    ax.set(xlabel="draw", ylabel=name)
     return ax
 
 

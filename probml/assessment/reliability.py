@@ -20,8 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from probml.assessment.decisions import by_label, distribution
-from probml.assessment.pages import charts
-from probml.assessment.pages.html import figure, noted, records_of, table
+from probml.assessment.pages.html import noted, picture, records_of, table
 from probml.dataset import tables
 from probml.errors import DataError, ModelError, counted, listed
 from probml.language.given import labels as as_labels
@@ -90,15 +89,12 @@ class Calibration:
         scores = {"accuracy": self.accuracy, "log score per row": self.log_score,
                   "Brier score": self.brier, "calibration error, most probable label": self.ece,
                   "calibration error, classwise": self.ece_classwise}
-        curve = [(float(row["predicted"]), float(row["observed"]), float(row["rows"]))
-                 for _, row in self.curve.iterrows()]
-        picture = charts.reliability(curve, "Reliability of the most probable label",
-                                     "mean predicted probability", "observed share")
         return noted(
             table([{"score": name, "value": value} for name, value in scores.items()],
                   f"{counted(self.rows, 'row')}, {self.strategy} bins")
-            + figure(picture, "Each dot is a bin; its size is the number of rows. Calibrated "
-                              "probabilities have their dots on the dashed line.")
+            + picture("reliability", "Reliability of the most probable label",
+                      "Each dot is a bin; its size is the number of rows. Calibrated "
+                      "probabilities have their dots on the dashed line.", self)
             + table(records_of(self.table()), "labels"))
 
 

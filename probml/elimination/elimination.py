@@ -9,9 +9,7 @@ one copy per row.
 
 Range: factors that could not join in log space are each scaled to a maximum of 1 per row, so joint
 states that lie further below the product of those maxima than the float reaches (73 nats in
-float32, 694 in float64) count as impossible. `log_space=True` sums by log-sum-exp over broadcast
-tables instead: no such limit, but every table is held per row (1.3 times slower on 37 nodes of 2-4
-states).
+float32, 694 in float64) count as impossible.
 
 Source: Dechter 1999 (bucket elimination); Darwiche 2003 (marginals by differentiation); Eisner 2016
     (the same for forward-backward).
@@ -43,9 +41,8 @@ from probml.elimination.orders import Bucket
 from probml.numerics.logs import exp_below, finite_max, huge, least, log_of, log_sum, maximum
 
 
-def sweep(factors: Sequence[Factor], order: Sequence[str], semiring: Semiring,
-          log_space: bool = False) -> Swept:
-    """Eliminate `order`; see elimination.py for `log_space`."""
+def sweep(factors: Sequence[Factor], order: Sequence[str], semiring: Semiring) -> Swept:
+    """Eliminate `order`."""
     records: dict[str, tuple] = {}  # name → the others of its bucket, and its tables or best state
     scales: dict[int, list[jax.Array]] = {}  # by rows, so that shared tables are scaled once
 
@@ -56,7 +53,7 @@ def sweep(factors: Sequence[Factor], order: Sequence[str], semiring: Semiring,
             return value, True
         records[bucket.name] = bucket.others, (arrays, logs, bucket.axes)
         # nothing is left to multiply by: one logarithm instead of two
-        if log_space or (not bucket.others and all(logs)):
+        if not bucket.others and all(logs):
             return _log_step(arrays, bucket.axes), True
         message, scale = _sum_step(arrays, logs, bucket.axes)
         scales.setdefault(scale.shape[0], []).append(scale)
@@ -171,8 +168,7 @@ def _shrink_jvp(primals: tuple, tangents: tuple) -> tuple[jax.Array, jax.Array]:
 MIN_NAMES_FOR_LEVELS = 64
 
 
-def evidence(factors: Iterable[Factor], order: Sequence[str], *,
-             log_space: bool = False) -> jax.Array:
+def evidence(factors: Iterable[Factor], order: Sequence[str]) -> jax.Array:
     """log sum over all joint states of the product of the factors, per row.
 
     Its gradient with respect to a factor's log values is the factor's posterior marginal table: it
@@ -182,7 +178,6 @@ def evidence(factors: Iterable[Factor], order: Sequence[str], *,
     Args:
         factors: the factor graph.
         order: every name of the factors, first to be summed out first; see `best_order`.
-        log_space: no limit of range, but slower; see the top of this file.
 
     Returns: log evidence in nats, shape (n,), or (1,) if every factor has rows axis 1.
     Raises: ValueError if the factors disagree about a size, or `order` is not exactly their names;
@@ -190,24 +185,23 @@ def evidence(factors: Iterable[Factor], order: Sequence[str], *,
     Cost: O(n x the sum of the cliques' entries); matrix products wherever a shared table meets a
         message.
     """
-    return product(_left_after_sum(checked(factors, order, complete=True), order, log_space)).log
+    return product(_left_after_sum(checked(factors, order, complete=True), order)).log
 
 
-def sum_out(factors: Iterable[Factor], order: Sequence[str], *, log_space: bool = False) -> Factor:
+def sum_out(factors: Iterable[Factor], order: Sequence[str]) -> Factor:
     """Sums out every name of `order`; the product of all that is left, over the remaining names.
     Arguments as in `evidence`."""
     factors = checked(factors, order)
     if len(factors) == 1 and not order:  # nothing is added, so that +inf is itself
         ((log, names, _),) = factors
         return Factor(jnp.where(log > -jnp.inf, log, -jnp.inf), names)
-    return product(_left_after_sum(factors, order, log_space))
+    return product(_left_after_sum(factors, order))
 
 
-def remainder(factors: Iterable[Factor], order: Sequence[str], *,
-              log_space: bool = False) -> list[Factor]:
+def remainder(factors: Iterable[Factor], order: Sequence[str]) -> list[Factor]:
     """As `sum_out`, but what is left stays a list of factors: many remaining names need no joint
     table."""
-    return _left_after_sum(checked(factors, order), order, log_space)
+    return _left_after_sum(checked(factors, order), order)
 
 
 def maximise(factors: Iterable[Factor], order: Sequence[str]) -> tuple[jax.Array,
@@ -236,34 +230,32 @@ def maximise_value(factors: Iterable[Factor], order: Sequence[str]) -> jax.Array
     return product(_forward_pass(checked(factors, order, complete=True), order, MAX).left).log
 
 
-def draw(
-    factors: Iterable[Factor], order: Sequence[str], key: jax.Array, *, log_space: bool = False
-) -> tuple[jax.Array, dict[str, jax.Array]]:
+def draw(factors: Iterable[Factor], order: Sequence[str],
+         key: jax.Array) -> tuple[jax.Array, dict[str, jax.Array]]:
     """One joint sample per row, proportional to the product of the factors: eliminate, then sample
     backwards (Gumbel-max).
 
     Returns: the log of the sum over all states, and name -> state, int32; each (n,), or (1,) if
     every factor has rows axis 1; an impossible row is all 0.
     """
-    swept = _forward_pass(checked(factors, order, complete=True), order, SUM, log_space)
+    swept = _forward_pass(checked(factors, order, complete=True), order, SUM)
     total = product(swept.left).log
     return total, swept.follow(total > -jnp.inf, key)
 
 
-def _forward_pass(factors: list[Factor], order: Sequence[str], semiring: Semiring,
-                  log_space: bool = False) -> Swept:
+def _forward_pass(factors: list[Factor], order: Sequence[str], semiring: Semiring) -> Swept:
     """The forward pass of an elimination, level by level where there are many variables, else one
     variable after the other."""
     if _is_levelwise(factors, order):
         return levelwise.sweep(factors, order, semiring)
-    return sweep(factors, order, semiring, log_space)
+    return sweep(factors, order, semiring)
 
 
-def _left_after_sum(factors: list[Factor], order: Sequence[str], log_space: bool) -> list[Factor]:
+def _left_after_sum(factors: list[Factor], order: Sequence[str]) -> list[Factor]:
     """What is left of a sum of which nothing is to be followed back."""
-    if not log_space and not _is_levelwise(factors, order) and rows_last.fits(factors, order):
+    if not _is_levelwise(factors, order) and rows_last.fits(factors, order):
         return rows_last.sum_out(factors, order)
-    return _forward_pass(factors, order, SUM, log_space).left
+    return _forward_pass(factors, order, SUM).left
 
 
 def _is_levelwise(factors: list[Factor], order: Sequence[str]) -> bool:

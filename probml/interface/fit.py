@@ -449,7 +449,8 @@ class Fit(Questions):
         return page.fit_text(self)
 
     def _repr_html_(self) -> str:
-        return page.fit_html(self)
+        # standard errors of a point cost
+        return page.summarize(self, errors=self.belief.varies)._repr_html_()
 
 
 @jit(static_argnums=0, seldom=ASKED)

@@ -7,7 +7,7 @@ import functools
 import hashlib
 import inspect
 import types
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import CodeType
 from typing import Any
 
@@ -21,6 +21,7 @@ from probml.language.fingerprint import fingerprint, nested_code, read_of_object
 from probml.language.named_rows import Nested, RowPlate, Tables
 from probml.language.settings import describe_setting, freeze, stable, thaw, words_of
 from probml.numerics.identity import digest
+from probml.numerics.process.shared_changes import assigned
 from probml.typing import ArrayLike
 
 _ROWS: contextvars.ContextVar[int | Tables | Nested | None] = contextvars.ContextVar(
@@ -124,14 +125,10 @@ def resolve_steps(declared: int | None, kind: str) -> int:
     return int(declared)
 
 
-@contextlib.contextmanager
-def chain_length_scope(steps: int | None, overrule: bool = False):
+def chain_length_scope(steps: int | None,
+                       overrule: bool = False) -> contextlib.AbstractContextManager[None]:
     """Within it, chains that state no length have `steps`; with `overrule`, all chains."""
-    token = _STEPS.set((steps, overrule))
-    try:
-        yield
-    finally:
-        _STEPS.reset(token)
+    return assigned(_STEPS, (steps, overrule))
 
 
 def unwrapped(function: Callable) -> Callable:
@@ -400,11 +397,6 @@ class _Intervene(Messenger):
             msg["type"] = "deterministic"
 
 
-@contextlib.contextmanager
-def row_scope(size: int | Tables | Nested | None) -> Iterator[None]:
+def row_scope(size: int | Tables | Nested | None) -> contextlib.AbstractContextManager[None]:
     """Within it rows() has so many members, or those of several tables."""
-    token = _ROWS.set(size)
-    try:
-        yield
-    finally:
-        _ROWS.reset(token)
+    return assigned(_ROWS, size)

@@ -6,15 +6,16 @@ them, else what is measured (dataset/measures.py). Where nothing is fitted, as i
 a fit, and in plain NumPyro, they are numbers that are stated.
 """
 
-import contextlib
 import contextvars
-from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpyro.distributions as dist
 from numpyro import sample
+
+from probml.numerics.process.shared_changes import assigned
 
 _SITES: contextvars.ContextVar[bool] = contextvars.ContextVar("sites", default=False)
 
@@ -53,11 +54,6 @@ def measured(name: str, measure: Measure, shape: tuple[int, ...] = ()) -> jax.Ar
     return sample(name, Measured(support, shape, measure.stated), infer={"measured": measure})
 
 
-@contextlib.contextmanager
-def as_sites() -> Iterator[None]:
+def as_sites() -> AbstractContextManager[None]:
     """Within it such numbers are sites."""
-    token = _SITES.set(True)
-    try:
-        yield
-    finally:
-        _SITES.reset(token)
+    return assigned(_SITES, True)

@@ -33,7 +33,7 @@ from jax.scipy.linalg import solve_triangular
 
 from probml.jaxpr import compat
 from probml.jaxpr.compat import OFF
-from probml.numerics.process.shared_changes import SharedChange
+from probml.numerics.process.shared_changes import SharedChange, assigned
 
 PIVOT_ROUNDINGS = 32  # a pivot below this · size · rounding, relative to its diagonal entry, is 0
 
@@ -207,12 +207,8 @@ _INSTALLED = SharedChange(_install)
 @contextlib.contextmanager
 def guarded() -> Iterator[None]:
     """Programs that are lowered inside take large batches apart; all others keep what they have."""
-    token = _GUARDED.set(True)
-    try:
-        with _INSTALLED():
-            yield
-    finally:
-        _GUARDED.reset(token)
+    with assigned(_GUARDED, True), _INSTALLED():
+        yield
 
 
 def _looped(primitive: Primitive, rule: Callable, lower_function: Callable) -> Callable:

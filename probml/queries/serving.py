@@ -11,7 +11,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from probml.dataset import dataset, tables
-from probml.dataset.coding.indices import bounds, together
+from probml.dataset.coding.indices import axis
 from probml.dataset.coding.labels import listed_given
 from probml.device.rows import Chunk, Resident
 from probml.errors import DataError, ModelError, Refusal, counted, listed, present, shortly
@@ -298,9 +298,7 @@ class _Form:
         structure, labels = self.plan.structure, self.fit.names.get(name)
         if labels is None or name not in structure.indexed:
             return None
-        whole_inputs = {n: index for n, index in structure.indexed.items() if not index.cells}
-        group = next(names for names in together(whole_inputs) if name in names)
-        base, _ = bounds(whole_inputs[other] for other in group)
+        base, _ = axis(structure, name)
         return {label: base + i for i, label in enumerate(labels)}
 
     def _write_input(self, name: str, codes: Mapping[Hashable, int] | None, row: Chunk,

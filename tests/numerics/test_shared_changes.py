@@ -4,12 +4,15 @@ import gc
 import subprocess
 import sys
 import threading
+from contextvars import ContextVar
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+import probml
 from probml.numerics.compiling import jit
-from probml.numerics.process.shared_changes import uncollected
+from probml.numerics.process.shared_changes import assigned, uncollected
 
 
 @pytest.fixture
@@ -72,3 +75,18 @@ def test_what_an_import_creates_is_old_to_the_collector():
             "print(young if not before else 0, frozen - before, gc.isenabled())")
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.split() == ["0", "0", "True"]
+
+
+VARIABLE = ContextVar("variable", default=0)
+
+
+def test_a_context_variable_has_its_value_within_and_the_one_before_after_an_error():
+    with pytest.raises(ZeroDivisionError), assigned(VARIABLE, 1), assigned(VARIABLE, 2):
+        assert VARIABLE.get() == 2 and 1 / 0
+    assert VARIABLE.get() == 0
+
+
+def test_no_other_code_sets_context_variables_by_hand():
+    root = Path(probml.__file__).parent
+    assert [path.name for path in root.rglob("*.py") if ".reset(token)" in path.read_text()] == [
+        "shared_changes.py"]

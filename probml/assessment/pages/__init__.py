@@ -1,1 +1,1 @@
-"""Pictures as numbers and as text: layouts of graphs, scenes, SVG, small charts, HTML."""
+"""Pictures as numbers and as text: layouts of graphs, scenes, SVG, HTML."""

@@ -1,11 +1,13 @@
 """Tables and pages as HTML: escaped, with captions and headers that a screen reader can tell."""
 
+import importlib
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 
 from probml.errors import counted
 from probml.numerics.process.libraries import pd
 
+PICTURES = "probml.models.pictures.by_kind"  # imported when a page has a picture
 MAX_TABLE_ROWS = 2000  # rows of a table in a page
 MAX_NARROW_CHARACTERS = 40  # characters of a cell that is given room
 FIRST = 25  # of a long table that are shown before one asks for the rest
@@ -166,6 +168,15 @@ def records_of(frame: "pd.DataFrame") -> list[dict[str, object]]:
 def figure(picture: str, caption: str) -> str:
     """A picture, an SVG, with what it shows in words."""
     return f"<figure>{picture}<figcaption>{escape(caption)}</figcaption></figure>"
+
+
+def picture(kind: str, title: str, words: str, *numbers: object) -> str:
+    """A figure that the model library draws (`draw_for_page`); "" without matplotlib."""
+    try:
+        return figure(importlib.import_module(PICTURES).draw_for_page(kind, title, words, *numbers),
+                      words)
+    except ImportError:
+        return ""
 
 
 def folded(title: str, parts: Iterable[str], opened: bool = False) -> str:

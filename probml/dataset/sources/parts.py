@@ -1,9 +1,9 @@
 """The data of a model from a source of rows: a first pass, in which every row is checked and a
 profile is made, and a reader for all further passes."""
 
-import contextlib
 import functools
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from dataclasses import replace
 from types import BuiltinFunctionType
@@ -31,6 +31,7 @@ from probml.dataset.sources.profile import (
 )
 from probml.errors import MARK_ROWS, DataError, Refusal, counted, present, type_of
 from probml.language.language import Bound
+from probml.numerics.process.shared_changes import assigned
 from probml.typing import ArrayLike, DataLike
 
 CHANGED = "the data source returned other batches than when it was first read"
@@ -60,14 +61,9 @@ def source_of(data: DataLike) -> Source | None:
     return Batches(data) if is_function else None
 
 
-@contextlib.contextmanager
-def reporting_progress(report: Callable[[int], object]) -> Iterator[None]:
+def reporting_progress(report: Callable[[int], object]) -> AbstractContextManager[None]:
     """A context in which a first pass calls report(number of rows read so far)."""
-    token = _REPORT.set(report)
-    try:
-        yield
-    finally:
-        _REPORT.reset(token)
+    return assigned(_REPORT, report)
 
 
 def open_data(model: Bound, data: object, weights: object = None) -> Data:

@@ -15,13 +15,13 @@ import jax
 import numpy as np
 
 from probml.assessment.dimensions import entry, named_entries
-from probml.assessment.pages import charts
 from probml.assessment.pages.citations import cite
 from probml.assessment.pages.html import (
     figure,
     folded,
     noted,
     page,
+    picture,
     records_of,
     section,
     table,
@@ -178,7 +178,7 @@ def _intervals(estimates: "pd.DataFrame") -> str:
     """A picture of intervals for each parameter, on an axis of its own, in its own units."""
     if "sd" not in estimates or not len(estimates):
         return ""
-    frame = estimates.dropna(subset=["sd"])
+    frame = estimates[np.isfinite(estimates["sd"])]
     names = np.array([str(name).partition("[")[0] for name in frame.index])
     pictures = [(name, _interval(name, group)) for name, group in frame.groupby(names, sort=False)]
     return tabs("interval", [pair for pair in pictures if pair[1]], "intervals of a parameter")
@@ -191,13 +191,11 @@ def _interval(name: str, entries: "pd.DataFrame") -> str:
     middle = entries["mean"] if "mean" in entries else entries["value"]
     low = entries["5%"] if "5%" in entries else middle - 1.645 * entries["sd"]
     high = entries["95%"] if "95%" in entries else middle + 1.645 * entries["sd"]
-    picture = charts.intervals([(str(entry), float(a), float(b), float(c)) for entry, a, b, c
-                                in zip(entries.index, low, middle, high, strict=True)],
-                               f"{name} with 90% intervals", name)
     note = f" The first {MAX_INTERVALS} of {count}." if count > MAX_INTERVALS else ""
     caption = ("Means and central 90% intervals." if "mean" in entries else
                "Estimates with 90% intervals (estimate ± 1.645 standard errors).")
-    return figure(picture, f"{caption}{note}") if picture else ""
+    return picture("intervals", f"{name} with 90% intervals", f"{caption}{note}", entries.index,
+                   low, middle, high, name)
 
 
 def _items(texts: Sequence[str]) -> str:
@@ -208,8 +206,8 @@ def _convergence(fit: Fitted) -> list[str]:
     pictures = []
     history = np.asarray([] if fit.history is None else fit.history, float).ravel()
     if history.size > 1:
-        picture = charts.lines([history], "The objective", "iteration", "log posterior density")
-        pictures.append(("objective", picture, "The objective at each iteration."))
+        pictures.append(("objective", picture("learning", "The objective",
+                                              "The objective at each iteration.", fit)))
     if fit.belief.chains is not None:
         draws, names = posterior_draws(fit), named_entries(fit, fit.names)
         draws |= in_units(fit.units, draws)
@@ -217,10 +215,10 @@ def _convergence(fit: Fitted) -> list[str]:
                    for at in np.ndindex(value.shape[2:]))
         for name, at in list(entries)[:MAX_DRAW_PICTURES]:
             label = entry(name, at, names)
-            picture = charts.lines(list(draws[name][:, :, *at]), f"Draws of {label}", "draw", label)
-            pictures.append((label, picture, f"Draws of {label}; each line is a chain."))
-    drawn = [(title, figure(picture, words)) for title, picture, words in pictures if picture]
-    return [tabs("draws", drawn, "convergence")]
+            pictures.append((label, picture("traces", f"Draws of {label}",
+                                            f"Draws of {label}; each line is a chain.",
+                                            draws[name][:, :, *at], label)))
+    return [tabs("draws", [pair for pair in pictures if pair[1]], "convergence")]
 
 
 def _versions(fit: Fitted) -> list[str]:
@@ -263,10 +261,9 @@ def _checks(checks: Replicated | None) -> list[str]:
 
 
 def _check_picture(bins: Bins) -> str:
-    chart = charts.counts(bins.edges, bins.seen, bins.low, bins.middle, bins.high,
-                          f"{bins.name}, observed and replicated", bins.name, "values")
-    return figure(chart, f"{bins.name}: observed values in each bin (dots), and the median and "
-                         f"central 95% of the replicated data sets (lines, bands).")
+    return picture("counts", f"{bins.name}, observed and replicated",
+                   f"{bins.name}: observed values in each bin (dots), and the median and "
+                   "central 95% of the replicated data sets (lines, bands).", bins)
 
 
 def _misfits(checks: Replicated | None) -> list[str]:
@@ -278,7 +275,6 @@ def _misfits(checks: Replicated | None) -> list[str]:
 
 
 MAX_DRAWN_SITES = 60  # in a graph that a notebook shows of itself
-MAX_HTML_PARAMETERS = 40
 MAX_TEXT_PARAMETERS = 12
 
 
@@ -336,22 +332,6 @@ def graph_html(model: Bound, data: object = None, scene: Scene | None = None) ->
 def model_html(model: Bound) -> str:
     """A model in a notebook."""
     return noted(f"<p><code>{escape(repr(model))}</code></p>{graph_html(model)}")
-
-
-def fit_html(fit: Fitted) -> str:
-    """A fit in a notebook: model, engine, status, the first of its parameters."""
-    if fit.model.generative.summary_tables and not _traced(fit):
-        return summarize(fit, errors=False)._repr_html_()
-    lines = records_of(fit._table(None))  # no standard errors: these cost
-    hidden = len(lines) - MAX_HTML_PARAMETERS
-    further = counted(hidden, "further entry", "further entries")
-    more = f"<p>{further}: fit.summary()</p>" if hidden > 0 else ""
-    kind = "good" if fit.converged else "warn"
-    warned = "".join(f"<li>{escape(str(finding))}</li>" for finding in fit.warnings)
-    return noted(f"<p><code>{escape(repr(fit.model))}</code> by <code>{escape(fit.engine)}</code>"
-                 f'</p><p class="{kind}">{"✓" if fit.converged else "⚠"} {escape(fit.ending)}</p>'
-                 f'{f"""<ul class="warn">{warned}</ul>""" if warned else ""}'
-                 f"{table(lines[:MAX_HTML_PARAMETERS], 'parameters')}{more}")
 
 
 def fit_text(fit: Fitted) -> str:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from probml.assessment.pages.html import PICTURES
 from probml.dataset import dataset
 from probml.dataset.described import Column, described
 from probml.dataset.frames import as_pandas
@@ -20,7 +21,6 @@ from probml.interface.showing.summary import Summary
 from probml.queries.fitted import Fitted
 from probml.typing import SiteValues
 
-PICTURES_MODULE = "probml.models.pictures.by_kind"  # imported when a page needs it
 LIBRARY_PREFIX = "probml."
 TITLES = {"network": "Bayesian network", "hidden_markov": "Hidden Markov model",
           "latent_dirichlet": "Latent Dirichlet allocation"}
@@ -73,8 +73,8 @@ class Subject:
         """(title, SVG, caption) of the pictures of this kind of model, the most important first;
         none without matplotlib."""
         try:
-            return importlib.import_module(PICTURES_MODULE).draw_pictures(self)
-        except ImportError:  # of matplotlib, or of scikit-learn
+            return importlib.import_module(PICTURES).draw_pictures(self)
+        except ImportError:  # of matplotlib
             return []
 
 

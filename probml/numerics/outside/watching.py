@@ -8,6 +8,7 @@ from contextvars import ContextVar
 from typing import NamedTuple
 
 from probml.errors import ModelError, counted
+from probml.numerics.process.shared_changes import assigned
 
 
 class Step(NamedTuple):
@@ -85,8 +86,5 @@ def watch(callback: Callable[[Step], object], seconds: float = 1.0) -> Iterator[
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds >= 0:
         raise ModelError(f"watch(seconds={seconds!r}): expected the seconds between two calls, a "
                          f"number of at least 0")
-    token = WATCHERS.set((*WATCHERS.get(), Watcher(callback, seconds)))
-    try:
+    with assigned(WATCHERS, (*WATCHERS.get(), Watcher(callback, seconds))):
         yield
-    finally:
-        WATCHERS.reset(token)

@@ -17,7 +17,7 @@ import jax
 
 from probml.errors import present
 from probml.jaxpr.compat import OFF, call_switch, is_outside_of_traces
-from probml.numerics.process.shared_changes import SharedChange
+from probml.numerics.process.shared_changes import SharedChange, assigned
 from probml.typing import PyTree
 
 _SWITCH = call_switch()
@@ -66,12 +66,8 @@ def inline_calls(on: bool = True) -> Iterator[None]:
 def compiled_calls() -> Iterator[None]:
     """Within this context calls of compiled functions in this thread stay calls, whatever asks for
     `inline_calls` or is `traced_once`."""
-    token = _COMPILED.set(True)
-    try:
-        with inline_calls(False):
-            yield
-    finally:
-        _COMPILED.reset(token)
+    with assigned(_COMPILED, True), inline_calls(False):
+        yield
 
 
 def traced_once(function: Callable) -> Callable:

@@ -27,7 +27,12 @@ from numpyro.distributions import Distribution
 from probml.jaxpr import compat
 from probml.jaxpr.compat import OFF
 from probml.numerics import lapack
-from probml.numerics.process.shared_changes import SharedChange, no_change, uncollected
+from probml.numerics.process.shared_changes import (
+    SharedChange,
+    assigned,
+    no_change,
+    uncollected,
+)
 
 _UNCHECKED: contextvars.ContextVar[bool] = contextvars.ContextVar("unchecked", default=False)
 
@@ -54,14 +59,9 @@ Distribution._validate_args = _CHECKS
 Distribution.set_default_validate_args = staticmethod(_CHECKS.set)
 
 
-@contextlib.contextmanager
-def unchecked() -> Iterator[None]:
+def unchecked() -> contextlib.AbstractContextManager[None]:
     """NumPyro's checks of arguments are off within, in this thread."""
-    token = _UNCHECKED.set(True)
-    try:
-        yield
-    finally:
-        _UNCHECKED.reset(token)
+    return assigned(_UNCHECKED, True)
 
 
 LEVEL = "xla_backend_optimization_level"

@@ -1,9 +1,13 @@
-"""Process-wide changes that last while some thread is inside a context."""
+"""Changes that last while some thread is inside a context, of the process or of this thread."""
 
 import contextlib
 import gc
 import threading
 from collections.abc import Callable, Iterator
+from contextvars import ContextVar
+from typing import TypeVar
+
+T = TypeVar("T")
 
 
 class SharedChange:
@@ -35,6 +39,16 @@ class SharedChange:
                 self._inside -= 1
                 if not self._inside:
                     self._take_back()
+
+
+@contextlib.contextmanager
+def assigned(variable: ContextVar[T], value: T) -> Iterator[None]:
+    """A context in which a context variable has a value, in this thread."""
+    token = variable.set(value)
+    try:
+        yield
+    finally:
+        variable.reset(token)
 
 
 def no_change() -> None:
