@@ -298,7 +298,7 @@ def _prior_predictive(data: dataset.Data, columns: Mapping[str, np.ndarray],
     records, data = {}, without_masked(data, {})
     for name, values in columns.items():
         site, column = data.structure.sites[name], data.table.columns[name]
-        mask = np.ones(values.shape[1:], bool) if column.seen is None else column.seen
+        mask = np.ones(values.shape[1:], bool) if column.observed is None else column.observed
         drawn = values[:, mask].astype(float)  # (simulations, seen cells)
         actual = column.values[mask].astype(float)
         if site.states is not None:

@@ -225,7 +225,7 @@ class Problem:
     def in_parts(self) -> bool:
         """Whether rows are read in parts: each pass over them reads their source again."""
         survey = None if self.data is None else self.data.survey
-        return survey is not None and not survey.held
+        return survey is not None and not survey.in_memory
 
     @property
     def point_wanted(self) -> str:
@@ -414,7 +414,7 @@ def planned(data: Data, engine: Engine | None = None, lenient: bool = False) -> 
         lenient: see Data.plan.
     """
     plan = data.plan(lenient=lenient)
-    if plan.carried or engine is not None and not engine.capabilities.integrates:
+    if plan.sampled or engine is not None and not engine.capabilities.integrates:
         return plan
     capabilities = Capabilities(approximates=True) if engine is None else engine.capabilities
     # without a prior that of effects is part of the likelihood: it alone determines their scale

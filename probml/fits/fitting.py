@@ -101,7 +101,7 @@ class DataSummary(NamedTuple):
 class InferenceResult(NamedTuple):
     """The result of a fit: all fields of a Fit except its model."""
 
-    seen: dataset.Data | DataSummary
+    data: dataset.Data | DataSummary
     engine: Engine
     outcome: Outcome
     given: dict[str, ArrayLike]
@@ -128,7 +128,7 @@ def infer(model: Bound, data: object, engine: Engine | None, weights: object, se
         obs, run, note = _inferred(model, data, engine, weights, seed, start, bar, checkpoint,
                                    place_of(where, data), seconds)
     retained = obs if obs.survey is None else DataSummary(obs.shapes, obs.pattern, obs.labels)
-    return run._replace(seen=retained, outcome=run.outcome.noting(note), double=note is not None,
+    return run._replace(data=retained, outcome=run.outcome.noting(note), double=note is not None,
                         weighted=is_weighted(obs),
                         columns=None if obs.survey is None else obs.survey.profile.columns)
 
@@ -145,7 +145,7 @@ def _inferred(
     start: SiteValues | None, bar: Progress, checkpoint: Checkpoint | None, place: Place,
     seconds: float | None) -> tuple[dataset.Data, InferenceResult, Finding | None]:
     """The data as read, the run of an engine, and the finding that it was in float64 and why."""
-    if model.whole and weights is not None:
+    if model.is_joint and weights is not None:
         raise Refusal(f"model '{model.name}' has no plate of independent rows, but weights= gives "
                       f"one weight per row. {errors.MARK_ROWS}, or omit weights= and put the "
                       f"sites to be weighted inside numpyro.handlers.scale")
@@ -188,7 +188,7 @@ def _inferred(
 def _refuse_unobserved(obs: dataset.Data) -> None:
     """Refuse data in which no site of rows is observed; a loss may depend on inputs alone."""
     model, values = obs.model, obs.table.values
-    if obs.table.columns or obs.structure.losses and (obs.table.inputs or model.whole):
+    if obs.table.columns or obs.structure.losses and (obs.table.inputs or model.is_joint):
         return
     site = next(iter(values), None)
     if site is None:
@@ -260,7 +260,7 @@ def _run(obs: dataset.Data, ladder: tuple, weight: np.ndarray | None, seed: int,
                 if outcome.state.rejection and (run := _run_later_engines(
                         obs, ladder[ladder.index(engine) :], weight, seed, place, outcome)):
                     return run
-                if (plan.latents or plan.groupings) and not plan.carried:
+                if (plan.latents or plan.groupings) and not plan.sampled:
                     outcome = with_boundary_findings(plan, outcome, known, rows,
                                                      engine.capabilities.uses_prior)
                 if plan.groupings:

@@ -58,7 +58,7 @@ class Record(Fitted):
         Args:
             columns: of frames.columns_of. seed: of the random choices.
         """
-        data, engine, outcome = found.seen, found.engine, found.outcome
+        data, engine, outcome = found.data, found.engine, found.outcome
         if outcome.status is Status.COLLAPSED:
             raise Refusal(
                 f"{type(engine).__name__} of model '{model.name}' collapsed: a standard deviation "
@@ -92,7 +92,7 @@ class Record(Fitted):
             None,
             found.kept,
             data if isinstance(data, dataset.Data) and (
-                (outcome.posterior.varies and not outcome.posterior.exact) or model.whole
+                (outcome.posterior.varies and not outcome.posterior.exact) or model.is_joint
                 or model.generative.found) else None,
             None if outcome.held_out is None else outside.read_only(outcome.held_out),
             found.double,

@@ -104,11 +104,12 @@ def counts(edges: np.ndarray, observed: np.ndarray, low: np.ndarray,
 class _Axis:
     """Numbers to dots, and the ticks between."""
 
-    def __init__(self, low: float, high: float, begin: float, end: float):
-        self.low, self.high, self.begin, self.end = low, high, begin, end
+    def __init__(self, low: float, high: float, first_dot: float, last_dot: float):
+        self.low, self.high, self.first_dot, self.last_dot = low, high, first_dot, last_dot
 
     def __call__(self, value: float) -> float:
-        return self.begin + (value - self.low) / (self.high - self.low) * (self.end - self.begin)
+        return (self.first_dot + (value - self.low) / (self.high - self.low)
+                * (self.last_dot - self.first_dot))
 
     def ticks(self, count: int = 5) -> list[float]:
         step = 10 ** math.floor(math.log10((self.high - self.low) / count))
@@ -117,15 +118,15 @@ class _Axis:
         return [i * step for i in range(first, math.floor(self.high / step + 1e-9) + 1)]
 
 
-def _scale(low: float, high: float, begin: float, end: float) -> _Axis:
-    return _Axis(low, high if high > low else low + 1.0, begin, end)
+def _scale(low: float, high: float, first_dot: float, last_dot: float) -> _Axis:
+    return _Axis(low, high if high > low else low + 1.0, first_dot, last_dot)
 
 
-def _room(values: Sequence[float], begin: float, end: float) -> _Axis:
+def _room(values: Sequence[float], first_dot: float, last_dot: float) -> _Axis:
     """An axis with a little room on either side."""
     low, high = min(values), max(values)
     margin = 0.05 * (high - low) or 0.1 * abs(high) or 1.0
-    return _scale(low - margin, high + margin, begin, end)
+    return _scale(low - margin, high + margin, first_dot, last_dot)
 
 
 def _axes(x: _Axis, y: _Axis, across: str, up: str) -> list[str]:
@@ -153,9 +154,9 @@ def _text(x: float, y: float, text: str, anchor: str) -> str:
             f"{escape(text)}</text>")
 
 
-def _svg(parts: list[str], height: float, title: str, words: str) -> str:
+def _svg(parts: list[str], height: float, title: str, caption: str) -> str:
     return (f'<svg xmlns="http://www.w3.org/2000/svg" role="img" width="{WIDTH:g}" '
             f'height="{height:g}" viewBox="0 0 {WIDTH:g} {height:g}" '
             f'style="max-width:100%;min-width:{0.75 * WIDTH:g}px;height:auto" '
             f'font-family="system-ui, sans-serif"><title>{escape(title)}</title>'
-            f"<desc>{escape(words)}</desc>{''.join(parts)}</svg>")
+            f"<desc>{escape(caption)}</desc>{''.join(parts)}</svg>")

@@ -46,7 +46,7 @@ def checked_density(model: Bound, data: DataLike, engine: object = None,
         asked = engine is not None
         engine = engine or choose(held)[0][0]
         try:
-            plain = _reference_log_density(model, met.model, data) if met.model.whole else None
+            plain = _reference_log_density(model, met.model, data) if met.model.is_joint else None
         except Unknown as why:
             raise incomparable(model.name, why) from None
         return check_density(held, engine, asked, seed, plain)
