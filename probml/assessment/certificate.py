@@ -18,8 +18,7 @@ from probml.assessment.pages.html import noted, records_of, table
 from probml.dataset import dataset
 from probml.device import load
 from probml.engines import NUTS, Exact
-from probml.engines.engine import Engine, Problem, checked, planned
-from probml.engines.ladder import refusal
+from probml.engines.engine import Engine, Problem, checked, planned, refusal
 from probml.errors import DataError, counted
 from probml.language.language import Bound
 from probml.numerics.process.libraries import pd

@@ -14,22 +14,18 @@ from probml.dataset import tables
 from probml.dataset.dataset import Data
 from probml.dataset.moments import Moments
 from probml.dataset.sources.profile import along_steps
-from probml.device.layout import bucket
+from probml.device.layout import LANES, bucket
 from probml.device.rows import Chunk, Steps
 from probml.errors import present
 from probml.families.marginal_normal import Unseen, locate
 from probml.numerics.transfer import aligned, placed, rounded
-from probml.plan.plan import CHUNK, Plan
+from probml.plan.plan import Plan
 from probml.structure.site import Site
 
-# sequences (or blocks) scanned together on a CPU: overhead dominates with fewer, cache misses with
-# more
-LANES = 256
 MIN_STEPS_TO_CUT = 2**13  # minimum steps for which few sequences are cut into blocks
 SPREAD = 2**13  # the number of lanes on a GPU
 BLOCK = 64  # minimum steps of a block, about
 IMPROBABLE = 1e-15  # transition probability below which float32 computes in log space throughout
-AT_ONCE = 2**24  # numbers in the messages along time of a chunk, at most
 GROUP = 8  # blocks of a sequence that are transposed at once: some cache lines wide
 # bytes of an item → a type of this size that NumPy copies fast
 _KINDS: dict[int, DTypeLike] = {1: np.dtype("u1"), 2: np.dtype("u2"), 4: np.dtype("u4"),
@@ -41,16 +37,6 @@ class Kinds(NamedTuple):
 
     real: DTypeLike
     integer: DTypeLike
-
-
-def fitting_rows(plan: Plan, steps: int | None, copies: int) -> int:
-    """Rows per chunk; of sequences with `steps` steps at least LANES if memory allows, else as many
-    as fit into the cache."""
-    if not steps:
-        return plan.chunk_rows(copies)
-    width = plan.width * bucket(steps)
-    enough = min(LANES, max(AT_ONCE // (width * copies), 1))
-    return int(np.clip(CHUNK // width, enough, 8192))
 
 
 def may_underflow(plan: Plan, params: Mapping[str, np.ndarray]) -> bool:

@@ -16,11 +16,15 @@ import numpy as np
 from probml.dataset.dataset import Data
 from probml.errors import present
 from probml.families.marginal_normal import UNROLLED_FOR_MANY_TILES, Tiles
-from probml.plan.plan import Plan
+from probml.plan.plan import CHUNK, Plan
 
 # rows below which tiles save less time than compiling their program takes
 MIN_ROWS_FOR_TILES = 2**12
 MAX_TILE_ROWS = 64  # maximum rows of a tile
+# sequences (or blocks) scanned together on a CPU: overhead dominates with fewer, cache misses with
+# more
+LANES = 256
+AT_ONCE = 2**24  # numbers in the messages along time of a chunk, at most
 
 
 class Layout(NamedTuple):
@@ -132,3 +136,13 @@ def bucket(count: int) -> int:
         return 1 << max(count - 1, 0).bit_length()
     step = 1 << ((count - 1).bit_length() - 5)
     return -(-count // step) * step
+
+
+def fitting_rows(plan: Plan, steps: int | None, copies: int) -> int:
+    """Rows per chunk; of sequences with `steps` steps at least LANES if memory allows, else as many
+    as fit into the cache."""
+    if not steps:
+        return plan.chunk_rows(copies)
+    width = plan.width * bucket(steps)
+    enough = min(LANES, max(AT_ONCE // (width * copies), 1))
+    return int(np.clip(CHUNK // width, enough, 8192))

@@ -13,8 +13,8 @@ from probml.dataset import tables
 from probml.dataset.dataset import Data
 from probml.dataset.moments import Moments
 from probml.device.in_place import InPlaceRows, large_inputs, place_in_memory
-from probml.device.lanes import Kinds, Lanes, fitting_rows, may_underflow
-from probml.device.layout import Layout, bucket
+from probml.device.lanes import Kinds, Lanes, may_underflow
+from probml.device.layout import Layout, bucket, fitting_rows
 from probml.device.rows import Chunk, Coordinates, Known, Pairs, Resident
 from probml.errors import present
 from probml.families.marginal_normal import Tiles, locate

@@ -19,8 +19,8 @@ from jax.typing import ArrayLike
 from probml.dataset.dataset import Data
 from probml.dataset.sources.parts import Reader
 from probml.dataset.sources.profile import grouped, joined
-from probml.device.lanes import Kinds, Lanes, fitting_rows, located_along, may_underflow
-from probml.device.layout import bucket
+from probml.device.lanes import Kinds, Lanes, located_along, may_underflow
+from probml.device.layout import bucket, fitting_rows
 from probml.device.load import Room, centres_and_scales, pack_chunks, placed_values, used_columns
 from probml.device.rows import Chunk, Known, Resident, Rows
 from probml.errors import Refusal, present

@@ -261,7 +261,8 @@ def _forward_pass(factors: list[Factor], order: Sequence[str], semiring: Semirin
 
 def _left_after_sum(factors: list[Factor], order: Sequence[str], log_space: bool) -> list[Factor]:
     """What is left of a sum of which nothing is to be followed back."""
-    if not log_space and not _is_levelwise(factors, order) and rows_last.fits(factors, order):
+    if (len(order) >= rows_last.NAMES and not log_space and not _is_levelwise(factors, order)
+        and rows_last.fits(factors, order)):
         return rows_last.sum_out(factors, order)
     return _forward_pass(factors, order, SUM, log_space).remaining
 

@@ -82,9 +82,9 @@ def _schedule(scopes: tuple, shapes: tuple, order: tuple, indicators: tuple,
 
 
 def fits(factors: Sequence[Factor], order: Sequence[str]) -> bool:
-    """Whether a sum over `order` has many rows and names, and tables of few entries."""
+    """Whether a sum over NAMES or more has many rows, and tables of few entries."""
     rows = max((f.log.shape[0] for f in factors), default=1)
-    if rows < ROWS or len(order) < NAMES:
+    if rows < ROWS:
         return False
     schedule = _cached_schedule(factors, order)
     return all(math.prod(bucket.sizes) <= ENTRIES for bucket in schedule.buckets)

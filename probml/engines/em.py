@@ -24,9 +24,9 @@ from probml.engines.optimization.boundary import find_boundaries
 from probml.engines.optimization.convergence import (
     continue_by_lbfgs,
     diagnose_em_optimum,
+    find_infinite,
     predict_remaining_gain,
 )
-from probml.engines.optimization.identifiability import find_infinite
 from probml.engines.optimization.maximization import OptimizerSettings
 from probml.engines.optimization.search import improve, propose_unequal_states
 from probml.engines.restarting import batches, squarem, vectors

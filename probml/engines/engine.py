@@ -34,7 +34,7 @@ from jax.typing import ArrayLike
 from probml.dataset.dataset import Data
 from probml.device.rows import Known, Rows
 from probml.engines.findings import Code, Finding
-from probml.errors import ModelError, counted, listed, meant, shortly
+from probml.errors import ModelError, Refusal, counted, listed, meant, shortly
 from probml.language.language import Bound
 from probml.numerics.optimum import Optimum
 from probml.plan import random_effects
@@ -403,6 +403,15 @@ def problem_of(engine: Engine, data: Data, asked: bool = True) -> Problem:
     """
     data = engine.prepare_data(data)
     return Problem(data, planned(data, engine if asked else None), asked=asked)
+
+
+def refusal(engine: Engine, data: Data, asked: bool = True) -> Refusal | None:
+    """The refusal of data by an engine; None: it can fit them."""
+    try:
+        engine.refuse(problem_of(engine, data, asked))
+    except Refusal as why:
+        return why
+    return None
 
 
 def planned(data: Data, engine: Engine | None = None, lenient: bool = False) -> Plan:

@@ -32,9 +32,10 @@ from probml.engines.engine import (
     Status,
     checked,
     planned,
+    refusal,
 )
 from probml.engines.findings import ZERO_AT_ZERO, Code, Finding
-from probml.engines.ladder import advised, choose, refusal
+from probml.engines.ladder import advised, choose
 from probml.engines.laplace import about_optimum
 from probml.engines.progress import Progress
 from probml.engines.start.prior import given_start
@@ -140,10 +141,9 @@ def is_weighted(obs: dataset.Data) -> bool:
     return obs.weights is not None and bool((np.asarray(obs.weights) != 1).any())
 
 
-def _inferred(
-    model: Bound, data: object, engine: Engine | None, weights: object, seed: int,
-    start: SiteValues | None, bar: Progress, checkpoint: Checkpoint | None, place: Place,
-    seconds: float | None) -> tuple[dataset.Data, InferenceResult, Finding | None]:
+def _inferred(model: Bound, data: object, engine: Engine | None, weights: object, seed: int,
+              start: SiteValues | None, bar: Progress, checkpoint: Checkpoint | None, place: Place,
+              seconds: float | None) -> tuple[dataset.Data, InferenceResult, Finding | None]:
     """The data as read, the run of an engine, and the finding that it was in float64 and why."""
     if model.is_joint and weights is not None:
         raise Refusal(f"model '{model.name}' has no plate of independent rows, but weights= gives "
@@ -228,7 +228,7 @@ def _with_requested_batches(engine: Engine, obs: dataset.Data) -> Engine:
 def _run(obs: dataset.Data, ladder: tuple, weight: np.ndarray | None, seed: int,
          start: SiteValues, place: Place, asked: bool, mode_is_atypical: bool = False,
          posterior_points: Mapping | None = None) -> InferenceResult:
-    """The result of the first engine that does not refuse, without `seen`; in float32 a refusal of
+    """The result of the first engine that does not refuse, without `data`; in float32 a refusal of
     the first is raised, since it is then run in float64.
 
     Args:

@@ -163,8 +163,8 @@ class Answers(Record):
         if column is None:
             return p
         one_hot = (column.values[..., None] == np.arange(p.shape[-1])).astype(p.dtype)
-        return one_hot if column.observed is None else np.where(column.observed[..., None], one_hot,
-                                                                p)
+        return (one_hot if column.observed is None
+                else np.where(column.observed[..., None], one_hot, p))
 
     def _summed_probabilities(self, data: dataset.Data, site: str | Sequence[str] | None) -> PyTree:
         """Probabilities of a discrete site that a model without rows, one joint density, sums

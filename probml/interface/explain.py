@@ -14,8 +14,8 @@ from probml.assessment.pages.html import noted, table
 from probml.dataset import dataset, read
 from probml.dataset.measures import with_measures
 from probml.dataset.sources.parts import open_data, source_of
-from probml.engines.engine import Engine, checked, problem_of
-from probml.engines.ladder import ON_REQUEST, SELECTION_ORDER, advised, choose, refusal
+from probml.engines.engine import Engine, checked, problem_of, refusal
+from probml.engines.ladder import ON_REQUEST, SELECTION_ORDER, advised, choose
 from probml.errors import Refusal, counted
 from probml.fits.fitting import planned
 from probml.interface.functions.marginal_weights import describe_summed_sites

@@ -28,10 +28,10 @@ from probml.errors import listed, present
 from probml.jaxpr.cells import SEVERAL, cells
 from probml.jaxpr.memo import memo
 from probml.jaxpr.program import jaxpr_of
-from probml.latents.latent import WEIGHTS, Group, Seen, mean_over_settings, over_grid
+from probml.latents.latent import WEIGHTS, Group, Seen, mean_over_settings
 from probml.numerics.logs import log_of, weighted_log
 from probml.numerics.process.inline_calls import evaluated
-from probml.structure.densities import example, log_densities, log_masses
+from probml.structure.densities import example, log_densities, log_masses, over_grid
 from probml.structure.site import Site
 from probml.structure.structure import Structure
 

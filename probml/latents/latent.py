@@ -144,19 +144,6 @@ def placed(structure: Structure, group: Group, flat: jax.Array) -> dict[str, jax
             for name, part in slices_of_latents(structure, group.names).items()}
 
 
-def over_grid(function: Callable[..., PyTree], env: Mapping, values: Mapping[str, jax.Array],
-              *along: PyTree, axis: int = 0) -> PyTree:
-    """function(env with each name at each of its values, *along): one leading axis per name;
-    `along` have such axes, from `axis` on."""
-
-    def at(states: tuple[jax.Array, ...], along: tuple) -> PyTree:
-        return function({**env, **dict(zip(values, states, strict=True))}, *along)
-
-    for i in reversed(range(len(values))):
-        at = jax.vmap(at, (tuple(0 if j == i else None for j in range(len(values))), axis))
-    return at(tuple(values.values()), along)
-
-
 def mean_over_settings(env: Mapping, function: Callable[[Mapping], PyTree]) -> jax.Array:
     """function(env), or its mean over the settings of parameters that `env` has."""
     settings = env.get(SETTINGS)

@@ -421,6 +421,11 @@ class Plan:
                            min(8192, max(2**15 // copies, 128))))
 
 
+def lacks_prior(plan: Plan, prior: bool) -> bool:
+    """Whether some parameter has no proper prior in the objective."""
+    return not prior or any(plan.structure.sites[name].entry.improper for name in plan.free)
+
+
 def _factorised(site: Site) -> bool:
     """Whether matrices of a site are factorised: its own, or those of its distribution."""
     return bool(site.event) and (len(site.event) == 2 or site.traits.fill is not None)

@@ -13,8 +13,7 @@ from numpyro import sample
 import probml
 from probml.dataset.read import read
 from probml.device import load
-from probml.engines.engine import planned
-from probml.engines.ladder import refusal
+from probml.engines.engine import planned, refusal
 from probml.evidence import density
 from probml.interface.functions.read_function import read_function
 from probml.jaxpr.hoisting import hoisted

@@ -21,13 +21,12 @@ from probml.engines.optimization.identifiability import (
     check_coordinates,
     check_direction_from_start,
     check_flattest_direction,
-    find_infinite,
+    separation_finding,
 )
 from probml.engines.optimization.maximization import (
     BLOCK,
     OptimizerSettings,
     is_small_problem,
-    lacks_prior,
     lbfgs_optimum,
     maximize_by_lbfgs,
 )
@@ -37,7 +36,7 @@ from probml.engines.start.prior import compiled_prior_point
 from probml.engines.start.start import Start
 from probml.numerics.transfer import placed_all
 from probml.plan.blocks import all_blocks
-from probml.plan.plan import Plan
+from probml.plan.plan import Plan, lacks_prior
 from probml.posteriors.posterior import unconstrained
 
 DISTANCE = 0.1  # by which entries are moved: this share of the way to the prior's point, and of
@@ -202,6 +201,13 @@ def predict_remaining_gain(outcome: Outcome, steps: float) -> float:
     the predicted number of further steps: if steps shrink by ρ, gains shrink by ρ²."""
     gain = np.diff(outcome.history[-4:]).max(initial=0.0)
     return max(0.5 * float(steps * gain), float(np.finfo(float).tiny))
+
+
+def find_infinite(params: Mapping[str, jax.Array]) -> tuple[Finding, ...]:
+    """A finding on parameters that a closed form has sent to infinity in one step, as the logit of
+    a share that is 1."""
+    names = [name for name, value in params.items() if np.isinf(np.asarray(value, float)).any()]
+    return (separation_finding(names),) if names else ()
 
 
 def diagnose_em_optimum(problem: Problem, outcome: Outcome, init: Start,

@@ -31,7 +31,7 @@ from probml.numerics.optimum import LBFGS, Optimum, maximize, negligible, newton
 from probml.numerics.process.threads import map_in_threads
 from probml.numerics.refinement import HostBFGS, maximize_whitened, refine
 from probml.plan.blocks import NEWTON
-from probml.plan.plan import Plan
+from probml.plan.plan import Plan, lacks_prior
 from probml.plan.sufficient_statistics import blocks_of_hessian
 from probml.posteriors.posterior import constrained, unconstrained
 from probml.typing import PyTree
@@ -241,11 +241,6 @@ def maximize_by_newton(engine: OptimizerSettings, problem: Problem, params: Mapp
     return Outcome(constrained(plan, known, point), history, Status.DIVERGED if findings
                    else status,
                    len(history) - 1, findings, state=State(optimum=end))
-
-
-def lacks_prior(plan: Plan, prior: bool) -> bool:
-    """Whether some parameter has no proper prior in the objective."""
-    return not prior or any(plan.structure.sites[name].entry.improper for name in plan.free)
 
 
 def run_in_blocks(engine: OptimizerSettings, block: Callable,

@@ -21,8 +21,8 @@ from enumeration.density_check import (
 from enumeration.joint_states import joint_states, values_of
 from enumeration.separable_integral import SeparableIntegral, Unknown
 from probml.dataset.read import read
-from probml.engines.engine import checked
-from probml.engines.ladder import advised, choose, refusal
+from probml.engines.engine import checked, refusal
+from probml.engines.ladder import advised, choose
 from probml.errors import DataError
 from probml.interface.functions.read_function import read_function
 from probml.language.language import Bound
